@@ -1,0 +1,1 @@
+//! Skeleton programs as macro data flow: who runs what next, without I/O.

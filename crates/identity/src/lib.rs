@@ -1,0 +1,1 @@
+//! Who a peer is: certificates and a time in, VerifiedIdentity out.

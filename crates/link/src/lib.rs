@@ -1,0 +1,1 @@
+//! Links between authenticated processes: records, sessions, endpoints and policy, without I/O.

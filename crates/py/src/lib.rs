@@ -1,0 +1,1 @@
+//! The extension module exoskel._core: the only crate that knows Python.
