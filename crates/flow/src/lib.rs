@@ -1,1 +1,52 @@
 //! Skeleton programs as macro data flow: who runs what next, without I/O.
+//!
+//! A [`Skeleton`] is compiled to a [`Program`]: a row of segments that one slot runs without giving the token back. A
+//! [`Scheduler`] keeps, for every stream of items, who holds which index range, and answers one question:
+//! [`Scheduler::poll_action`], what to do next. Everything that happens (items admitted, results, losses) is a method
+//! that takes the time as an argument; nothing here reads a clock, opens a socket or knows what a payload looks like.
+//!
+//! # Layout
+//!
+//! * `program`: the skeletons and what they compile to
+//! * `scheduler`: the public machine: slots and streams in, actions out
+//! * `dispatch`: which slot gets which frame; `recall`: taking work back from a slot that has too much
+//! * `answers`: results, leases given back, results that wait for a grant; `grant`: who may send a large result now
+//! * `recovery`: what happens to the items of a lost slot
+//! * `stream`, `item`, `slot`, `frame`, `ranges`: the state of each; `estimate`: how long an item takes
+//!
+//! # Invariants
+//!
+//! * Every admitted item gives exactly one outcome, unless it is cancelled or its stream is closed.
+//! * A serial function runs on at most one slot at a time, for each stream.
+//! * A suspect (an item that was at a lost slot among others) runs alone.
+//! * An item holds one ticket from [`Scheduler::admit`] to [`Scheduler::taken`]; the oldest item not
+//!   taken may always move, so nothing waits in a circle.
+
+#![forbid(unsafe_code)]
+
+mod action;
+mod answers;
+mod config;
+mod dispatch;
+mod error;
+mod estimate;
+mod frame;
+mod grant;
+mod item;
+mod program;
+mod ranges;
+mod recall;
+mod recovery;
+mod scheduler;
+mod slot;
+mod statistics;
+mod stream;
+
+pub use action::{Accepted, Action, Cancel, Failure, FrameId, Index, Sizes, SlotId, StreamId};
+pub use config::{SchedulerConfig, StreamOptions, Tickets};
+pub use error::FlowError;
+pub use program::{
+    FunctionId, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, SKELETON_DEPTH_MAX, Segment, Skeleton,
+};
+pub use scheduler::Scheduler;
+pub use statistics::{SlotStatistics, StreamProgress};

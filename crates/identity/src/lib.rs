@@ -1,1 +1,31 @@
-//! Who a peer is: certificates and a time in, VerifiedIdentity out.
+//! Who a peer is: certificates and a time in, [`VerifiedIdentity`] out.
+//!
+//! Three types keep apart what is often mixed up. A [`Credential`] is a node's own secret. An [`Identity`] is a claim
+//! that anybody can make. A [`VerifiedIdentity`] is a claim that a [`PeerVerifier`] has found proven; only it opens
+//! doors, and only this crate can make one.
+//!
+//! [`PrivateAuthority`] is the verifier for a private authority: the role and the name stand in URIs of the leaf
+//! (`exoskel:role:worker`, `exoskel:name:lab1.example.org`), and signed revocation lists take certificates back.
+//!
+//! The crate has no clock, no files and no sockets. Bytes and a time are arguments; `clippy.toml` holds it to that.
+
+#![forbid(unsafe_code)]
+
+mod certificate;
+mod claim;
+mod credential;
+mod error;
+pub mod limits;
+mod private_authority;
+mod quote;
+mod revocation;
+mod verified;
+
+pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
+pub use claim::{Identity, Role};
+pub use credential::{Credential, revocation_lists_from_pem};
+pub use error::{ClaimError, CredentialError, IdentityError, Malformed, TrustError};
+pub use private_authority::PrivateAuthority;
+pub use quote::Quoted;
+pub use revocation::{RevocationListDetails, RevokedCertificate};
+pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};

@@ -1,1 +1,24 @@
 //! The real world: sockets, TLS, processes; a thin router between links and data flow.
+//!
+//! # Layout
+//!
+//! - [`socket`], [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
+//! - [`payload`], [`message`]: items and instructions as they travel.
+//! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
+//! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
+//! - [`pki`]: private certificate authorities, on disk and throw-away ones.
+
+#![forbid(unsafe_code)]
+
+pub mod connection;
+mod descriptor;
+pub mod establish;
+pub mod manager;
+pub mod message;
+pub mod outlet;
+pub mod payload;
+pub mod pki;
+pub mod rendezvous;
+pub mod slot;
+pub mod socket;
+pub mod tls;

@@ -1,1 +1,34 @@
-//! The extension module exoskel._core: the only crate that knows Python.
+//! The extension module `exoskel._core`: the only crate that knows Python.
+//!
+//! - `manager`, `stream`: a running manager and its streams as Python sees them.
+//! - `slot`: the loop of a worker's process.
+//! - `pickle`, `buffer`: objects to records and back, without copies where it can be.
+//! - `administration`: certificates and policies for the command line.
+//! - `error`: exceptions; `fork`: what a forked child must not do.
+
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+#![allow(unsafe_code)]
+
+mod administration;
+mod buffer;
+mod error;
+mod fork;
+mod manager;
+mod pickle;
+mod slot;
+mod stream;
+mod terms;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = true)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<manager::Manager>()?;
+    module.add_class::<stream::MapStream>()?;
+    module.add_class::<stream::SubmitStream>()?;
+    module.add_class::<slot::SlotOutput>()?;
+    module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
+    administration::add(module)
+}

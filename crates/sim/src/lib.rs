@@ -1,1 +1,30 @@
 //! Virtual time: the same link and flow machines through a simulated network with faults.
+//!
+//! A [`Simulation`] runs a [`Scenario`]: the real [`Scheduler`](exoskel_flow::Scheduler), simulated slots that take
+//! time, a simulated network between them, a user who admits items and takes outcomes. Nothing here reads a clock; all
+//! randomness comes from the scenario's seed, and what happens at the same time happens in the order in which it was
+//! planned. So a run is a function of its scenario, its [`Report`] carries a digest of everything that happened, and
+//! whatever fails can be seen again by running the scenario that the message prints.
+//!
+//! # Layout
+//!
+//! * `random`: the generator; `agenda`: what happens when
+//! * `network`: how long a message is on the way
+//! * `process`: a slot that runs items in order, flushes, gives back and announces
+//! * `scenario`: what is simulated; `simulation`: the machine that does it and checks it; `report`: what came out
+
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod network;
+mod process;
+mod random;
+mod report;
+mod scenario;
+mod simulation;
+
+pub use network::LinkModel;
+pub use random::SplitMix64;
+pub use report::{Report, Violation};
+pub use scenario::{Fault, Scenario, Service};
+pub use simulation::Simulation;

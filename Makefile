@@ -1,0 +1,117 @@
+# The one list of commands; CI runs these recipes too (.ci/run).
+#
+#   make demo     the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
+#   make test     all tests, Rust then Python
+#   make lint     formats, clippy, ruff, mypy, the extension's stubs, licences
+#   make bench    us and the peers in turn, on this machine         (PART=noop: one part)
+#   make wheel    one abi3 wheel in dist/, for machines without Rust
+#   make docs     the Rust documentation, warnings are errors
+#
+# Everything Python lives in .venv, everything Rust in cargo's target directory. Nothing else is touched.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The crates that the extension module is made of; a change in one of them rebuilds it.
+RUST_SOURCES := $(shell find crates -type f \( -name '*.rs' -o -name Cargo.toml \)) Cargo.toml Cargo.lock pyproject.toml
+# `exoskel-py` is an extension module: it has no libpython to link a Rust test binary with, so pytest tests it.
+TESTED_CRATES := --workspace --exclude exoskel-py
+CARGO_DENY_VERSION := 0.20.2
+CARGO_DENY := target/tools/bin/cargo-deny
+KILL ?=
+PART ?=
+BENCH_ARGUMENTS ?=
+
+# One interpreter for every cargo command, so that none of them rebuilds what another has built.
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test test-rust test-python lint lint-rust lint-python bench wheel docs format lock clean
+
+help:
+	@sed -n '3,8s/^# *//p' Makefile
+
+# --- the environment -------------------------------------------------------------------------------
+
+$(VENV)/.locked: requirements.lock
+	@command -v cargo >/dev/null || { echo "cargo not found: install Rust 1.88 or later (https://rustup.rs)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "$(PYTHON) is older than 3.11: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	@touch $@
+
+# Editable: an edited Python file is live at once, an edited Rust file rebuilds the module.
+$(VENV)/.built: $(VENV)/.locked $(RUST_SOURCES)
+	@echo "building the extension module (the first time takes a few minutes)"
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 \
+	    || { cat $(VENV)/build.log; exit 1; }
+	@touch $@
+
+# --- what people run -------------------------------------------------------------------------------
+
+demo: $(VENV)/.built
+	@$(BIN)/python examples/mr_images.py $(if $(filter-out 0,$(KILL)),--kill)
+
+test: test-rust test-python
+
+test-rust: $(VENV)/.locked
+	@cargo test --locked --quiet $(TESTED_CRATES)
+
+test-python: $(VENV)/.built
+	@$(BIN)/python -m pytest
+
+bench: $(VENV)/.built
+	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+wheel: $(VENV)/.locked
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist
+
+docs: $(VENV)/.locked
+	@RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --document-private-items
+
+# --- lint ------------------------------------------------------------------------------------------
+
+lint: lint-rust lint-python
+
+lint-rust: $(VENV)/.locked $(CARGO_DENY)
+	cargo fmt --all --check
+	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
+	$(CARGO_DENY) --log-level error check bans licenses sources
+
+# Its own target directory, kept: a compile of a minute, once. Not optimised: it runs for a second.
+$(CARGO_DENY):
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
+	    cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --debug --quiet --root target/tools
+	@rm -rf target/tools/build
+
+lint-python: $(VENV)/.built
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest exoskel._core
+
+format:
+	@cargo fmt --all
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix-only
+
+# --- upkeep ----------------------------------------------------------------------------------------
+
+# Pins what a fresh environment resolves to today: what pyproject.toml asks for, and the peers of the bench.
+lock:
+	@$(PYTHON) -m venv --clear target/lock
+	@$(PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(p["project"]["dependencies"] + p["project"]["optional-dependencies"]["examples"] + p["dependency-groups"]["check"]))' > target/lock/asked.txt
+	@target/lock/bin/python -m pip install --quiet --requirement target/lock/asked.txt
+	@{ head -1 requirements.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new requirements.lock
+	@$(PYTHON) -m venv --clear target/lock
+	@target/lock/bin/python -m pip install --quiet --requirement benches/peers.in
+	@{ head -1 benches/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/peers.lock
+
+clean:
+	@rm -rf $(VENV) .venv-peers target dist

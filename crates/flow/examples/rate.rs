@@ -1,0 +1,95 @@
+//! How many no-op items a second pass admission, dispatch, results and taking, with two slots.
+//!
+//!     cargo run --release -p exoskel-flow --example rate
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use exoskel_flow::{
+    Action, FunctionId, Program, Scheduler, SchedulerConfig, Sizes, Skeleton, SlotId, StreamOptions,
+};
+
+const ITEMS: u64 = 20_000_000;
+
+#[expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "an example that measures and tells"
+)]
+fn main() {
+    for frame_items_max in [1, 16, 256, SchedulerConfig::default().frame_items_max] {
+        let items = ITEMS / if frame_items_max == 1 { 10 } else { 1 };
+        let start = std::time::Instant::now();
+        let frames = run(items, frame_items_max);
+        let seconds = start.elapsed().as_secs_f64();
+        let (rate, mean) = (items as f64 / seconds / 1e6, items as f64 / frames as f64);
+        println!(
+            "at most {frame_items_max:4} items a frame: {rate:6.1} million items/s, {mean:6.1} items a frame"
+        );
+    }
+}
+
+/// Says how many frames it took.
+fn run(items: u64, frame_items_max: u32) -> u64 {
+    let mut now = Duration::ZERO;
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        frame_items_max,
+        ..SchedulerConfig::default()
+    });
+    let program = Program::compile(&Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))))
+        .expect("a program");
+    let slots = [SlotId(0), SlotId(1)];
+    for slot in slots {
+        scheduler.add_slot(slot, now).expect("a slot");
+    }
+    let stream = scheduler
+        .open_stream(&program, StreamOptions::default(), now)
+        .expect("a stream");
+    let mut at_slots = [VecDeque::new(), VecDeque::new()];
+    let (mut admitted, mut taken, mut frames) = (0, 0, 0);
+    let sizes = vec![64; SchedulerConfig::default().tickets_max as usize];
+    while taken < items {
+        let count = u64::from(scheduler.tickets(stream)).min(items - admitted) as usize;
+        scheduler
+            .admit(stream, &sizes[..count], now)
+            .expect("tickets");
+        admitted += count as u64;
+        while let Some(action) = scheduler.poll_action(now) {
+            if let Action::Dispatch {
+                slot,
+                frame,
+                first,
+                count,
+                ..
+            } = action
+            {
+                at_slots[slot.0 as usize].push_back((frame, first, count));
+                frames += 1;
+            }
+        }
+        for slot in slots {
+            // A slot answers for the older half of what it has, so that its queue is never empty.
+            let queue = &mut at_slots[slot.0 as usize];
+            for _ in 0..queue.len().div_ceil(2) {
+                let Some((frame, first, count)) = queue.pop_front() else {
+                    break;
+                };
+                now += Duration::from_nanos(u64::from(count) * 500);
+                let busy = Duration::from_nanos(u64::from(count) * 1000);
+                let sizes = Sizes::Total {
+                    count,
+                    bytes: u64::from(count) * 64,
+                };
+                let accepted = scheduler
+                    .results(slot, frame, first, sizes, busy, now)
+                    .expect("in time");
+                let ranges = accepted.ranges.to_vec();
+                for range in ranges {
+                    let count = (range.end - range.start) as u32;
+                    taken += u64::from(scheduler.taken(stream, range.start, count, now));
+                }
+            }
+        }
+    }
+    frames
+}

@@ -1,0 +1,153 @@
+//! The words the scheduler and its driver share: identifiers, actions, answers.
+
+use std::ops::Range;
+
+/// One process that runs items, in the order in which they were dispatched to it. The driver chooses the number and
+/// never uses it again for another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u32);
+
+/// One stream of items through one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u32);
+
+/// One dispatch of an index range to one slot. Never used twice, so it is also the attempt number: an answer that
+/// carries an old one is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u64);
+
+/// The place of an item in its stream, counted from 0.
+pub type Index = u64;
+
+/// What the driver must do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the tokens of these consecutive items to the slot, to be run by this segment of the program.
+    Dispatch {
+        /// Who runs them.
+        slot: SlotId,
+        /// The attempt; comes back with every answer.
+        frame: FrameId,
+        /// Whose items.
+        stream: StreamId,
+        /// Which segment of the stream's program.
+        segment: u16,
+        /// The first item.
+        first: Index,
+        /// How many.
+        count: u32,
+        /// How many bytes the result of each item may have and still be sent without asking; a larger one is
+        /// announced ([`Scheduler::announced`](crate::Scheduler::announced)) and waits for [`Action::Grant`].
+        grant: u64,
+    },
+    /// Ask the slot to give back up to `count` items from the end of that frame, none that it has started. It must
+    /// answer ([`Scheduler::recalled`](crate::Scheduler::recalled)), with 0 items when all are started.
+    Recall {
+        /// Who gives them back.
+        slot: SlotId,
+        /// From which dispatch.
+        frame: FrameId,
+        /// How many at most.
+        count: u32,
+    },
+    /// Tell the slot to send the result it announced.
+    Grant {
+        /// Where the result waits.
+        slot: SlotId,
+        /// The dispatch it belongs to.
+        frame: FrameId,
+        /// The item.
+        index: Index,
+    },
+    /// This is the item's outcome: it will not be run again.
+    Failed {
+        /// Whose item.
+        stream: StreamId,
+        /// The item.
+        index: Index,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Why an item has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// So many workers were lost while this item was the only one they had.
+    WorkersLost {
+        /// How many.
+        count: u32,
+    },
+}
+
+/// The sizes of some consecutive results, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes<'a> {
+    /// Each by itself.
+    Each(&'a [u64]),
+    /// `count` results of `bytes` together. Good enough for the last segment; frames of a following one are cut by
+    /// the average.
+    Total {
+        /// How many results.
+        count: u32,
+        /// Their bytes together.
+        bytes: u64,
+    },
+}
+
+/// Which of the results of an answer count. The others are late: the item was put back, is finished, or never was
+/// in that frame; their payloads must be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted<'a> {
+    /// Whose items.
+    pub stream: StreamId,
+    /// The segment they passed.
+    pub segment: u16,
+    /// Whether that was the last one: the results are outcomes. Otherwise they are tokens that replace the items'
+    /// earlier ones and will be dispatched again.
+    pub last: bool,
+    /// The items, ascending, without gaps inside a range.
+    pub ranges: &'a [Range<Index>],
+}
+
+/// What became of a wish to cancel an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// It will never run and has no outcome; its ticket is back.
+    Removed,
+    /// It is already at a slot or finished (or unknown); its outcome comes as ever.
+    TooLate,
+}
+
+impl Sizes<'_> {
+    /// How many results these are.
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Each(sizes) => u32::try_from(sizes.len()).unwrap_or(u32::MAX),
+            Self::Total { count, .. } => *count,
+        }
+    }
+
+    /// Their bytes together.
+    pub fn total(&self) -> u64 {
+        match self {
+            Self::Each(sizes) => sizes.iter().fold(0, |sum, size| sum.saturating_add(*size)),
+            Self::Total { bytes, .. } => *bytes,
+        }
+    }
+
+    /// The bytes of one of them; the first stands for the remainder when only the total is known.
+    pub(crate) fn at(&self, position: u64) -> u64 {
+        match self {
+            Self::Each(sizes) => usize::try_from(position)
+                .ok()
+                .and_then(|at| sizes.get(at))
+                .copied()
+                .unwrap_or(0),
+            Self::Total { count, bytes } => {
+                let count = u64::from((*count).max(1));
+                bytes / count + if position == 0 { bytes % count } else { 0 }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The settings of a scheduler: every limit has a name here.
+
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Limits and aims of a [`Scheduler`](crate::Scheduler). The defaults suit a handful of machines; values of 0 count as 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Items in one frame; 1 sends every item by itself.
+    pub frame_items_max: u32,
+    /// Input bytes in one frame, unless a single item has more.
+    pub frame_bytes_max: u64,
+    /// How long a slot should be busy with one frame: long enough that dispatching costs nothing, short enough that
+    /// the last frames end together.
+    pub frame_time: Duration,
+    /// How much work, by estimate, waits at a slot. Whatever this says, one frame waits behind the running one, so
+    /// that sending hides behind computing.
+    pub window_time: Duration,
+    /// The measured round trip to a slot is added to `window_time`, up to this.
+    pub round_trip_max: Duration,
+    /// Input bytes that wait at a slot, beyond the first two frames.
+    pub window_bytes_max: u64,
+    /// Frames that wait at a slot.
+    pub window_frames_max: u32,
+    /// How many workers an item may lose, running alone, before it fails.
+    pub retries: u32,
+    /// Result bytes of one stream that are held by the manager or may arrive without asking. May be passed by the
+    /// result of the oldest item not taken, and by [`Self::grant_bytes_min`] for every item inside.
+    pub result_budget_bytes: u64,
+    /// Input bytes of one stream that may be held, beyond the fewest tickets that keep all slots busy.
+    pub input_budget_bytes: u64,
+    /// What a result may have without asking, while there is budget (or twice the average, if that is more).
+    pub grant_bytes: u64,
+    /// What a result may have without asking even when there is no budget left.
+    pub grant_bytes_min: u64,
+    /// Items of a bounded stream between admission and taking.
+    pub tickets_max: u32,
+    /// The same for an unbounded stream.
+    pub submitted_max: u32,
+    /// Work that is taken back from a busy slot for an idle one must be worth this much by estimate, or its slot
+    /// must have been silent for so long.
+    pub recall_time: Duration,
+    /// Slots at the same time.
+    pub slots_max: u32,
+    /// Streams at the same time.
+    pub streams_max: u32,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            frame_items_max: 4096,
+            frame_bytes_max: MIB,
+            frame_time: Duration::from_millis(2),
+            window_time: Duration::from_millis(10),
+            round_trip_max: Duration::from_millis(500),
+            window_bytes_max: 4 * MIB,
+            window_frames_max: 1024,
+            retries: 3,
+            result_budget_bytes: 128 * MIB,
+            input_budget_bytes: 64 * MIB,
+            grant_bytes: 64 * KIB,
+            grant_bytes_min: 4 * KIB,
+            tickets_max: 32_768,
+            submitted_max: 1 << 24,
+            recall_time: Duration::from_millis(1),
+            slots_max: 4096,
+            streams_max: 4096,
+        }
+    }
+}
+
+/// How a stream takes items in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tickets {
+    /// Only as many items as keep the slots busy are inside at a time: for `map` over an iterable of any length.
+    #[default]
+    Bounded,
+    /// Any number, up to the `submitted_max` of the configuration: for `submit`, which never waits.
+    Unbounded,
+}
+
+/// The settings of one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// How it takes items in.
+    pub tickets: Tickets,
+}

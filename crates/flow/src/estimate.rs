@@ -1,0 +1,126 @@
+//! How long an item takes and how large a result is, learned from answers.
+
+/// How much one sample may lift an estimate: an item that is slow among fast ones must not fool the scheduler.
+const RISE_MAX: u64 = 4;
+
+/// As long as there are fewer samples, a lower one replaces the estimate: the first items pay for imports and cold caches.
+const COLD_SAMPLES: u32 = 4;
+
+/// Longer times count as this (about two years), so that sums never overflow.
+const NANOS_MAX: u64 = 1 << 56;
+
+/// A moving average of the time of one item.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Estimate {
+    nanos: u64,
+    samples: u32,
+}
+
+impl Estimate {
+    /// Learns from `count` items that took `nanos` together. No time at all means that nobody measured.
+    pub(crate) fn observe(&mut self, nanos: u64, count: u32) {
+        if nanos == 0 || count == 0 {
+            return;
+        }
+        let sample = (nanos / u64::from(count)).clamp(1, NANOS_MAX);
+        self.nanos = match self.samples {
+            0 => sample,
+            samples if samples < COLD_SAMPLES && sample < self.nanos => sample,
+            _ if sample < self.nanos => self.nanos - (self.nanos - sample).div_ceil(4),
+            _ => {
+                self.nanos
+                    + (sample.min(self.nanos.saturating_mul(RISE_MAX)) - self.nanos).div_ceil(4)
+            }
+        };
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Nanoseconds of one item, once there was an answer.
+    pub(crate) fn nanos(&self) -> Option<u64> {
+        (self.samples > 0).then_some(self.nanos)
+    }
+}
+
+/// What is known of one segment at one slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeatEstimate {
+    pub(crate) time: Estimate,
+    /// The most items a frame may have: grows with every finished frame, so that a wrong first guess costs little.
+    pub(crate) items_max: u32,
+}
+
+impl SeatEstimate {
+    /// How much a frame may outgrow the largest finished one.
+    const GROWTH: u32 = 4;
+
+    pub(crate) fn finished(&mut self, frame_items: u32) {
+        self.items_max = self.items_max.max(frame_items.saturating_mul(Self::GROWTH));
+    }
+}
+
+impl Default for SeatEstimate {
+    fn default() -> Self {
+        Self {
+            time: Estimate::default(),
+            items_max: 1,
+        }
+    }
+}
+
+/// A moving average of sizes. Rises faster than it falls, since its use is to keep memory bounded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Average {
+    bytes: u64,
+    known: bool,
+}
+
+impl Average {
+    /// Learns from `count` sizes that are `total` together.
+    pub(crate) fn observe(&mut self, total: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let sample = total / count;
+        self.bytes = match (self.known, sample > self.bytes) {
+            (false, _) => sample,
+            (true, true) => self.bytes + (sample - self.bytes).div_ceil(2),
+            (true, false) => self.bytes - (self.bytes - sample) / 8,
+        };
+        self.known = true;
+    }
+
+    /// The average, 0 while nothing is known.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: one slow item among fast ones moves the estimate by less than a factor of two; a lasting change gets through.
+    #[test]
+    fn a_slow_item_does_not_fool_the_estimate() {
+        let mut estimate = Estimate::default();
+        (0..10).for_each(|_| estimate.observe(100_000, 100));
+        assert_eq!(estimate.nanos(), Some(1000));
+        estimate.observe(10_000_000_000, 1);
+        assert!(estimate.nanos().unwrap() < 2000);
+        (0..40).for_each(|_| estimate.observe(10_000_000_000, 1));
+        assert!(estimate.nanos().unwrap() > 9_000_000_000);
+    }
+
+    /// Aim: a slow first item (imports) is forgotten at once.
+    #[test]
+    fn a_cold_start_is_forgotten() {
+        let mut estimate = Estimate::default();
+        estimate.observe(500_000_000, 1);
+        estimate.observe(1000, 1);
+        assert_eq!(estimate.nanos(), Some(1000));
+        estimate.observe(0, 5);
+        assert_eq!(estimate.nanos(), Some(1000));
+        estimate.observe(u64::MAX, 1);
+        assert_eq!(estimate.nanos(), Some(1750));
+    }
+}

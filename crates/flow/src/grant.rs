@@ -1,0 +1,56 @@
+//! Who may send how much: results are as large as they like, the memory of the manager is not.
+
+use crate::item::State;
+use crate::scheduler::Scheduler;
+use crate::stream::Stream;
+use crate::{Action, SchedulerConfig};
+
+/// The most that `grant_bytes_min` counts for, so that sums over all items never overflow.
+const GRANT_MIN_MAX: u64 = 1 << 30;
+
+impl Stream {
+    /// Bytes that each result of a new frame may have without asking: what is usual, as long as the frame does not
+    /// take more than half of the room that is left; never less than the least.
+    pub(crate) fn grant(&self, config: &SchedulerConfig, segment: u16, count: u64) -> u64 {
+        let average = self.segments[usize::from(segment)].result_bytes.bytes();
+        let usual = config.grant_bytes.max(average.saturating_mul(2));
+        let room = self.result_room(config) / (2 * count.max(1));
+        usual
+            .min(room)
+            .max(config.grant_bytes_min.min(GRANT_MIN_MAX))
+    }
+}
+
+impl Scheduler {
+    /// Grants results that wait, oldest item first, while there is room; the oldest item that the user
+    /// has not taken has its grant whatever the room is, since all others may wait for it.
+    pub(crate) fn grant_waiting(&mut self) {
+        for stream in &mut self.streams {
+            if stream.waiting.is_empty() || stream.closed {
+                continue;
+            }
+            let oldest = stream.oldest();
+            let mut room = stream.result_room(&self.config);
+            for (&index, waiting) in stream
+                .waiting
+                .iter_mut()
+                .filter(|(_, waiting)| !waiting.granted)
+            {
+                if waiting.bytes > room && index != oldest {
+                    break;
+                }
+                room = room.saturating_sub(waiting.bytes);
+                waiting.granted = true;
+                stream.reserved = stream.reserved.saturating_add(waiting.bytes);
+                if let Some(item) = stream.ring.get_mut(index) {
+                    item.state = State::Granted;
+                }
+                self.actions.push_back(Action::Grant {
+                    slot: waiting.slot,
+                    frame: waiting.frame,
+                    index,
+                });
+            }
+        }
+    }
+}

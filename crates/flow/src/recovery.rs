@@ -1,0 +1,137 @@
+//! A slot is gone: its items are put back, and those that may have ended it are watched.
+
+use std::time::Duration;
+
+use crate::frame::Frame;
+use crate::item::State;
+use crate::scheduler::Scheduler;
+use crate::slot::Slot;
+use crate::{Action, Failure, SlotId, SlotStatistics};
+
+/// Whether an item that ran at a slot may be why the slot is gone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    /// The slot left in good order.
+    Nobody,
+    /// One of several may be: each must now run alone.
+    OneOfThem,
+    /// It was the only one.
+    It,
+}
+
+impl Scheduler {
+    /// The slot is lost. Its items are put back; an item that was the only one there is charged with the loss, and
+    /// fails when it is charged `retries` times; of several, nobody is charged and each runs alone from now on.
+    /// Says what the slot did.
+    pub fn remove_slot(&mut self, slot: SlotId, now: Duration) -> Option<SlotStatistics> {
+        self.take_back(slot, true, now)
+    }
+
+    /// The slot left in good order. Its items are put back, none is suspected.
+    pub fn retire_slot(&mut self, slot: SlotId, now: Duration) -> Option<SlotStatistics> {
+        self.take_back(slot, false, now)
+    }
+
+    fn take_back(&mut self, slot: SlotId, lost: bool, now: Duration) -> Option<SlotStatistics> {
+        let seat = self.slots.seat(slot)?;
+        let mut slot = self.slots.remove(seat)?;
+        let blame = match (lost, slot.running_items) {
+            (false, _) => Blame::Nobody,
+            (true, 1) => Blame::It,
+            (true, _) => Blame::OneOfThem,
+        };
+        slot.statistics.put_back = slot
+            .frames
+            .iter()
+            .map(|frame| u64::from(frame.pending))
+            .sum();
+        for frame in std::mem::take(&mut slot.frames) {
+            self.put_back(&frame, seat, blame);
+        }
+        if self.reserved_seat == Some(seat) {
+            self.reserved_seat = None;
+        }
+        self.stir(now);
+        Some(slot.totals())
+    }
+
+    fn put_back(&mut self, frame: &Frame, seat: usize, blame: Blame) {
+        let Some(place) = self.place(frame.stream) else {
+            return;
+        };
+        let stream = &mut self.streams[place];
+        let segment = frame.segment;
+        for index in frame.range() {
+            let Some(item) = stream
+                .ring
+                .get_mut(index)
+                .filter(|item| item.is_at(frame.id))
+            else {
+                continue;
+            };
+            let was = std::mem::replace(
+                &mut item.state,
+                if stream.closed {
+                    State::Gone
+                } else {
+                    State::Ready
+                },
+            );
+            stream.out -= 1;
+            // An item whose result waited has run to its end; it did no harm.
+            let blame = if was == State::Out {
+                blame
+            } else {
+                Blame::Nobody
+            };
+            item.charge = item.charge.saturating_add(u8::from(blame == Blame::It));
+            let charge = u32::from(item.charge);
+            match stream.waiting.remove(&index) {
+                Some(waiting) if waiting.granted => {
+                    stream.reserved = stream.reserved.saturating_sub(waiting.bytes)
+                }
+                Some(_) => {}
+                None => stream.reserved = stream.reserved.saturating_sub(frame.grant),
+            }
+            if stream.closed {
+                continue;
+            }
+            if blame == Blame::It && charge >= self.config.retries.clamp(1, u32::from(u8::MAX)) {
+                stream.finish_without_result(index);
+                let failure = Failure::WorkersLost { count: charge };
+                self.actions.push_back(Action::Failed {
+                    stream: stream.id,
+                    index,
+                    failure,
+                });
+            } else if blame != Blame::Nobody || frame.suspect && was == State::Out {
+                stream.make_suspect(segment, index);
+            } else {
+                stream.make_ready(segment, index..index + 1);
+            }
+        }
+        if stream.closed {
+            stream.ring.trim();
+        }
+        let lease = &mut stream.segments[usize::from(segment)].lease;
+        if lease.is_some_and(|lease| lease.seat == seat) {
+            *lease = None;
+        }
+        self.drop_if_done(place);
+    }
+}
+
+impl Slot {
+    /// The numbers, with what is here now.
+    pub(crate) fn totals(&self) -> SlotStatistics {
+        let outstanding = self
+            .frames
+            .iter()
+            .map(|frame| u64::from(frame.pending))
+            .sum();
+        SlotStatistics {
+            outstanding,
+            ..self.statistics
+        }
+    }
+}

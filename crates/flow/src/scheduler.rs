@@ -1,0 +1,303 @@
+//! The machine: slots, streams and events in, actions out.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::item::State;
+use crate::slot::{Slot, Slots};
+use crate::stream::Stream;
+use crate::{
+    Action, Cancel, FlowError, Index, Program, SchedulerConfig, SlotId, SlotStatistics, StreamId,
+    StreamOptions, StreamProgress,
+};
+
+/// Decides which slot runs which items next. It owns numbers only; tokens and results stay with the driver.
+///
+/// After every call that tells it something, and when [`Scheduler::next_timeout`] has come, the driver calls
+/// [`Scheduler::poll_action`] until there is none. `now` is the time since any start, the same for all calls, and
+/// never goes back.
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(crate) config: SchedulerConfig,
+    pub(crate) slots: Slots,
+    /// By ascending number.
+    pub(crate) streams: Vec<Stream>,
+    /// The stream whose turn is next, as a place in `streams`.
+    pub(crate) turn: usize,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) next_frame: u64,
+    next_stream: u32,
+    /// Something has happened since there was last nothing to do.
+    pub(crate) stirred: bool,
+    /// When there may be something to do though nothing happens.
+    pub(crate) wake: Option<Duration>,
+    /// The seat that is kept free for items that must run alone.
+    pub(crate) reserved_seat: Option<usize>,
+    stalled_since: Option<Duration>,
+    /// The ranges of the last answer, and the order of seats: kept to save allocations.
+    pub(crate) accepted: Vec<Range<Index>>,
+    pub(crate) seats_by_load: Vec<(u64, u64, usize)>,
+}
+
+impl Scheduler {
+    /// A scheduler without slots and streams.
+    pub fn new(config: SchedulerConfig) -> Self {
+        Self {
+            config,
+            slots: Slots::default(),
+            streams: Vec::new(),
+            turn: 0,
+            actions: VecDeque::new(),
+            next_frame: 0,
+            next_stream: 0,
+            stirred: false,
+            wake: None,
+            reserved_seat: None,
+            stalled_since: None,
+            accepted: Vec::new(),
+            seats_by_load: Vec::new(),
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// A slot is there and may get work.
+    ///
+    /// # Errors
+    ///
+    /// When the number is in use, or there are too many slots.
+    pub fn add_slot(&mut self, slot: SlotId, now: Duration) -> Result<(), FlowError> {
+        if self.slots.seat(slot).is_some() {
+            return Err(FlowError::SlotExists(slot));
+        }
+        if self.slots.len() >= self.config.slots_max as usize {
+            return Err(FlowError::TooManySlots {
+                limit: self.config.slots_max,
+            });
+        }
+        let seat = self.slots.add(Slot::new(slot, now));
+        for segment in self
+            .streams
+            .iter_mut()
+            .flat_map(|stream| &mut stream.segments)
+        {
+            *segment.at_seat(seat) = Default::default();
+        }
+        self.stir(now);
+        Ok(())
+    }
+
+    /// The slot gets nothing more; what it has it may finish. Remove it when it has nothing outstanding.
+    pub fn drain_slot(&mut self, slot: SlotId, now: Duration) {
+        if let Some(slot) = self
+            .slots
+            .seat(slot)
+            .and_then(|seat| self.slots.get_mut(seat))
+        {
+            slot.draining = true;
+            self.stir(now);
+        }
+    }
+
+    /// Opens a stream of items through a program.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many streams.
+    pub fn open_stream(
+        &mut self,
+        program: &Program,
+        options: StreamOptions,
+        now: Duration,
+    ) -> Result<StreamId, FlowError> {
+        let limit = self.config.streams_max;
+        if self.streams.len() >= limit as usize || self.next_stream == u32::MAX {
+            return Err(FlowError::TooManyStreams { limit });
+        }
+        let id = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.push(Stream::new(id, program, options));
+        self.stir(now);
+        Ok(id)
+    }
+
+    /// Forgets a stream: items that wait are gone, answers that still come are dropped. Slots that have items of it
+    /// are asked to drop them ([`Action::Recall`]); results that wait there for a grant are no longer known here.
+    pub fn close_stream(&mut self, stream: StreamId, now: Duration) {
+        if let Some(place) = self
+            .place(stream)
+            .filter(|place| !self.streams[*place].closed)
+        {
+            self.streams[place].close();
+            self.recall_closed(place);
+            self.drop_if_done(place);
+            self.stir(now);
+        }
+    }
+
+    /// How many items may be admitted now. 0 when the stream is unknown or its input has ended.
+    pub fn tickets(&self, stream: StreamId) -> u32 {
+        let usable = self.slots.usable();
+        let windows = self.slots.iter().map(|(_, slot)| slot.window(&self.config));
+        let window = windows.max().unwrap_or(0);
+        self.open(stream)
+            .map_or(0, |stream| stream.tickets(&self.config, usable, window))
+    }
+
+    /// Consecutive items enter; `sizes` are the bytes of their tokens. Says the index of the first.
+    ///
+    /// # Errors
+    ///
+    /// When the stream is unknown or its input has ended, or when there are fewer tickets than items.
+    pub fn admit(
+        &mut self,
+        stream: StreamId,
+        sizes: &[u64],
+        now: Duration,
+    ) -> Result<Index, FlowError> {
+        let tickets = self.tickets(stream);
+        let open = self
+            .open_mut(stream)
+            .ok_or(FlowError::UnknownStream(stream))?;
+        if open.input_ended {
+            return Err(FlowError::InputEnded(stream));
+        }
+        if sizes.len() > tickets as usize {
+            return Err(FlowError::NoTickets {
+                items: sizes.len(),
+                tickets,
+            });
+        }
+        let first = open.admit(sizes);
+        self.stir(now);
+        Ok(first)
+    }
+
+    /// No more items will come.
+    pub fn end_of_input(&mut self, stream: StreamId) {
+        if let Some(stream) = self.open_mut(stream) {
+            stream.input_ended = true;
+        }
+    }
+
+    /// The user took the outcomes of these items: their tickets and bytes come back. Items without an outcome in
+    /// the range are passed over. Says how many were taken.
+    pub fn taken(&mut self, stream: StreamId, first: Index, count: u32, now: Duration) -> u32 {
+        let Some(open) = self.open_mut(stream) else {
+            return 0;
+        };
+        let count = open.take(first..first.saturating_add(u64::from(count)));
+        // Only a result that waits for a grant can move because of this.
+        if !open.waiting.is_empty() {
+            self.stir(now);
+        }
+        count
+    }
+
+    /// Takes an item out before it runs, if it is at no slot.
+    pub fn cancel(&mut self, stream: StreamId, index: Index, now: Duration) -> Cancel {
+        if self.open_mut(stream).is_some_and(|open| open.cancel(index)) {
+            self.stir(now);
+            Cancel::Removed
+        } else {
+            Cancel::TooLate
+        }
+    }
+
+    /// What to do next, if anything.
+    pub fn poll_action(&mut self, now: Duration) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if !self.stirred && self.wake.is_none_or(|wake| now < wake) {
+            return None;
+        }
+        self.grant_waiting();
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        if let Some(action) = self.next_dispatch(now) {
+            return Some(action);
+        }
+        self.stirred = false;
+        self.wake = None;
+        self.recall_for_idle(now);
+        self.actions.pop_front()
+    }
+
+    /// When to call [`Scheduler::poll_action`] although nothing has happened.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.wake
+    }
+
+    /// For how long there has been work and no slot that may get it. The caller decides when to give up.
+    pub fn stalled(&self, now: Duration) -> Option<Duration> {
+        self.stalled_since.map(|since| now.saturating_sub(since))
+    }
+
+    /// What a slot did so far.
+    pub fn slot_statistics(&self, slot: SlotId) -> Option<SlotStatistics> {
+        self.slots.get(self.slots.seat(slot)?).map(Slot::totals)
+    }
+
+    /// How far a stream is.
+    pub fn progress(&self, stream: StreamId) -> Option<StreamProgress> {
+        self.open(stream).map(Stream::progress)
+    }
+
+    /// Whether the item has its outcome and waits to be taken.
+    pub fn is_finished(&self, stream: StreamId, index: Index) -> bool {
+        let item = self.open(stream).and_then(|stream| stream.ring.get(index));
+        item.is_some_and(|item| item.state == State::Finished)
+    }
+
+    /// Result bytes of a stream that are held by the driver, and those that may arrive without asking again.
+    pub fn result_bytes(&self, stream: StreamId) -> (u64, u64) {
+        self.open(stream)
+            .map_or((0, 0), |stream| (stream.held_results, stream.reserved))
+    }
+
+    /// Something has happened: there may be something to do.
+    pub(crate) fn stir(&mut self, now: Duration) {
+        self.stirred = true;
+        let stalled =
+            self.slots.usable() == 0 && self.streams.iter().any(|stream| stream.ready > 0);
+        self.stalled_since = if stalled {
+            self.stalled_since.or(Some(now))
+        } else {
+            None
+        };
+    }
+
+    /// Where a stream stands in the table, closed ones included.
+    pub(crate) fn place(&self, stream: StreamId) -> Option<usize> {
+        self.streams
+            .binary_search_by_key(&stream, |stream| stream.id)
+            .ok()
+    }
+
+    /// Closed streams leave when no slot owes an answer.
+    pub(crate) fn drop_if_done(&mut self, place: usize) {
+        if self.streams[place].closed && self.streams[place].out == 0 {
+            self.streams.remove(place);
+            if self.turn > place {
+                self.turn -= 1;
+            }
+        }
+    }
+
+    fn open(&self, stream: StreamId) -> Option<&Stream> {
+        self.place(stream)
+            .map(|place| &self.streams[place])
+            .filter(|stream| !stream.closed)
+    }
+
+    fn open_mut(&mut self, stream: StreamId) -> Option<&mut Stream> {
+        let place = self.place(stream)?;
+        Some(&mut self.streams[place]).filter(|stream| !stream.closed)
+    }
+}

@@ -1,0 +1,256 @@
+//! What is at a slot, and how busy that keeps it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::frame::{Frame, RecallState};
+use crate::{FrameId, SchedulerConfig, SlotId, SlotStatistics, StreamId};
+
+/// One slot. Everything counted here is about items that are running or queued; results that wait for a grant keep
+/// nobody busy, and counting them would let a full budget stop the very item that frees it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: SlotId,
+    pub(crate) draining: bool,
+    /// By ascending number, the order in which the slot works.
+    pub(crate) frames: VecDeque<Frame>,
+    pub(crate) running_frames: u32,
+    pub(crate) running_items: u64,
+    /// Estimated work.
+    work_nanos: u64,
+    /// Their tokens.
+    pub(crate) bytes: u64,
+    /// A suspect runs here; nothing may be added.
+    pub(crate) exclusive: bool,
+    /// Work was asked back, so the slot gets no more until it shows that it moves.
+    pub(crate) held_back: bool,
+    /// Frames asked back and not answered.
+    pub(crate) recalls: u32,
+    /// When it last answered, or got work while it had none.
+    pub(crate) progress: Duration,
+    /// The time between sending and answer that was not spent in functions, in nanoseconds.
+    round_trip: u64,
+    pub(crate) statistics: SlotStatistics,
+}
+
+/// A frame has nothing more to run: its lease is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseEnd(pub(crate) StreamId, pub(crate) u16);
+
+impl Slot {
+    pub(crate) fn new(id: SlotId, now: Duration) -> Self {
+        Self {
+            id,
+            draining: false,
+            frames: VecDeque::new(),
+            running_frames: 0,
+            running_items: 0,
+            work_nanos: 0,
+            bytes: 0,
+            exclusive: false,
+            held_back: false,
+            recalls: 0,
+            progress: now,
+            round_trip: 0,
+            statistics: SlotStatistics::default(),
+        }
+    }
+
+    /// Nanoseconds until the slot is expected to be idle. A slot that is silent for longer than its estimate says
+    /// counts as busy for at least as long again.
+    pub(crate) fn load(&self, now: Duration) -> u64 {
+        if self.running_items == 0 {
+            0
+        } else {
+            self.work_nanos.max(self.silence(now))
+        }
+    }
+
+    /// Nanoseconds since the slot last showed that it moves.
+    pub(crate) fn silence(&self, now: Duration) -> u64 {
+        nanos(now.saturating_sub(self.progress))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running_items == 0 && !self.draining
+    }
+
+    /// Whether the window has room for a frame at all.
+    pub(crate) fn accepts(&self, config: &SchedulerConfig, now: Duration) -> bool {
+        let open = !self.draining && !self.exclusive && !self.held_back;
+        open && (self.running_frames < 2
+            || (self.running_frames < config.window_frames_max
+                && self.bytes < config.window_bytes_max
+                && self.load(now) < self.window(config)))
+    }
+
+    /// How much work may wait here, in nanoseconds: so much that none is missing while a message and its answer are
+    /// on the way.
+    pub(crate) fn window(&self, config: &SchedulerConfig) -> u64 {
+        nanos(config.window_time).saturating_add(self.round_trip(config))
+    }
+
+    /// The measured round trip, as far as it counts.
+    pub(crate) fn round_trip(&self, config: &SchedulerConfig) -> u64 {
+        self.round_trip.min(nanos(config.round_trip_max))
+    }
+
+    /// Results of a frame came, after so much time in functions. The first of them show the round trip: as it is when
+    /// the slot had nothing else, else with the time in the queue on top. So what is known is never too short for
+    /// long, and what a cold start adds goes with the next short queue.
+    pub(crate) fn answered(&mut self, position: usize, busy: Duration, now: Duration) {
+        self.progress = now;
+        self.held_back = false;
+        let Some((sent, had_others)) = self
+            .frames
+            .get_mut(position)
+            .and_then(|frame| frame.sent.take())
+        else {
+            return;
+        };
+        let seen = nanos(now.saturating_sub(sent).saturating_sub(busy));
+        self.round_trip = if had_others {
+            self.round_trip.min(seen)
+        } else {
+            seen
+        };
+    }
+
+    /// Where a frame stands, if this slot has it. Answers mostly concern the first.
+    pub(crate) fn position(&self, frame: FrameId) -> Option<usize> {
+        match self.frames.front() {
+            Some(front) if front.id == frame => Some(0),
+            _ => self
+                .frames
+                .binary_search_by_key(&frame, |frame| frame.id)
+                .ok(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, mut frame: Frame, bytes: u64, now: Duration) {
+        frame.sent = Some((now, self.running_items > 0));
+        if self.running_items == 0 {
+            self.progress = now;
+        }
+        self.running_frames += 1;
+        self.running_items += u64::from(frame.count);
+        self.work_nanos += frame.item_nanos.saturating_mul(u64::from(frame.count));
+        self.bytes += bytes;
+        self.exclusive = frame.suspect;
+        self.statistics.frames += 1;
+        self.statistics.bytes_sent += bytes;
+        self.frames.push_back(frame);
+    }
+
+    /// `ran` items of the frame, with `bytes` of tokens, are no longer running or queued here; `answered` items
+    /// (those and others) need no answer any more. Says when that frees a lease.
+    pub(crate) fn settle(
+        &mut self,
+        position: usize,
+        ran: u32,
+        bytes: u64,
+        answered: u32,
+    ) -> Option<LeaseEnd> {
+        let frame = self.frames.get_mut(position)?;
+        let was_running = frame.running() > 0;
+        frame.executed = (frame.executed + ran) - answered;
+        frame.pending -= answered;
+        let is_running = frame.running() > 0;
+        self.running_items -= u64::from(ran);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.work_nanos = self
+            .work_nanos
+            .saturating_sub(frame.item_nanos.saturating_mul(u64::from(ran)));
+        let mut lease_end = None;
+        if was_running && !is_running {
+            self.running_frames -= 1;
+            self.exclusive &= !frame.suspect;
+            if frame.lease {
+                frame.lease = false;
+                lease_end = Some(LeaseEnd(frame.stream, frame.segment));
+            }
+            if matches!(frame.recall, RecallState::Asked(_)) {
+                frame.recall = RecallState::Exhausted;
+                self.recalls -= 1;
+            }
+        }
+        if frame.pending == 0 {
+            self.frames.remove(position);
+        }
+        if self.running_items == 0 {
+            self.held_back = false;
+        }
+        lease_end
+    }
+}
+
+/// A time as whole nanoseconds; more than fit (500 years) count as that many.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// All slots, each on a seat: a small number that tables can be indexed with, used again after a slot is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    seats: Vec<Option<Slot>>,
+    by_id: BTreeMap<SlotId, usize>,
+}
+
+impl Slots {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Slots that may get work.
+    pub(crate) fn usable(&self) -> u32 {
+        // Fits: the number of slots is limited by a `u32`.
+        self.iter().filter(|(_, slot)| !slot.draining).count() as u32
+    }
+
+    pub(crate) fn seat(&self, id: SlotId) -> Option<usize> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn add(&mut self, slot: Slot) -> usize {
+        let seat = self
+            .seats
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.seats.len());
+        self.by_id.insert(slot.id, seat);
+        if seat == self.seats.len() {
+            self.seats.push(None);
+        }
+        self.seats[seat] = Some(slot);
+        seat
+    }
+
+    pub(crate) fn remove(&mut self, seat: usize) -> Option<Slot> {
+        let slot = self.seats.get_mut(seat)?.take()?;
+        self.by_id.remove(&slot.id);
+        Some(slot)
+    }
+
+    pub(crate) fn get(&self, seat: usize) -> Option<&Slot> {
+        self.seats.get(seat)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, seat: usize) -> Option<&mut Slot> {
+        self.seats.get_mut(seat)?.as_mut()
+    }
+
+    /// The slots with their seats, in seat order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        self.seats
+            .iter()
+            .enumerate()
+            .filter_map(|(seat, slot)| Some((seat, slot.as_ref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
+        self.seats
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(seat, slot)| Some((seat, slot.as_mut()?)))
+    }
+}

@@ -1,0 +1,306 @@
+//! One stream of items through one program: what is ready, what is held, how many more may enter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::estimate::{Average, Estimate, SeatEstimate};
+use crate::item::{Ring, State};
+use crate::ranges::RangeSet;
+use crate::{
+    FrameId, Index, Program, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
+    Tickets,
+};
+
+/// Tickets are so many times what the windows of all slots hold: the ready items behind the windows keep frames
+/// large and the order of outcomes from stopping the input.
+const WINDOWS_INSIDE: u64 = 4;
+
+/// The right to run a serial function, at one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) seat: usize,
+    /// Frames there that have not given it back.
+    pub(crate) frames: u32,
+}
+
+/// What is known of one segment of the program in this stream.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentState {
+    pub(crate) serial: bool,
+    /// Parallel functions follow the serial one in the same frame.
+    pub(crate) rest: bool,
+    /// Items that any slot may run.
+    pub(crate) ready: RangeSet,
+    /// Items that must run alone.
+    pub(crate) suspects: BTreeSet<Index>,
+    pub(crate) lease: Option<Lease>,
+    /// Over all slots: a first guess for those that have not run it.
+    pub(crate) time: Estimate,
+    pub(crate) seats: Vec<SeatEstimate>,
+    pub(crate) result_bytes: Average,
+}
+
+impl SegmentState {
+    pub(crate) fn at_seat(&mut self, seat: usize) -> &mut SeatEstimate {
+        if seat >= self.seats.len() {
+            self.seats.resize(seat + 1, SeatEstimate::default());
+        }
+        &mut self.seats[seat]
+    }
+}
+
+/// A result that is larger than its grant and waits at a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) slot: SlotId,
+    pub(crate) frame: FrameId,
+    pub(crate) bytes: u64,
+    pub(crate) granted: bool,
+}
+
+/// The state of a stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    pub(crate) segments: Vec<SegmentState>,
+    pub(crate) ring: Ring,
+    pub(crate) waiting: BTreeMap<Index, Waiting>,
+    pub(crate) input_ended: bool,
+    /// Nobody wants it any more; it stays until the slots have answered.
+    pub(crate) closed: bool,
+    /// Ready items of all segments, and how many of them are suspects.
+    pub(crate) ready: u64,
+    pub(crate) suspects: u64,
+    /// Items a slot owes an answer for.
+    pub(crate) out: u64,
+    pub(crate) finished: u64,
+    pub(crate) taken: u64,
+    /// Bytes of tokens that have passed no segment.
+    pub(crate) held_input: u64,
+    /// Bytes of tokens and outcomes that came back from slots.
+    pub(crate) held_results: u64,
+    /// Bytes of results that may arrive without asking again.
+    pub(crate) reserved: u64,
+    tickets: Tickets,
+    input_bytes: Average,
+}
+
+impl Stream {
+    pub(crate) fn new(id: StreamId, program: &Program, options: StreamOptions) -> Self {
+        let segments = program.segments().iter().map(|segment| SegmentState {
+            serial: segment.serial.is_some(),
+            rest: segment.has_rest(),
+            ..SegmentState::default()
+        });
+        Self {
+            id,
+            segments: segments.collect(),
+            ring: Ring::default(),
+            waiting: BTreeMap::new(),
+            input_ended: false,
+            closed: false,
+            ready: 0,
+            suspects: 0,
+            out: 0,
+            finished: 0,
+            taken: 0,
+            held_input: 0,
+            held_results: 0,
+            reserved: 0,
+            tickets: options.tickets,
+            input_bytes: Average::default(),
+        }
+    }
+
+    /// Items between admission and taking.
+    pub(crate) fn inside(&self) -> u64 {
+        self.ring.end() - self.taken
+    }
+
+    /// How many more items may enter now, when a slot's window holds so much work.
+    pub(crate) fn tickets(&self, config: &SchedulerConfig, slots: u32, window_nanos: u64) -> u32 {
+        if self.input_ended {
+            return 0;
+        }
+        let inside = self.inside();
+        if self.tickets == Tickets::Unbounded {
+            let room = u64::from(config.submitted_max.max(1)).saturating_sub(inside);
+            return u32::try_from(room).unwrap_or(u32::MAX);
+        }
+        let most = u64::from(config.tickets_max.max(1));
+        // Two items for each slot keep it busy; one more lets an outcome wait for the user meanwhile.
+        let fewest = (2 * u64::from(slots) + 1).min(most);
+        let wanted = WINDOWS_INSIDE * u64::from(slots) * self.window_items(config, window_nanos);
+        let result_bytes = self
+            .segments
+            .iter()
+            .map(|segment| segment.result_bytes.bytes())
+            .max()
+            .unwrap_or(0);
+        let by_results = config
+            .result_budget_bytes
+            .checked_div(result_bytes)
+            .unwrap_or(u64::MAX);
+        let limit = wanted.min(by_results).clamp(fewest, most);
+        let input_room = config.input_budget_bytes.saturating_sub(self.held_input);
+        let by_input = input_room
+            .checked_div(self.input_bytes.bytes())
+            .unwrap_or(u64::MAX);
+        let free = limit
+            .saturating_sub(inside)
+            .min(by_input.max(fewest.saturating_sub(inside)));
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+
+    /// Items that the window of one slot holds, by what is known of the fastest segment.
+    fn window_items(&self, config: &SchedulerConfig, window_nanos: u64) -> u64 {
+        let fastest = self
+            .segments
+            .iter()
+            .filter_map(|segment| segment.time.nanos())
+            .min();
+        let by_time = fastest.map_or(0, |item| window_nanos / item.max(1));
+        let grown = self
+            .segments
+            .iter()
+            .flat_map(|segment| &segment.seats)
+            .map(|seat| seat.items_max)
+            .max();
+        // Two frames of the size that comes next, while times are not known or not to be trusted yet.
+        let by_growth = 2 * u64::from(grown.unwrap_or(1).min(config.frame_items_max.max(1)));
+        by_time.max(by_growth)
+    }
+
+    pub(crate) fn admit(&mut self, sizes: &[u64]) -> Index {
+        let first = self.ring.end();
+        let total = sizes
+            .iter()
+            .fold(0u64, |sum, size| sum.saturating_add(*size));
+        self.ring.admit(sizes);
+        self.input_bytes.observe(total, sizes.len() as u64);
+        self.held_input = self.held_input.saturating_add(total);
+        self.make_ready(0, first..self.ring.end());
+        first
+    }
+
+    /// The items' tokens wait for this segment.
+    pub(crate) fn make_ready(&mut self, segment: u16, range: Range<Index>) {
+        self.ready += range.end - range.start;
+        self.segments[usize::from(segment)].ready.insert(range);
+    }
+
+    /// The same for an item that must run alone.
+    pub(crate) fn make_suspect(&mut self, segment: u16, index: Index) {
+        self.ready += 1;
+        self.suspects += 1;
+        self.segments[usize::from(segment)].suspects.insert(index);
+    }
+
+    /// Takes an item out of what is ready, if it is.
+    pub(crate) fn unready(&mut self, index: Index) -> bool {
+        let Some(item) = self
+            .ring
+            .get(index)
+            .filter(|item| item.state == State::Ready)
+        else {
+            return false;
+        };
+        let segment = &mut self.segments[usize::from(item.segment)];
+        if segment.suspects.remove(&index) {
+            self.suspects -= 1;
+        } else if !segment.ready.remove(index) {
+            return false;
+        }
+        self.ready -= 1;
+        true
+    }
+
+    /// Bytes held for an item at this segment are held no more.
+    pub(crate) fn let_go(&mut self, segment: u16, bytes: u64) {
+        let held = if segment == 0 {
+            &mut self.held_input
+        } else {
+            &mut self.held_results
+        };
+        *held = held.saturating_sub(bytes);
+    }
+
+    /// The item has its outcome without a result.
+    pub(crate) fn finish_without_result(&mut self, index: Index) {
+        let Some(item) = self.ring.get_mut(index) else {
+            return;
+        };
+        item.state = State::Finished;
+        let (segment, bytes) = (item.segment, std::mem::take(&mut item.bytes));
+        self.finished += 1;
+        self.let_go(segment, bytes);
+    }
+
+    /// The user has these outcomes. Says how many of them there were.
+    pub(crate) fn take(&mut self, range: Range<Index>) -> u32 {
+        let (mut count, mut bytes) = (0, 0u64);
+        self.ring.visit(range, |_, item| {
+            if item.state == State::Finished {
+                item.state = State::Gone;
+                bytes = bytes.saturating_add(item.bytes);
+                count += 1;
+            }
+        });
+        self.taken += u64::from(count);
+        self.held_results = self.held_results.saturating_sub(bytes);
+        self.ring.trim();
+        count
+    }
+
+    /// Takes a waiting item out of the stream for good.
+    pub(crate) fn cancel(&mut self, index: Index) -> bool {
+        if !self.unready(index) {
+            return false;
+        }
+        self.finish_without_result(index);
+        self.take(index..index + 1);
+        true
+    }
+
+    /// The oldest item that the user has not taken: whatever the budget says, its result may come.
+    pub(crate) fn oldest(&self) -> Index {
+        self.ring.base()
+    }
+
+    /// Room for results, in bytes.
+    pub(crate) fn result_room(&self, config: &SchedulerConfig) -> u64 {
+        config
+            .result_budget_bytes
+            .saturating_sub(self.held_results.saturating_add(self.reserved))
+    }
+
+    /// Nobody wants the stream: what waits here is given up.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        for segment in &mut self.segments {
+            segment.ready.clear();
+            segment.suspects.clear();
+        }
+        (self.ready, self.suspects) = (0, 0);
+        self.waiting.clear();
+        self.ring.visit(0..Index::MAX, |_, item| {
+            if matches!(
+                item.state,
+                State::Ready | State::Finished | State::Announced | State::Granted
+            ) {
+                item.state = State::Gone;
+            }
+        });
+        self.ring.trim();
+    }
+
+    pub(crate) fn progress(&self) -> StreamProgress {
+        StreamProgress {
+            admitted: self.ring.end(),
+            finished: self.finished,
+            taken: self.taken,
+            ready: self.ready,
+            input_ended: self.input_ended,
+        }
+    }
+}

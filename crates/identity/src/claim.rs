@@ -1,0 +1,262 @@
+//! What somebody says they are: a role and a name, and how both are written in a certificate.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::ClaimError;
+use crate::limits::NAME_BYTES_MAX;
+use crate::quote::Quoted;
+
+/// What a node may be to others. It stands in the node's certificate, so that one leaf can't pose as another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Plans, recruits workers and sends them code.
+    Manager,
+    /// Executes what managers send.
+    Worker,
+    /// Forwards between subnets and sees ciphertext only.
+    Gateway,
+    /// Starts processes on a host on behalf of a manager.
+    Agent,
+}
+
+impl Role {
+    /// Every role, in the order in which they are listed to people.
+    pub const ALL: [Self; 4] = [Self::Manager, Self::Worker, Self::Gateway, Self::Agent];
+
+    /// The word that stands in certificates, policies and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Manager => "manager",
+            Self::Worker => "worker",
+            Self::Gateway => "gateway",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ClaimError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| ClaimError::UnknownRole {
+                got: Quoted::new(text),
+            })
+    }
+}
+
+/// A claimed identity: a role and a name.
+///
+/// # Security
+/// Anybody can write one. Only [`VerifiedIdentity`](crate::VerifiedIdentity) opens doors.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// What the node is.
+    pub role: Role,
+    /// Which one it is, most often a host name. [`Identity::new`] says what a name may hold.
+    pub name: String,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.role, self.name)
+    }
+}
+
+const SCHEME: &str = "exoskel:";
+const ROLE: &str = "role:";
+const NAME: &str = "name:";
+
+impl Identity {
+    /// Makes an identity whose name can stand in a certificate. ASCII capitals become small letters, because
+    /// host names don't distinguish them.
+    ///
+    /// # Errors
+    /// [`ClaimError::BadName`] when the name is empty, longer than [`NAME_BYTES_MAX`], starts with `-` or `.`, or
+    /// holds anything but letters, digits and `. - _ : @ +`. A `*` is refused above all: rules match names by
+    /// patterns, and a name must never look like one.
+    pub fn new(role: Role, name: &str) -> Result<Self, ClaimError> {
+        let name = name.to_ascii_lowercase();
+        check_name(&name)?;
+        Ok(Self { role, name })
+    }
+
+    /// The two URIs that state this identity in a certificate's subject alternative names.
+    pub fn to_uris(&self) -> [String; 2] {
+        [
+            format!("{SCHEME}{ROLE}{}", self.role),
+            format!("{SCHEME}{NAME}{}", self.name),
+        ]
+    }
+
+    /// Reads the identity that a certificate's URIs state. URIs of other schemes are none of our business.
+    ///
+    /// # Errors
+    /// [`ClaimError`] unless there is exactly one role and exactly one name, both well formed, and no other
+    /// statement of our scheme: a statement that this version doesn't know could be a restriction.
+    pub fn from_uris<'a>(uris: impl IntoIterator<Item = &'a str>) -> Result<Self, ClaimError> {
+        let (mut role, mut name) = (None, None);
+        for uri in uris {
+            let Some(statement) = our_statement(uri)? else {
+                continue;
+            };
+            if let Some(text) = statement.strip_prefix(ROLE) {
+                if role.replace(Role::from_str(text)?).is_some() {
+                    return Err(ClaimError::SeveralRoles);
+                }
+            } else if let Some(text) = statement.strip_prefix(NAME) {
+                check_name(text)?;
+                if name.replace(text).is_some() {
+                    return Err(ClaimError::SeveralNames);
+                }
+            } else {
+                return Err(ClaimError::UnknownStatement {
+                    got: Quoted::new(uri),
+                });
+            }
+        }
+        Ok(Self {
+            role: role.ok_or(ClaimError::MissingRole)?,
+            name: name.ok_or(ClaimError::MissingName)?.to_owned(),
+        })
+    }
+}
+
+/// The part after our scheme, or nothing for a URI of another scheme. Schemes ignore case, we don't: two spellings of
+/// one statement are one too many.
+fn our_statement(uri: &str) -> Result<Option<&str>, ClaimError> {
+    if let Some(statement) = uri.strip_prefix(SCHEME) {
+        return Ok(Some(statement));
+    }
+    match uri.get(..SCHEME.len()) {
+        Some(start) if start.eq_ignore_ascii_case(SCHEME) => Err(ClaimError::UnknownStatement {
+            got: Quoted::new(uri),
+        }),
+        _ => Ok(None),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ClaimError> {
+    let allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:@+".contains(&byte);
+    let well_formed = !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with(['-', '.'])
+        && name.bytes().all(allowed);
+    if well_formed {
+        Ok(())
+    } else {
+        Err(ClaimError::BadName {
+            got: Quoted::new(name),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_reads_back() {
+        for role in Role::ALL {
+            assert_eq!(role.to_string().parse(), Ok(role));
+        }
+        assert_eq!(
+            "Manager".parse::<Role>(),
+            Err(ClaimError::UnknownRole {
+                got: Quoted::new("Manager")
+            })
+        );
+    }
+
+    #[test]
+    fn an_identity_reads_back_from_its_uris() {
+        let identity = Identity::new(Role::Worker, "Lab1.Example.org").unwrap();
+        assert_eq!(identity.to_string(), "worker lab1.example.org");
+        let uris = identity.to_uris();
+        assert_eq!(
+            uris,
+            ["exoskel:role:worker", "exoskel:name:lab1.example.org"]
+        );
+        let foreign = [
+            "https://example.org/",
+            uris[1].as_str(),
+            "",
+            "exo",
+            uris[0].as_str(),
+        ];
+        assert_eq!(Identity::from_uris(foreign), Ok(identity));
+    }
+
+    /// Each line breaks one rule of "exactly one role, exactly one name, nothing else of ours".
+    #[test]
+    fn anything_but_one_role_and_one_name_is_refused() {
+        let (role, name) = ("exoskel:role:worker", "exoskel:name:a");
+        let cases: [(&[&str], ClaimError); 9] = [
+            (&[], ClaimError::MissingRole),
+            (&[name], ClaimError::MissingRole),
+            (&[role], ClaimError::MissingName),
+            (&[role, role, name], ClaimError::SeveralRoles),
+            (
+                &[role, "exoskel:role:manager", name],
+                ClaimError::SeveralRoles,
+            ),
+            (&[role, name, "exoskel:name:b"], ClaimError::SeveralNames),
+            (
+                &[role, name, "exoskel:only:x"],
+                ClaimError::UnknownStatement {
+                    got: Quoted::new("exoskel:only:x"),
+                },
+            ),
+            (
+                &["Exoskel:role:worker", name],
+                ClaimError::UnknownStatement {
+                    got: Quoted::new("Exoskel:role:worker"),
+                },
+            ),
+            (
+                &["exoskel:role:root", name],
+                ClaimError::UnknownRole {
+                    got: Quoted::new("root"),
+                },
+            ),
+        ];
+        for (uris, error) in cases {
+            assert_eq!(
+                Identity::from_uris(uris.iter().copied()),
+                Err(error),
+                "{uris:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_could_mean_something_else_are_refused() {
+        let long = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in [
+            "", "*", "lab*", "-rf", ".hidden", "a b", "a/b", "a\0b", "ü", "a\n", &long,
+        ] {
+            assert!(Identity::new(Role::Worker, name).is_err(), "{name:?}");
+        }
+        for name in [
+            "a",
+            "10.0.0.1",
+            "::1",
+            "alice@example.org",
+            "node_7",
+            &long[1..],
+        ] {
+            assert!(Identity::new(Role::Worker, name).is_ok(), "{name:?}");
+        }
+        assert!(Identity::from_uris(["exoskel:role:worker", "exoskel:name:Lab"]).is_err());
+    }
+}

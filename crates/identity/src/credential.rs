@@ -1,0 +1,212 @@
+//! A node's secret: its certificates, its private key, and whom it trusts.
+
+use std::fmt;
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair,
+};
+use rustls_pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime,
+};
+use zeroize::Zeroizing;
+
+use crate::certificate::CertificateDetails;
+use crate::claim::{Identity, Role};
+use crate::error::{CredentialError, IdentityError, TrustError};
+use crate::limits::{CHAIN_CERTIFICATES_MAX, PRIVATE_KEY_BYTES_MAX};
+use crate::private_authority::PrivateAuthority;
+use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
+
+mod pem;
+
+pub use pem::revocation_lists_from_pem;
+
+/// A node's own certificates and private key, with the authorities and revocation lists by which it judges others.
+///
+/// # Security
+/// It holds the private key, which is erased from memory when it is dropped and which `Debug` doesn't show. It is not
+/// `Clone`: share it, so that there is one copy of the key.
+pub struct Credential {
+    chain: Vec<CertificateDer<'static>>,
+    key: Zeroizing<Vec<u8>>,
+    trust_anchors: Vec<CertificateDer<'static>>,
+    revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+    identity: Identity,
+}
+
+impl Credential {
+    /// Puts a credential together: `chain` is the leaf and then its intermediates, `key` the leaf's key in PKCS#8.
+    ///
+    /// # Errors
+    /// [`CredentialError`] when something can't be read, the key doesn't belong to the leaf, the leaf doesn't state
+    /// exactly one role and one name, an intermediate may not sign, or the trust is not usable. Dates are not looked
+    /// at; [`verify_own`](Self::verify_own) does that.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: Zeroizing<Vec<u8>>,
+        trust_anchors: Vec<CertificateDer<'static>>,
+        revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+    ) -> Result<Self, CredentialError> {
+        if chain.len() > CHAIN_CERTIFICATES_MAX {
+            return Err(CredentialError::ChainTooLong { got: chain.len() });
+        }
+        let (leaf, intermediates) = chain.split_first().ok_or(CredentialError::NoCertificate)?;
+        let identity = check_leaf(leaf, &key)?;
+        for (before, certificate) in intermediates.iter().enumerate() {
+            let position = before + 1;
+            let details = CertificateDetails::read(certificate)
+                .map_err(|reason| CredentialError::BadCertificate { position, reason })?;
+            if !details.is_authority {
+                return Err(CredentialError::StrayLeaf {
+                    position,
+                    subject: details.subject,
+                });
+            }
+        }
+        // Whether the trust can be used is known now or when the first peer comes; now is better.
+        PrivateAuthority::new(&trust_anchors, &revocation_lists, 0)?;
+        Ok(Self {
+            chain,
+            key,
+            trust_anchors,
+            revocation_lists,
+            identity,
+        })
+    }
+
+    /// The leaf and its intermediates, as peers get them.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// The private key.
+    pub fn key(&self) -> PrivatePkcs8KeyDer<'_> {
+        PrivatePkcs8KeyDer::from(self.key.as_slice())
+    }
+
+    /// A copy of the private key for a TLS engine, which owns the key it signs with.
+    pub fn clone_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(self.key().clone_key())
+    }
+
+    /// The authorities whose certificates are accepted.
+    pub fn trust_anchors(&self) -> &[CertificateDer<'static>] {
+        &self.trust_anchors
+    }
+
+    /// What those authorities took back.
+    pub fn revocation_lists(&self) -> &[CertificateRevocationListDer<'static>] {
+        &self.revocation_lists
+    }
+
+    /// The role and the name that the own leaf states.
+    pub fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
+    /// Adds revocation lists; of each issuer the newest counts.
+    ///
+    /// # Errors
+    /// [`TrustError`] when one can't be used; the credential is unchanged then.
+    pub fn add_revocation_lists(
+        &mut self,
+        lists: impl IntoIterator<Item = CertificateRevocationListDer<'static>>,
+    ) -> Result<(), TrustError> {
+        let before = self.revocation_lists.len();
+        self.revocation_lists.extend(lists);
+        let checked = PrivateAuthority::new(&self.trust_anchors, &self.revocation_lists, 0);
+        if checked.is_err() {
+            self.revocation_lists.truncate(before);
+        }
+        checked.map(drop)
+    }
+
+    /// The verifier that trusts what this credential trusts.
+    ///
+    /// # Errors
+    /// None for a credential that was made by this crate; the type says what [`PrivateAuthority::new`] could.
+    pub fn authority(&self, generation: u64) -> Result<PrivateAuthority, TrustError> {
+        PrivateAuthority::new(&self.trust_anchors, &self.revocation_lists, generation)
+    }
+
+    /// Judges the own chain as a peer with the same trust would: an expired or revoked credential is better noticed at
+    /// the start than at each peer.
+    ///
+    /// # Errors
+    /// [`IdentityError`] as a peer would see it. [`IdentityError::UnknownAuthority`] need not be a fault: peers may
+    /// trust an authority that this node doesn't.
+    pub fn verify_own(&self, now: UnixTime) -> Result<VerifiedIdentity, IdentityError> {
+        let authority = self
+            .authority(0)
+            .expect("checked when the credential was made");
+        authority.verify(
+            &self.chain,
+            now,
+            &Expected {
+                roles: &Role::ALL,
+                name: None,
+            },
+        )
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Credential")
+            .field("identity", &format_args!("{}", self.identity))
+            .field("certificates", &self.chain.len())
+            .field("trust_anchors", &self.trust_anchors.len())
+            .field("revocation_lists", &self.revocation_lists.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_leaf(leaf: &CertificateDer<'_>, key: &[u8]) -> Result<Identity, CredentialError> {
+    let details =
+        CertificateDetails::read(leaf).map_err(|reason| CredentialError::BadCertificate {
+            position: 0,
+            reason,
+        })?;
+    if details.is_authority {
+        return Err(CredentialError::AuthorityAsLeaf {
+            leaf: details.subject,
+        });
+    }
+    if public_key(key).ok_or(CredentialError::UnknownKey)? != details.public_key {
+        return Err(CredentialError::KeyMismatch {
+            leaf: details.subject,
+        });
+    }
+    details.claim.map_err(|reason| CredentialError::Claim {
+        leaf: details.subject,
+        reason,
+    })
+}
+
+/// The public half of a key in PKCS#8, in the form in which it stands in a certificate.
+fn public_key(pkcs8: &[u8]) -> Option<Vec<u8>> {
+    if pkcs8.len() > PRIVATE_KEY_BYTES_MAX {
+        return None;
+    }
+    // Keys made elsewhere often lack the public half, which `from_pkcs8` of Ed25519 would insist on.
+    if let Ok(pair) = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8) {
+        return Some(pair.public_key().as_ref().to_vec());
+    }
+    for algorithm in [
+        &ECDSA_P256_SHA256_ASN1_SIGNING,
+        &ECDSA_P384_SHA384_ASN1_SIGNING,
+        &ECDSA_P521_SHA512_ASN1_SIGNING,
+    ] {
+        if let Ok(pair) = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8) {
+            return Some(pair.public_key().as_ref().to_vec());
+        }
+    }
+    RsaKeyPair::from_pkcs8(pkcs8)
+        .ok()
+        .map(|pair| pair.public_key().as_ref().to_vec())
+}
+
+#[cfg(test)]
+mod tests;

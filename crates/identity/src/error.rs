@@ -1,0 +1,395 @@
+//! Why an identity was refused. Each error names the certificate, the rule, and who has to act.
+
+use rustls_pki_types::UnixTime;
+use thiserror::Error;
+
+use crate::certificate::{Date, WhichCertificate};
+use crate::claim::{Identity, Role};
+use crate::limits::{CHAIN_CERTIFICATES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX};
+use crate::quote::Quoted;
+
+/// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ClaimError {
+    /// No URI states a role.
+    #[error("no role is stated: got no URI \"exoskel:role:...\", expected exactly one")]
+    MissingRole,
+    /// No URI states a name.
+    #[error("no name is stated: got no URI \"exoskel:name:...\", expected exactly one")]
+    MissingName,
+    /// Two URIs state a role.
+    #[error("got several roles, expected exactly one")]
+    SeveralRoles,
+    /// Two URIs state a name.
+    #[error("got several names, expected exactly one")]
+    SeveralNames,
+    /// The role is none of ours.
+    #[error("got role {got}, expected manager, worker, gateway or agent")]
+    UnknownRole {
+        /// What stood there.
+        got: Quoted,
+    },
+    /// The name could mean something else, to a pattern, a path or a terminal.
+    #[error(
+        "got name {got}, expected 1 to {NAME_BYTES_MAX} small letters, digits and . - _ : @ + (not starting with - or .)"
+    )]
+    BadName {
+        /// What stood there.
+        got: Quoted,
+    },
+    /// A URI of our scheme that this version doesn't know. It could be a restriction, so it can't be ignored.
+    #[error("got the statement {got}, expected only \"exoskel:role:...\" and \"exoskel:name:...\"")]
+    UnknownStatement {
+        /// The URI.
+        got: Quoted,
+    },
+}
+
+/// Bytes that are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// Longer than its limit.
+    #[error("{what} of {got} bytes, expected at most {max}")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its bytes.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Not an X.509 certificate.
+    #[error("not an X.509 certificate")]
+    NoCertificate,
+    /// Not an X.509 revocation list.
+    #[error("not an X.509 revocation list")]
+    NoRevocationList,
+    /// More bytes than the structure.
+    #[error("{got} bytes after the end of the {what}")]
+    TrailingBytes {
+        /// What should have been alone.
+        what: &'static str,
+        /// How many bytes follow.
+        got: usize,
+    },
+    /// An extension that we read is malformed or stands there twice.
+    #[error("a malformed or repeated extension")]
+    BadExtension,
+    /// A revocation list that never becomes stale can't be told from an old one.
+    #[error("a revocation list without the time of its next update")]
+    NoNextUpdate,
+    /// The structure is sound for one reader but not for the one that checks paths.
+    #[error("not usable: {reason}")]
+    Unusable {
+        /// What the path check said.
+        reason: String,
+    },
+}
+
+/// Why a peer's chain of certificates was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum IdentityError {
+    /// The peer has to present a certificate.
+    #[error("the peer sent no certificate, expected a chain of a trusted authority")]
+    NoCertificate,
+    /// More certificates than we look at.
+    #[error("the peer sent {got} certificates, expected at most {CHAIN_CERTIFICATES_MAX}")]
+    ChainTooLong {
+        /// How many came.
+        got: usize,
+    },
+    /// A certificate that can't be read.
+    #[error("{certificate} is {reason}")]
+    Malformed {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// What is wrong with it.
+        reason: Malformed,
+    },
+    /// No trusted authority signed it, or one of that name did not.
+    #[error(
+        "{certificate} comes from {issuer}, which is none of the {anchors} trusted authorities (or its signature is wrong): issue it by a trusted one, or trust that authority"
+    )]
+    UnknownAuthority {
+        /// The certificate whose issuer is unknown.
+        certificate: WhichCertificate,
+        /// Who it says signed it.
+        issuer: Quoted,
+        /// How many authorities are trusted.
+        anchors: usize,
+    },
+    /// Its time is over.
+    #[error("{certificate} expired on {}, now is {}: its owner must renew it", Date(*.not_after), Date(*.now))]
+    Expired {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// When it ended.
+        not_after: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// Its time has not come.
+    #[error("{certificate} is valid from {} on, now is {}: check the clocks of both hosts", Date(*.not_before), Date(*.now))]
+    NotYetValid {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// When it starts.
+        not_before: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// The authority that signed it is not valid now.
+    #[error(
+        "the authority {authority} is valid from {} to {}, now is {}: make a new authority, or check the clock of this host",
+        Date(*.not_before), Date(*.not_after), Date(*.now)
+    )]
+    AuthorityOutOfDate {
+        /// The authority's subject.
+        authority: Quoted,
+        /// When it starts.
+        not_before: UnixTime,
+        /// When it ends.
+        not_after: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// Its authority took it back.
+    #[error("{certificate} with serial number {serial} is revoked: its owner needs another one")]
+    Revoked {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// Its serial number in hexadecimal digits.
+        serial: String,
+    },
+    /// The revocation list is past its next update, so nobody knows who is revoked.
+    #[error(
+        "the revocation list that covers {certificate} is stale since {}, now is {}: fetch the authority's current list",
+        Date(*.next_update), Date(*.now)
+    )]
+    RevocationListStale {
+        /// The certificate that could not be checked.
+        certificate: WhichCertificate,
+        /// When the next list was due.
+        next_update: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// The revocation list is not signed by the authority whose name it bears.
+    #[error(
+        "the revocation list that covers {certificate} is not signed by {issuer}: fetch the authority's current list"
+    )]
+    RevocationListForged {
+        /// The certificate that could not be checked.
+        certificate: WhichCertificate,
+        /// Who should have signed the list.
+        issuer: Quoted,
+    },
+    /// An authority's certificate where a leaf should stand.
+    #[error("{certificate} is an authority's, expected a leaf")]
+    AuthorityAsLeaf {
+        /// Which one.
+        certificate: WhichCertificate,
+    },
+    /// A leaf that signed another certificate.
+    #[error("{certificate} signed another one, but is no authority")]
+    LeafAsAuthority {
+        /// Which one.
+        certificate: WhichCertificate,
+    },
+    /// The key is for something else.
+    #[error("{certificate} is not made for this use, expected {expected}")]
+    WrongUsage {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// The uses it should allow.
+        expected: &'static str,
+    },
+    /// Another rule of RFC 5280.
+    #[error("{certificate} breaks a rule of certificate paths: {rule}")]
+    PathRule {
+        /// The leaf of the path.
+        certificate: WhichCertificate,
+        /// The rule, in the words of the path check.
+        rule: String,
+    },
+    /// The chain is good, but doesn't say who this is.
+    #[error("{certificate}: {reason}")]
+    Claim {
+        /// The leaf.
+        certificate: WhichCertificate,
+        /// What is wrong with its statements.
+        reason: ClaimError,
+    },
+    /// Somebody proven, in a place where only others may stand.
+    #[error("the peer is {got}, expected role {}", alternatives(.expected))]
+    WrongRole {
+        /// Who it is.
+        got: Identity,
+        /// The roles that may stand here.
+        expected: Vec<Role>,
+    },
+    /// Somebody proven, but not the one that was meant to be reached.
+    #[error(
+        "the peer is {got}, expected name {expected:?}: check the address, or issue the certificate for that name"
+    )]
+    WrongName {
+        /// Who it is.
+        got: Identity,
+        /// The name that was meant to be reached.
+        expected: String,
+    },
+}
+
+fn alternatives(roles: &[Role]) -> String {
+    match roles {
+        [] => "of nobody".to_owned(),
+        roles => roles
+            .iter()
+            .map(|role| role.as_str())
+            .collect::<Vec<_>>()
+            .join(" or "),
+    }
+}
+
+/// Why a set of trusted authorities can't be used. Its owner must act.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TrustError {
+    /// Nobody would be trusted.
+    #[error("got no certificate of an authority, expected at least one")]
+    NoAuthority,
+    /// More than a limit allows.
+    #[error("got {got} {what}, expected at most {max}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The certificate of an authority can't be read.
+    #[error("authority certificate {position}: {reason}")]
+    BadAuthority {
+        /// Which one, from 0.
+        position: usize,
+        /// What is wrong with it.
+        reason: Malformed,
+    },
+    /// A leaf can't be trusted to sign others.
+    #[error("{subject} is no authority: its certificate does not allow it to sign others")]
+    NotAnAuthority {
+        /// What it calls itself.
+        subject: Quoted,
+    },
+    /// A revocation list can't be read.
+    #[error("revocation list {position}: {reason}")]
+    BadRevocationList {
+        /// Which one, from 0.
+        position: usize,
+        /// What is wrong with it.
+        reason: Malformed,
+    },
+}
+
+/// Why a credential can't be used. Its owner must act. No message holds key material.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CredentialError {
+    /// Longer than its limit.
+    #[error("the credential has {got} bytes, expected at most {CREDENTIAL_BYTES_MAX}")]
+    TooLong {
+        /// Its bytes.
+        got: usize,
+    },
+    /// The armour around a block is broken.
+    #[error("the credential is not well-formed PEM: {reason}")]
+    BadPem {
+        /// What is wrong; never the text itself.
+        reason: &'static str,
+    },
+    /// A block that has no place in a credential.
+    #[error(
+        "the credential holds a block {got}, expected CERTIFICATE, PRIVATE KEY and X509 CRL only"
+    )]
+    UnexpectedBlock {
+        /// The label of the block.
+        got: &'static str,
+    },
+    /// Every credential has a leaf.
+    #[error("the credential holds no CERTIFICATE, expected the leaf as the first one")]
+    NoCertificate,
+    /// A key in an older format.
+    #[error(
+        "the credential holds a {got}, expected a PKCS#8 PRIVATE KEY: convert it with \"openssl pkcs8 -topk8 -nocrypt\""
+    )]
+    OldKeyFormat {
+        /// The label of the block.
+        got: &'static str,
+    },
+    /// A key that needs a pass phrase, which nobody could type.
+    #[error(
+        "the private key is encrypted, expected a plain PKCS#8 key in a file that only its owner can read"
+    )]
+    EncryptedKey,
+    /// A certificate alone proves nothing.
+    #[error("the credential holds no PRIVATE KEY, expected exactly one")]
+    NoKey,
+    /// Which one would be meant?
+    #[error("the credential holds several private keys, expected exactly one")]
+    SeveralKeys,
+    /// The key can't be used.
+    #[error(
+        "the private key is no PKCS#8 key of a known kind, expected ECDSA P-256, P-384 or P-521, Ed25519 or RSA"
+    )]
+    UnknownKey,
+    /// The key belongs to another certificate.
+    #[error(
+        "the private key does not belong to the leaf certificate {leaf}: the file mixes two credentials"
+    )]
+    KeyMismatch {
+        /// The leaf's subject.
+        leaf: Quoted,
+    },
+    /// More certificates than peers look at.
+    #[error(
+        "the credential's chain has {got} certificates, expected at most {CHAIN_CERTIFICATES_MAX}"
+    )]
+    ChainTooLong {
+        /// How many there are.
+        got: usize,
+    },
+    /// One of the certificates can't be read.
+    #[error("certificate {position} of the credential: {reason}")]
+    BadCertificate {
+        /// Which one, from 0.
+        position: usize,
+        /// What is wrong with it.
+        reason: Malformed,
+    },
+    /// The first certificate is an authority's.
+    #[error("the first certificate {leaf} is an authority's, expected the leaf")]
+    AuthorityAsLeaf {
+        /// Its subject.
+        leaf: Quoted,
+    },
+    /// A certificate that is neither the leaf nor able to sign it.
+    #[error(
+        "certificate {position} of the credential, {subject}, is no authority: expected the leaf first, then authorities only"
+    )]
+    StrayLeaf {
+        /// Which one, from 0.
+        position: usize,
+        /// Its subject.
+        subject: Quoted,
+    },
+    /// The leaf doesn't say who this is.
+    #[error("the leaf certificate {leaf}: {reason}")]
+    Claim {
+        /// The leaf's subject.
+        leaf: Quoted,
+        /// What is wrong with its statements.
+        reason: ClaimError,
+    },
+    /// The authorities or their revocation lists can't be used.
+    #[error("the credential's trust: {0}")]
+    Trust(#[from] TrustError),
+}

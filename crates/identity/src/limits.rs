@@ -1,0 +1,32 @@
+//! How much a stranger may make this crate look at.
+//!
+//! Certificates are parsed before their sender is anybody, so every length has a bound of its own, and every error
+//! that comes from a bound says which.
+
+/// Certificates in a chain, the leaf included. A private authority needs two at most; the rest is room for an
+/// organisation's own intermediates.
+pub const CHAIN_CERTIFICATES_MAX: usize = 4;
+
+/// Bytes of one certificate. A certificate with an RSA-4096 key and a dozen names stays below 3 KiB.
+pub const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a name in a certificate, which is the longest a DNS name can be.
+pub const NAME_BYTES_MAX: usize = 253;
+
+/// Trust anchors of one authority set.
+pub const TRUST_ANCHORS_MAX: usize = 64;
+
+/// Revocation lists of one authority set, before older lists of the same issuer are dropped.
+pub const REVOCATION_LISTS_MAX: usize = 64;
+
+/// Bytes of one revocation list, about a hundred thousand entries.
+pub const REVOCATION_LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of a private key in PKCS#8. RSA-8192 takes 4.7 KiB.
+pub const PRIVATE_KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a credential file.
+pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Characters of a foreign text (a subject, a URI) that an error repeats.
+pub const QUOTED_CHARACTERS_MAX: usize = 120;

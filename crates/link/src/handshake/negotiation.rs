@@ -1,0 +1,197 @@
+//! What Hello and the server's own terms agree on, and the client's check of it.
+
+use core::time::Duration;
+
+use exoskel_identity::Identity;
+
+use crate::handshake::{Accept, HandshakeError, Hello, Path, Refuse, RefuseReason};
+use crate::keys::CipherSuite;
+use crate::limits::Limits;
+use crate::policy::Proof;
+use crate::protection::{Protection, Protections};
+use crate::session::{SessionConfig, Side};
+
+/// What the server brings to an acceptance besides the Hello.
+#[derive(Clone, Debug)]
+pub struct ServerTerms {
+    /// Who the server is.
+    pub identity: Identity,
+    /// How it sees the way.
+    pub path: Path,
+    /// The ciphers it can use, the preferred one first.
+    pub ciphers: Vec<CipherSuite>,
+    /// What it is willing to hold.
+    pub limits: Limits,
+    /// After how long a silence it declares the other side dead.
+    pub dead_after: Duration,
+    /// Software versions by name.
+    pub versions: Vec<(String, String)>,
+    /// The generation of its policy.
+    pub policy_generation: u64,
+    /// The group that it belongs to.
+    pub group: u32,
+    /// Anything else by name.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Path {
+    /// What both ends' views prove together.
+    ///
+    /// # Security
+    /// A claim of the peer only ever makes things stricter: `self` must be this end's own view, and alone it is
+    /// needed for anything but [`Proof::Unproven`].
+    pub fn proof(self, peer: Self) -> Proof {
+        match (self, peer) {
+            (Self::SameHost, Self::SameHost) => Proof::SameHost,
+            (
+                Self::Network { local, remote },
+                Self::Network {
+                    local: peer_local,
+                    remote: peer_remote,
+                },
+            ) => {
+                // An IPv6 socket shows IPv4 peers as mapped addresses; they are the same place.
+                let place =
+                    |address: core::net::SocketAddr| (address.ip().to_canonical(), address.port());
+                if place(local) == place(peer_remote) && place(remote) == place(peer_local) {
+                    Proof::Direct
+                } else {
+                    Proof::Unproven
+                }
+            }
+            _ => Proof::Unproven,
+        }
+    }
+}
+
+impl Hello {
+    /// The client's floors for what the two views prove.
+    fn floors_for(&self, proof: Proof) -> Protections {
+        let floors = match proof {
+            Proof::SameHost | Proof::Direct => self.floors,
+            Proof::Unproven => self.floors_unproven.stricter(self.floors),
+        };
+        floors.stricter(universal_floors(proof))
+    }
+}
+
+/// What no policy can go below: between hosts nobody on the wire may alter what is executed or what steers the run.
+fn universal_floors(proof: Proof) -> Protections {
+    let weakest = match proof {
+        Proof::SameHost => Protection::Plain,
+        Proof::Direct | Proof::Unproven => Protection::Integrity,
+    };
+    Protections {
+        control: weakest,
+        code: weakest,
+        data: Protection::Plain,
+    }
+}
+
+/// The server's decision: the stricter of both sides' floors.
+///
+/// `certified` is the client's identity as its certificate proves it; `floors` gives the server's own floors for what
+/// the two views prove.
+///
+/// # Errors
+/// The refusal to send, when the claim and the certificate disagree or no cipher is common to both.
+pub fn accept(
+    hello: &Hello,
+    certified: &Identity,
+    terms: ServerTerms,
+    floors: impl FnOnce(Proof) -> Protections,
+) -> Result<Accept, Refuse> {
+    if hello.identity != *certified {
+        let error = HandshakeError::Identity {
+            claimed: hello.identity.clone(),
+            certified: certified.clone(),
+        };
+        return Err(error.refusal());
+    }
+    let Some(cipher) = common_cipher(&hello.ciphers, &terms.ciphers) else {
+        return Err(Refuse {
+            reason: RefuseReason::Cipher,
+            text: "no cipher in common: update the older of the two installations".to_owned(),
+        });
+    };
+    let proof = terms.path.proof(hello.path);
+    Ok(Accept {
+        protections: floors(proof).stricter(hello.floors_for(proof)),
+        cipher,
+        identity: terms.identity,
+        limits: terms.limits,
+        dead_after: terms.dead_after,
+        versions: terms.versions,
+        path: terms.path,
+        policy_generation: terms.policy_generation,
+        group: terms.group,
+        properties: terms.properties,
+    })
+}
+
+/// The cipher that both prefer; if they differ, the one that is fast without special hardware, because one of them
+/// lacks it.
+fn common_cipher(client: &[CipherSuite], server: &[CipherSuite]) -> Option<CipherSuite> {
+    let common = |cipher: &&CipherSuite| server.contains(cipher);
+    let ours = server.iter().find(|cipher| client.contains(cipher))?;
+    let theirs = client.iter().find(common)?;
+    if ours == theirs {
+        return Some(*ours);
+    }
+    Some(CipherSuite::ChaCha20Poly1305)
+}
+
+/// The client's check of what the server decided; gives what the two views prove. `certified` is the server's identity
+/// as its certificate proves it.
+///
+/// # Errors
+/// [`HandshakeError::Downgrade`] when Accept is weaker than the client's own floors for this way,
+/// [`HandshakeError::Identity`] or [`HandshakeError::CipherNotOffered`] when it does not fit otherwise.
+pub fn check_accept(
+    hello: &Hello,
+    accept: &Accept,
+    certified: &Identity,
+) -> Result<Proof, HandshakeError> {
+    if accept.identity != *certified {
+        return Err(HandshakeError::Identity {
+            claimed: accept.identity.clone(),
+            certified: certified.clone(),
+        });
+    }
+    if !hello.ciphers.contains(&accept.cipher) {
+        return Err(HandshakeError::CipherNotOffered);
+    }
+    let proof = hello.path.proof(accept.path);
+    let expected = hello.floors_for(proof);
+    if !accept.protections.satisfies(expected) {
+        return Err(HandshakeError::Downgrade {
+            got: accept.protections,
+            expected,
+        });
+    }
+    Ok(proof)
+}
+
+/// No peer can ask for heartbeats more often than four times in this time.
+const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
+
+/// The configuration of the session that follows, for either side.
+pub fn session_config(side: Side, hello: &Hello, accept: &Accept) -> SessionConfig {
+    let client = (hello.limits, hello.dead_after, hello.group);
+    let server = (accept.limits, accept.dead_after, accept.group);
+    let ((limits, dead_after, group), (peer_limits, peer_dead_after, _)) = match side {
+        Side::Client => (client, server),
+        Side::Server => (server, client),
+    };
+    SessionConfig {
+        protections: accept.protections,
+        cipher: accept.cipher,
+        limits,
+        peer_limits,
+        dead_after,
+        // Often enough for the less patient of the two, within reason.
+        heartbeat_every: dead_after.min(peer_dead_after).max(DEAD_AFTER_MIN) / 4,
+        group,
+        ..SessionConfig::new(side)
+    }
+}

@@ -1,0 +1,179 @@
+//! Which protection a wire gets, who may do business with us, and how results are decoded: one
+//! TOML file, text in and verdicts out. `docs/policy.md` is the guide to the file.
+//!
+//! Three ideas carry it:
+//!
+//! - A *trust domain* needs address **and** identity at an end, and a wire whose ends see the same
+//!   pair of addresses. Short of that, its rules can still make things stricter, never easier.
+//! - The first rule that fits decides; none leaves [`Protection::Encrypted`](crate::Protection::Encrypted).
+//! - Every answer says why, and [`Policy::explain`] asks the very code that decides.
+
+mod admission;
+mod build;
+mod domain;
+mod error;
+mod explanation;
+mod file;
+mod pattern;
+mod range;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod verdict;
+mod wire;
+
+use exoskel_identity::VerifiedIdentity;
+
+use crate::{Protections, TrafficClass};
+
+use self::admission::RoleLists;
+use self::domain::{Domain, Membership};
+use self::rule::Rule;
+
+pub use self::admission::Admission;
+pub use self::domain::Results;
+pub use self::error::{ExplainError, PolicyError, PolicyProblem};
+pub use self::explanation::Explanation;
+pub use self::pattern::PatternProblem;
+pub use self::range::RangeProblem;
+pub use self::verdict::{Decision, Raise, RuleName, Verdict};
+pub use self::wire::{Place, Proof, Wire};
+
+/// The rules of one site, read from a policy file.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    generation: u64,
+    /// The built-in one first, then those of the file in its order.
+    domains: Vec<Domain>,
+    /// Those of the file in its order, then the built-in one.
+    rules: Vec<Rule>,
+    allow: RoleLists,
+    deny: RoleLists,
+}
+
+impl Policy {
+    /// Reads a policy file. `generation` is a number of the caller's that grows with each reading,
+    /// so that a session can tell which state of the file it was judged by.
+    ///
+    /// # Errors
+    /// [`PolicyError`] names the line and what to write instead. A file with an error is refused as
+    /// a whole: half a policy would be a different one.
+    pub fn parse(text: &str, generation: u64) -> Result<Self, PolicyError> {
+        let parts = build::build(file::read(text)?, text)?;
+        Ok(Self {
+            generation,
+            domains: parts.domains,
+            rules: parts.rules,
+            allow: parts.allow,
+            deny: parts.deny,
+        })
+    }
+
+    /// What holds without a file: plain bulk data inside the machine, encryption everywhere else,
+    /// and every verified peer is allowed in its role. Its generation is 0.
+    pub fn builtin() -> Self {
+        Self {
+            generation: 0,
+            domains: vec![Domain::host()],
+            rules: vec![Rule::BUILT_IN],
+            allow: RoleLists::default(),
+            deny: RoleLists::default(),
+        }
+    }
+
+    /// The number given at [`parse`](Self::parse).
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Which protection this end wants for a class of traffic on a wire. The other end has a policy
+    /// too; [`Verdict::joined`] takes it in.
+    ///
+    /// The two ends of the wire are interchangeable. A weaker [`Proof`], or knowing less about an
+    /// end, never gives a lower protection.
+    pub fn protection(&self, wire: &Wire<'_>, class: TrafficClass) -> Verdict {
+        let (local, remote) = Membership::of_both(&self.domains, wire);
+        rule::decide(&self.rules, &local, &remote, class)
+    }
+
+    /// [`protection`](Self::protection) for each class: the floors that a handshake states.
+    pub fn protections(&self, wire: &Wire<'_>) -> Protections {
+        let (local, remote) = Membership::of_both(&self.domains, wire);
+        let of = |class| rule::decide(&self.rules, &local, &remote, class).protection;
+        Protections {
+            control: of(TrafficClass::Control),
+            code: of(TrafficClass::Code),
+            data: of(TrafficClass::Data),
+        }
+    }
+
+    /// Whether results and exceptions from the wire's remote end may be decoded as pickles of any
+    /// kind.
+    ///
+    /// # Security
+    /// Yes means that the peer can run code as our account. That is so inside the machine, and in
+    /// domains that say `results = "pickle"`; a domain that says `"restricted"` and to which the
+    /// peer could belong wins over them.
+    pub fn results_pickle(&self, wire: &Wire<'_>) -> bool {
+        let (_, remote) = Membership::of_both(&self.domains, wire);
+        self.results(&remote) == Results::Pickle
+    }
+
+    /// The trusted domains that the wire's remote end is certain to be in, for tables and logs.
+    pub fn remote_domains(&self, wire: &Wire<'_>) -> Vec<&str> {
+        let (_, remote) = Membership::of_both(&self.domains, wire);
+        self.names_of(remote.certain).collect()
+    }
+
+    /// Whether a peer may do business with us at all: a worker asks this about its managers, a
+    /// manager about its workers, both about gateways and agents.
+    pub fn admission(&self, peer: &VerifiedIdentity) -> Admission {
+        admission::admission(&self.allow, &self.deny, peer.identity())
+    }
+
+    /// Explains what a wire from `from` to `to` gets, and which rule decides.
+    ///
+    /// Each end is an `ADDRESS`, a `NAME@ADDRESS`, the name of a domain (some member of it), or
+    /// `host` at both ends. The ends are taken to see the same pair of addresses; the explanation
+    /// says what holds when they don't.
+    ///
+    /// # Errors
+    /// [`ExplainError`] when an end is none of these.
+    pub fn explain(
+        &self,
+        from: &str,
+        to: &str,
+        class: TrafficClass,
+    ) -> Result<Explanation, ExplainError> {
+        explanation::explain(self, from, to, class)
+    }
+
+    fn results(&self, remote: &Membership) -> Results {
+        let says = |set: domain::DomainSet, results: Results| {
+            set.indices().any(|index| {
+                self.domains
+                    .get(index)
+                    .is_some_and(|domain| domain.results == Some(results))
+            })
+        };
+        let opened = says(remote.certain, Results::Pickle);
+        let closed = says(remote.possible, Results::Restricted);
+        if opened && !closed {
+            Results::Pickle
+        } else {
+            Results::Restricted
+        }
+    }
+
+    fn names_of(&self, set: domain::DomainSet) -> impl Iterator<Item = &str> {
+        set.indices()
+            .filter_map(|index| self.domains.get(index))
+            .map(|domain| domain.name.as_str())
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}

@@ -1,0 +1,314 @@
+//! From the file as written to a policy that can be asked: every value checked, names resolved,
+//! and what can't have been meant refused.
+
+use exoskel_identity::Role;
+use toml::Spanned;
+
+use super::admission::{RoleLists, list_name};
+use super::domain::{DOMAINS_MAX, Domain, DomainSet, HOST};
+use super::error::{PolicyError, PolicyProblem};
+use super::file::{
+    ClassWord, DomainTable, LIST_ENTRIES_MAX, OneOrMany, PolicyFile, RULES_MAX, RoleTable,
+    RuleTable, line_of,
+};
+use super::pattern::NamePattern;
+use super::range::AddressRange;
+use super::rule::{Classes, Rule, Side};
+use super::verdict::RuleName;
+use crate::Protection;
+
+/// The word for everybody, in a rule.
+const ANY: &str = "any";
+
+const DOMAIN_NAME_BYTES_MAX: usize = 64;
+
+/// What a file says, checked.
+pub(crate) struct Parts {
+    pub(crate) domains: Vec<Domain>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) allow: RoleLists,
+    pub(crate) deny: RoleLists,
+}
+
+/// Checks a file. `text` is what it was read from, for the line numbers.
+pub(crate) fn build(file: PolicyFile, text: &str) -> Result<Parts, PolicyError> {
+    let builder = Builder { text };
+    let domains = builder.domains(file.domain.into_iter().collect())?;
+    let rules = builder.rules(&file.rule, &domains)?;
+    let allow = builder.role_lists("allow", file.allow)?;
+    let deny = builder.role_lists("deny", file.deny)?;
+    Ok(Parts {
+        domains,
+        rules,
+        allow,
+        deny,
+    })
+}
+
+struct Builder<'a> {
+    text: &'a str,
+}
+
+impl Builder<'_> {
+    fn error<T>(&self, place: &Spanned<T>, problem: PolicyProblem) -> PolicyError {
+        PolicyError {
+            line: Some(line_of(self.text, place.span().start)),
+            problem,
+        }
+    }
+
+    fn domains(
+        &self,
+        mut tables: Vec<(Spanned<String>, DomainTable)>,
+    ) -> Result<Vec<Domain>, PolicyError> {
+        if tables.len() >= DOMAINS_MAX {
+            let problem = PolicyProblem::TooManyDomains {
+                count: tables.len(),
+            };
+            return Err(PolicyError {
+                line: None,
+                problem,
+            });
+        }
+        // People find things in the order in which they wrote them.
+        tables.sort_by_key(|(name, _)| name.span().start);
+        let mut domains = vec![Domain::host()];
+        for (name, table) in tables {
+            domains.push(self.domain(&name, table)?);
+        }
+        Ok(domains)
+    }
+
+    fn domain(&self, name: &Spanned<String>, table: DomainTable) -> Result<Domain, PolicyError> {
+        let domain = name.get_ref().clone();
+        match domain.as_str() {
+            HOST => return Err(self.error(name, PolicyProblem::HostRedefined)),
+            ANY => return Err(self.error(name, PolicyProblem::AnyDefined)),
+            _ if !is_domain_name(&domain) => {
+                return Err(self.error(name, PolicyProblem::DomainName { name: domain }));
+            }
+            _ if table.addresses.is_empty() => {
+                return Err(self.error(name, PolicyProblem::NoAddresses { domain }));
+            }
+            _ if table.names.is_empty() => {
+                return Err(self.error(name, PolicyProblem::NoNames { domain }));
+            }
+            _ => {}
+        }
+        let addresses = self.ranges(&domain, &table.addresses)?;
+        let names = self.patterns(&format!("domain `{domain}`"), "names", &table.names)?;
+        Ok(Domain {
+            name: domain,
+            addresses,
+            names,
+            results: table.results.map(Into::into),
+        })
+    }
+
+    fn ranges(
+        &self,
+        domain: &str,
+        entries: &[Spanned<String>],
+    ) -> Result<Vec<AddressRange>, PolicyError> {
+        self.check_length("addresses", entries)?;
+        let parse = |entry: &Spanned<String>| {
+            AddressRange::parse(entry.get_ref()).map_err(|problem| {
+                let (domain, text) = (domain.to_owned(), entry.get_ref().clone());
+                self.error(
+                    entry,
+                    PolicyProblem::Address {
+                        domain,
+                        text,
+                        problem,
+                    },
+                )
+            })
+        };
+        entries.iter().map(parse).collect()
+    }
+
+    fn patterns(
+        &self,
+        owner: &str,
+        list: &'static str,
+        entries: &[Spanned<String>],
+    ) -> Result<Vec<NamePattern>, PolicyError> {
+        self.check_length(list, entries)?;
+        let parse = |entry: &Spanned<String>| {
+            NamePattern::parse(entry.get_ref()).map_err(|problem| {
+                let (list, text) = (format!("{owner} {list}"), entry.get_ref().clone());
+                self.error(
+                    entry,
+                    PolicyProblem::Pattern {
+                        list,
+                        text,
+                        problem,
+                    },
+                )
+            })
+        };
+        entries.iter().map(parse).collect()
+    }
+
+    fn check_length(
+        &self,
+        list: &'static str,
+        entries: &[Spanned<String>],
+    ) -> Result<(), PolicyError> {
+        match entries {
+            [first, ..] if entries.len() > LIST_ENTRIES_MAX => Err(self.error(
+                first,
+                PolicyProblem::TooManyEntries {
+                    list,
+                    count: entries.len(),
+                },
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn role_lists(&self, owner: &str, table: RoleTable) -> Result<RoleLists, PolicyError> {
+        let mut lists = RoleLists::default();
+        for (role, entries) in [
+            (Role::Manager, table.managers),
+            (Role::Worker, table.workers),
+            (Role::Gateway, table.gateways),
+            (Role::Agent, table.agents),
+        ] {
+            if let Some(entries) = entries {
+                lists.set(
+                    role,
+                    self.patterns(&format!("[{owner}]"), list_name(role), &entries)?,
+                );
+            }
+        }
+        Ok(lists)
+    }
+
+    fn rules(
+        &self,
+        tables: &[Spanned<RuleTable>],
+        domains: &[Domain],
+    ) -> Result<Vec<Rule>, PolicyError> {
+        if tables.len() > RULES_MAX {
+            let problem = PolicyProblem::TooManyRules {
+                count: tables.len(),
+            };
+            return Err(PolicyError {
+                line: None,
+                problem,
+            });
+        }
+        let mut rules: Vec<Rule> = Vec::with_capacity(tables.len() + 1);
+        for table in tables {
+            let line = line_of(self.text, table.span().start);
+            let name = RuleName::Numbered {
+                number: rules.len() + 1,
+                line,
+            };
+            let rule = self.rule(name, table, domains)?;
+            if let Some(earlier) = rules.iter().find(|earlier| earlier.covers(&rule)) {
+                return Err(self.error(table, PolicyProblem::Shadowed { by: earlier.name }));
+            }
+            rules.push(rule);
+        }
+        rules.push(Rule::BUILT_IN);
+        Ok(rules)
+    }
+
+    fn rule(
+        &self,
+        name: RuleName,
+        table: &Spanned<RuleTable>,
+        domains: &[Domain],
+    ) -> Result<Rule, PolicyError> {
+        let written = table.get_ref();
+        let from = self.side("from", &written.from, domains)?;
+        let to = self.side("to", &written.to, domains)?;
+        let classes = self.classes(written.class.as_ref())?;
+        let protection = Protection::from(written.protection);
+        let host_at_one_end =
+            (from.names_host() && !to.admits_host()) || (to.names_host() && !from.admits_host());
+        if host_at_one_end {
+            return Err(self.error(table, PolicyProblem::HostAtOneEnd));
+        }
+        if protection == Protection::Plain && (from == Side::Any || to == Side::Any) {
+            return Err(self.error(table, PolicyProblem::PlainForAny));
+        }
+        Ok(Rule {
+            name,
+            from,
+            to,
+            classes,
+            protection,
+        })
+    }
+
+    fn side(
+        &self,
+        key: &'static str,
+        words: &Spanned<OneOrMany<String>>,
+        domains: &[Domain],
+    ) -> Result<Side, PolicyError> {
+        let OneOrMany(names) = words.get_ref();
+        if names.is_empty() {
+            return Err(self.error(words, PolicyProblem::EmptyList { key }));
+        }
+        if names.iter().any(|name| name == ANY) {
+            return match names.len() {
+                1 => Ok(Side::Any),
+                _ => Err(self.error(words, PolicyProblem::AnyAmongDomains { key })),
+            };
+        }
+        let mut set = DomainSet::default();
+        for name in names {
+            let Some(index) = domains.iter().position(|domain| domain.name == *name) else {
+                let known = known_domains(domains, &[ANY]);
+                let name = name.clone();
+                return Err(self.error(words, PolicyProblem::UnknownDomain { key, name, known }));
+            };
+            set.insert(index);
+        }
+        Ok(Side::Domains(set))
+    }
+
+    fn classes(
+        &self,
+        words: Option<&Spanned<OneOrMany<ClassWord>>>,
+    ) -> Result<Classes, PolicyError> {
+        let Some(words) = words else {
+            return Ok(Classes::ALL);
+        };
+        let mut classes = Classes::default();
+        for word in &words.get_ref().0 {
+            match word {
+                ClassWord::Control => classes.control = true,
+                ClassWord::Code => classes.code = true,
+                ClassWord::Data => classes.data = true,
+                ClassWord::Any => classes = Classes::ALL,
+            }
+        }
+        if classes == Classes::default() {
+            return Err(self.error(words, PolicyProblem::EmptyList { key: "class" }));
+        }
+        Ok(classes)
+    }
+}
+
+/// The domains by name, for messages.
+pub(crate) fn known_domains(domains: &[Domain], others: &[&str]) -> String {
+    let names = domains.iter().map(|domain| domain.name.as_str());
+    names
+        .chain(others.iter().copied())
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn is_domain_name(name: &str) -> bool {
+    name.len() <= DOMAIN_NAME_BYTES_MAX
+        && name.starts_with(|character: char| character.is_ascii_alphabetic())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}

@@ -1,0 +1,173 @@
+//! Trust domains, and which of them an end of a wire belongs to.
+
+use std::net::IpAddr;
+
+use super::pattern::NamePattern;
+use super::range::AddressRange;
+use super::wire::{Place, Proof, Wire};
+
+/// Domains that one policy can have, with the built-in one: sets of them are the bits of a number.
+pub(crate) const DOMAINS_MAX: usize = 128;
+
+/// The name of the built-in domain.
+pub(crate) const HOST: &str = "host";
+
+/// The position of the built-in domain.
+pub(crate) const HOST_INDEX: usize = 0;
+
+/// How results from a domain's workers are decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Results {
+    /// Only built-in types, arrays, and what the program registered: a worker can't make the
+    /// manager run anything.
+    #[default]
+    Restricted,
+    /// Any pickle: a worker there can run code as the manager's account.
+    Pickle,
+}
+
+impl Results {
+    /// The word that stands in policies and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Pickle => "pickle",
+        }
+    }
+}
+
+impl std::fmt::Display for Results {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+/// A named set of hosts whose wires their owner declares safe.
+#[derive(Clone, Debug)]
+pub(crate) struct Domain {
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<AddressRange>,
+    pub(crate) names: Vec<NamePattern>,
+    /// What the file says, if it says anything.
+    pub(crate) results: Option<Results>,
+}
+
+impl Domain {
+    /// The built-in domain, which no address and no name can match: only the kernel's proof does.
+    pub(crate) fn host() -> Self {
+        Self {
+            name: HOST.to_owned(),
+            addresses: Vec::new(),
+            names: Vec::new(),
+            results: Some(Results::Pickle),
+        }
+    }
+
+    pub(crate) fn holds_address(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|range| range.contains(address))
+    }
+
+    pub(crate) fn holds_name(&self, name: &str) -> bool {
+        self.names.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+/// A set of domains, by position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DomainSet(u128);
+
+impl DomainSet {
+    pub(crate) const HOST: Self = Self(1 << HOST_INDEX);
+
+    /// Adds a domain. Positions stay below [`DOMAINS_MAX`], which is checked when a file is read.
+    pub(crate) fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    pub(crate) fn contains(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    pub(crate) fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn holds_all_of(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
+        (0..DOMAINS_MAX).filter(move |index| self.contains(*index))
+    }
+}
+
+/// To which domains one end of a wire belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Membership {
+    /// Address, identity and proof all say so: these domains' rules may make things easier.
+    pub(crate) certain: DomainSet,
+    /// Something says so and the rest is unproven, unknown or against: these domains' rules may
+    /// only make things stricter.
+    pub(crate) possible: DomainSet,
+}
+
+impl Membership {
+    /// What is certain to be in the built-in domain is in no other: there is no wire to speak of.
+    pub(crate) const HOST: Self = Self {
+        certain: DomainSet::HOST,
+        possible: DomainSet::HOST,
+    };
+
+    /// Judges one end of a wire.
+    ///
+    /// The file's owner trusts a domain by address *and* name, and fears it by address *or* name:
+    /// else a peer that hides its address, or that reports another one than we see, could shake off
+    /// a strict rule.
+    pub(crate) fn of(
+        domains: &[Domain],
+        address: Option<IpAddr>,
+        name: Option<&str>,
+        proof: Proof,
+    ) -> Self {
+        if proof == Proof::SameHost {
+            return Self::HOST;
+        }
+        let mut membership = Self::default();
+        for (index, domain) in domains
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != HOST_INDEX)
+        {
+            let by_address = address.map(|address| domain.holds_address(address));
+            let by_name = name.map(|name| domain.holds_name(name));
+            if (by_address, by_name) != (Some(false), Some(false)) {
+                membership.possible.insert(index);
+            }
+            if (by_address, by_name, proof) == (Some(true), Some(true), Proof::Direct) {
+                membership.certain.insert(index);
+            }
+        }
+        membership
+    }
+
+    /// Judges both ends, ours first.
+    pub(crate) fn of_both(domains: &[Domain], wire: &Wire<'_>) -> (Self, Self) {
+        let of = |place: &Place<'_>| {
+            let name = place.identity.map(|identity| identity.name.as_str());
+            Self::of(domains, place.address, name, wire.proof)
+        };
+        (of(&wire.local), of(&wire.remote))
+    }
+
+    /// The same end when nothing proves where it is.
+    pub(crate) fn unproven(self) -> Self {
+        Self {
+            certain: DomainSet::default(),
+            possible: self.possible,
+        }
+    }
+}

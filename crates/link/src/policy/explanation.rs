@@ -1,0 +1,299 @@
+//! The long answer, for people: which rule decides about a wire, and why the others don't.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use exoskel_identity::{Identity, Role};
+
+use super::Policy;
+use super::build::known_domains;
+use super::domain::{HOST, Membership, Results};
+use super::error::ExplainError;
+use super::rule::{Fit, Rule, Side, decide};
+use super::verdict::{Decision, Raise, Verdict};
+use super::wire::Proof;
+use crate::{Protection, TrafficClass};
+
+/// What a wire gets, and why. Displayed as several lines of text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// One end, as it was given.
+    pub from: String,
+    /// The other end, as it was given.
+    pub to: String,
+    /// The class of traffic.
+    pub class: TrafficClass,
+    /// What decides, when both ends see the same pair of addresses.
+    pub verdict: Verdict,
+    /// What the wire gets when they don't, or a gateway is between; nothing for `host`, where that
+    /// can't be.
+    pub unproven: Option<Verdict>,
+    /// How results that come from the end `to` are decoded.
+    pub results: Results,
+    /// The steps to the verdict, a sentence each.
+    pub reasons: Vec<String>,
+}
+
+impl Explanation {
+    /// What the wire gets, when both ends see the same pair of addresses.
+    pub fn protection(&self) -> Protection {
+        self.verdict.protection
+    }
+
+    /// What decides, in a few words.
+    pub fn rule(&self) -> String {
+        self.verdict.decided_by.to_string()
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to, class) = (&self.from, &self.to, self.class);
+        writeln!(
+            formatter,
+            "{class} from {from} to {to}: {}",
+            self.protection()
+        )?;
+        writeln!(formatter, "  decided by: {}", self.rule())?;
+        for reason in &self.reasons {
+            writeln!(formatter, "  {reason}")?;
+        }
+        write!(formatter, "  results from there: {}", self.results)
+    }
+}
+
+/// One end of the wire in question.
+struct End {
+    text: String,
+    membership: Membership,
+    /// Why it is in the domains it is in.
+    reason: String,
+}
+
+pub(crate) fn explain(
+    policy: &Policy,
+    from: &str,
+    to: &str,
+    class: TrafficClass,
+) -> Result<Explanation, ExplainError> {
+    for (end, other) in [(from, to), (to, from)] {
+        if end == HOST && other != HOST {
+            return Err(ExplainError::HostAtOneEnd {
+                other: other.to_owned(),
+            });
+        }
+    }
+    let (one, other) = (end(policy, from)?, end(policy, to)?);
+    let verdict = decide(&policy.rules, &one.membership, &other.membership, class);
+    let unproven = (from != HOST).then(|| {
+        let (one, other) = (one.membership.unproven(), other.membership.unproven());
+        decide(&policy.rules, &one, &other, class)
+    });
+    let mut reasons = vec![format!("{}: {}", one.text, one.reason)];
+    if other.text != one.text {
+        reasons.push(format!("{}: {}", other.text, other.reason));
+    }
+    reasons.extend(rule_reasons(
+        policy,
+        &one.membership,
+        &other.membership,
+        class,
+    ));
+    if verdict.decided_by == Decision::Default {
+        reasons.push("no rule fits: encrypted".to_owned());
+    }
+    match verdict.raised_by {
+        Some(Raise::Floor(class)) => {
+            reasons.push(format!(
+                "{class} is never plain: raised to {}",
+                verdict.protection
+            ));
+        }
+        Some(raise) => reasons.push(format!("raised to {} by {raise}", verdict.protection)),
+        None => {}
+    }
+    if let Some(unproven) = unproven {
+        reasons.push(format!(
+            "through a NAT, relay, tunnel or gateway: {unproven}"
+        ));
+    }
+    Ok(Explanation {
+        from: one.text,
+        to: other.text,
+        class,
+        verdict,
+        unproven,
+        results: policy.results(&other.membership),
+        reasons,
+    })
+}
+
+/// Reads one end. An `@` can be part of a name, never of an address.
+fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
+    if let Some(index) = policy.domains.iter().position(|domain| domain.name == text) {
+        return Ok(member(policy, text, index));
+    }
+    let unreadable = || ExplainError::Subject {
+        text: text.to_owned(),
+        known: known_domains(&policy.domains, &[]),
+    };
+    let (name, address) = match text.rsplit_once('@') {
+        Some((name, address)) => (Some(name), address),
+        None => (None, text),
+    };
+    let bare = address
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(address);
+    let address: IpAddr = bare.parse().map_err(|_| unreadable())?;
+    // The role doesn't matter here; the spelling does, as certificates have one for each name.
+    let name = match name {
+        Some(name) => match Identity::new(Role::Worker, name) {
+            Ok(identity) => Some(identity.name),
+            Err(_) => {
+                return Err(ExplainError::Name {
+                    text: text.to_owned(),
+                });
+            }
+        },
+        None => None,
+    };
+    let membership = Membership::of(
+        &policy.domains,
+        Some(address),
+        name.as_deref(),
+        Proof::Direct,
+    );
+    let reason = place_reason(policy, address, name.as_deref(), &membership);
+    Ok(End {
+        text: text.to_owned(),
+        membership,
+        reason,
+    })
+}
+
+/// Some member of a domain, of which nothing else is known.
+fn member(policy: &Policy, text: &str, index: usize) -> End {
+    let mut membership = Membership::default();
+    membership.certain.insert(index);
+    membership.possible.insert(index);
+    let reason = match text {
+        HOST => "a process of this account on this machine, proven by the kernel".to_owned(),
+        _ if policy.domains.len() > 2 => {
+            format!("a host that is in `{text}` by address and name, and in no other domain")
+        }
+        _ => format!("a host that is in `{text}` by address and name"),
+    };
+    End {
+        text: text.to_owned(),
+        membership,
+        reason,
+    }
+}
+
+fn place_reason(
+    policy: &Policy,
+    address: IpAddr,
+    name: Option<&str>,
+    membership: &Membership,
+) -> String {
+    let list = |indices: &mut dyn Iterator<Item = usize>| {
+        let names = indices.filter_map(|index| policy.domains.get(index));
+        names
+            .map(|domain| format!("`{}`", domain.name))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let holds_address = |index: &usize| {
+        policy
+            .domains
+            .get(*index)
+            .is_some_and(|domain| domain.holds_address(address))
+    };
+    let half = |index: &usize| !membership.certain.contains(*index);
+    let by_address = list(
+        &mut membership
+            .possible
+            .indices()
+            .filter(half)
+            .filter(holds_address),
+    );
+    let mut parts = Vec::new();
+    if !membership.certain.is_empty() {
+        let domains = list(&mut membership.certain.indices());
+        parts.push(format!("in {domains} by address and name"));
+    }
+    if name.is_none() {
+        let hint = match by_address.as_str() {
+            "" => "in no domain by its address".to_owned(),
+            _ => format!("in {by_address} by its address"),
+        };
+        parts.push(format!(
+            "{hint}, but a domain takes a name too: give NAME@{address} to see it"
+        ));
+        return parts.join("; ");
+    }
+    if !by_address.is_empty() {
+        parts.push(format!(
+            "in {by_address} by address only, as no pattern of its names matches"
+        ));
+    }
+    let otherwise = |index: &usize| !holds_address(index);
+    let by_name = list(&mut membership.possible.indices().filter(half).filter(otherwise));
+    if !by_name.is_empty() {
+        parts.push(format!(
+            "in {by_name} by name only, as the address is outside its addresses"
+        ));
+    }
+    if parts.is_empty() {
+        parts.push("in no domain".to_owned());
+    }
+    parts.join("; ")
+}
+
+/// A sentence for each rule up to the one that decides.
+fn rule_reasons(
+    policy: &Policy,
+    one: &Membership,
+    other: &Membership,
+    class: TrafficClass,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (position, rule) in policy.rules.iter().enumerate() {
+        let text = describe(policy, rule);
+        if !rule.classes.contains(class) {
+            reasons.push(format!("{text}: not for {class}"));
+            continue;
+        }
+        match rule.fit(one, other) {
+            Fit::Never => reasons.push(format!("{text}: does not fit these ends")),
+            Fit::Possible => reasons.push(format!(
+                "{text}: an end is in it by half only, so it can make things stricter, never easier"
+            )),
+            Fit::Certain => {
+                reasons.push(format!("{text}: fits, and decides"));
+                let later = policy.rules.len() - position - 1;
+                // The built-in rule is always the last one, and of no interest here.
+                match later {
+                    0 | 1 => {}
+                    2 => reasons.push("1 later rule was not asked".to_owned()),
+                    _ => reasons.push(format!("{} later rules were not asked", later - 1)),
+                }
+                break;
+            }
+        }
+    }
+    reasons
+}
+
+fn describe(policy: &Policy, rule: &Rule) -> String {
+    let side = |side: Side| match side {
+        Side::Any => "any".to_owned(),
+        Side::Domains(set) => policy.names_of(set).collect::<Vec<_>>().join(" or "),
+    };
+    let (from, to) = (side(rule.from), side(rule.to));
+    format!(
+        "{}, {from} - {to}, {}, {}",
+        rule.name, rule.classes, rule.protection
+    )
+}

@@ -1,0 +1,372 @@
+//! A site's file, and the questions its owner would ask.
+
+use std::net::IpAddr;
+
+use exoskel_identity::{Identity, Role};
+
+use super::*;
+use crate::Protection;
+
+mod bad_files;
+mod guide;
+mod properties;
+
+const SITE: &str = r#"
+[domain.lab]
+addresses = ["10.1.0.0/16", "2001:db8:1::/48"]
+names = ["lab*.example.org", "head.example.org"]
+results = "pickle"
+
+[domain.cloud]
+addresses = ["203.0.113.0/24"]
+names = ["*.cloud.example.net"]
+
+[[rule]]
+from = "lab"
+to = "lab"
+protection = "plain"
+
+[[rule]]
+from = "any"
+to = "cloud"
+protection = "encrypted"
+
+[[rule]]
+from = "any"
+to = "any"
+class = ["data", "code"]
+protection = "integrity"
+
+[allow]
+managers = ["head.example.org", "alice@example.org"]
+
+[deny]
+workers = ["lab13.example.org"]
+"#;
+
+fn site() -> Policy {
+    Policy::parse(SITE, 7).unwrap()
+}
+
+fn worker(name: &str) -> Identity {
+    Identity::new(Role::Worker, name).unwrap()
+}
+
+/// The protection between two `name@address`, as the runtime asks for it.
+fn ask(policy: &Policy, ends: [&str; 2], proof: Proof, class: TrafficClass) -> Verdict {
+    let identities = ends.map(|end| worker(end.rsplit_once('@').unwrap().0));
+    let places: Vec<Place<'_>> = ends
+        .iter()
+        .zip(&identities)
+        .map(|(end, identity)| Place {
+            address: Some(end.rsplit_once('@').unwrap().1.parse::<IpAddr>().unwrap()),
+            identity: Some(identity),
+        })
+        .collect();
+    policy.protection(
+        &Wire {
+            local: places[0],
+            remote: places[1],
+            proof,
+        },
+        class,
+    )
+}
+
+fn data(ends: [&str; 2], proof: Proof) -> Protection {
+    ask(&site(), ends, proof, TrafficClass::Data).protection
+}
+
+const HEAD: &str = "head.example.org@10.1.0.1";
+const LAB1: &str = "lab1.example.org@10.1.2.3";
+
+#[test]
+fn a_trusted_wire_needs_address_and_name_at_both_ends() {
+    assert_eq!(data([HEAD, LAB1], Proof::Direct), Protection::Plain);
+    assert_eq!(
+        data([HEAD, "lab1.example.org@::ffff:10.1.2.3"], Proof::Direct),
+        Protection::Plain
+    );
+    assert_eq!(
+        data([HEAD, "lab1.example.org@2001:db8:1::7"], Proof::Direct),
+        Protection::Plain
+    );
+    // The right place with another name, the right name in another place, another label behind.
+    for other in [
+        "stranger.example.org@10.1.2.3",
+        "lab1.example.org@192.0.2.1",
+        "lab1.example.org.evil.net@10.1.2.3",
+    ] {
+        assert!(
+            data([HEAD, other], Proof::Direct) > Protection::Plain,
+            "{other}"
+        );
+    }
+}
+
+/// A relay that makes a far peer look near: name and address are right, but the ends don't see the
+/// same wire.
+#[test]
+fn an_unproven_wire_is_in_no_trusted_domain() {
+    let verdict = ask(&site(), [HEAD, LAB1], Proof::Unproven, TrafficClass::Data);
+    assert!(verdict.protection > Protection::Plain, "{verdict}");
+    let builtin = ask(
+        &Policy::builtin(),
+        [HEAD, LAB1],
+        Proof::Direct,
+        TrafficClass::Data,
+    );
+    assert_eq!(builtin.protection, Protection::Encrypted);
+}
+
+/// The strict rule for the cloud holds for a cloud machine that comes through a relay (its address
+/// is another one) and for one that has another name, though neither is certain to be in `cloud`.
+#[test]
+fn a_strict_rule_cannot_be_shaken_off() {
+    for (cloud, proof) in [
+        ("vm1.cloud.example.net@203.0.113.9", Proof::Direct),
+        ("vm1.cloud.example.net@203.0.113.9", Proof::Unproven),
+        ("vm1.cloud.example.net@198.51.100.1", Proof::Direct),
+        ("other.example.net@203.0.113.9", Proof::Direct),
+    ] {
+        assert_eq!(
+            data([HEAD, cloud], proof),
+            Protection::Encrypted,
+            "{cloud} {proof:?}"
+        );
+    }
+    let relayed = [
+        "head.example.org@10.1.0.1",
+        "vm1.cloud.example.net@198.51.100.1",
+    ];
+    let verdict = ask(&site(), relayed, Proof::Direct, TrafficClass::Data);
+    assert_eq!(verdict.said, Protection::Integrity);
+    assert!(matches!(
+        verdict.raised_by,
+        Some(Raise::Rule(RuleName::Numbered { number: 2, .. }))
+    ));
+    // Somebody who is in no domain by anything gets what everybody gets.
+    assert_eq!(
+        data([HEAD, "x.example.com@198.51.100.1"], Proof::Direct),
+        Protection::Integrity
+    );
+}
+
+#[test]
+fn code_and_control_are_never_plain() {
+    for class in [TrafficClass::Control, TrafficClass::Code] {
+        let verdict = ask(&site(), [HEAD, LAB1], Proof::Direct, class);
+        assert_eq!(verdict.protection, Protection::Integrity);
+        assert_eq!(verdict.said, Protection::Plain);
+        assert_eq!(verdict.raised_by, Some(Raise::Floor(class)));
+        let inside = ask(&Policy::builtin(), [HEAD, LAB1], Proof::SameHost, class);
+        assert_eq!(inside.protection, Protection::Integrity);
+    }
+}
+
+#[test]
+fn inside_the_machine_addresses_do_not_count() {
+    let nowhere = Place {
+        address: None,
+        identity: None,
+    };
+    let wire = Wire {
+        local: nowhere,
+        remote: nowhere,
+        proof: Proof::SameHost,
+    };
+    let builtin = Policy::builtin();
+    let verdict = builtin.protection(&wire, TrafficClass::Data);
+    assert_eq!(verdict.to_string(), "plain: the built-in rule for `host`");
+    assert!(builtin.results_pickle(&wire));
+    assert_eq!(builtin.remote_domains(&wire), ["host"]);
+    // A rule of the file stands before the built-in one.
+    let strict = "[[rule]]\nfrom = \"host\"\nto = \"host\"\nprotection = \"encrypted\"";
+    let strict = Policy::parse(strict, 1).unwrap();
+    assert_eq!(
+        strict.protection(&wire, TrafficClass::Data).protection,
+        Protection::Encrypted
+    );
+}
+
+#[test]
+fn the_other_ends_demand_only_raises() {
+    let plain = ask(&site(), [HEAD, LAB1], Proof::Direct, TrafficClass::Data);
+    let joined = plain.joined(Protection::Encrypted);
+    assert_eq!(joined.protection, Protection::Encrypted);
+    assert_eq!(
+        joined.to_string(),
+        "encrypted: rule 1 (line 11) says plain, raised by the policy of the other end"
+    );
+    assert_eq!(joined.joined(Protection::Plain), joined);
+}
+
+#[test]
+fn results_are_pickles_only_where_a_domain_says_so() {
+    let policy = site();
+    let head = worker("head.example.org");
+    let ask = |name: &str, address: &str, proof| {
+        let identity = worker(name);
+        let local = Place {
+            address: "10.1.0.1".parse().ok(),
+            identity: Some(&head),
+        };
+        let remote = Place {
+            address: address.parse().ok(),
+            identity: Some(&identity),
+        };
+        policy.results_pickle(&Wire {
+            local,
+            remote,
+            proof,
+        })
+    };
+    assert!(ask("lab1.example.org", "10.1.2.3", Proof::Direct));
+    assert!(!ask("lab1.example.org", "10.1.2.3", Proof::Unproven));
+    assert!(!ask("lab1.example.org", "10.2.2.3", Proof::Direct));
+    assert!(!ask("vm1.cloud.example.net", "203.0.113.9", Proof::Direct));
+}
+
+/// `lab` lies inside `campus`. That `campus` says nothing takes nothing away from `lab`; that it
+/// says "restricted" does.
+#[test]
+fn a_restricted_domain_wins_over_one_that_opens() {
+    let identity = worker("lab1.example.org");
+    let place = Place {
+        address: "10.1.2.3".parse().ok(),
+        identity: Some(&identity),
+    };
+    let wire = Wire {
+        local: place,
+        remote: place,
+        proof: Proof::Direct,
+    };
+    let campus = "[domain.campus]\naddresses = [\"10.0.0.0/8\"]\nnames = [\"*.example.org\"]\n";
+    let silent = Policy::parse(&format!("{SITE}{campus}"), 1).unwrap();
+    assert_eq!(silent.remote_domains(&wire), ["lab", "campus"]);
+    assert!(silent.results_pickle(&wire));
+    let strict = Policy::parse(&format!("{SITE}{campus}results = \"restricted\""), 1).unwrap();
+    assert!(!strict.results_pickle(&wire));
+}
+
+#[test]
+fn deny_wins_and_a_missing_list_lets_the_role_in() {
+    let policy = site();
+    let ask = |role, name: &str| {
+        admission::admission(
+            &policy.allow,
+            &policy.deny,
+            &Identity::new(role, name).unwrap(),
+        )
+    };
+    assert!(ask(Role::Manager, "alice@example.org").is_allowed());
+    assert!(ask(Role::Worker, "lab1.example.org").is_allowed());
+    assert!(ask(Role::Gateway, "gate.example.org").is_allowed());
+    let stranger = ask(Role::Manager, "mallory@example.org");
+    assert_eq!(
+        stranger.to_string(),
+        "refused, as [allow] managers has no pattern for it"
+    );
+    let denied = ask(Role::Worker, "lab13.example.org");
+    assert_eq!(
+        denied.to_string(),
+        "refused by \"lab13.example.org\" in [deny] workers"
+    );
+
+    let both = "[allow]\nworkers = [\"*\"]\nagents = []\n[deny]\nworkers = [\"*.bad.example.org\"]";
+    let both = Policy::parse(both, 1).unwrap();
+    let ask = |role, name: &str| {
+        admission::admission(&both.allow, &both.deny, &Identity::new(role, name).unwrap())
+    };
+    assert!(ask(Role::Worker, "a.good.example.org").is_allowed());
+    assert!(!ask(Role::Worker, "a.bad.example.org").is_allowed());
+    assert!(
+        !ask(Role::Agent, "a").is_allowed(),
+        "an empty list lets nobody in"
+    );
+}
+
+#[test]
+fn the_generation_is_the_callers() {
+    assert_eq!(site().generation(), 7);
+    assert_eq!(Policy::default().generation(), 0);
+    assert_eq!(Policy::parse("", 3).unwrap().generation(), 3);
+}
+
+#[test]
+fn an_explanation_tells_the_whole_way() {
+    let explanation = site().explain(HEAD, LAB1, TrafficClass::Code).unwrap();
+    assert_eq!(explanation.protection(), Protection::Integrity);
+    assert_eq!(explanation.rule(), "rule 1 (line 11)");
+    assert_eq!(
+        explanation.to_string(),
+        "\
+code from head.example.org@10.1.0.1 to lab1.example.org@10.1.2.3: integrity
+  decided by: rule 1 (line 11)
+  head.example.org@10.1.0.1: in `lab` by address and name
+  lab1.example.org@10.1.2.3: in `lab` by address and name
+  rule 1 (line 11), lab - lab, any class, plain: fits, and decides
+  2 later rules were not asked
+  code is never plain: raised to integrity
+  through a NAT, relay, tunnel or gateway: integrity: rule 3 (line 21)
+  results from there: pickle"
+    );
+}
+
+#[test]
+fn an_explanation_says_why_a_domain_does_not_apply() {
+    let explain = |from: &str, to: &str| {
+        site()
+            .explain(from, to, TrafficClass::Data)
+            .unwrap()
+            .to_string()
+    };
+    let text = explain(HEAD, "10.1.2.3");
+    assert!(
+        text.contains("in `lab` by its address, but a domain takes a name too: give NAME@10.1.2.3"),
+        "{text}"
+    );
+    let text = explain(HEAD, "stranger.example.org@10.1.2.3");
+    assert!(
+        text.contains("in `lab` by address only, as no pattern of its names matches"),
+        "{text}"
+    );
+    let text = explain(HEAD, "lab1.example.org@[2001:db8:2::1]");
+    assert!(
+        text.contains("in `lab` by name only, as the address is outside its addresses"),
+        "{text}"
+    );
+    let text = explain(HEAD, "vm1.cloud.example.net@198.51.100.1");
+    assert!(
+        text.contains("raised to encrypted by rule 2 (line 16), which could apply too"),
+        "{text}"
+    );
+    let text = explain("cloud", "alice@example.org@192.0.2.1");
+    assert!(
+        text.contains("alice@example.org@192.0.2.1: in no domain"),
+        "{text}"
+    );
+    let text = explain("host", "host");
+    assert!(
+        text.starts_with("data from host to host: integrity\n  decided by: rule 3"),
+        "{text}"
+    );
+    assert!(!text.contains("gateway"), "{text}");
+}
+
+#[test]
+fn what_explain_cannot_read_it_says() {
+    let error = |from: &str, to: &str| {
+        site()
+            .explain(from, to, TrafficClass::Data)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        error("lab", "lab1.example.org").ends_with("one of the domains `host`, `lab`, `cloud`")
+    );
+    assert!(error("host", "lab").contains("got `host` and \"lab\""));
+    assert!(error("lab", "host").contains("got `host` and \"lab\""));
+    assert!(error("lab*@10.1.2.3", "lab").contains("no name that a certificate could hold"));
+    assert!(error("@10.1.2.3", "lab").contains("no name that a certificate could hold"));
+}

@@ -1,0 +1,57 @@
+//! What `docs/policy.md` shows is what the code does.
+
+use super::*;
+
+const GUIDE: &str = include_str!("../../../../../docs/policy.md");
+
+/// The fenced blocks of a language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let behind = GUIDE.split(fence.as_str()).skip(1);
+    behind
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect()
+}
+
+#[test]
+fn the_guides_policy_gives_the_answer_that_it_prints() {
+    let policy = Policy::parse(blocks("toml")[0], 1).unwrap();
+    let explanation = policy.explain(HEAD, LAB1, TrafficClass::Data).unwrap();
+    assert_eq!(format!("{explanation}\n"), blocks("text")[0]);
+}
+
+#[test]
+fn the_guides_error_is_the_one_that_people_see() {
+    let error = Policy::parse("[domain.lab]\nadresses = [\"10.0.0.1\"]\n", 1).unwrap_err();
+    assert_eq!(format!("{error}\n"), blocks("text")[1]);
+}
+
+/// Each row of the table of patterns: a pattern, what it matches, what it doesn't.
+#[test]
+fn the_guides_patterns_match_what_it_says() {
+    let table = GUIDE
+        .split("| pattern | matches | does not match |")
+        .nth(1)
+        .unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut count = 0;
+    for row in rows {
+        let cells: Vec<Vec<&str>> = row
+            .split('|')
+            .skip(1)
+            .map(|cell| cell.split('`').skip(1).step_by(2).collect())
+            .collect();
+        let pattern = pattern::NamePattern::parse(cells[0][0]).unwrap();
+        for name in &cells[1] {
+            assert!(pattern.matches(name), "{row}: {name}");
+        }
+        for name in &cells[2] {
+            assert!(!pattern.matches(name), "{row}: {name}");
+        }
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}

@@ -1,0 +1,222 @@
+//! What holds for every policy, wire and text.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+const NAMES: [&str; 5] = ["lab1.a", "lab2.a", "head.a", "vm.b", "x"];
+const ADDRESSES: [&str; 5] = [
+    "10.1.0.1",
+    "10.2.0.1",
+    "::ffff:10.1.0.1",
+    "2001:db8::1",
+    "192.0.2.1",
+];
+const PATTERNS: [&str; 5] = ["lab*.a", "*.a", "*.b", "head.a", "*"];
+const RANGES: [&str; 5] = [
+    "10.1.0.0/16",
+    "10.0.0.0/8",
+    "2001:db8::/32",
+    "192.0.2.1",
+    "0.0.0.0/0",
+];
+const SIDES: [&str; 5] = ["d0", "d1", "d2", "any", "host"];
+const CLASSES: [&str; 4] = ["control", "code", "data", "any"];
+const PROTECTIONS: [&str; 3] = ["plain", "integrity", "encrypted"];
+
+fn list(entries: &[&str]) -> String {
+    format!("{entries:?}")
+}
+
+fn domain() -> impl Strategy<Value = String> {
+    let results = select(&["", "results = \"pickle\"\n", "results = \"restricted\"\n"][..]);
+    (
+        subsequence(&RANGES[..], 1..4),
+        subsequence(&PATTERNS[..], 1..4),
+        results,
+    )
+        .prop_map(|(addresses, names, results)| {
+            format!(
+                "addresses = {}\nnames = {}\n{results}",
+                list(&addresses),
+                list(&names)
+            )
+        })
+}
+
+fn rule() -> impl Strategy<Value = String> {
+    let word = |words: &'static [&'static str]| select(words);
+    (word(&SIDES), word(&SIDES), word(&CLASSES), word(&PROTECTIONS)).prop_map(
+        |(from, to, class, protection)| {
+            format!(
+                "[[rule]]\nfrom = \"{from}\"\nto = \"{to}\"\nclass = \"{class}\"\nprotection = \"{protection}\"\n"
+            )
+        },
+    )
+}
+
+/// Everybody else gets less than the default, so that a rule which fails to apply shows.
+const LENIENT: &str = "[[rule]]\nfrom = \"any\"\nto = \"any\"\nprotection = \"integrity\"\n";
+
+/// Three domains and some rules. Rules that a whole policy would refuse are left out, so that most
+/// of what is made is a policy worth asking.
+fn policy() -> impl Strategy<Value = Policy> {
+    (vec(domain(), 3), vec(rule(), 0..8), any::<bool>()).prop_map(
+        |(domains, mut rules, lenient)| {
+            let mut text: String = (0..)
+                .zip(&domains)
+                .map(|(index, domain)| format!("[domain.d{index}]\n{domain}"))
+                .collect();
+            let mut policy = Policy::parse(&text, 1).expect("the domains are well formed");
+            if lenient {
+                rules.push(LENIENT.to_owned());
+            }
+            for rule in rules {
+                let longer = format!("{text}{rule}");
+                if let Ok(accepted) = Policy::parse(&longer, 1) {
+                    (text, policy) = (longer, accepted);
+                }
+            }
+            policy
+        },
+    )
+}
+
+fn end() -> impl Strategy<Value = (Option<Identity>, Option<IpAddr>)> {
+    let name = proptest::option::weighted(0.9, select(&NAMES[..]));
+    let address = proptest::option::weighted(0.9, select(&ADDRESSES[..]));
+    (name, address).prop_map(|(name, address)| {
+        (
+            name.map(worker),
+            address.map(|address| address.parse().expect("an address")),
+        )
+    })
+}
+
+fn class() -> impl Strategy<Value = TrafficClass> {
+    select(
+        &[
+            TrafficClass::Control,
+            TrafficClass::Code,
+            TrafficClass::Data,
+        ][..],
+    )
+}
+
+fn protection() -> impl Strategy<Value = Protection> {
+    select(
+        &[
+            Protection::Plain,
+            Protection::Integrity,
+            Protection::Encrypted,
+        ][..],
+    )
+}
+
+fn place(end: &(Option<Identity>, Option<IpAddr>)) -> Place<'_> {
+    Place {
+        address: end.1,
+        identity: end.0.as_ref(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        let _ = Policy::parse(&text, 1);
+        let _ = Policy::builtin().explain(&text, "host", TrafficClass::Data);
+        let _ = Policy::builtin().explain(&text, &text, TrafficClass::Data);
+    }
+
+    /// Closer to a policy than any text: its own words, in any order.
+    #[test]
+    fn any_words_are_read_or_refused(words in vec(select(&[
+        "[", "]", "[[", "]]", "domain", "rule", "allow", ".", "lab", "host", "any", "=", "\"", "\n",
+        "addresses", "names", "from", "to", "class", "protection", "plain", "data", ",", "{", "}",
+        "10.0.0.0/8", "::/0", "*", "'", "\"\"\"", "#", "0", "ö", "\u{0}",
+    ][..]), 0..60)) {
+        let _ = Policy::parse(&words.concat(), 1);
+        let _ = Policy::parse(&words.join(" "), 1);
+    }
+
+    /// A peer's claims can turn `Direct` into `Unproven`, and no more; neither that, nor hiding its
+    /// address, nor a demand for more, ever loosens.
+    #[test]
+    fn what_a_peer_claims_never_loosens(
+        policy in policy(), one in end(), other in end(), class in class(), claim in protection(),
+    ) {
+        let (local, remote) = (place(&one), place(&other));
+        let ask = |remote, proof| policy.protection(&Wire { local, remote, proof }, class);
+        let direct = ask(remote, Proof::Direct);
+        prop_assert!(ask(remote, Proof::Unproven).protection >= direct.protection);
+        let hidden = Place { address: None, ..remote };
+        prop_assert!(ask(hidden, Proof::Direct).protection >= direct.protection);
+        prop_assert!(ask(hidden, Proof::Unproven).protection >= direct.protection);
+        let nameless = Place { identity: None, ..remote };
+        prop_assert!(ask(nameless, Proof::Direct).protection >= direct.protection);
+        let joined = direct.joined(claim).protection;
+        prop_assert_eq!(joined, direct.protection.max(claim));
+    }
+
+    #[test]
+    fn an_unproven_wire_is_never_plain_and_never_trusted(
+        policy in policy(), one in end(), other in end(), class in class(),
+    ) {
+        let wire = Wire { local: place(&one), remote: place(&other), proof: Proof::Unproven };
+        prop_assert!(policy.protection(&wire, class).protection > Protection::Plain);
+        prop_assert!(policy.remote_domains(&wire).is_empty());
+        prop_assert!(!policy.results_pickle(&wire));
+    }
+
+    #[test]
+    fn only_data_is_ever_plain(
+        policy in policy(), one in end(), other in end(), class in class(),
+    ) {
+        for proof in [Proof::SameHost, Proof::Direct, Proof::Unproven] {
+            let wire = Wire { local: place(&one), remote: place(&other), proof };
+            let verdict = policy.protection(&wire, class);
+            prop_assert!(class == TrafficClass::Data || verdict.protection > Protection::Plain);
+            prop_assert!(verdict.protection >= verdict.said);
+            prop_assert_eq!(policy.protections(&wire).of(class), verdict.protection);
+        }
+    }
+
+    /// Both ends with one file come to one answer.
+    #[test]
+    fn a_wire_has_no_direction(
+        policy in policy(), one in end(), other in end(), class in class(),
+    ) {
+        for proof in [Proof::SameHost, Proof::Direct, Proof::Unproven] {
+            let (local, remote) = (place(&one), place(&other));
+            let there = policy.protection(&Wire { local, remote, proof }, class);
+            let back = policy.protection(&Wire { local: remote, remote: local, proof }, class);
+            prop_assert_eq!(there, back);
+        }
+    }
+
+    #[test]
+    fn explain_agrees_with_what_is_done(
+        policy in policy(), one in end(), other in end(), class in class(),
+    ) {
+        let text = |(identity, address): &(Option<Identity>, Option<IpAddr>)| match identity {
+            Some(identity) => address.map(|address| format!("{}@{address}", identity.name)),
+            None => address.map(|address| address.to_string()),
+        };
+        let (Some(from), Some(to)) = (text(&one), text(&other)) else { return Ok(()) };
+        let explanation = policy.explain(&from, &to, class).expect("both ends are well formed");
+        let wire = |proof| Wire { local: place(&one), remote: place(&other), proof };
+        prop_assert_eq!(explanation.verdict, policy.protection(&wire(Proof::Direct), class));
+        prop_assert_eq!(explanation.unproven, Some(policy.protection(&wire(Proof::Unproven), class)));
+        let pickle = explanation.results == Results::Pickle;
+        prop_assert_eq!(pickle, policy.results_pickle(&wire(Proof::Direct)));
+
+        let inside = policy.explain("host", "host", class).expect("host is always there");
+        prop_assert_eq!(inside.verdict, policy.protection(&wire(Proof::SameHost), class));
+        // Displaying never fails, and names the rule that decides.
+        prop_assert!(explanation.to_string().contains(&explanation.rule()));
+    }
+}

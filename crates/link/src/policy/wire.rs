@@ -1,0 +1,49 @@
+//! What a policy is asked about: a wire, its two ends, and how sure we are of where they are.
+
+use std::net::IpAddr;
+
+use exoskel_identity::Identity;
+
+/// A connection, seen from one of its ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire<'a> {
+    /// This end.
+    pub local: Place<'a>,
+    /// The other end.
+    pub remote: Place<'a>,
+    /// What proves that the ends are where the addresses say.
+    pub proof: Proof,
+}
+
+/// One end of a wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    /// The address of this end as *we* observe it on our own socket, never as a peer claims it.
+    /// Nothing, where a gateway or a Unix socket is in between.
+    pub address: Option<IpAddr>,
+    /// Who is there.
+    ///
+    /// # Security
+    /// For the peer, this must come out of a
+    /// [`VerifiedIdentity`](exoskel_identity::VerifiedIdentity); for ourselves, out of our own
+    /// credential. A claimed one would let a stranger choose the rule.
+    pub identity: Option<&'a Identity>,
+}
+
+/// How sure we are that the two ends are where they seem to be.
+///
+/// # Security
+/// A peer's report of its addresses goes in here, and can only ever weaken the proof: a policy
+/// never asks for less on a wire with a weaker one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The kernel says that the peer is a process of our own account (or root's, whom nothing keeps
+    /// out) on this machine: an inherited socketpair, or a Unix socket whose peer credentials were
+    /// checked. The addresses don't count.
+    SameHost,
+    /// Both ends see the same pair of addresses and ports, so no NAT, relay or tunnel rewrote them.
+    Direct,
+    /// They don't, or a gateway, relay, NAT or tunnel is known to be between, or nothing is known
+    /// yet. No trusted domain applies.
+    Unproven,
+}

@@ -1,0 +1,382 @@
+//! One connection's state machine: messages in, sealed bytes out, and the other way round.
+
+mod assembly;
+mod config;
+mod inbox;
+mod link;
+mod outbox;
+mod receiving;
+mod sending;
+mod steering;
+mod timing;
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+pub use config::{EpochLimits, SessionConfig, Side};
+
+use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX};
+use crate::error::{CloseReason, SessionError};
+use crate::keys::SessionSecret;
+use crate::limits::Limits;
+use crate::message::{Endpoint, Event, LinkId, Message, MessageKind};
+use crate::protection::{Protection, Protections, TrafficClass};
+use crate::sealing::{Opener, Sealer};
+use assembly::Pool;
+use inbox::Inbox;
+use link::{Link, LinkState, LinkTable};
+use outbox::Outbox;
+use timing::Timing;
+
+/// What two nodes share after one mutual authentication, over one connection.
+///
+/// The owner moves bytes and tells the time: [`prepare`](Self::prepare), write [`outgoing`](Self::outgoing), report
+/// [`sent`](Self::sent); read into [`receive_buffer`](Self::receive_buffer), report [`received`](Self::received); then
+/// [`poll_event`](Self::poll_event) until there is none. Times are durations since any fixed start.
+///
+/// # Security
+/// Both sides must have been authenticated by the handshake that gave the secret. Every error of
+/// [`received`](Self::received) is final: the session takes nothing more, and its Close tells the peer why.
+pub struct Session {
+    config: SessionConfig,
+    sealer: Sealer,
+    opener: Opener,
+    /// What holds for the records that this side seals, and for those that it opens. They differ while a change is
+    /// under way.
+    sending: Protections,
+    receiving: Protections,
+    links: LinkTable,
+    endpoints: BTreeMap<String, Vec<String>>,
+    control: VecDeque<ControlMessage>,
+    /// Links that have something to send and credit for it, each once.
+    ready: VecDeque<LinkId>,
+    outbox: Outbox,
+    inbox: Inbox,
+    /// The link whose message was last in the middle of its segments: the next read is sized for it.
+    streaming: Option<LinkId>,
+    pool: Pool,
+    events: VecDeque<Event>,
+    queued_bytes: u64,
+    timing: Timing,
+    ending: Ending,
+    counts: Counts,
+}
+
+/// How far the session's end has come.
+#[derive(Default)]
+struct Ending {
+    /// This side's reason, once it wants to end.
+    reason: Option<CloseReason>,
+    /// Close has been sealed: no record may follow.
+    close_sealed: bool,
+    peer_closed: bool,
+    failure: Option<SessionError>,
+}
+
+/// What a session has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records sealed.
+    pub records_sealed: u64,
+    /// Records opened and found good.
+    pub records_opened: u64,
+    /// Message bytes that went out by protection, in the order of [`Protection::ALL`].
+    pub bytes_sealed: [u64; 3],
+    /// Message bytes that came in by protection.
+    pub bytes_opened: [u64; 3],
+    /// The peer's word on how many records it had opened at its last heartbeat.
+    pub peer_records_opened: u64,
+    /// How often this side has changed its keys.
+    pub epoch_sealing: u64,
+    /// How often the peer has.
+    pub epoch_opening: u64,
+}
+
+impl Session {
+    /// Starts a session with the secret that the handshake derived. The secret is used up.
+    pub fn new(mut config: SessionConfig, secret: SessionSecret, now: Duration) -> Self {
+        config.segment_bytes = config.segment_bytes.clamp(1024, crate::SEGMENT_BYTES_MAX);
+        let (side, cipher) = (config.side, config.cipher);
+        Self {
+            sealer: Sealer::new(&secret, side, cipher, now),
+            opener: Opener::new(&secret, side.peer(), cipher),
+            sending: config.protections,
+            receiving: config.protections,
+            links: LinkTable::new(side),
+            endpoints: BTreeMap::new(),
+            control: VecDeque::new(),
+            ready: VecDeque::new(),
+            outbox: Outbox::default(),
+            inbox: Inbox::new(),
+            streaming: None,
+            pool: Pool::default(),
+            events: VecDeque::new(),
+            queued_bytes: 0,
+            timing: Timing::new(now),
+            ending: Ending::default(),
+            counts: Counts::default(),
+            config,
+        }
+    }
+
+    /// Offers an endpoint to the peer; its startpoints can open links to it from now on.
+    ///
+    /// # Errors
+    /// [`SessionError::Limit`] when a name or the number of handlers is over its limit.
+    pub fn offer(&mut self, endpoint: Endpoint) -> Result<(), SessionError> {
+        let names = endpoint.handlers.iter().chain([&endpoint.name]);
+        let longest = names.map(String::len).max().unwrap_or(0);
+        limit("name bytes", longest as u64, NAME_BYTES_MAX as u64)?;
+        limit(
+            "handlers of an endpoint",
+            endpoint.handlers.len() as u64,
+            HANDLERS_MAX as u64,
+        )?;
+        self.endpoints.insert(endpoint.name, endpoint.handlers);
+        Ok(())
+    }
+
+    /// Opens a link from a startpoint here to an endpoint of the peer. Messages can be sent at once; if the peer
+    /// refuses the link ([`Event::LinkRefused`]) they are dropped.
+    ///
+    /// # Errors
+    /// [`SessionError::Limit`] when the peer takes no more links, [`SessionError::Closed`] after the end.
+    pub fn open_link(
+        &mut self,
+        endpoint: &str,
+        class: TrafficClass,
+    ) -> Result<LinkId, SessionError> {
+        self.check_open()?;
+        limit("name bytes", endpoint.len() as u64, NAME_BYTES_MAX as u64)?;
+        let group = self.config.group;
+        let credit = self.config.peer_limits.credit_bytes;
+        let link = Link::new(true, class, group, credit, self.config.limits.credit_bytes);
+        let maximum = self.config.peer_limits.links_max;
+        let Some(id) = self.links.add_own(link, maximum) else {
+            return limit("links_max", u64::from(maximum) + 1, maximum.into())
+                .map(|()| LinkId::CONTROL);
+        };
+        self.control.push_back(ControlMessage::LinkOpen {
+            link: id,
+            group,
+            class,
+            // Filled in when it is sealed: protections may have been raised in between.
+            protection: Protection::default(),
+            endpoint: endpoint.to_owned(),
+        });
+        Ok(id)
+    }
+
+    /// Ends a link that this side opened, after everything queued on it.
+    ///
+    /// # Errors
+    /// [`SessionError::UnknownLink`], or [`SessionError::Direction`] when the peer opened it.
+    pub fn close_link(&mut self, link: LinkId) -> Result<(), SessionError> {
+        let end = self
+            .links
+            .get_mut(link)
+            .ok_or(SessionError::UnknownLink(link))?;
+        if !end.opened_here {
+            return Err(SessionError::Direction {
+                link,
+                why: "the side that opened it closes it",
+            });
+        }
+        if end.state == LinkState::Open {
+            end.state = LinkState::Closing;
+            self.settle(link);
+        }
+        Ok(())
+    }
+
+    /// Queues a message; never blocks. What is queued and not yet sealed counts in [`queued_bytes`](Self::queued_bytes).
+    ///
+    /// # Errors
+    /// [`SessionError::UnknownLink`], [`SessionError::Direction`] or [`SessionError::Limit`]; nothing is queued then.
+    pub fn send(&mut self, link: LinkId, message: Message) -> Result<(), SessionError> {
+        self.check_open()?;
+        let peer = &self.config.peer_limits;
+        let parts_max = peer.bulk_parts_max.min(Limits::BULK_PARTS_CEILING);
+        limit(
+            "bulk_parts_max",
+            message.bulk.len() as u64,
+            parts_max.into(),
+        )?;
+        let size = message.size();
+        limit(
+            "message_bytes_max",
+            size - Message::OVERHEAD_BYTES,
+            peer.message_bytes_max,
+        )?;
+        limit(
+            "queued_bytes_max",
+            self.queued_bytes.saturating_add(size),
+            self.config.limits.queued_bytes_max,
+        )?;
+        let end = self
+            .links
+            .get_mut(link)
+            .ok_or(SessionError::UnknownLink(link))?;
+        let forward = matches!(message.kind, MessageKind::Post | MessageKind::Request(_));
+        if forward != end.opened_here {
+            let why =
+                "requests and posts go from startpoint to endpoint, replies and failures back";
+            return Err(SessionError::Direction { link, why });
+        }
+        if end.state != LinkState::Open && end.opened_here || end.state == LinkState::Refused {
+            return Err(SessionError::UnknownLink(link));
+        }
+        if let Some(handlers) = end.handlers.filter(|_| forward) {
+            limit(
+                "handlers of the endpoint",
+                u64::from(message.handler) + 1,
+                handlers.into(),
+            )?;
+        }
+        end.queue.push_back(message);
+        end.queued_bytes += size;
+        self.queued_bytes += size;
+        if !end.is_ready && end.can_send() {
+            end.is_ready = true;
+            self.ready.push_back(link);
+        }
+        Ok(())
+    }
+
+    /// Bytes of messages that are queued and not yet sealed.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Bytes of messages queued on one link.
+    pub fn queued_on(&self, link: LinkId) -> u64 {
+        self.links.get(link).map_or(0, |end| end.queued_bytes)
+    }
+
+    /// The next event, in the order in which things happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The application is done with a message of this size; credit goes back to the peer. True when a record is to be
+    /// written for it: the peer may be waiting.
+    pub fn consumed(&mut self, link: LinkId, size: u64) -> bool {
+        let window = self.config.limits.credit_bytes;
+        let Some(end) = self.links.get_mut(link) else {
+            return false;
+        };
+        // The number of a link that ended may be in use again: never give back more than was taken.
+        let taken = link::signed(window).saturating_sub(end.window);
+        let taken = u64::try_from(taken)
+            .unwrap_or(0)
+            .saturating_sub(end.returned);
+        end.returned += size.min(taken);
+        let back = end.window.saturating_add(link::signed(end.returned));
+        // A record for each message would cost more than it brings; a peer that has none left waits for it.
+        let is_worth_a_record = end.returned >= window / 4 || (end.window <= 0 && back > 0);
+        if end.returned == 0 || !is_worth_a_record {
+            return false;
+        }
+        end.window = back;
+        let bytes = core::mem::take(&mut end.returned);
+        self.control
+            .push_back(ControlMessage::Credit { link, bytes });
+        true
+    }
+
+    /// Gives a received bulk buffer back, so that the next message needs no fresh memory.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.pool.give(buffer);
+    }
+
+    /// Makes the session's protections stricter, as after a reload of the policy. What is weaker than what holds is
+    /// ignored: a looser policy counts from the next session on.
+    pub fn raise_protections(&mut self, floor: Protections) {
+        let raised = self.sending.stricter(floor);
+        if raised != self.sending && !self.ending.close_sealed {
+            self.control.push_back(ControlMessage::Protections(raised));
+        }
+    }
+
+    /// Orderly end: everything queued leaves first, then Close. The first reason counts.
+    pub fn close(&mut self, reason: CloseReason) {
+        self.ending.reason.get_or_insert(reason);
+    }
+
+    /// Ends at once: what is queued and not yet sealed is dropped, and Close goes out next.
+    pub fn abort(&mut self, reason: CloseReason) {
+        if self.ending.close_sealed {
+            return;
+        }
+        self.ending.reason = Some(reason);
+        self.ready.clear();
+        self.control.clear();
+        self.queued_bytes = 0;
+        for end in self.links.iter_mut() {
+            end.queue.clear();
+            end.current = None;
+            end.queued_bytes = 0;
+            end.is_ready = false;
+        }
+    }
+
+    /// No message will come or go any more: both sides have closed, or the session failed.
+    pub fn is_closed(&self) -> bool {
+        self.ending.failure.is_some() || (self.ending.close_sealed && self.ending.peer_closed)
+    }
+
+    /// This side's Close and everything before it has been written.
+    pub fn is_drained(&self) -> bool {
+        self.ending.close_sealed && self.outbox.bytes() == 0
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            records_sealed: self.sealer.counter(),
+            records_opened: self.opener.counter(),
+            epoch_sealing: self.sealer.epoch(),
+            epoch_opening: self.opener.epoch(),
+            ..self.counts
+        }
+    }
+
+    /// What holds for the records of this side now.
+    pub fn protections(&self) -> Protections {
+        self.sending
+    }
+
+    fn check_open(&self) -> Result<(), SessionError> {
+        if let Some(failure) = &self.ending.failure {
+            return Err(failure.clone());
+        }
+        match &self.ending.reason {
+            Some(reason) => Err(SessionError::Closed(reason.clone())),
+            None if self.ending.peer_closed => Err(SessionError::Closed(CloseReason::Finished)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the session over a fault of the peer or the wire; the peer is told by a Close.
+    fn fail(&mut self, error: SessionError) -> SessionError {
+        self.abort(CloseReason::Fault(error.to_string()));
+        self.ending.failure = Some(error.clone());
+        error
+    }
+
+    /// What protects link 0: encryption as soon as anything of the session is encrypted, never less than integrity.
+    fn control_protection(protections: Protections) -> Protection {
+        protections.strictest().max(Protection::Integrity)
+    }
+}
+
+fn limit(name: &'static str, got: u64, maximum: u64) -> Result<(), SessionError> {
+    if got <= maximum {
+        return Ok(());
+    }
+    Err(SessionError::Limit {
+        limit: name,
+        got,
+        maximum,
+    })
+}

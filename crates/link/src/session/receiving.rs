@@ -1,0 +1,401 @@
+//! The way in: bytes to records to messages. The bodies of segments are read to their final place and opened there.
+
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::envelope::Envelope;
+use crate::error::SessionError;
+use crate::message::{Event, LinkId, MessageKind};
+use crate::protection::Protection;
+use crate::record::{HEADER_BYTES, RecordHeader, RecordKind, TAG_BYTES};
+use crate::sealing::OVERHEAD_BYTES;
+use crate::session::Session;
+use crate::session::assembly::Assembly;
+use crate::session::inbox::Inbound;
+use crate::session::link::{Link, LinkState, signed};
+
+/// Before a body of at least this size only its header is read, so that the body itself can be read to its place.
+const DIRECT_BYTES_MIN: u64 = 16 * 1024;
+
+impl Session {
+    /// Where the next bytes of the connection go; never empty. Inside a segment this is the segment's final place.
+    pub fn receive_buffer(&mut self) -> &mut [u8] {
+        let [first, second] = self.receive_buffers();
+        if first.is_empty() { second } else { first }
+    }
+
+    /// The same in two slices for a vectored read: the rest of a segment (may be empty), and what follows it.
+    pub fn receive_buffers(&mut self) -> [&mut [u8]; 2] {
+        let limit = self.lookahead();
+        let Inbound::Body { header, done, .. } = self.inbox.state else {
+            return [&mut [], self.inbox.room(limit)];
+        };
+        let assembly = self
+            .links
+            .get_mut(header.link)
+            .and_then(|link| link.assembly.as_mut());
+        match assembly {
+            Some(assembly) => [
+                assembly.room(done, header.length as usize),
+                self.inbox.room(limit),
+            ],
+            None => [&mut [], self.inbox.room(limit)],
+        }
+    }
+
+    /// So many bytes were read into [`receive_buffer`](Self::receive_buffer) or, from the front on, into
+    /// [`receive_buffers`](Self::receive_buffers).
+    ///
+    /// # Errors
+    /// What is wrong with them. The session is over then; [`prepare`](Self::prepare) still seals a Close that tells the
+    /// peer. Messages that were complete before stay in the events.
+    pub fn received(&mut self, bytes: usize, now: Duration) -> Result<(), SessionError> {
+        if let Some(failure) = &self.ending.failure {
+            return Err(failure.clone());
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.timing.heard(now);
+        let mut behind = bytes;
+        if let Inbound::Body { header, done, .. } = &mut self.inbox.state {
+            let direct = behind.min(header.length as usize - *done);
+            *done += direct;
+            behind -= direct;
+        }
+        self.inbox.filled(behind);
+        loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    /// The connection has no more bytes.
+    ///
+    /// # Errors
+    /// [`SessionError::Truncated`] unless the peer's Close had come: bytes may be missing, and nobody has vouched for
+    /// the end.
+    pub fn received_end(&mut self) -> Result<(), SessionError> {
+        if let Some(failure) = &self.ending.failure {
+            return Err(failure.clone());
+        }
+        if self.ending.peer_closed {
+            return Ok(());
+        }
+        let records = self.opener.counter();
+        Err(self.fail(SessionError::Truncated { records }))
+    }
+
+    /// How many bytes to read behind the current segment, if a read of more would put the next segment's body into the
+    /// wrong place.
+    fn lookahead(&self) -> Option<usize> {
+        let (link, length, tag) = match self.inbox.state {
+            Inbound::Start => (self.streaming?, 0, 0),
+            Inbound::Body {
+                header,
+                protection: Protection::Plain,
+                ..
+            } => (header.link, header.length, 0),
+            Inbound::Body { header, .. } | Inbound::Tag { header, .. } => {
+                (header.link, header.length, TAG_BYTES)
+            }
+        };
+        let link = self.links.get(link)?;
+        let assembly = link.assembly.as_ref()?;
+        if assembly.due_after(length as usize) < DIRECT_BYTES_MIN {
+            return None;
+        }
+        let is_plain = assembly.next_is_bulk(length as usize)
+            && self.receiving.of(link.class) == Protection::Plain;
+        let front = if is_plain {
+            OVERHEAD_BYTES
+        } else {
+            HEADER_BYTES
+        };
+        (tag + front)
+            .checked_sub(self.inbox.len())
+            .filter(|&missing| missing > 0)
+    }
+
+    /// Takes one step with the bytes at hand; false when more are needed.
+    fn step(&mut self) -> Result<bool, SessionError> {
+        match self.inbox.state {
+            _ if self.ending.peer_closed => {
+                if self.inbox.is_empty() {
+                    return Ok(false);
+                }
+                Err(SessionError::RecordAfterClose)
+            }
+            Inbound::Start => self.step_start(),
+            Inbound::Body {
+                header,
+                protection,
+                done,
+            } => self.step_body(header, protection, done),
+            Inbound::Tag { header, protection } => {
+                let Some(&tag) = self.inbox.peek::<TAG_BYTES>() else {
+                    return Ok(false);
+                };
+                self.inbox.take(TAG_BYTES);
+                let assembly = assembly_of(&mut self.links, header.link, self.opener.counter())?;
+                let segment = assembly.segment(header.length as usize);
+                self.opener
+                    .open_segment(protection, header, segment, &tag)?;
+                self.finish_segment(header, protection)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn step_start(&mut self) -> Result<bool, SessionError> {
+        let Some(bytes) = self.inbox.peek::<HEADER_BYTES>() else {
+            return Ok(false);
+        };
+        let counter = self.opener.counter();
+        let header =
+            RecordHeader::read(bytes).map_err(|source| SessionError::Header { counter, source })?;
+        if self.opener.is_overworn(&self.config.epoch) {
+            return Err(SessionError::PeerLimit {
+                limit: "records or bytes of an epoch",
+                got: self.opener.counter(),
+                maximum: self.config.epoch.records_max,
+            });
+        }
+        match header.kind {
+            RecordKind::Control | RecordKind::Head => {
+                let count = header.length as usize + OVERHEAD_BYTES;
+                if self.inbox.len() < count {
+                    // A header that names no open link is known to be wrong before its body is here.
+                    if header.kind == RecordKind::Head {
+                        self.link_for(header)?;
+                    }
+                    return Ok(false);
+                }
+                if header.kind == RecordKind::Control {
+                    self.open_control(header, count)?;
+                } else {
+                    self.open_head(header, count)?;
+                }
+            }
+            RecordKind::HeadMore | RecordKind::Bulk => return self.begin_segment(header),
+        }
+        Ok(true)
+    }
+
+    fn open_control(&mut self, header: RecordHeader, count: usize) -> Result<(), SessionError> {
+        let protection = Self::control_protection(self.receiving);
+        let record = self.inbox.take(count);
+        let counter = self.opener.counter();
+        let body = self.opener.open_in_place(protection, header, record)?;
+        let message = crate::control::ControlMessage::read(body)
+            .map_err(|source| SessionError::Content { counter, source })?;
+        self.handle_control(message, counter)
+    }
+
+    fn open_head(&mut self, header: RecordHeader, count: usize) -> Result<(), SessionError> {
+        let counter = self.opener.counter();
+        let protection = self.protection_of(header)?;
+        let record = self.inbox.take(count);
+        let body = self.opener.open_in_place(protection, header, record)?;
+        let (envelope, first) = Envelope::read(body, &self.config.limits)
+            .map_err(|source| SessionError::Content { counter, source })?;
+        let unexpected = |why| SessionError::Unexpected {
+            counter,
+            link: header.link,
+            why,
+        };
+        let Some(link) = self.links.get_mut(header.link) else {
+            return Err(unexpected("no such link is open"));
+        };
+        if link.assembly.is_some() {
+            return Err(unexpected("a message starts before the last one ended"));
+        }
+        check_direction(link, &envelope).map_err(unexpected)?;
+        if link.window <= 0 {
+            return Err(SessionError::PeerLimit {
+                limit: "credit_bytes",
+                got: envelope.size(),
+                maximum: self.config.limits.credit_bytes,
+            });
+        }
+        link.window = link.window.saturating_sub(signed(envelope.size()));
+        self.counts.bytes_opened[usize::from(protection.code())] += first.len() as u64;
+        if first.len() as u64 == envelope.head_bytes && envelope.bulk_bytes.is_empty() {
+            if !header.end {
+                return Err(unexpected(
+                    "its end flag does not agree with the message's lengths",
+                ));
+            }
+            if link.state != LinkState::Refused {
+                self.events.push_back(Event::Message {
+                    link: header.link,
+                    handler: envelope.handler,
+                    kind: envelope.kind,
+                    head: Bytes::copy_from_slice(first),
+                    bulk: Vec::new(),
+                    size: envelope.size(),
+                });
+            }
+            return Ok(());
+        }
+        let assembly = Assembly::new(envelope, first, &mut self.pool);
+        if assembly.is_complete() != header.end {
+            return Err(unexpected(
+                "its end flag does not agree with the message's lengths",
+            ));
+        }
+        link.assembly = Some(assembly);
+        self.streaming = Some(header.link);
+        self.deliver_complete(header.link);
+        Ok(())
+    }
+
+    /// A segment's header is here. Its body's place is prepared; nothing else is done before the header is verified.
+    fn begin_segment(&mut self, header: RecordHeader) -> Result<bool, SessionError> {
+        let counter = self.opener.counter();
+        let mut protection = self.protection_of(header)?;
+        if header.kind == RecordKind::HeadMore {
+            protection = protection.max(Protection::Integrity);
+        }
+        if protection == Protection::Plain {
+            let Some(front) = self.inbox.peek::<OVERHEAD_BYTES>() else {
+                return Ok(false);
+            };
+            let mut tag = [0; TAG_BYTES];
+            tag.copy_from_slice(&front[HEADER_BYTES..]);
+            self.opener.open_header(header, &tag)?;
+            self.inbox.take(OVERHEAD_BYTES);
+        } else {
+            self.inbox.take(HEADER_BYTES);
+        }
+        let assembly = assembly_of(&mut self.links, header.link, counter)?;
+        assembly
+            .begin(header.kind, header.length as usize, header.end)
+            .map_err(|why| SessionError::Unexpected {
+                counter,
+                link: header.link,
+                why,
+            })?;
+        self.streaming = Some(header.link);
+        self.inbox.state = Inbound::Body {
+            header,
+            protection,
+            done: 0,
+        };
+        Ok(true)
+    }
+
+    fn step_body(
+        &mut self,
+        header: RecordHeader,
+        protection: Protection,
+        mut done: usize,
+    ) -> Result<bool, SessionError> {
+        let length = header.length as usize;
+        let count = self.inbox.len().min(length - done);
+        if count > 0 {
+            let assembly = assembly_of(&mut self.links, header.link, self.opener.counter())?;
+            let room = assembly.room(done, length);
+            room[..count].copy_from_slice(self.inbox.take(count));
+            done += count;
+        }
+        if done < length {
+            self.inbox.state = Inbound::Body {
+                header,
+                protection,
+                done,
+            };
+            return Ok(false);
+        }
+        if protection == Protection::Plain {
+            self.finish_segment(header, protection)?;
+        } else {
+            self.inbox.state = Inbound::Tag { header, protection };
+        }
+        Ok(true)
+    }
+
+    fn finish_segment(
+        &mut self,
+        header: RecordHeader,
+        protection: Protection,
+    ) -> Result<(), SessionError> {
+        self.inbox.state = Inbound::Start;
+        self.counts.bytes_opened[usize::from(protection.code())] += u64::from(header.length);
+        let assembly = assembly_of(&mut self.links, header.link, self.opener.counter())?;
+        assembly.finish(header.length as usize);
+        self.deliver_complete(header.link);
+        Ok(())
+    }
+
+    fn deliver_complete(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        if let Some(assembly) = link.assembly.take_if(|assembly| assembly.is_complete())
+            && link.state != LinkState::Refused
+        {
+            self.events.push_back(assembly.into_event(id));
+        }
+    }
+
+    /// The link's protection for a record of its own; a Head is never below integrity.
+    fn protection_of(&self, header: RecordHeader) -> Result<Protection, SessionError> {
+        let protection = self.receiving.of(self.link_for(header)?.class);
+        match header.kind {
+            RecordKind::Bulk => Ok(protection),
+            _ => Ok(protection.max(Protection::Integrity)),
+        }
+    }
+
+    /// The link that a header names, if it is one that can get a record of this group.
+    fn link_for(&self, header: RecordHeader) -> Result<&Link, SessionError> {
+        let unexpected = |why| SessionError::Unexpected {
+            counter: self.opener.counter(),
+            link: header.link,
+            why,
+        };
+        let Some(link) = self.links.get(header.link) else {
+            return Err(unexpected("no such link is open"));
+        };
+        if link.group != header.group {
+            return Err(unexpected("its group is not the link's"));
+        }
+        Ok(link)
+    }
+}
+
+fn assembly_of(
+    links: &mut super::link::LinkTable,
+    link: LinkId,
+    counter: u64,
+) -> Result<&mut Assembly, SessionError> {
+    let assembly = links.get_mut(link).and_then(|end| end.assembly.as_mut());
+    assembly.ok_or(SessionError::Unexpected {
+        counter,
+        link,
+        why: "it continues a message that has not started",
+    })
+}
+
+/// Requests and posts reach endpoints, replies and failures reach startpoints, and nothing comes after a LinkClose.
+fn check_direction(link: &Link, envelope: &Envelope) -> Result<(), &'static str> {
+    let forward = matches!(envelope.kind, MessageKind::Post | MessageKind::Request(_));
+    if forward == link.opened_here {
+        return Err("its kind goes against the link's direction");
+    }
+    if forward && link.state == LinkState::Closing {
+        return Err("it came after the link's end");
+    }
+    if forward
+        && link.state != LinkState::Refused
+        && link.handlers.is_none_or(|count| envelope.handler >= count)
+    {
+        return Err("the endpoint has no such handler");
+    }
+    Ok(())
+}

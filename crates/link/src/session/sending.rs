@@ -1,0 +1,291 @@
+//! The way out: which record is next, and its sealing. Sealing is lazy, so that control overtakes bulk and a number is
+//! given in the order in which records leave.
+
+use core::time::Duration;
+
+use crate::control::ControlMessage;
+use crate::envelope::Envelope;
+use crate::error::{CloseReason, SessionError};
+use crate::message::{LinkId, Message};
+use crate::protection::Protection;
+use crate::record::{HEAD_BYTES_MAX, HEADER_BYTES, RecordHeader, RecordKind};
+use crate::sealing::OVERHEAD_BYTES;
+use crate::session::Session;
+use crate::session::link::{LinkState, Progress};
+
+/// So much is sealed ahead of the writer: enough for one write while the next segment is sealed, little enough that
+/// control does not wait long behind it.
+const AHEAD_BYTES: usize = 512 * 1024;
+/// A plain body up to this size is copied behind its header: cheaper than two more slices in the write.
+const COPY_BYTES_MAX: usize = 8 * 1024;
+
+impl Session {
+    /// Seals ahead what can go out now, about 512 KiB at most. Call before [`outgoing`](Self::outgoing), and again
+    /// when some of it was written.
+    ///
+    /// # Errors
+    /// [`SessionError::Exhausted`] when the record numbers are used up.
+    pub fn prepare(&mut self, now: Duration) -> Result<(), SessionError> {
+        while self.outbox.bytes() < AHEAD_BYTES && !self.ending.close_sealed {
+            match self.seal_next(now) {
+                Ok(true) => self.timing.sealed(now),
+                Ok(false) => break,
+                Err(error) => {
+                    // The record that failed has used its number, so no other may follow, not even a Close.
+                    self.ending.close_sealed = true;
+                    self.ending.failure = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The slices to write, in order; report with [`sent`](Self::sent).
+    pub fn outgoing(&self) -> impl Iterator<Item = &[u8]> {
+        self.outbox.slices()
+    }
+
+    /// How many bytes [`outgoing`](Self::outgoing) holds.
+    pub fn outgoing_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
+    /// So many bytes of [`outgoing`](Self::outgoing) were written.
+    pub fn sent(&mut self, bytes: usize) {
+        self.outbox.advance(bytes);
+    }
+
+    /// Seals the one record that is next, or says that there is none.
+    fn seal_next(&mut self, now: Duration) -> Result<bool, SessionError> {
+        if self.ending.failure.is_none() {
+            if self.sealer.is_worn(&self.config.epoch, now) {
+                self.seal_control(ControlMessage::KeyUpdate)?;
+                self.sealer.advance(now);
+                return Ok(true);
+            }
+            if let Some(message) = self.control.pop_front() {
+                self.seal_control(message)?;
+                return Ok(true);
+            }
+            if self.timing.wants_heartbeat(now, &self.config) && self.outbox.bytes() == 0 {
+                let (sealed, opened) = (self.sealer.counter(), self.opener.counter());
+                self.seal_control(ControlMessage::Heartbeat { sealed, opened })?;
+                return Ok(true);
+            }
+            if let Some(link) = self.ready.pop_front() {
+                self.seal_record_of(link)?;
+                return Ok(true);
+            }
+        }
+        let Some(reason) = self.final_reason() else {
+            return Ok(false);
+        };
+        self.seal_control(ControlMessage::Close(reason))?;
+        self.ending.close_sealed = true;
+        Ok(true)
+    }
+
+    /// The reason to seal Close now, when nothing else is to leave before.
+    fn final_reason(&self) -> Option<CloseReason> {
+        if self.ending.peer_closed {
+            // The peer grants no more credit, so what still waits for some can never go.
+            return Some(self.ending.reason.clone().unwrap_or(CloseReason::Finished));
+        }
+        self.ending
+            .reason
+            .clone()
+            .filter(|_| self.queued_bytes == 0)
+    }
+
+    fn seal_control(&mut self, mut message: ControlMessage) -> Result<(), SessionError> {
+        if let ControlMessage::LinkOpen {
+            class, protection, ..
+        } = &mut message
+        {
+            *protection = self.sending.of(*class);
+        }
+        let mut body = Vec::with_capacity(64);
+        message
+            .encode(&mut body)
+            .map_err(|_| SessionError::Exhausted)?;
+        let protection = Self::control_protection(self.sending);
+        let header = header(RecordKind::Control, true, LinkId::CONTROL, 0, body.len());
+        let sealer = &mut self.sealer;
+        self.outbox.append(body.len() + OVERHEAD_BYTES, |record| {
+            record[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(&body);
+            sealer.seal_in_place(protection, header, record)
+        })?;
+        if let ControlMessage::Protections(protections) = message {
+            self.sending = self.sending.stricter(protections);
+        }
+        Ok(())
+    }
+
+    /// Seals the next record of a link that is ready, then puts the link back in line if it has more.
+    fn seal_record_of(&mut self, id: LinkId) -> Result<(), SessionError> {
+        let Some(link) = self.links.get_mut(id) else {
+            return Ok(());
+        };
+        link.is_ready = false;
+        if let Some(progress) = &mut link.current {
+            let protection = self.sending.of(link.class);
+            let segment = Segment::next(progress, self.config.segment_bytes);
+            let header = header(
+                segment.kind,
+                segment.end,
+                id,
+                link.group,
+                segment.bytes.len(),
+            );
+            self.counts.bytes_sealed[usize::from(protection.code())] += segment.bytes.len() as u64;
+            if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
+                if segment.bytes.len() > COPY_BYTES_MAX {
+                    let front = self.sealer.seal_header(header)?;
+                    let body = segment.bytes.clone();
+                    self.outbox.append_plain(front, body);
+                } else {
+                    let sealer = &mut self.sealer;
+                    self.outbox
+                        .append(segment.bytes.len() + OVERHEAD_BYTES, |record| {
+                            record[OVERHEAD_BYTES..].copy_from_slice(&segment.bytes);
+                            record[..OVERHEAD_BYTES].copy_from_slice(&sealer.seal_header(header)?);
+                            Ok(())
+                        })?;
+                }
+            } else {
+                let protection = protection.max(Protection::Integrity);
+                let sealer = &mut self.sealer;
+                self.outbox
+                    .append(segment.bytes.len() + OVERHEAD_BYTES, |record| {
+                        sealer.seal_from(protection, header, &segment.bytes, record)
+                    })?;
+            }
+            if segment.end {
+                let size = progress.message.size();
+                link.current = None;
+                link.queued_bytes -= size;
+                self.queued_bytes -= size;
+            }
+        } else if link.credit > 0
+            && let Some(message) = link.queue.pop_front()
+        {
+            let protection = self.sending.of(link.class).max(Protection::Integrity);
+            let size = message.size();
+            link.credit -= super::link::signed(size);
+            let envelope_bytes = Envelope::encoded_bytes(&message);
+            let first = message.head.len().min(HEAD_BYTES_MAX - envelope_bytes);
+            let progress = Progress::after_first(message, first);
+            let length = envelope_bytes + first;
+            let end = progress.is_done();
+            let header = header(RecordKind::Head, end, id, link.group, length);
+            let sealer = &mut self.sealer;
+            self.counts.bytes_sealed[usize::from(protection.code())] += first as u64;
+            self.outbox.append(length + OVERHEAD_BYTES, |record| {
+                let (envelope, rest) = record[HEADER_BYTES..].split_at_mut(envelope_bytes);
+                Envelope::encode(&progress.message, envelope);
+                rest[..first].copy_from_slice(&progress.message.head[..first]);
+                sealer.seal_in_place(protection, header, record)
+            })?;
+            if end {
+                link.queued_bytes -= size;
+                self.queued_bytes -= size;
+            } else {
+                link.current = Some(progress);
+            }
+        }
+        if link.can_send() {
+            link.is_ready = true;
+            self.ready.push_back(id);
+        } else {
+            self.settle(id);
+        }
+        Ok(())
+    }
+
+    /// Tells the peer of a link's end when the link wants to end and nothing of it is left to send.
+    pub(super) fn settle(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id) else {
+            return;
+        };
+        if link.state != LinkState::Closing || !link.is_flushed() {
+            return;
+        }
+        if link.opened_here {
+            link.state = LinkState::Closed;
+            self.control
+                .push_back(ControlMessage::LinkClose { link: id });
+        } else {
+            self.links.remove(id);
+            self.control
+                .push_back(ControlMessage::LinkClosed { link: id });
+        }
+    }
+}
+
+fn header(kind: RecordKind, end: bool, link: LinkId, group: u32, length: usize) -> RecordHeader {
+    RecordHeader {
+        kind,
+        end,
+        link,
+        group,
+        length: length as u32,
+    }
+}
+
+/// The bytes of a message that its next record carries.
+struct Segment {
+    kind: RecordKind,
+    bytes: bytes::Bytes,
+    end: bool,
+}
+
+impl Segment {
+    fn next(progress: &mut Progress, segment_bytes: usize) -> Self {
+        let (kind, part) = match progress.part.checked_sub(1) {
+            None => (RecordKind::HeadMore, &progress.message.head),
+            Some(index) => (RecordKind::Bulk, &progress.message.bulk[index]),
+        };
+        let until = part.len().min(progress.offset + segment_bytes);
+        let bytes = part.slice(progress.offset..until);
+        progress.offset = until;
+        progress.skip_full();
+        Self {
+            kind,
+            bytes,
+            end: progress.is_done(),
+        }
+    }
+}
+
+impl Progress {
+    /// A message whose first record carries so many bytes of its head.
+    fn after_first(message: Message, first: usize) -> Self {
+        let mut progress = Self {
+            message,
+            part: 0,
+            offset: first,
+        };
+        progress.skip_full();
+        progress
+    }
+
+    fn is_done(&self) -> bool {
+        self.part > self.message.bulk.len()
+    }
+
+    /// Moves on to the next part that has bytes left.
+    fn skip_full(&mut self) {
+        while !self.is_done() {
+            let length = match self.part.checked_sub(1) {
+                None => self.message.head.len(),
+                Some(index) => self.message.bulk[index].len(),
+            };
+            if self.offset < length {
+                break;
+            }
+            self.part += 1;
+            self.offset = 0;
+        }
+    }
+}

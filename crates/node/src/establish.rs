@@ -1,0 +1,485 @@
+//! From a connected socket to a session: TLS, Hello, the answer, and the secret that follows.
+//!
+//! What stands here is the driver; what is said and judged is in `exoskel_link::handshake` and `exoskel_identity`.
+//! The peer's bytes are read one TLS record at a time and never beyond, so that what follows the answer is the
+//! session's own.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use exoskel_identity::{Credential, Identity, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_link::handshake::{
+    Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms, accept, check_accept,
+    session_config, session_secret,
+};
+use exoskel_link::policy::{Place, Policy, Proof, Wire};
+use exoskel_link::{CipherSuite, CodecError, Limits, Protection, Protections, Session, Side};
+
+use crate::connection::Connection;
+use crate::socket::Socket;
+use crate::tls::{Handshake, Proof as TlsProof, Tls, TlsError};
+
+/// Bytes that a peer may make us read before it is verified.
+const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of one TLS record at most (RFC 8446, section 5.2), without its header.
+const TLS_RECORD_MAX: usize = 16_384 + 256;
+
+/// How long a refused peer may take to read why.
+const REFUSAL_TIME: Duration = Duration::from_millis(500);
+
+/// What this node brings to every handshake.
+#[derive(Clone)]
+pub struct Terms {
+    /// Who we are.
+    pub credential: Arc<Credential>,
+    /// Who judges the peers.
+    pub verifier: Arc<dyn PeerVerifier>,
+    /// What wires get.
+    pub policy: Arc<Policy>,
+    /// The roles a peer may have.
+    pub peer_roles: Vec<Role>,
+    /// Nothing of class data goes below this, whatever the policy says.
+    pub floor: Protection,
+    /// What we are willing to hold.
+    pub limits: Limits,
+    /// A silent peer is dead after this time.
+    pub dead_after: Duration,
+    /// How long a handshake may take.
+    pub patience: Duration,
+    /// Software versions; those named in [`Terms::same_versions`] must agree.
+    pub versions: Vec<(String, String)>,
+    /// Names of versions that both ends must share.
+    pub same_versions: Vec<String>,
+    /// The group (process or job) we belong to.
+    pub group: u32,
+    /// Anything else, for the peer.
+    pub properties: Vec<(String, String)>,
+}
+
+/// A session that can begin.
+pub struct Established {
+    /// The session on its socket.
+    pub connection: Arc<Connection>,
+    /// Who the peer is.
+    pub peer: VerifiedIdentity,
+    /// What was agreed.
+    pub protections: Protections,
+    /// How sure we are where the peer is.
+    pub proof: Proof,
+    /// The trust domain the peer is in, or none.
+    pub domain: Option<String>,
+    /// Whether what it sends may be unpickled without restrictions.
+    pub trusted_results: bool,
+    /// What the peer said of itself.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// Why no session came about.
+#[derive(Debug, thiserror::Error)]
+pub enum EstablishError {
+    /// TLS or a certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The rules of the handshake.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// Our own policy doesn't let us do business with whom we reached.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// We refused the peer.
+    #[error("refused: {0}")]
+    Refused(Refuse),
+    /// The socket.
+    #[error("the connection broke during the handshake: {0}")]
+    Socket(#[from] io::Error),
+    /// Too slow.
+    #[error("no handshake within {0:?}: the other side accepted the connection and said nothing; all of its slots may be taken")]
+    Silent(Duration),
+    /// More bytes than an unverified peer may send.
+    #[error("got more than {HANDSHAKE_BYTES_MAX} bytes before the peer was verified")]
+    TooMuch,
+    /// Something that is no TLS record.
+    #[error("got bytes that are no TLS record: the other side isn't an exoskel process")]
+    NotTls,
+    /// Our own message is too large to be sent.
+    #[error("our own handshake message can't be sent: {0}")]
+    Own(#[from] CodecError),
+    /// Versions that must agree don't.
+    #[error("got {of} {got} at the peer, expected {expected}: install the same {of} on both machines")]
+    Version {
+        /// What has to agree.
+        of: String,
+        /// The peer's.
+        got: String,
+        /// Ours.
+        expected: String,
+    },
+}
+
+/// Makes a session on a socket that we dialled. `name` is whom we meant to reach.
+///
+/// # Errors
+/// See [`EstablishError`].
+pub async fn dial(socket: Socket, terms: &Terms, name: Option<String>) -> Result<Established, EstablishError> {
+    let engine = Tls::client(&terms.credential, terms.verifier.clone(), terms.peer_roles.clone(), name)?;
+    let dialled = async {
+        let mut wire = HandshakeWire::new(&socket, Box::new(engine));
+        wire.complete().await?;
+        let proof = wire.proof()?;
+        let admission = terms.policy.admission(&proof.peer);
+        if !admission.is_allowed() {
+            return Err(EstablishError::NotAllowed(admission.to_string()));
+        }
+        let hello = terms.hello(&socket, &proof.peer);
+        let hello_bytes = hello.encode()?;
+        wire.send(&hello_bytes).await?;
+        let answer_bytes = wire.receive().await?;
+        let accepted = match Answer::read(&answer_bytes)? {
+            Answer::Accept(accepted) => accepted,
+            Answer::Refuse(refuse) => return Err(HandshakeError::Refused(refuse).into()),
+        };
+        let way = check_accept(&hello, &accepted, proof.peer.identity())?;
+        terms.check_versions(&accepted.versions)?;
+        Ok((proof, hello, hello_bytes, accepted, answer_bytes, way))
+    };
+    let result = tokio::time::timeout(terms.patience, dialled).await;
+    let (proof, hello, hello_bytes, accepted, answer_bytes, way) = match result {
+        Ok(Ok(parts)) => parts,
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Err(EstablishError::Silent(terms.patience)),
+    };
+    let secret = session_secret(
+        &hello_bytes,
+        &answer_bytes,
+        &slices(&proof.own_chain),
+        &slices(&proof.peer_chain),
+        &proof.exporter,
+    );
+    let facts = Facts { side: Side::Client, hello: &hello, accepted: &accepted, way, proof: &proof };
+    Ok(terms.begin(socket, &facts, secret, accepted.properties.clone()))
+}
+
+/// Makes a session on a socket that dialled us. `judge` may refuse an authenticated peer.
+///
+/// # Errors
+/// See [`EstablishError`]. The peer has been told why.
+pub async fn welcome(
+    socket: Socket,
+    terms: &Terms,
+    judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
+) -> Result<Established, EstablishError> {
+    let engine = Tls::server(&terms.credential, terms.verifier.clone(), terms.peer_roles.clone())?;
+    let welcomed = async {
+        let mut wire = HandshakeWire::new(&socket, Box::new(engine));
+        wire.complete().await?;
+        let hello_bytes = wire.receive().await?;
+        let proof = wire.proof()?;
+        let answer = match Hello::read(&hello_bytes) {
+            Ok(hello) => terms.answer(&socket, &hello, &proof.peer, judge).map(|(accepted, way)| (hello, accepted, way)),
+            Err(error) => Err(Refuse { reason: RefuseReason::Malformed, text: error.to_string() }),
+        };
+        let (hello, accepted, way) = match answer {
+            Ok(parts) => parts,
+            Err(refuse) => {
+                wire.send(&Answer::Refuse(refuse.clone()).encode()?).await?;
+                wire.drain().await;
+                return Err(EstablishError::Refused(refuse));
+            }
+        };
+        let answer_bytes = Answer::Accept(accepted.clone()).encode()?;
+        wire.send(&answer_bytes).await?;
+        Ok((proof, hello, hello_bytes, accepted, answer_bytes, way))
+    };
+    let result = tokio::time::timeout(terms.patience, welcomed).await;
+    let (proof, hello, hello_bytes, accepted, answer_bytes, way) = match result {
+        Ok(Ok(parts)) => parts,
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Err(EstablishError::Silent(terms.patience)),
+    };
+    let secret = session_secret(
+        &hello_bytes,
+        &answer_bytes,
+        &slices(&proof.peer_chain),
+        &slices(&proof.own_chain),
+        &proof.exporter,
+    );
+    let facts = Facts { side: Side::Server, hello: &hello, accepted: &accepted, way, proof: &proof };
+    Ok(terms.begin(socket, &facts, secret, hello.properties.clone()))
+}
+
+struct Facts<'a> {
+    side: Side,
+    hello: &'a Hello,
+    accepted: &'a Accept,
+    way: Proof,
+    proof: &'a TlsProof,
+}
+
+impl Terms {
+    fn hello(&self, socket: &Socket, peer: &VerifiedIdentity) -> Hello {
+        let path = path(socket);
+        let proof = if matches!(path, Path::SameHost) { Proof::SameHost } else { Proof::Direct };
+        Hello {
+            protocol: PROTOCOL,
+            identity: self.credential.identity(),
+            floors: self.floors(socket, peer.identity(), proof),
+            floors_unproven: self.floors(socket, peer.identity(), Proof::Unproven),
+            ciphers: ciphers(),
+            limits: self.limits,
+            dead_after: self.dead_after,
+            versions: self.versions.clone(),
+            path,
+            policy_generation: self.policy.generation(),
+            group: self.group,
+            properties: self.properties.clone(),
+        }
+    }
+
+    fn answer(
+        &self,
+        socket: &Socket,
+        hello: &Hello,
+        peer: &VerifiedIdentity,
+        judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
+    ) -> Result<(Accept, Proof), Refuse> {
+        self.check_versions(&hello.versions).map_err(|error| match error {
+            EstablishError::Version { of, got, expected } => Refuse {
+                text: format!("got {of} {got}, expected {expected}: install the same {of} on both machines"),
+                reason: RefuseReason::Version { of, expected, got },
+            },
+            other => Refuse { reason: RefuseReason::Malformed, text: other.to_string() },
+        })?;
+        let admission = self.policy.admission(peer);
+        if !admission.is_allowed() {
+            return Err(Refuse { reason: RefuseReason::NotAllowed, text: admission.to_string() });
+        }
+        judge(hello, peer)?;
+        let path = path(socket);
+        let terms = ServerTerms {
+            identity: self.credential.identity(),
+            path,
+            ciphers: ciphers(),
+            limits: self.limits,
+            dead_after: self.dead_after,
+            versions: self.versions.clone(),
+            policy_generation: self.policy.generation(),
+            group: self.group,
+            properties: self.properties.clone(),
+        };
+        let mut way = Proof::Unproven;
+        let accepted = accept(hello, peer.identity(), terms, |proof| {
+            way = proof;
+            self.floors(socket, peer.identity(), proof)
+        })?;
+        Ok((accepted, way))
+    }
+
+    /// The least that our policy wants for each class on this wire.
+    fn floors(&self, socket: &Socket, peer: &Identity, proof: Proof) -> Protections {
+        let own = self.credential.identity();
+        let floors = self.policy.protections(&Self::wire(&own, socket, peer, proof));
+        Protections { code: floors.code.max(self.floor), data: floors.data.max(self.floor), ..floors }
+    }
+
+    fn wire<'a>(own: &'a Identity, socket: &Socket, peer: &'a Identity, proof: Proof) -> Wire<'a> {
+        let addresses = socket.addresses();
+        Wire {
+            local: Place { address: addresses.map(|pair| pair.0.ip()), identity: Some(own) },
+            remote: Place { address: addresses.map(|pair| pair.1.ip()), identity: Some(peer) },
+            proof,
+        }
+    }
+
+    fn check_versions(&self, peer: &[(String, String)]) -> Result<(), EstablishError> {
+        let find = |versions: &[(String, String)], name: &str| {
+            versions.iter().find(|(of, _)| of == name).map_or_else(|| "none".to_owned(), |(_, version)| version.clone())
+        };
+        for name in &self.same_versions {
+            let (got, expected) = (find(peer, name), find(&self.versions, name));
+            if got != expected {
+                return Err(EstablishError::Version { of: name.clone(), got, expected });
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        socket: Socket,
+        facts: &Facts<'_>,
+        secret: exoskel_link::SessionSecret,
+        properties: Vec<(String, String)>,
+    ) -> Established {
+        let peer = facts.proof.peer.clone();
+        let own = self.credential.identity();
+        let wire = Self::wire(&own, &socket, peer.identity(), facts.way);
+        let domain = self.policy.remote_domains(&wire).first().map(|&domain| domain.to_owned());
+        let trusted_results = self.policy.results_pickle(&wire);
+        let mut config = session_config(facts.side, facts.hello, facts.accepted);
+        let epoch = Instant::now();
+        config.expires_at = Some(time_left(&peer));
+        let protections = config.protections;
+        let session = Session::new(config, secret, Duration::ZERO);
+        Established {
+            connection: Connection::new(socket, session, epoch),
+            peer,
+            protections,
+            proof: facts.way,
+            domain,
+            trusted_results,
+            properties: properties.into_iter().collect(),
+        }
+    }
+}
+
+/// How long the peer's identity holds from now on.
+fn time_left(peer: &VerifiedIdentity) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_secs(peer.not_after().as_secs()).saturating_sub(now)
+}
+
+/// How this end sees the way. Only the kernel's word about a Unix socket counts as the same host.
+fn path(socket: &Socket) -> Path {
+    match socket.addresses() {
+        Some((local, remote)) => Path::Network { local, remote },
+        None if socket.proven_same_host() => Path::SameHost,
+        None => Path::Relayed,
+    }
+}
+
+/// The ciphers of our records, the fastest on this processor first.
+fn ciphers() -> Vec<CipherSuite> {
+    let mut ciphers = CipherSuite::ALL.to_vec();
+    if !has_aes() {
+        ciphers.reverse();
+    }
+    ciphers
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn has_aes() -> bool {
+    false
+}
+
+fn slices(chain: &[Vec<u8>]) -> Vec<&[u8]> {
+    chain.iter().map(Vec::as_slice).collect()
+}
+
+/// The socket and the TLS engine during the handshake.
+struct HandshakeWire<'a> {
+    socket: &'a Socket,
+    /// Away only while a step of it runs on the pool.
+    engine: Option<Box<dyn Handshake>>,
+    bytes: usize,
+}
+
+impl<'a> HandshakeWire<'a> {
+    fn new(socket: &'a Socket, engine: Box<dyn Handshake>) -> Self {
+        Self { socket, engine: Some(engine), bytes: 0 }
+    }
+
+    fn engine(&mut self) -> Result<&mut Box<dyn Handshake>, EstablishError> {
+        let gone = || EstablishError::Tls(TlsError::Protocol("a step of the handshake was cut off".to_owned()));
+        self.engine.as_mut().ok_or_else(gone)
+    }
+
+    async fn complete(&mut self) -> Result<(), EstablishError> {
+        self.write().await?;
+        while !self.engine()?.is_complete() {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, plaintext: &[u8]) -> Result<(), EstablishError> {
+        self.engine()?.send(plaintext)?;
+        self.write().await
+    }
+
+    async fn receive(&mut self) -> Result<Vec<u8>, EstablishError> {
+        loop {
+            if let Some(plaintext) = self.engine()?.take_plaintext()? {
+                return Ok(plaintext);
+            }
+            self.step().await?;
+        }
+    }
+
+    fn proof(&mut self) -> Result<TlsProof, EstablishError> {
+        Ok(self.engine()?.proof()?)
+    }
+
+    /// Reads one record and lets the engine work on it, on the pool: it may be a millisecond of public-key arithmetic.
+    async fn step(&mut self) -> Result<(), EstablishError> {
+        let record = self.read_record().await?;
+        let gone = || EstablishError::Tls(TlsError::Protocol("a step of the handshake was cut off".to_owned()));
+        let mut engine = self.engine.take().ok_or_else(gone)?;
+        let work = move || {
+            let result = engine.receive(&record);
+            (engine, result)
+        };
+        let (engine, result) = tokio::task::spawn_blocking(work).await.map_err(|_| gone())?;
+        self.engine = Some(engine);
+        // Even a failed step may have an alert to send.
+        let written = self.write().await;
+        if result.is_err() {
+            self.drain().await;
+        }
+        result?;
+        written
+    }
+
+    async fn read_record(&mut self) -> Result<Vec<u8>, EstablishError> {
+        let mut header = [0; 5];
+        self.socket.read_exact(&mut header).await?;
+        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
+        // Content types 20 to 23 and a version of 3.x are all that TLS has.
+        if !(20..=23).contains(&header[0]) || header[1] != 3 || length > TLS_RECORD_MAX {
+            return Err(EstablishError::NotTls);
+        }
+        self.bytes += header.len() + length;
+        if self.bytes > HANDSHAKE_BYTES_MAX {
+            return Err(EstablishError::TooMuch);
+        }
+        let mut record = vec![0; header.len() + length];
+        record[..5].copy_from_slice(&header);
+        self.socket.read_exact(&mut record[5..]).await?;
+        Ok(record)
+    }
+
+    async fn write(&mut self) -> Result<(), EstablishError> {
+        let mut out = Vec::new();
+        self.engine()?.take_outgoing(&mut out);
+        self.socket.write_all(&out).await?;
+        Ok(())
+    }
+
+    /// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
+    async fn drain(&self) {
+        self.socket.shutdown_write();
+        let drain = async {
+            let mut sink = [0; 4096];
+            for _ in 0..HANDSHAKE_BYTES_MAX / sink.len() {
+                let mut one = [0; 1];
+                if self.socket.read_exact(&mut one).await.is_err() {
+                    return;
+                }
+                let _ = self.socket.try_read(&mut sink);
+            }
+        };
+        let _ = tokio::time::timeout(REFUSAL_TIME, drain).await;
+    }
+}

@@ -1,0 +1,281 @@
+//! The manager's side: one driver thread that owns the scheduler and all connections, and a handle for user threads.
+//!
+//! User threads never touch the scheduler. They leave [`Command`]s and find outcomes in their stream's
+//! [`Outlet`]; the driver never waits for them and never needs the interpreter.
+
+mod hub;
+mod recruit;
+mod roster;
+mod tokens;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use exoskel_flow::{SchedulerConfig, Skeleton};
+use tokio::sync::Notify;
+
+pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
+pub use roster::WorkerReport;
+
+use crate::establish::Terms;
+use crate::message::{Call, Digest};
+use crate::outlet::{Order, Outlet};
+use crate::payload::Batch;
+
+/// Notices that wait for the user at most; later ones are counted and dropped.
+const NOTICES_MAX: usize = 10_000;
+
+/// What a manager is made of.
+pub struct ManagerConfig {
+    /// Who we are and how links are protected.
+    pub terms: Terms,
+    /// The scheduler's limits.
+    pub scheduler: SchedulerConfig,
+    /// Where slots come from.
+    pub recruiting: Recruiting,
+    /// What slots get before any code (opaque here): for children of this process, and for all others.
+    pub setup_local: Bytes,
+    /// See [`ManagerConfig::setup_local`].
+    pub setup_remote: Bytes,
+}
+
+/// A function by the digest of its pickle.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// SHA-256 of the pickle.
+    pub digest: Digest,
+    /// The pickle.
+    pub pickle: Bytes,
+}
+
+/// A stream to be opened.
+#[derive(Debug)]
+pub struct StreamPlan {
+    /// The program's structure over `functions`.
+    pub skeleton: Skeleton,
+    /// The functions, in the order of the skeleton's function numbers.
+    pub functions: Vec<Function>,
+    /// How an item becomes arguments.
+    pub call: Call,
+    /// The order of outcomes.
+    pub order: Order,
+    /// Whether any number of items may be inside at a time (`submit`), or only as many as keep the slots busy (`map`).
+    pub unbounded: bool,
+}
+
+/// Something to tell the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// What a task printed or logged: worker, 0 standard output, 1 standard error, 2 log, text.
+    Output(String, u8, String),
+    /// A change that the user should know of, such as the loss of a worker.
+    Warning(String),
+    /// One line per accepted or refused session.
+    Audit(String),
+}
+
+/// How recruiting stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Slots that can work.
+    pub ready: u32,
+    /// Attempts that are under way.
+    pub pending: u32,
+    /// Slots that were asked for.
+    pub wanted: u32,
+    /// Why attempts failed, most recent last.
+    pub failures: Vec<String>,
+}
+
+/// A running manager. Dropping it without [`ManagerNode::shutdown`] ends the driver as well.
+pub struct ManagerNode {
+    shared: Arc<Shared>,
+    driver: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A stream as user threads see it.
+#[derive(Clone)]
+pub struct StreamHandle {
+    shared: Arc<Shared>,
+    number: u64,
+    /// Where its outcomes wait.
+    pub outlet: Arc<Outlet>,
+}
+
+pub(crate) struct Shared {
+    commands: Mutex<Vec<Command>>,
+    wake: Notify,
+    pending: AtomicBool,
+    streams: AtomicU64,
+    notices: Mutex<Vec<Notice>>,
+    has_notices: AtomicBool,
+    readiness: Mutex<Readiness>,
+    readiness_changed: Condvar,
+}
+
+pub(crate) enum Command {
+    Open(u64, StreamPlan, Arc<Outlet>),
+    Admit(u64, Batch),
+    EndOfInput(u64),
+    Taken { stream: u64, first: u64, count: u32 },
+    Cancel(u64, u64, mpsc::Sender<bool>),
+    Close(u64),
+    Report(mpsc::Sender<Vec<WorkerReport>>),
+    Shutdown,
+}
+
+impl ManagerNode {
+    /// Starts the driver and begins to recruit.
+    ///
+    /// # Errors
+    /// When no thread or listening socket can be had.
+    pub fn start(config: ManagerConfig) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            commands: Mutex::default(),
+            wake: Notify::new(),
+            pending: AtomicBool::new(false),
+            streams: AtomicU64::new(0),
+            notices: Mutex::default(),
+            has_notices: AtomicBool::new(false),
+            readiness: Mutex::new(Readiness { wanted: config.recruiting.slots, ..Readiness::default() }),
+            readiness_changed: Condvar::new(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let for_driver = shared.clone();
+        let listener = config.recruiting.bind()?;
+        let driver = std::thread::Builder::new()
+            .name("exoskel-driver".to_owned())
+            .spawn(move || {
+                let tasks = tokio::task::LocalSet::new();
+                tasks.block_on(&runtime, hub::drive(config, listener, for_driver));
+                drop(tasks);
+                runtime.shutdown_timeout(Duration::from_secs(1));
+            })?;
+        Ok(Self { shared, driver: Mutex::new(Some(driver)) })
+    }
+
+    /// Opens a stream.
+    #[must_use]
+    pub fn open(&self, plan: StreamPlan) -> StreamHandle {
+        let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        let outlet = Arc::new(Outlet::new(plan.order));
+        self.shared.command(Command::Open(number, plan, outlet.clone()));
+        StreamHandle { shared: self.shared.clone(), number, outlet }
+    }
+
+    /// Waits until recruiting has changed from `seen`, for at most `patience`, and says how it stands.
+    #[must_use]
+    pub fn wait_readiness(&self, seen: &Readiness, patience: Duration) -> Readiness {
+        let deadline = Instant::now() + patience;
+        let mut readiness = lock(&self.shared.readiness);
+        while *readiness == *seen {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.shared.readiness_changed.wait_timeout(readiness, left);
+            readiness = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        readiness.clone()
+    }
+
+    /// What every worker did so far; empty when the driver is gone.
+    #[must_use]
+    pub fn report(&self) -> Vec<WorkerReport> {
+        let (sender, receiver) = mpsc::channel();
+        self.shared.command(Command::Report(sender));
+        receiver.recv_timeout(Duration::from_secs(5)).unwrap_or_default()
+    }
+
+    /// Whether [`ManagerNode::take_notices`] would find something.
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        self.shared.has_notices.load(Ordering::Relaxed)
+    }
+
+    /// What there is to tell the user.
+    #[must_use]
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.shared.has_notices.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *lock(&self.shared.notices))
+    }
+
+    /// Ends all sessions in order, waits for local workers to leave, and ends the driver.
+    pub fn shutdown(&self) {
+        self.shared.command(Command::Shutdown);
+        if let Some(driver) = lock(&self.driver).take() {
+            // A panic of the driver has been printed; there is nothing left to end.
+            let _ = driver.join();
+        }
+    }
+}
+
+impl Drop for ManagerNode {
+    fn drop(&mut self) {
+        self.shared.command(Command::Shutdown);
+    }
+}
+
+impl StreamHandle {
+    /// Hands items over. The caller keeps within [`Outlet::admissible`] for bounded streams.
+    pub fn admit(&self, batch: Batch) {
+        self.shared.command(Command::Admit(self.number, batch));
+    }
+
+    /// No more items will come.
+    pub fn end_of_input(&self) {
+        self.shared.command(Command::EndOfInput(self.number));
+    }
+
+    /// The user has taken outcomes: their tickets are free.
+    pub fn taken(&self, first: u64, count: u32) {
+        self.shared.command(Command::Taken { stream: self.number, first, count });
+    }
+
+    /// Takes an item back that no worker has begun; says whether that was possible.
+    #[must_use]
+    pub fn cancel(&self, index: u64) -> bool {
+        let (sender, receiver) = mpsc::channel();
+        self.shared.command(Command::Cancel(self.number, index, sender));
+        receiver.recv_timeout(Duration::from_secs(5)).unwrap_or(false)
+    }
+
+    /// Forgets the stream and all of its items.
+    pub fn close(&self) {
+        self.shared.command(Command::Close(self.number));
+    }
+}
+
+impl Shared {
+    fn command(&self, command: Command) {
+        lock(&self.commands).push(command);
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn take_commands(&self) -> Vec<Command> {
+        self.pending.store(false, Ordering::Release);
+        std::mem::take(&mut *lock(&self.commands))
+    }
+
+    fn notice(&self, notice: Notice) {
+        let mut notices = lock(&self.notices);
+        if notices.len() < NOTICES_MAX {
+            notices.push(notice);
+        }
+        self.has_notices.store(true, Ordering::Relaxed);
+    }
+
+    fn change_readiness(&self, change: impl FnOnce(&mut Readiness)) {
+        change(&mut lock(&self.readiness));
+        self.readiness_changed.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

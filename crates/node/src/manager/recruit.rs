@@ -1,0 +1,443 @@
+//! Where slots come from: children of this process, lines of a host file, workers that dial in.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command as Process, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use exoskel_identity::Role;
+use exoskel_link::handshake::{Refuse, RefuseReason};
+use rustls::pki_types::UnixTime;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::hub::{Hub, serve};
+use crate::descriptor::{inheritable, sealed_memory};
+use crate::establish::{Established, dial, welcome};
+use crate::pki::ThrowAwayAuthority;
+use crate::socket::Socket;
+
+/// A line that failed is tried again after this time, as long as slots are missing.
+const RETRY_TIME: Duration = Duration::from_millis(500);
+
+/// Failures in a row after which a source isn't asked again.
+const FAILURES_MAX: u32 = 6;
+
+/// Connections in the middle of their handshake at the listening address, at most.
+const HANDSHAKES_MAX: usize = 64;
+
+/// Where slots may come from.
+pub struct Recruiting {
+    /// How many slots are wanted.
+    pub slots: u32,
+    /// Children of this process.
+    pub local: Option<LocalWorkers>,
+    /// Workers that listen.
+    pub hosts: Vec<HostLine>,
+    /// Where workers may dial in.
+    pub listen: Option<SocketAddr>,
+}
+
+/// How children are started.
+pub struct LocalWorkers {
+    /// Program and arguments; the descriptors' numbers are added.
+    pub command: Vec<OsString>,
+    /// What we talk to them over.
+    pub transport: LocalTransport,
+    /// Who signs their certificates.
+    pub authority: ThrowAwayAuthority,
+    /// The policy they apply, as TOML; none is the built-in one.
+    pub policy: Option<String>,
+}
+
+/// What we talk to children over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalTransport {
+    /// An inherited socketpair.
+    Socketpair,
+    /// TCP on loopback, for measurements and tests.
+    Tcp,
+}
+
+/// One line of a host file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLine {
+    /// `host:port`.
+    pub address: String,
+    /// The name its certificate must have.
+    pub name: String,
+}
+
+/// Which source a slot came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    Local(u32),
+    Host(usize, String),
+    Joined(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(number) => write!(formatter, "local worker {number}"),
+            Self::Host(_, address) => write!(formatter, "worker at {address}"),
+            Self::Joined(address) => write!(formatter, "worker that dialled in from {address}"),
+        }
+    }
+}
+
+/// What recruiting remembers.
+#[derive(Debug, Default)]
+pub(super) struct Recruiter {
+    wanted: usize,
+    in_flight: usize,
+    children: HashMap<u32, Child>,
+    next_child: u32,
+    local: bool,
+    local_failures: u32,
+    hosts: Vec<Host>,
+    listening: bool,
+    retry_planned: bool,
+    given_up: Option<String>,
+}
+
+#[derive(Debug)]
+struct Host {
+    line: HostLine,
+    in_use: u32,
+    /// Slots it said it has; unknown before the first session.
+    capacity: Option<u32>,
+    failures: u32,
+    /// Not to be asked before this time.
+    rest_until: Option<Instant>,
+}
+
+impl Recruiting {
+    /// Opens the listening socket, if there is to be one.
+    ///
+    /// # Errors
+    /// When the address can't be had.
+    pub fn bind(&self) -> io::Result<Option<std::net::TcpListener>> {
+        let Some(address) = self.listen else { return Ok(None) };
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Some(listener))
+    }
+}
+
+impl Recruiter {
+    pub(super) fn new(recruiting: &Recruiting) -> Self {
+        let host = |line: &HostLine| Host { line: line.clone(), in_use: 0, capacity: None, failures: 0, rest_until: None };
+        Self {
+            wanted: recruiting.slots as usize,
+            local: recruiting.local.is_some(),
+            hosts: recruiting.hosts.iter().map(host).collect(),
+            listening: recruiting.listen.is_some(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn given_up(&self) -> Option<&str> {
+        self.given_up.as_deref()
+    }
+
+    /// Waits for children to leave by themselves, then makes them.
+    pub(super) async fn end_children(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while !self.children.is_empty() && Instant::now() < deadline {
+            self.children.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for child in self.children.values_mut() {
+            end(child);
+        }
+    }
+
+    /// The host to ask next: the one with the fewest slots in use that may have another.
+    fn next_host(&mut self, now: Instant) -> Option<Source> {
+        let candidate = self
+            .hosts
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, host)| host.in_use < host.capacity.unwrap_or(1))
+            .filter(|(_, host)| host.failures < FAILURES_MAX && host.rest_until.is_none_or(|until| until <= now))
+            .min_by_key(|(position, host)| (host.failures, host.in_use, *position));
+        candidate.map(|(position, host)| {
+            host.in_use += 1;
+            Source::Host(position, host.line.address.clone())
+        })
+    }
+
+    /// A slot or an attempt is gone.
+    fn release(&mut self, source: &Source) {
+        match source {
+            Source::Local(number) => {
+                if let Some(mut child) = self.children.remove(number) {
+                    end(&mut child);
+                }
+            }
+            Source::Host(position, _) => {
+                if let Some(host) = self.hosts.get_mut(*position) {
+                    host.in_use = host.in_use.saturating_sub(1);
+                    host.rest_until = Some(Instant::now() + RETRY_TIME);
+                }
+            }
+            Source::Joined(_) => {}
+        }
+    }
+
+    fn failed(&mut self, source: &Source) {
+        match source {
+            Source::Local(_) => self.local_failures += 1,
+            Source::Host(position, _) => {
+                if let Some(host) = self.hosts.get_mut(*position) {
+                    host.failures += 1;
+                }
+            }
+            Source::Joined(_) => {}
+        }
+        self.release(source);
+    }
+
+    fn succeeded(&mut self, source: &Source, established: &Established) {
+        match source {
+            Source::Local(_) => self.local_failures = 0,
+            Source::Host(position, _) => {
+                if let Some(host) = self.hosts.get_mut(*position) {
+                    host.failures = 0;
+                    let slots = established.properties.get("slots").and_then(|slots| slots.parse().ok());
+                    host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
+                }
+            }
+            Source::Joined(_) => {}
+        }
+    }
+
+    /// Whether somebody may still come.
+    fn has_hope(&self) -> bool {
+        self.in_flight > 0
+            || (self.local && self.local_failures < FAILURES_MAX)
+            || self.hosts.iter().any(|host| host.failures < FAILURES_MAX)
+            || self.listening
+    }
+}
+
+/// Starts as many attempts as slots are missing.
+pub(super) fn fill(hub: &Rc<RefCell<Hub>>) {
+    loop {
+        let mut borrowed = hub.borrow_mut();
+        let in_use = borrowed.slots_in_use();
+        let recruiter = &mut borrowed.recruiter;
+        if in_use + recruiter.in_flight >= recruiter.wanted {
+            return;
+        }
+        if recruiter.local && recruiter.local_failures < FAILURES_MAX {
+            let number = recruiter.next_child;
+            recruiter.next_child += 1;
+            recruiter.in_flight += 1;
+            let started = start_child(&mut borrowed, number);
+            borrowed.attempt_begins();
+            drop(borrowed);
+            tokio::task::spawn_local(attempt_child(hub.clone(), number, started));
+        } else if let Some(source) = recruiter.next_host(Instant::now()) {
+            recruiter.in_flight += 1;
+            borrowed.attempt_begins();
+            drop(borrowed);
+            tokio::task::spawn_local(attempt_host(hub.clone(), source));
+        } else {
+            let plan = !recruiter.retry_planned && recruiter.hosts.iter().any(|host| host.failures < FAILURES_MAX);
+            if plan {
+                recruiter.retry_planned = true;
+                tokio::task::spawn_local(retry(hub.clone()));
+            } else if in_use == 0 && !recruiter.has_hope() {
+                give_up(&mut borrowed);
+            }
+            return;
+        }
+    }
+}
+
+/// A slot is gone: its source is asked again, or another.
+pub(super) fn replace(hub: &Rc<RefCell<Hub>>, source: Source) {
+    hub.borrow_mut().recruiter.release(&source);
+    if !hub.borrow().is_shutting_down() {
+        fill(hub);
+    }
+}
+
+/// Accepts workers that dial in.
+pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: TcpListener) {
+    let handshakes = std::sync::Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(permit) = handshakes.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let hub = hub.clone();
+                tokio::task::spawn_local(async move {
+                    welcome_worker(&hub, stream, address).await;
+                    drop(permit);
+                });
+            }
+            // Out of descriptors, most likely: waiting lets some go.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: SocketAddr) {
+    let source = Source::Joined(address.to_string());
+    let terms = hub.borrow().config.terms.clone();
+    let judge = |_: &exoskel_link::handshake::Hello, _: &exoskel_identity::VerifiedIdentity| {
+        let borrowed = hub.borrow();
+        if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
+            let text = format!("the manager has the {} slots it asked for", borrowed.recruiter.wanted);
+            return Err(Refuse { reason: RefuseReason::Busy, text });
+        }
+        Ok(())
+    };
+    let result = match Socket::tcp(stream) {
+        Ok(socket) => welcome(socket, &terms, judge).await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match result {
+        Ok(established) => {
+            tokio::task::spawn_local(begin(hub.clone(), established, source));
+        }
+        Err(reason) => hub.borrow_mut().refused(&source, &reason),
+    }
+}
+
+async fn retry(hub: Rc<RefCell<Hub>>) {
+    tokio::time::sleep(RETRY_TIME).await;
+    hub.borrow_mut().recruiter.retry_planned = false;
+    if !hub.borrow().is_shutting_down() {
+        fill(&hub);
+    }
+}
+
+async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
+    let Source::Host(position, _) = &source else { return };
+    let line = hub.borrow().recruiter.hosts[*position].line.clone();
+    let terms = hub.borrow().config.terms.clone();
+    let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(&line.address)).await;
+    let connected = match connecting {
+        Ok(Ok(stream)) => Socket::tcp(stream).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(format!("can't connect: {error}; is `exoskel worker --listen` running there?")),
+        Err(_) => Err(format!("no connection within {:?}", terms.patience)),
+    };
+    let result = match connected {
+        Ok(socket) => dial(socket, &terms, Some(line.name)).await.map_err(|error| error.to_string()),
+        Err(reason) => Err(reason),
+    };
+    conclude(hub, source, result).await;
+}
+
+type Started = Result<(Socket, String), String>;
+
+async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
+    let terms = hub.borrow().config.terms.clone();
+    let result = match started {
+        Ok((socket, name)) => dial(socket, &terms, Some(name)).await.map_err(|error| error.to_string()),
+        Err(reason) => Err(reason),
+    };
+    conclude(hub, Source::Local(number), result).await;
+}
+
+async fn conclude(hub: Rc<RefCell<Hub>>, source: Source, result: Result<Established, String>) {
+    hub.borrow_mut().recruiter.in_flight -= 1;
+    match result {
+        Ok(established) => {
+            hub.borrow_mut().recruiter.succeeded(&source, &established);
+            let serving = tokio::task::spawn_local(begin(hub.clone(), established, source));
+            tokio::task::yield_now().await;
+            fill(&hub);
+            drop(serving);
+        }
+        Err(reason) => {
+            hub.borrow_mut().recruiter.failed(&source);
+            hub.borrow_mut().attempt_failed(&source, &reason);
+            if !hub.borrow().is_shutting_down() {
+                fill(&hub);
+            }
+        }
+    }
+}
+
+async fn begin(hub: Rc<RefCell<Hub>>, established: Established, source: Source) {
+    serve(hub, established, source).await;
+}
+
+fn give_up(hub: &mut Hub) {
+    if hub.recruiter.given_up.is_some() {
+        return;
+    }
+    let failures = hub.recent_failures();
+    let reason = format!("no worker is left and none can be found: {failures}");
+    hub.recruiter.given_up = Some(reason.clone());
+    hub.give_up(&reason);
+}
+
+/// Starts a child with its end of the connection and its credential; says how to reach it and its name.
+fn start_child(hub: &mut Hub, number: u32) -> Started {
+    let text = |error: io::Error| format!("can't start a local worker: {error}");
+    let Some(local) = &hub.config.recruiting.local else {
+        return Err("no local workers were asked for".to_owned());
+    };
+    let name = format!("local-{}", number + 1);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let credential = local
+        .authority
+        .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))
+        .map_err(|error| error.to_string())?;
+    let (socket, theirs) = pair(local.transport).map_err(text)?;
+    let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(text)?;
+    let policy = local.policy.as_deref().map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
+    let policy = policy.transpose().map_err(text)?;
+    let mut process = Process::new(&local.command[0]);
+    process.args(&local.command[1..]).stdin(Stdio::null());
+    let mut give = |option: &str, descriptor: &OwnedFd| -> io::Result<()> {
+        process.arg(option).arg(inheritable(descriptor.as_fd())?.to_string());
+        Ok(())
+    };
+    give("--connection-fd", &theirs).map_err(text)?;
+    give("--credential-fd", &secret).map_err(text)?;
+    if let Some(policy) = &policy {
+        give("--policy-fd", policy).map_err(text)?;
+    }
+    // The descriptors close here when `theirs`, `secret` and `policy` go, right after the child has its own.
+    let child = process.spawn().map_err(text)?;
+    hub.recruiter.children.insert(number, child);
+    Ok((socket, name))
+}
+
+/// A connected pair: ours, and the child's.
+fn pair(transport: LocalTransport) -> io::Result<(Socket, OwnedFd)> {
+    match transport {
+        LocalTransport::Socketpair => {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+            Ok((Socket::unix(ours)?, theirs.into()))
+        }
+        LocalTransport::Tcp => {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+            let ours = std::net::TcpStream::connect(listener.local_addr()?)?;
+            loop {
+                // Somebody else may dial in between: only the one whose address is ours is the pair.
+                let (theirs, from) = listener.accept()?;
+                if from == ours.local_addr()? {
+                    return Ok((Socket::tcp_from_std(ours)?, theirs.into()));
+                }
+            }
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    // Both fail only when the child has gone already.
+    let _ = child.kill();
+    let _ = child.wait();
+}

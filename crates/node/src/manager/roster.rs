@@ -1,0 +1,94 @@
+//! Which workers there are and were, and what they did.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use exoskel_flow::SlotStatistics;
+
+use crate::establish::Established;
+
+/// What one worker did, for tables.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Its name, as its certificate proves it.
+    pub name: String,
+    /// Where it is.
+    pub address: String,
+    /// The trust domain it is in, or empty.
+    pub domain: String,
+    /// `tcp` or `unix`.
+    pub transport: String,
+    /// The protection of data.
+    pub protection: String,
+    /// `working`, `lost` or `left`.
+    pub state: String,
+    /// Slots that work now.
+    pub slots: u32,
+    /// Process numbers of its slots, as they say.
+    pub pids: Vec<u32>,
+    /// Items done.
+    pub items: u64,
+    /// Bytes of items sent there.
+    pub bytes_sent: u64,
+    /// Bytes of results from there.
+    pub bytes_received: u64,
+    /// Time spent in the user's functions.
+    pub busy: Duration,
+    /// Items that may have been started there and were put back.
+    pub items_put_back: u64,
+}
+
+/// Reports by worker.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    workers: BTreeMap<(String, String), WorkerReport>,
+}
+
+/// Which worker a slot belongs to.
+pub(super) type WorkerKey = (String, String);
+
+impl Roster {
+    pub(super) fn join(&mut self, established: &Established) -> WorkerKey {
+        let socket = established.connection.socket();
+        let address = socket.addresses().map_or_else(|| "unix".to_owned(), |(_, peer)| peer.ip().to_string());
+        let key = (established.peer.name().to_owned(), address.clone());
+        let report = self.workers.entry(key.clone()).or_default();
+        report.name.clone_from(&key.0);
+        report.address = address;
+        report.domain = established.domain.clone().unwrap_or_default();
+        socket.transport().clone_into(&mut report.transport);
+        report.protection = established.protections.data.to_string();
+        "working".clone_into(&mut report.state);
+        report.slots += 1;
+        report.pids.extend(established.properties.get("pid").and_then(|pid| pid.parse::<u32>().ok()));
+        key
+    }
+
+    pub(super) fn leave(&mut self, key: &WorkerKey, statistics: SlotStatistics, state: &str) {
+        let Some(report) = self.workers.get_mut(key) else { return };
+        add(report, statistics);
+        report.slots = report.slots.saturating_sub(1);
+        if report.slots == 0 {
+            state.clone_into(&mut report.state);
+        }
+    }
+
+    /// All reports; `live` adds what the slots that still work did.
+    pub(super) fn report(&self, live: impl Iterator<Item = (WorkerKey, SlotStatistics)>) -> Vec<WorkerReport> {
+        let mut workers = self.workers.clone();
+        for (key, statistics) in live {
+            if let Some(report) = workers.get_mut(&key) {
+                add(report, statistics);
+            }
+        }
+        workers.into_values().collect()
+    }
+}
+
+fn add(report: &mut WorkerReport, statistics: SlotStatistics) {
+    report.items += statistics.items;
+    report.bytes_sent += statistics.bytes_sent;
+    report.bytes_received += statistics.bytes_received;
+    report.busy += statistics.busy;
+    report.items_put_back += statistics.put_back;
+}

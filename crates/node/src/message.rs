@@ -1,0 +1,429 @@
+//! What manager and slot say to each other: the heads of their messages on the task and code links.
+//!
+//! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`SLOT_HANDLERS`]
+//! and [`MANAGER_HANDLERS`].
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// The slot's endpoint for instructions.
+pub const TASK_ENDPOINT: &str = "exoskel.task";
+/// The slot's endpoint for code: functions, programs, modules.
+pub const CODE_ENDPOINT: &str = "exoskel.code";
+/// The manager's endpoint for what comes back.
+pub const RESULT_ENDPOINT: &str = "exoskel.result";
+/// Handlers of [`TASK_ENDPOINT`], in the order of [`ToSlot`]'s numbers.
+pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget"];
+/// Handlers of [`CODE_ENDPOINT`].
+pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define"];
+/// Handlers of [`RESULT_ENDPOINT`].
+pub const RESULT_HANDLERS: &[&str] = &["results", "released", "recalled", "announced", "output", "ready"];
+
+/// A function's name on the wire: SHA-256 of its pickle.
+pub type Digest = [u8; 32];
+
+/// A message that isn't what its handler takes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("got a malformed {0} message; the peer's version of exoskel may differ")]
+pub struct MessageError(&'static str);
+
+/// From the manager to a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToSlot {
+    /// Run a segment of a stream's program over consecutive items.
+    Execute(Execute),
+    /// Give back what of this frame has not been started.
+    Recall {
+        /// The frame.
+        frame: u64,
+        /// At most this many items, from the end.
+        count: u32,
+    },
+    /// Send the result that waits.
+    Grant {
+        /// The frame it belongs to.
+        frame: u64,
+        /// The item.
+        index: u64,
+    },
+    /// A stream is over: forget its program and drop its work.
+    Forget {
+        /// The stream.
+        stream: u32,
+    },
+    /// What the Python side needs before any function is loaded (modules, search path), opaque here.
+    Setup(Bytes),
+    /// A function's pickle.
+    Function {
+        /// Its name.
+        digest: Digest,
+        /// The pickle.
+        pickle: Bytes,
+    },
+    /// A stream's program.
+    Define {
+        /// The stream.
+        stream: u32,
+        /// How functions are called.
+        call: Call,
+        /// For each segment: the serial function if it has one, then the parallel ones.
+        segments: Vec<SegmentFunctions>,
+    },
+}
+
+/// How an item becomes arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// `function(item)`.
+    Item,
+    /// `function(*item[0], **item[1])`.
+    Arguments,
+}
+
+/// The functions of one segment, by digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentFunctions {
+    /// Whether the first function is serial.
+    pub serial: bool,
+    /// All functions in order.
+    pub functions: Vec<Digest>,
+}
+
+/// A frame of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Execute {
+    /// The frame, which is the attempt's number as well.
+    pub frame: u64,
+    /// The stream.
+    pub stream: u32,
+    /// The segment of its program.
+    pub segment: u16,
+    /// Whether the items come from outside the trusted domains and must be decoded with restrictions.
+    pub restricted: bool,
+    /// How many bytes a result may have without being announced first.
+    pub grant: u64,
+    /// The first item.
+    pub first: u64,
+    /// Number of items.
+    pub count: u32,
+    /// The items' records.
+    pub records: Bytes,
+}
+
+/// From a slot to its manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToManager {
+    /// Outcomes of consecutive items.
+    Results {
+        /// The frame.
+        frame: u64,
+        /// The first item.
+        first: u64,
+        /// Number of items.
+        count: u32,
+        /// Time spent on them, nanoseconds.
+        busy: u64,
+        /// Their records.
+        records: Bytes,
+    },
+    /// The serial part of this frame is done.
+    Released {
+        /// The frame.
+        frame: u64,
+    },
+    /// Items given back, not started; possibly none.
+    Recalled {
+        /// The frame.
+        frame: u64,
+        /// The first item given back.
+        first: u64,
+        /// Number of items.
+        count: u32,
+    },
+    /// A result larger than its grant waits.
+    Announced {
+        /// The frame.
+        frame: u64,
+        /// The item.
+        index: u64,
+        /// The result's size in bytes.
+        bytes: u64,
+        /// Time spent on it, nanoseconds.
+        busy: u64,
+    },
+    /// What the task printed or logged.
+    Output {
+        /// 0 standard output, 1 standard error, 2 log.
+        stream: u8,
+        /// The text, UTF-8.
+        text: Bytes,
+    },
+    /// The Python side runs and may get work.
+    Ready,
+}
+
+impl ToSlot {
+    /// The handler's number and the head's bytes.
+    #[must_use]
+    pub fn encode(&self) -> (u16, Bytes) {
+        let mut out = BytesMut::new();
+        let handler = match self {
+            Self::Execute(execute) => {
+                out.reserve(36 + execute.records.len());
+                put_execute(&mut out, execute);
+                out.put_slice(&execute.records);
+                0
+            }
+            Self::Recall { frame, count } => {
+                out.put_u64(*frame);
+                out.put_u32(*count);
+                1
+            }
+            Self::Grant { frame, index } => {
+                out.put_u64(*frame);
+                out.put_u64(*index);
+                2
+            }
+            Self::Forget { stream } => {
+                out.put_u32(*stream);
+                3
+            }
+            Self::Setup(setup) => return (0, setup.clone()),
+            Self::Function { digest, pickle } => {
+                out.put_slice(digest);
+                out.put_slice(pickle);
+                1
+            }
+            Self::Define { stream, call, segments } => {
+                put_define(&mut out, *stream, *call, segments);
+                2
+            }
+        };
+        (handler, out.freeze())
+    }
+
+    /// Reads a message of [`TASK_ENDPOINT`].
+    ///
+    /// # Errors
+    /// When the head isn't one of `handler`'s.
+    pub fn decode_task(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
+        let message = match handler {
+            0 => return read_execute(head).map(Self::Execute),
+            1 if head.len() == 12 => Self::Recall { frame: head.get_u64(), count: head.get_u32() },
+            2 if head.len() == 16 => Self::Grant { frame: head.get_u64(), index: head.get_u64() },
+            3 if head.len() == 4 => Self::Forget { stream: head.get_u32() },
+            _ => return Err(MessageError("task")),
+        };
+        Ok(message)
+    }
+
+    /// Reads a message of [`CODE_ENDPOINT`].
+    ///
+    /// # Errors
+    /// When the head isn't one of `handler`'s.
+    pub fn decode_code(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
+        match handler {
+            0 => Ok(Self::Setup(head)),
+            1 if head.len() >= 32 => {
+                let mut digest = [0; 32];
+                head.copy_to_slice(&mut digest);
+                Ok(Self::Function { digest, pickle: head })
+            }
+            2 => read_define(head).ok_or(MessageError("define")),
+            _ => Err(MessageError("code")),
+        }
+    }
+}
+
+impl ToManager {
+    /// The handler's number and the head's bytes.
+    #[must_use]
+    pub fn encode(&self) -> (u16, Bytes) {
+        let mut out = BytesMut::new();
+        let handler = match self {
+            Self::Results { frame, first, count, busy, records } => {
+                out.reserve(28 + records.len());
+                out.put_u64(*frame);
+                out.put_u64(*first);
+                out.put_u32(*count);
+                out.put_u64(*busy);
+                out.put_slice(records);
+                0
+            }
+            Self::Released { frame } => {
+                out.put_u64(*frame);
+                1
+            }
+            Self::Recalled { frame, first, count } => {
+                out.put_u64(*frame);
+                out.put_u64(*first);
+                out.put_u32(*count);
+                2
+            }
+            Self::Announced { frame, index, bytes, busy } => {
+                out.put_u64(*frame);
+                out.put_u64(*index);
+                out.put_u64(*bytes);
+                out.put_u64(*busy);
+                3
+            }
+            Self::Output { stream, text } => {
+                out.put_u8(*stream);
+                out.put_slice(text);
+                4
+            }
+            Self::Ready => 5,
+        };
+        (handler, out.freeze())
+    }
+
+    /// Reads a message of [`RESULT_ENDPOINT`].
+    ///
+    /// # Errors
+    /// When the head isn't one of `handler`'s.
+    pub fn decode(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
+        let message = match handler {
+            0 if head.len() >= 28 => Self::Results {
+                frame: head.get_u64(),
+                first: head.get_u64(),
+                count: head.get_u32(),
+                busy: head.get_u64(),
+                records: head,
+            },
+            1 if head.len() == 8 => Self::Released { frame: head.get_u64() },
+            2 if head.len() == 20 => {
+                Self::Recalled { frame: head.get_u64(), first: head.get_u64(), count: head.get_u32() }
+            }
+            3 if head.len() == 32 => Self::Announced {
+                frame: head.get_u64(),
+                index: head.get_u64(),
+                bytes: head.get_u64(),
+                busy: head.get_u64(),
+            },
+            4 if !head.is_empty() => Self::Output { stream: head.get_u8(), text: head },
+            5 if head.is_empty() => Self::Ready,
+            _ => return Err(MessageError("result")),
+        };
+        Ok(message)
+    }
+}
+
+fn put_execute(out: &mut BytesMut, execute: &Execute) {
+    out.put_u64(execute.frame);
+    out.put_u32(execute.stream);
+    out.put_u16(execute.segment);
+    out.put_u8(u8::from(execute.restricted));
+    out.put_u64(execute.grant);
+    out.put_u64(execute.first);
+    out.put_u32(execute.count);
+}
+
+fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
+    if head.len() < 35 {
+        return Err(MessageError("execute"));
+    }
+    Ok(Execute {
+        frame: head.get_u64(),
+        stream: head.get_u32(),
+        segment: head.get_u16(),
+        restricted: head.get_u8() != 0,
+        grant: head.get_u64(),
+        first: head.get_u64(),
+        count: head.get_u32(),
+        records: head,
+    })
+}
+
+fn put_define(out: &mut BytesMut, stream: u32, call: Call, segments: &[SegmentFunctions]) {
+    out.put_u32(stream);
+    out.put_u8(u8::from(call == Call::Arguments));
+    for segment in segments {
+        out.put_u8(u8::from(segment.serial));
+        out.put_u32(u32::try_from(segment.functions.len()).unwrap_or(u32::MAX));
+        for digest in &segment.functions {
+            out.put_slice(digest);
+        }
+    }
+}
+
+fn read_define(mut head: Bytes) -> Option<ToSlot> {
+    let stream = head.try_get_u32().ok()?;
+    let call = match head.try_get_u8().ok()? {
+        0 => Call::Item,
+        1 => Call::Arguments,
+        _ => return None,
+    };
+    let mut segments = Vec::new();
+    while head.has_remaining() {
+        let serial = head.try_get_u8().ok()? != 0;
+        let count = head.try_get_u32().ok()? as usize;
+        if head.remaining() / 32 < count {
+            return None;
+        }
+        let mut functions = Vec::with_capacity(count);
+        for _ in 0..count {
+            let mut digest = [0; 32];
+            head.copy_to_slice(&mut digest);
+            functions.push(digest);
+        }
+        segments.push(SegmentFunctions { serial, functions });
+    }
+    Some(ToSlot::Define { stream, call, segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn messages_read_back() {
+        let execute = Execute {
+            frame: 7,
+            stream: 1,
+            segment: 2,
+            restricted: true,
+            grant: 65_536,
+            first: 1 << 40,
+            count: 3,
+            records: Bytes::from_static(b"abc"),
+        };
+        let segments = vec![SegmentFunctions { serial: true, functions: vec![[1; 32], [2; 32]] }];
+        let task = [ToSlot::Execute(execute), ToSlot::Recall { frame: 1, count: 2 }, ToSlot::Grant { frame: 1, index: 2 }, ToSlot::Forget { stream: 3 }];
+        for message in task {
+            let (handler, head) = message.encode();
+            assert_eq!(ToSlot::decode_task(handler, head), Ok(message));
+        }
+        let code = [
+            ToSlot::Setup(Bytes::from_static(b"x")),
+            ToSlot::Function { digest: [9; 32], pickle: Bytes::from_static(b"p") },
+            ToSlot::Define { stream: 4, call: Call::Arguments, segments },
+        ];
+        for message in code {
+            let (handler, head) = message.encode();
+            assert_eq!(ToSlot::decode_code(handler, head), Ok(message));
+        }
+        let back = [
+            ToManager::Results { frame: 1, first: 2, count: 3, busy: 4, records: Bytes::from_static(b"r") },
+            ToManager::Released { frame: 5 },
+            ToManager::Recalled { frame: 1, first: 2, count: 0 },
+            ToManager::Announced { frame: 1, index: 2, bytes: 3, busy: 4 },
+            ToManager::Output { stream: 1, text: Bytes::from_static(b"hello") },
+            ToManager::Ready,
+        ];
+        for message in back {
+            let (handler, head) = message.encode();
+            assert_eq!(ToManager::decode(handler, head), Ok(message));
+        }
+    }
+
+    proptest! {
+        /// Arbitrary heads are refused or read, never a panic.
+        #[test]
+        fn garbage_is_an_error(handler in 0_u16..8, head in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let head = Bytes::from(head);
+            let _ = ToSlot::decode_task(handler, head.clone());
+            let _ = ToSlot::decode_code(handler, head.clone());
+            let _ = ToManager::decode(handler, head);
+        }
+    }
+}

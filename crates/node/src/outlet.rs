@@ -1,0 +1,214 @@
+//! Where the outcomes of one stream wait for the user: the only place that the driver and user threads share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::payload::RecordReader;
+
+/// Which process some outcomes come from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The worker's name.
+    pub worker: String,
+    /// Whether what it sends must be decoded with restrictions: it is outside the trusted domains.
+    pub restricted: bool,
+}
+
+/// Outcomes of consecutive items.
+#[derive(Debug)]
+pub struct Outcomes {
+    /// The first item.
+    pub first: u64,
+    /// Number of items.
+    pub count: u32,
+    /// What they are.
+    pub contents: Contents,
+}
+
+/// What outcomes are.
+#[derive(Debug)]
+pub enum Contents {
+    /// Values and exceptions from a worker.
+    Records(RecordReader, Arc<Origin>),
+    /// The item took down so many workers, one after the other, while it ran alone.
+    WorkersLost(u32),
+}
+
+/// In which order outcomes are handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The items' own.
+    Admission,
+    /// As they come.
+    Completion,
+}
+
+/// What a look into the outlet found.
+#[derive(Debug)]
+pub enum Taken {
+    /// Outcomes.
+    Outcomes(Outcomes),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, and nothing will come: the reason.
+    Ended(String),
+}
+
+/// The shared end of a stream.
+#[derive(Debug)]
+pub struct Outlet {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// How many items may have been admitted altogether.
+    admissible: AtomicU64,
+    /// Whether slots wait for items, so that the next one should leave at once.
+    hungry: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    order: Order,
+    next: u64,
+    waiting: u32,
+    ordered: BTreeMap<u64, Outcomes>,
+    completed: VecDeque<Outcomes>,
+    ended: Option<String>,
+    notified: u64,
+}
+
+impl Outlet {
+    /// An empty outlet.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        let inner = Inner {
+            order,
+            next: 0,
+            waiting: 0,
+            ordered: BTreeMap::new(),
+            completed: VecDeque::new(),
+            ended: None,
+            notified: 0,
+        };
+        Self { inner: Mutex::new(inner), changed: Condvar::new(), admissible: AtomicU64::new(1), hungry: AtomicBool::new(true) }
+    }
+
+    /// Puts outcomes in (driver's side).
+    pub fn deliver(&self, outcomes: Outcomes) {
+        let mut inner = self.lock();
+        match inner.order {
+            Order::Admission => {
+                let wake = outcomes.first == inner.next;
+                inner.ordered.insert(outcomes.first, outcomes);
+                if !wake {
+                    return;
+                }
+            }
+            Order::Completion => inner.completed.push_back(outcomes),
+        }
+        if inner.waiting > 0 {
+            drop(inner);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the stream for everybody who waits (driver's side).
+    pub fn end(&self, reason: &str) {
+        self.lock().ended.get_or_insert_with(|| reason.to_owned());
+        self.changed.notify_all();
+    }
+
+    /// Wakes everybody who waits, so that they look around.
+    pub fn notify(&self) {
+        let mut inner = self.lock();
+        inner.notified += 1;
+        if inner.waiting > 0 {
+            drop(inner);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Looks for outcomes without waiting.
+    #[must_use]
+    pub fn take(&self) -> Taken {
+        self.lock().take()
+    }
+
+    /// Looks for outcomes and waits for at most `patience`, less if [`Outlet::notify`] is called or it becomes possible
+    /// to admit items beyond `admitted`.
+    #[must_use]
+    pub fn wait(&self, patience: Duration, admitted: Option<u64>) -> Taken {
+        let deadline = Instant::now() + patience;
+        let mut inner = self.lock();
+        let notified = inner.notified;
+        loop {
+            let taken = inner.take();
+            if !matches!(taken, Taken::Nothing)
+                || inner.notified != notified
+                || admitted.is_some_and(|admitted| self.admissible() > admitted)
+            {
+                return taken;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Taken::Nothing;
+            }
+            inner.waiting += 1;
+            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner.waiting -= 1;
+        }
+    }
+
+    /// How many items may have been admitted altogether by now.
+    #[must_use]
+    pub fn admissible(&self) -> u64 {
+        self.admissible.load(Ordering::Acquire)
+    }
+
+    /// Says how many items may have been admitted altogether (driver's side).
+    pub fn set_admissible(&self, total: u64) {
+        if self.admissible.swap(total, Ordering::AcqRel) < total {
+            let inner = self.lock();
+            if inner.waiting > 0 {
+                drop(inner);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Whether slots wait for items.
+    #[must_use]
+    pub fn is_hungry(&self) -> bool {
+        self.hungry.load(Ordering::Relaxed)
+    }
+
+    /// Says whether slots wait for items (driver's side).
+    pub fn set_hungry(&self, hungry: bool) {
+        self.hungry.store(hungry, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn take(&mut self) -> Taken {
+        let outcomes = match self.order {
+            Order::Completion => self.completed.pop_front(),
+            Order::Admission => {
+                let next = self.next;
+                self.ordered.first_entry().filter(|entry| *entry.key() == next).map(|entry| entry.remove())
+            }
+        };
+        match (outcomes, &self.ended) {
+            (Some(outcomes), _) => {
+                self.next = outcomes.first + u64::from(outcomes.count);
+                Taken::Outcomes(outcomes)
+            }
+            (None, Some(reason)) => Taken::Ended(reason.clone()),
+            (None, None) => Taken::Nothing,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Files that hold secrets: private from the first byte, and never half written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use exoskel_identity::limits::CREDENTIAL_BYTES_MAX;
+use exoskel_identity::{Credential, revocation_lists_from_pem};
+use rustix::fs::{FlockOperation, OFlags};
+use rustls_pki_types::CertificateRevocationListDer;
+use zeroize::Zeroizing;
+
+use super::PkiError;
+
+/// Readable by the owner only.
+pub(super) const PRIVATE: u32 = 0o600;
+/// Readable by all.
+pub(super) const PUBLIC: u32 = 0o644;
+
+/// Permission bits of others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// Reads a credential from a file.
+///
+/// # Errors
+/// [`PkiError`] when others can read the file, when it is no regular file, or when it holds no good credential.
+pub fn read_credential(path: impl AsRef<Path>) -> Result<Credential, PkiError> {
+    let path = path.as_ref();
+    let text = read_private(path, CREDENTIAL_BYTES_MAX)?;
+    Credential::from_pem(&text).map_err(|source| PkiError::Credential {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes a credential to a file that only its owner can read. Who reads it meanwhile sees the old one or the new one.
+///
+/// # Errors
+/// [`PkiError::File`]; the old file, if there was one, is unchanged then.
+pub fn write_credential(path: impl AsRef<Path>, credential: &Credential) -> Result<(), PkiError> {
+    write(path.as_ref(), &credential.to_pem(), PRIVATE)
+}
+
+/// Reads the revocation lists of a PEM file, such as an authority's `revoked.crl`. They are signed and no secret.
+///
+/// # Errors
+/// [`PkiError`] when the file can't be read or holds no list.
+pub fn read_revocation_lists(
+    path: impl AsRef<Path>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, PkiError> {
+    let path = path.as_ref();
+    let text = read_public(path, CREDENTIAL_BYTES_MAX)?;
+    revocation_lists_from_pem(&text).map_err(|source| PkiError::Credential {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Reads a file that must be its owner's alone.
+pub(super) fn read_private(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, PkiError> {
+    read(path, max, OTHERS)
+}
+
+/// Reads a file that all may read.
+pub(super) fn read_public(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, PkiError> {
+    read(path, max, 0)
+}
+
+fn read(path: &Path, max: usize, forbidden: u32) -> Result<Zeroizing<Vec<u8>>, PkiError> {
+    let failed = |source| file_error("read", path, source);
+    // Without the flag, opening a named pipe would wait for a writer for ever.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flags of open fit an int");
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(failed)?;
+    // The open file is asked, not the path, so that nobody can exchange it in between.
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(PkiError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & forbidden != 0 {
+        return Err(PkiError::NotPrivate {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let too_long = |got| PkiError::TooLong {
+        path: path.to_owned(),
+        got,
+        max,
+    };
+    let length = usize::try_from(metadata.len())
+        .ok()
+        .filter(|length| *length <= max);
+    let length = length.ok_or_else(|| too_long(metadata.len()))?;
+    // One byte more than needed: a buffer that grows would leave copies of a secret behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
+    file.take(length as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() > length {
+        return Err(file_error(
+            "read",
+            path,
+            io::Error::other("it grew while it was read"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Writes a file under another name and renames it, so that it is there whole or not at all.
+pub(super) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
+    let failed = |source| file_error("write", path, source);
+    let (temporary, mut file) = create_beside(path, mode).map_err(failed)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let renamed = written.and_then(|()| std::fs::rename(&temporary, path));
+    if renamed.is_err() {
+        // The first failure is the one to report; what is left behind is private and has a telling name.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    renamed.map_err(failed)?;
+    // The rename itself must survive a crash, and it stands in the folder.
+    File::open(folder(path))
+        .and_then(|folder| folder.sync_all())
+        .map_err(failed)
+}
+
+fn create_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the path names no file"))?;
+    loop {
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}-{number}.new", std::process::id()));
+        let temporary = folder(path).join(hidden);
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary)
+        {
+            Ok(file) => return Ok((temporary, file)),
+            // Left over from a process of the same number that was killed here.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a folder, and those above it, that only its owner can enter.
+pub(super) fn make_folder(path: &Path) -> Result<(), PkiError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| file_error("make the folder", path, source))
+}
+
+/// Holds off every other process that locks the same folder, until the result is dropped.
+pub(super) fn lock(path: &Path) -> Result<File, PkiError> {
+    let failed = |source| file_error("lock", path, source);
+    let folder = File::open(path).map_err(failed)?;
+    rustix::fs::flock(&folder, FlockOperation::LockExclusive)
+        .map_err(|error| failed(error.into()))?;
+    Ok(folder)
+}
+
+pub(super) fn file_error(action: &'static str, path: &Path, source: io::Error) -> PkiError {
+    PkiError::File {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,182 @@
+//! How a worker's process meets its manager: over an inherited connection, by listening, or by dialling.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use exoskel_identity::VerifiedIdentity;
+use exoskel_link::handshake::Hello;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::establish::{EstablishError, Established, Terms, dial, welcome};
+use crate::slot::SlotNode;
+use crate::socket::Socket;
+
+/// Connections in the middle of their handshake at one slot, at most.
+const HANDSHAKES_MAX: usize = 16;
+
+/// How long the interpreter may take to leave after the session's end.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
+
+/// Pause between two attempts to reach a manager.
+const DIAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Where the manager is met.
+pub enum Rendezvous {
+    /// A connected socket that the manager left us.
+    Inherited(OwnedFd),
+    /// A listening TCP socket, shared with the worker's other slots: whoever is free accepts.
+    Listening(OwnedFd),
+    /// The manager's `host:port`; asked again until it answers.
+    Dialling(String),
+}
+
+/// What a slot's I/O thread tells its interpreter.
+pub enum News {
+    /// One line about an accepted or refused session.
+    Audit(String),
+    /// The session has begun.
+    Begun(Arc<SlotNode>),
+    /// There will be none.
+    Failed(String),
+}
+
+/// Starts the I/O thread, which meets the manager and then serves the session.
+///
+/// # Errors
+/// When no thread can be started.
+pub fn meet(rendezvous: Rendezvous, terms: impl Fn() -> Result<Terms, String> + Send + 'static) -> io::Result<mpsc::Receiver<News>> {
+    let (sender, receiver) = mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    std::thread::Builder::new().name("exoskel-slot".to_owned()).spawn(move || {
+        let tasks = tokio::task::LocalSet::new();
+        tasks.block_on(&runtime, async {
+            match establish(rendezvous, terms, &sender).await {
+                Ok(established) => serve(&established, &sender).await,
+                // Nobody listens any more when the interpreter has left.
+                Err(reason) => drop(sender.send(News::Failed(reason))),
+            }
+        });
+    })?;
+    Ok(receiver)
+}
+
+async fn serve(established: &Established, news: &mpsc::Sender<News>) {
+    let connection = established.connection.clone();
+    let offered = connection.with(|session| SlotNode::endpoints().into_iter().try_for_each(|endpoint| session.offer(endpoint)));
+    let started = offered.and_then(|()| SlotNode::start(connection));
+    let node = match started {
+        Ok(node) => node,
+        Err(error) => return drop(news.send(News::Failed(error.to_string()))),
+    };
+    let domain = established.domain.as_deref().unwrap_or("none");
+    let who = established.peer.identity();
+    let audit = format!("accepted {who} at {}: {}, domain {domain}", node.peer(), established.protections);
+    drop(news.send(News::Audit(audit)));
+    drop(news.send(News::Begun(node.clone())));
+    node.run().await;
+    tokio::time::sleep(LEAVE_TIME).await;
+    // Still here: the interpreter is in the middle of a task whose result nobody wants. Its manager may be gone for
+    // good, so the process must not outlive the session.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}
+
+async fn establish(
+    rendezvous: Rendezvous,
+    terms: impl Fn() -> Result<Terms, String> + 'static,
+    news: &mpsc::Sender<News>,
+) -> Result<Established, String> {
+    match rendezvous {
+        Rendezvous::Inherited(descriptor) => {
+            let socket = inherited(descriptor).map_err(|error| format!("the inherited connection is unusable: {error}"))?;
+            welcome(socket, &terms()?, anybody).await.map_err(|error| error.to_string())
+        }
+        Rendezvous::Listening(descriptor) => {
+            let listener = TcpListener::from(descriptor);
+            let listening = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+            let listener = listening.map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
+            accept_one(&listener, Rc::new(terms), news).await
+        }
+        Rendezvous::Dialling(address) => loop {
+            let terms = terms()?;
+            match reach(&address, &terms).await {
+                Ok(established) => return Ok(established),
+                Err(reason) => {
+                    if news.send(News::Audit(format!("no session with the manager at {address}: {reason}"))).is_err() {
+                        return Err(reason);
+                    }
+                }
+            }
+            tokio::time::sleep(DIAL_PAUSE).await;
+        },
+    }
+}
+
+/// Accepts until one manager has proved itself; strangers only take a place among the handshakes.
+async fn accept_one(
+    listener: &tokio::net::TcpListener,
+    terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
+    news: &mpsc::Sender<News>,
+) -> Result<Established, String> {
+    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let (sender, mut winner) = tokio::sync::mpsc::channel(1);
+    let strangers = tokio::task::LocalSet::new();
+    let accepting = strangers.run_until(async {
+        loop {
+            let place = places.clone().acquire_owned().await;
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (sender, news, terms) = (sender.clone(), news.clone(), terms.clone());
+            tokio::task::spawn_local(async move {
+                let result = match (terms(), Socket::tcp(stream)) {
+                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, anybody).await.map_err(|error| error.to_string()),
+                    (Err(reason), _) => Err(reason),
+                    (_, Err(error)) => Err(error.to_string()),
+                };
+                match result {
+                    Ok(established) => drop(sender.try_send(established)),
+                    Err(reason) => drop(news.send(News::Audit(format!("no session with {address}: {reason}")))),
+                }
+                drop(place);
+            });
+        }
+    });
+    tokio::select! {
+        established = winner.recv() => established.ok_or_else(|| "the listening socket is gone".to_owned()),
+        never = accepting => never,
+    }
+}
+
+async fn reach(address: &str, terms: &Terms) -> Result<Established, String> {
+    let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(address)).await;
+    let stream = connecting
+        .map_err(|_| format!("no connection within {:?}", terms.patience))?
+        .map_err(|error| format!("can't connect: {error}"))?;
+    let socket = Socket::tcp(stream).map_err(|error| error.to_string())?;
+    dial(socket, terms, None).await.map_err(|error: EstablishError| error.to_string())
+}
+
+fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {
+    // A child of ours must not inherit the connection in turn.
+    rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    if rustix::net::getsockname(&descriptor)?.address_family() == rustix::net::AddressFamily::UNIX {
+        Socket::unix(UnixStream::from(descriptor))
+    } else {
+        Socket::tcp_from_std(std::net::TcpStream::from(descriptor))
+    }
+}
+
+/// Role and policy have been checked by then; a slot has nothing to add.
+fn anybody(_: &Hello, _: &VerifiedIdentity) -> Result<(), exoskel_link::handshake::Refuse> {
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! The worker's side: frames come in on the I/O thread, the interpreter's thread takes items and gives results.
+//!
+//! The I/O thread goes on while an item runs: it reads, answers heartbeats and recalls, and sends partial results of a
+//! frame whose next item takes its time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass};
+use tokio::sync::Notify;
+
+use crate::connection::{Connection, Ended};
+use crate::message::{
+    CODE_ENDPOINT, CODE_HANDLERS, Execute, RESULT_ENDPOINT, TASK_ENDPOINT, TASK_HANDLERS, ToManager, ToSlot,
+};
+use crate::payload::{Record, RecordReader, RecordWriter};
+
+/// Results that wait to be sent together, in bytes at most.
+const PENDING_BYTES_MAX: u64 = 64 * 1024;
+
+/// How long a finished result waits for others at most.
+const PENDING_TIME_MAX: Duration = Duration::from_millis(2);
+
+/// What a task prints faster than the manager takes it is cut at this many bytes waiting.
+const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Which attempt at which item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ItemKey {
+    /// The frame it belongs to.
+    pub frame: u64,
+    /// Its index.
+    pub index: u64,
+    /// How large its result may be and still leave at once.
+    pub grant: u64,
+}
+
+/// One item to run.
+#[derive(Debug)]
+pub struct Item {
+    /// Which one.
+    pub key: ItemKey,
+    /// The stream.
+    pub stream: u32,
+    /// The segment.
+    pub segment: u16,
+    /// Whether it must be decoded with restrictions.
+    pub restricted: bool,
+    /// The item itself.
+    pub record: Record,
+}
+
+/// What the interpreter's thread does next.
+#[derive(Debug)]
+pub enum Work {
+    /// Code and settings, in the order in which they came; always before the work that needs them.
+    Code(ToSlot),
+    /// One item.
+    Item(Item),
+    /// All items of a frame whose segment has a serial part: run that over all, call [`SlotNode::release`], then the rest.
+    Serial(Vec<Item>),
+    /// Nothing for now.
+    Nothing,
+    /// The session is over: leave.
+    Ended(String),
+}
+
+/// A slot's end of a session.
+#[derive(Debug)]
+pub struct SlotNode {
+    connection: Arc<Connection>,
+    results: LinkId,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Tells the I/O thread that frames have come, so that it watches over partial results.
+    active: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    code: VecDeque<ToSlot>,
+    jobs: VecDeque<Job>,
+    /// For each stream which of its segments have a serial part and a rest.
+    programs: HashMap<u32, Vec<bool>>,
+    pending: Pending,
+    held: HashMap<(u64, u64), Pending>,
+    /// When the running item was started.
+    started: Option<Instant>,
+    running: bool,
+    /// Where a record is written before it is known whether it may go.
+    scratch: RecordWriter,
+    /// The link on which code comes.
+    code_link: Option<LinkId>,
+    output_cut: bool,
+    ended: Option<String>,
+    waiting: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    execute: Execute,
+    reader: RecordReader,
+    next: u64,
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    frame: u64,
+    first: u64,
+    busy: u64,
+    since: Option<Instant>,
+    writer: RecordWriter,
+}
+
+impl SlotNode {
+    /// The endpoints a slot offers to its manager.
+    #[must_use]
+    pub fn endpoints() -> [Endpoint; 2] {
+        [Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS), Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS)]
+    }
+
+    /// Opens the way back to the manager and says that the slot is ready.
+    ///
+    /// # Errors
+    /// When the session is over already.
+    pub fn start(connection: Arc<Connection>) -> Result<Arc<Self>, SessionError> {
+        let results = connection.with(|session| session.open_link(RESULT_ENDPOINT, TrafficClass::Data))?;
+        let node = Self {
+            connection,
+            results,
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+            active: Notify::new(),
+        };
+        node.post(&ToManager::Ready, Vec::new())?;
+        Ok(Arc::new(node))
+    }
+
+    /// Serves the session on the I/O thread until it ends.
+    pub async fn run(self: &Arc<Self>) -> Ended {
+        let watch = self.watch_partial_results();
+        let serve = self.connection.run(|event| self.handle(event));
+        let ended = tokio::select! {
+            ended = serve => ended,
+            () = watch => unreachable!("the watch has no end"),
+        };
+        let mut state = self.lock();
+        state.ended = Some(ended.to_string());
+        drop(state);
+        self.changed.notify_all();
+        ended
+    }
+
+    /// Where the manager is, for messages.
+    #[must_use]
+    pub fn peer(&self) -> String {
+        self.connection.socket().peer_text()
+    }
+
+    /// What to do next, without waiting.
+    #[must_use]
+    pub fn next(&self) -> Work {
+        self.lock().next()
+    }
+
+    /// Waits for something to do, for at most `patience`.
+    #[must_use]
+    pub fn wait(&self, patience: Duration) -> Work {
+        let mut state = self.lock();
+        let work = state.next();
+        if !matches!(work, Work::Nothing) {
+            return work;
+        }
+        state.waiting = true;
+        let mut state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting = false;
+        state.next()
+    }
+
+    /// Takes the outcome of an item: `write` appends its one record.
+    ///
+    /// # Errors
+    /// When the session is over, or the result is over its size limit ([`SessionError`] says which); nothing was sent
+    /// then, and an exception can be given instead.
+    pub fn finish(&self, key: ItemKey, write: impl FnOnce(&mut RecordWriter)) -> Result<(), SessionError> {
+        let ItemKey { frame, index, grant } = key;
+        let mut state = self.lock();
+        let now = Instant::now();
+        let busy = state.started.replace(now).map_or(0, |started| nanoseconds(now - started));
+        state.running = false;
+        write(&mut state.scratch);
+        let bytes = state.scratch.bytes();
+        let follows = state.pending.frame == frame && state.pending.next() == index;
+        if !follows || bytes > grant {
+            let earlier = std::mem::replace(&mut state.pending, Pending::new(frame, index));
+            self.send_results(earlier)?;
+        }
+        if bytes > grant {
+            let mut large = Pending::new(frame, index);
+            large.writer.append(&mut state.scratch);
+            state.held.insert((frame, index), large);
+            drop(state);
+            return self.post(&ToManager::Announced { frame, index, bytes, busy }, Vec::new());
+        }
+        let State { pending, scratch, jobs, .. } = &mut *state;
+        pending.writer.append(scratch);
+        pending.busy += busy;
+        let since = *pending.since.get_or_insert(now);
+        let complete = jobs.front().is_none_or(|job| job.execute.frame != frame);
+        if complete || pending.writer.bytes() >= PENDING_BYTES_MAX || now - since >= PENDING_TIME_MAX / 2 {
+            let pending = state.take_pending();
+            drop(state);
+            return self.send_results(pending);
+        }
+        Ok(())
+    }
+
+    /// Says that the serial part of a frame is done.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn release(&self, frame: u64) -> Result<(), SessionError> {
+        self.post(&ToManager::Released { frame }, Vec::new())
+    }
+
+    /// Sends what a task printed (0 standard output, 1 standard error, 2 log); a flood is cut.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn output(&self, stream: u8, text: &[u8]) -> Result<(), SessionError> {
+        let queued = self.connection.with(|session| session.queued_bytes());
+        let mut state = self.lock();
+        if queued > OUTPUT_BYTES_MAX && text.len() as u64 + queued > OUTPUT_BYTES_MAX {
+            let told = std::mem::replace(&mut state.output_cut, true);
+            drop(state);
+            if told {
+                return Ok(());
+            }
+            let text = Bytes::from_static(b"[output cut: more than 1 MiB waits to be sent]\n");
+            return self.post(&ToManager::Output { stream, text }, Vec::new());
+        }
+        state.output_cut = false;
+        drop(state);
+        self.post(&ToManager::Output { stream, text: Bytes::copy_from_slice(text) }, Vec::new())
+    }
+
+    /// Closes the session in order.
+    pub fn close(&self) {
+        self.connection.close(CloseReason::ShuttingDown);
+    }
+
+    fn send_results(&self, mut pending: Pending) -> Result<(), SessionError> {
+        let (count, records, bulk) = pending.writer.take();
+        if count == 0 {
+            return Ok(());
+        }
+        let results =
+            ToManager::Results { frame: pending.frame, first: pending.first, count, busy: pending.busy, records };
+        self.post(&results, bulk)
+    }
+
+    fn post(&self, message: &ToManager, bulk: Vec<Bytes>) -> Result<(), SessionError> {
+        let (handler, head) = message.encode();
+        self.connection.send(self.results, Message { handler, kind: MessageKind::Post, head, bulk })
+    }
+
+    fn handle(&self, event: Event) {
+        let (link, handler, head, bulk, size) = match event {
+            Event::Message { link, handler, head, bulk, size, .. } => (link, handler, head, bulk, size),
+            Event::LinkOpened { link, endpoint, .. } => {
+                if endpoint == CODE_ENDPOINT {
+                    self.lock().code_link = Some(link);
+                }
+                return;
+            }
+            _ => return,
+        };
+        let is_code = self.lock().code_link == Some(link);
+        let message = if is_code { ToSlot::decode_code(handler, head) } else { ToSlot::decode_task(handler, head) };
+        // Work waits here as long as the manager's window allows; the link's credit need not count it a second time.
+        self.connection.consumed(link, size);
+        match message {
+            Ok(message) => self.take_in(message, bulk),
+            Err(error) => self.connection.close(CloseReason::Fault(error.to_string())),
+        }
+    }
+
+    fn take_in(&self, message: ToSlot, bulk: Vec<Vec<u8>>) {
+        let mut state = self.lock();
+        match message {
+            ToSlot::Execute(execute) => {
+                let reader = RecordReader::new(execute.records.clone(), bulk);
+                let (next, end) = (execute.first, execute.first + u64::from(execute.count));
+                state.jobs.push_back(Job { execute, reader, next, end });
+                self.active.notify_one();
+            }
+            ToSlot::Recall { frame, count } => {
+                let (first, count) = state.give_back(frame, count);
+                drop(state);
+                // The session's end is noticed by its own task.
+                let _ = self.post(&ToManager::Recalled { frame, first, count }, Vec::new());
+                return;
+            }
+            ToSlot::Grant { frame, index } => {
+                let held = state.held.remove(&(frame, index));
+                drop(state);
+                if let Some(held) = held {
+                    let _ = self.send_results(held);
+                }
+                return;
+            }
+            ToSlot::Forget { stream } => {
+                state.jobs.retain(|job| job.execute.stream != stream);
+                state.programs.remove(&stream);
+                state.code.push_back(ToSlot::Forget { stream });
+            }
+            code => {
+                if let ToSlot::Define { stream, segments, .. } = &code {
+                    let serial = segments.iter().map(|segment| segment.serial && segment.functions.len() > 1).collect();
+                    state.programs.insert(*stream, serial);
+                }
+                state.code.push_back(code);
+            }
+        }
+        let waiting = state.waiting;
+        drop(state);
+        if waiting {
+            self.changed.notify_one();
+        }
+    }
+
+    /// While work is there, sends what has been finished for a while: the next item may take long.
+    async fn watch_partial_results(&self) {
+        loop {
+            self.active.notified().await;
+            loop {
+                tokio::time::sleep(PENDING_TIME_MAX).await;
+                let mut state = self.lock();
+                let due = state.pending.since.is_some_and(|since| since.elapsed() >= PENDING_TIME_MAX);
+                let pending = due.then(|| state.take_pending());
+                let idle = state.jobs.is_empty() && state.pending.writer.count() == 0 && !state.running;
+                drop(state);
+                if let Some(pending) = pending {
+                    let _ = self.send_results(pending);
+                }
+                if idle {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Work {
+        if let Some(code) = self.code.pop_front() {
+            return Work::Code(code);
+        }
+        if let Some(reason) = &self.ended {
+            return Work::Ended(reason.clone());
+        }
+        // A frame whose program hasn't come yet waits; the code link may be slower than the task link.
+        let Some(job) = self.jobs.front_mut() else {
+            self.started = None;
+            return Work::Nothing;
+        };
+        let Some(program) = self.programs.get(&job.execute.stream) else {
+            return Work::Nothing;
+        };
+        if self.started.is_none() {
+            self.started = Some(Instant::now());
+        }
+        if program.get(usize::from(job.execute.segment)).copied().unwrap_or(false) {
+            let mut job = self.jobs.pop_front().unwrap_or_else(|| unreachable!("it is at the front"));
+            let mut items = Vec::new();
+            self.running = true;
+            while let Some(item) = job.take() {
+                items.push(item);
+            }
+            return Work::Serial(items);
+        }
+        let item = job.take();
+        if job.next >= job.end {
+            self.jobs.pop_front();
+        }
+        match item {
+            Some(item) => {
+                self.running = true;
+                Work::Item(item)
+            }
+            None => Work::Nothing,
+        }
+    }
+
+    /// Takes what is pending; what comes next in the same frame follows on it.
+    fn take_pending(&mut self) -> Pending {
+        let rest = Pending::new(self.pending.frame, self.pending.next());
+        std::mem::replace(&mut self.pending, rest)
+    }
+
+    /// Takes up to `count` items off the end of a frame.
+    fn give_back(&mut self, frame: u64, count: u32) -> (u64, u32) {
+        let Some(position) = self.jobs.iter().position(|job| job.execute.frame == frame) else {
+            return (0, 0);
+        };
+        let job = &mut self.jobs[position];
+        let given = u64::from(count).min(job.end - job.next);
+        job.end -= given;
+        let first = job.end;
+        if job.next >= job.end {
+            self.jobs.remove(position);
+        }
+        // At most `count`, which is a u32.
+        (first, u32::try_from(given).unwrap_or(u32::MAX))
+    }
+}
+
+impl Job {
+    fn take(&mut self) -> Option<Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        // A record that can't be read becomes an item that can't be decoded: its own exception, not the slot's end.
+        let record = self.reader.next_record().ok().flatten().unwrap_or_default();
+        let index = self.next;
+        self.next += 1;
+        let Execute { frame, stream, segment, restricted, grant, .. } = self.execute;
+        Some(Item { key: ItemKey { frame, index, grant }, stream, segment, restricted, record })
+    }
+}
+
+impl Pending {
+    fn new(frame: u64, first: u64) -> Self {
+        Self { frame, first, ..Self::default() }
+    }
+
+    /// The item that would follow.
+    fn next(&self) -> u64 {
+        self.first + u64::from(self.writer.count())
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

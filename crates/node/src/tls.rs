@@ -1,0 +1,417 @@
+//! The TLS engine behind the [`Handshake`] seam: TLS 1.3 only, mutual, no resumption.
+//!
+//! The engine works on whole records and does no I/O; the simulation puts another one in its place.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_link::handshake::{ALPN, EXPORTER_BYTES, EXPORTER_LABEL};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
+    DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
+};
+use zeroize::Zeroizing;
+
+/// Plaintext of one TLS record at most (RFC 8446, section 5.1).
+const RECORD_PLAINTEXT_MAX: usize = 16_384;
+
+/// What a finished handshake proves.
+#[derive(Debug)]
+pub struct Proof {
+    /// Who the peer is.
+    pub peer: VerifiedIdentity,
+    /// The secret both ends exported, 32 bytes.
+    pub exporter: Zeroizing<[u8; EXPORTER_BYTES]>,
+    /// Our certificates as presented, leaf first, DER.
+    pub own_chain: Vec<Vec<u8>>,
+    /// The peer's certificates as presented, leaf first, DER.
+    pub peer_chain: Vec<Vec<u8>>,
+}
+
+/// Why a handshake came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// We judged the peer's certificate and don't accept it.
+    #[error("the peer's certificate was refused: {0}")]
+    Peer(#[source] IdentityError),
+    /// The peer says that it doesn't accept ours.
+    #[error("the peer refused our certificate ({0}); its owner can say which authority and roles it accepts")]
+    OwnCertificate(String),
+    /// Our own certificate or key can't be used.
+    #[error("our own credential can't be used for TLS: {0}")]
+    Credential(String),
+    /// The peer speaks something else.
+    #[error("TLS failed: {0}")]
+    Protocol(String),
+    /// More than one record where the protocol has exactly one.
+    #[error("got more bytes than one record where the protocol allows exactly one")]
+    TooMuch,
+}
+
+/// Records in, records out, at last a proof: what the driver needs of a TLS engine.
+pub trait Handshake: Send {
+    /// Takes exactly one whole TLS record, header included.
+    ///
+    /// # Errors
+    /// When the record, or what it proves, is not acceptable. Call [`Handshake::take_outgoing`] once more: it may hold an alert.
+    fn receive(&mut self, record: &[u8]) -> Result<(), TlsError>;
+    /// Moves the bytes that have to be written to the end of `out`.
+    fn take_outgoing(&mut self, out: &mut Vec<u8>);
+    /// Whether both ends have proved who they are (as far as this end can know).
+    fn is_complete(&self) -> bool;
+    /// Queues one application record.
+    ///
+    /// # Errors
+    /// When `plaintext` doesn't fit into one record.
+    fn send(&mut self, plaintext: &[u8]) -> Result<(), TlsError>;
+    /// The plaintext of an application record that has come, if one has.
+    ///
+    /// # Errors
+    /// When more than one record's worth is there.
+    fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError>;
+    /// What was proved. Only after [`Handshake::is_complete`].
+    ///
+    /// # Errors
+    /// When the handshake isn't complete.
+    fn proof(&self) -> Result<Proof, TlsError>;
+}
+
+/// The real engine: rustls on aws-lc-rs.
+pub struct Tls {
+    connection: Connection,
+    verdict: Verdict,
+    own_chain: Vec<Vec<u8>>,
+}
+
+impl Tls {
+    /// The dialling side, which accepts a peer of one of `roles` with the name it meant to reach.
+    ///
+    /// # Errors
+    /// When our own credential can't be used.
+    pub fn client(
+        credential: &Credential,
+        verifier: Arc<dyn PeerVerifier>,
+        roles: Vec<Role>,
+        name: Option<String>,
+    ) -> Result<Self, TlsError> {
+        let provider = provider();
+        let judge = Arc::new(Judge::new(verifier, roles, name, &provider));
+        let verdict = judge.verdict.clone();
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(credential_error)?
+            .dangerous()
+            .with_custom_certificate_verifier(judge)
+            .with_client_auth_cert(owned_chain(credential), credential.clone_key().into())
+            .map_err(credential_error)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        config.enable_early_data = false;
+        // The name in the certificate is judged by our own verifier, from the URI names; TLS carries none.
+        config.enable_sni = false;
+        let name = ServerName::try_from("exoskel").map_err(|error| TlsError::Credential(error.to_string()))?;
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(credential_error)?;
+        Ok(Self { connection: connection.into(), verdict, own_chain: plain_chain(credential) })
+    }
+
+    /// The listening side, which accepts peers of `roles`.
+    ///
+    /// # Errors
+    /// When our own credential can't be used.
+    pub fn server(
+        credential: &Credential,
+        verifier: Arc<dyn PeerVerifier>,
+        roles: Vec<Role>,
+    ) -> Result<Self, TlsError> {
+        let provider = provider();
+        let judge = Arc::new(Judge::new(verifier, roles, None, &provider));
+        let verdict = judge.verdict.clone();
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(credential_error)?
+            .with_client_cert_verifier(judge)
+            .with_single_cert(owned_chain(credential), credential.clone_key().into())
+            .map_err(credential_error)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.max_early_data_size = 0;
+        config.send_half_rtt_data = false;
+        let connection = ServerConnection::new(Arc::new(config)).map_err(credential_error)?;
+        Ok(Self { connection: connection.into(), verdict, own_chain: plain_chain(credential) })
+    }
+
+    fn explain(&self, error: &rustls::Error) -> TlsError {
+        if let Some(Err(identity)) = self.verdict.take_error() {
+            return TlsError::Peer(identity);
+        }
+        match error {
+            rustls::Error::AlertReceived(alert) => {
+                use rustls::AlertDescription as Alert;
+                match alert {
+                    Alert::NoApplicationProtocol | Alert::ProtocolVersion | Alert::HandshakeFailure => {
+                        TlsError::Protocol(format!("the peer found nothing in common ({alert:?})"))
+                    }
+                    _ => TlsError::OwnCertificate(format!("{alert:?}")),
+                }
+            }
+            rustls::Error::NoCertificatesPresented => {
+                TlsError::Protocol("the peer showed no certificate, expected one with its role and name".to_owned())
+            }
+            other => TlsError::Protocol(other.to_string()),
+        }
+    }
+}
+
+impl Handshake for Tls {
+    fn receive(&mut self, mut record: &[u8]) -> Result<(), TlsError> {
+        while !record.is_empty() {
+            self.connection
+                .read_tls(&mut record)
+                .map_err(|error| TlsError::Protocol(error.to_string()))?;
+            if let Err(error) = self.connection.process_new_packets() {
+                return Err(self.explain(&error));
+            }
+        }
+        if !self.connection.is_handshaking() && self.connection.alpn_protocol() != Some(ALPN) {
+            return Err(TlsError::Protocol("the peer didn't agree on the protocol exoskel/1".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn take_outgoing(&mut self, out: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(out).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        !self.connection.is_handshaking() && self.verdict.is_accepted()
+    }
+
+    fn send(&mut self, plaintext: &[u8]) -> Result<(), TlsError> {
+        if plaintext.len() > RECORD_PLAINTEXT_MAX {
+            return Err(TlsError::TooMuch);
+        }
+        std::io::Write::write_all(&mut self.connection.writer(), plaintext)
+            .map_err(|error| TlsError::Protocol(error.to_string()))
+    }
+
+    fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError> {
+        let mut plaintext = vec![0; RECORD_PLAINTEXT_MAX + 1];
+        match std::io::Read::read(&mut self.connection.reader(), &mut plaintext) {
+            Ok(0) => Err(TlsError::Protocol("the peer closed before it answered".to_owned())),
+            Ok(count) if count > RECORD_PLAINTEXT_MAX => Err(TlsError::TooMuch),
+            Ok(count) => {
+                plaintext.truncate(count);
+                Ok(Some(plaintext))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(TlsError::Protocol(error.to_string())),
+        }
+    }
+
+    fn proof(&self) -> Result<Proof, TlsError> {
+        let peer = self
+            .verdict
+            .identity()
+            .ok_or_else(|| TlsError::Protocol("the handshake isn't complete".to_owned()))?;
+        let exporter = self
+            .connection
+            .export_keying_material([0_u8; EXPORTER_BYTES], EXPORTER_LABEL, None)
+            .map_err(|error| TlsError::Protocol(error.to_string()))?;
+        let peer_chain = self
+            .connection
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|certificate| certificate.as_ref().to_vec())
+            .collect();
+        Ok(Proof { peer, exporter: Zeroizing::new(exporter), own_chain: self.own_chain.clone(), peer_chain })
+    }
+}
+
+/// AES-256 and ChaCha20 suites of TLS 1.3 and hybrid post-quantum key exchange, nothing else: both ends are ours.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.kx_groups = vec![aws_lc_rs::kx_group::X25519MLKEM768];
+    provider.cipher_suites.retain(|suite| {
+        matches!(
+            suite.suite(),
+            rustls::CipherSuite::TLS13_AES_256_GCM_SHA384 | rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+        )
+    });
+    Arc::new(provider)
+}
+
+fn owned_chain(credential: &Credential) -> Vec<CertificateDer<'static>> {
+    credential.chain().iter().map(|certificate| certificate.clone().into_owned()).collect()
+}
+
+fn plain_chain(credential: &Credential) -> Vec<Vec<u8>> {
+    credential.chain().iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+}
+
+fn credential_error(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Credential(error.to_string())
+}
+
+/// Where the verifier leaves what it found, since the TLS engine keeps only yes or no.
+#[derive(Clone, Debug, Default)]
+struct Verdict(Arc<Mutex<Option<Result<VerifiedIdentity, IdentityError>>>>);
+
+impl Verdict {
+    fn set(&self, result: Result<VerifiedIdentity, IdentityError>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+
+    fn is_accepted(&self) -> bool {
+        matches!(&*self.0.lock().unwrap_or_else(PoisonError::into_inner), Some(Ok(_)))
+    }
+
+    fn identity(&self) -> Option<VerifiedIdentity> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(Ok(identity)) => Some(identity.clone()),
+            _ => None,
+        }
+    }
+
+    fn take_error(&self) -> Option<Result<VerifiedIdentity, IdentityError>> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*slot, Some(Err(_))) { slot.take() } else { None }
+    }
+}
+
+/// Hands the peer's chain to our verifier, and the signature over the handshake to rustls.
+struct Judge {
+    verifier: Arc<dyn PeerVerifier>,
+    roles: Vec<Role>,
+    name: Option<String>,
+    algorithms: WebPkiSupportedAlgorithms,
+    verdict: Verdict,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Judge").field("roles", &self.roles).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Judge {
+    fn new(
+        verifier: Arc<dyn PeerVerifier>,
+        roles: Vec<Role>,
+        name: Option<String>,
+        provider: &CryptoProvider,
+    ) -> Self {
+        let algorithms = provider.signature_verification_algorithms;
+        Self { verifier, roles, name, algorithms, verdict: Verdict::default() }
+    }
+
+    fn judge(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let chain: Vec<CertificateDer<'_>> =
+            std::iter::once(leaf).chain(intermediates).map(|certificate| CertificateDer::from(certificate.as_ref())).collect();
+        let expected = Expected { roles: &self.roles, name: self.name.as_deref() };
+        let result = self.verifier.verify(&chain, now, &expected);
+        let answer = match &result {
+            Ok(_) => Ok(()),
+            Err(_) => Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
+        };
+        self.verdict.set(result);
+        answer
+    }
+
+    fn signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+}
+
+impl ServerCertVerifier for Judge {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.judge(end_entity, intermediates, now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken here".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Judge {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.judge(end_entity, intermediates, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken here".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

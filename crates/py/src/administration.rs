@@ -1,0 +1,109 @@
+//! Certificates and policies for the command line.
+
+use std::path::Path;
+use std::time::Duration;
+
+use exoskel_identity::{Credential, Role};
+use exoskel_link::TrafficClass;
+use exoskel_link::policy::Policy;
+use exoskel_node::pki::{self, AuthorityDirectory};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::error::{self, Kind, raise};
+use crate::terms::now;
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(pki_init, module)?)?;
+    module.add_function(wrap_pyfunction!(pki_issue, module)?)?;
+    module.add_function(wrap_pyfunction!(pki_revoke, module)?)?;
+    module.add_function(wrap_pyfunction!(pki_list, module)?)?;
+    module.add_function(wrap_pyfunction!(write_credential, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_check, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_explain, module)?)
+}
+
+#[pyfunction]
+fn pki_init(py: Python<'_>, directory: &str) -> PyResult<()> {
+    AuthorityDirectory::initialise(directory, now()).map(drop).map_err(|error| error::pki(py, &error))
+}
+
+#[pyfunction]
+fn pki_issue<'py>(
+    py: Python<'py>,
+    directory: &str,
+    role: &str,
+    name: &str,
+    days: f64,
+) -> PyResult<(Bound<'py, PyBytes>, String)> {
+    let role: Role = role.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    let validity = Duration::try_from_secs_f64(days * 86_400.0)
+        .map_err(|_| PyValueError::new_err(format!("got {days} days, expected a number above 0")))?;
+    let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
+    let credential = authority.issue(role, name, validity, now()).map_err(|error| error::pki(py, &error))?;
+    let issued = authority.list().map_err(|error| error::pki(py, &error))?;
+    let serial = issued.last().map(|certificate| certificate.serial.clone()).unwrap_or_default();
+    Ok((PyBytes::new(py, &credential.to_pem()), serial))
+}
+
+#[pyfunction]
+fn pki_revoke(py: Python<'_>, directory: &str, what: &str) -> PyResult<Vec<String>> {
+    let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
+    let revoked = authority.revoke(what, now()).map_err(|error| error::pki(py, &error))?;
+    Ok(revoked.into_iter().map(|certificate| certificate.serial).collect())
+}
+
+#[pyfunction]
+fn pki_list<'py>(py: Python<'py>, directory: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
+    let issued = authority.list().map_err(|error| error::pki(py, &error))?;
+    let row = |certificate: pki::IssuedCertificate| {
+        let row = PyDict::new(py);
+        row.set_item("serial", certificate.serial)?;
+        row.set_item("role", certificate.identity.role.to_string())?;
+        row.set_item("name", certificate.identity.name)?;
+        row.set_item("not_after", certificate.not_after.as_secs())?;
+        row.set_item("revoked", certificate.revoked.is_some())?;
+        Ok(row)
+    };
+    issued.into_iter().map(row).collect()
+}
+
+#[pyfunction]
+fn write_credential(py: Python<'_>, path: &str, pem: &[u8]) -> PyResult<()> {
+    let credential = Credential::from_pem(pem).map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
+    pki::write_credential(Path::new(path), &credential).map_err(|error| error::pki(py, &error))
+}
+
+#[pyfunction]
+fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
+    Policy::parse(text, 1).map(drop).map_err(|error| error::policy(py, &error))
+}
+
+#[pyfunction]
+#[pyo3(signature = (text, from_, to, class_))]
+fn policy_explain<'py>(
+    py: Python<'py>,
+    text: Option<&str>,
+    from_: &str,
+    to: &str,
+    class_: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let policy = match text {
+        Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
+        None => Policy::builtin(),
+    };
+    let class = TrafficClass::ALL.into_iter().find(|class| class.name() == class_);
+    let class = class.ok_or_else(|| {
+        PyValueError::new_err(format!("got class {class_:?}, expected \"control\", \"code\" or \"data\""))
+    })?;
+    let explanation =
+        policy.explain(from_, to, class).map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
+    let answer = PyDict::new(py);
+    answer.set_item("protection", explanation.protection().name())?;
+    answer.set_item("rule", explanation.rule())?;
+    answer.set_item("reasons", explanation.reasons.clone())?;
+    answer.set_item("results", explanation.results.as_str())?;
+    Ok(answer)
+}

@@ -1,0 +1,45 @@
+//! One way from the crates' errors to the exceptions of `exoskel.errors`.
+
+use exoskel_link::policy::PolicyError;
+use exoskel_node::pki::PkiError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// The exceptions that are raised from here.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Credential,
+    Exoskel,
+    Fork,
+    NoWorker,
+    Policy,
+    SizeLimit,
+    WorkerLost,
+}
+
+/// An exception of `exoskel.errors` with this text.
+pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
+    static CLASSES: [PyOnceLock<Py<PyType>>; 7] = [const { PyOnceLock::new() }; 7];
+    let name = match kind {
+        Kind::Credential => "CredentialError",
+        Kind::Exoskel => "ExoskelError",
+        Kind::Fork => "ForkError",
+        Kind::NoWorker => "NoWorkerError",
+        Kind::Policy => "PolicyError",
+        Kind::SizeLimit => "SizeLimitError",
+        Kind::WorkerLost => "WorkerLostError",
+    };
+    match CLASSES[kind as usize].import(py, "exoskel.errors", name) {
+        Ok(class) => PyErr::from_type(class.clone(), (text.into(),)),
+        Err(error) => error,
+    }
+}
+
+pub(crate) fn pki(py: Python<'_>, error: &PkiError) -> PyErr {
+    raise(py, Kind::Credential, error.to_string())
+}
+
+pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
+    raise(py, Kind::Policy, error.to_string())
+}

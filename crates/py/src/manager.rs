@@ -1,0 +1,310 @@
+//! A running manager as Python sees it.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_identity::{Credential, Role};
+use exoskel_link::Protection;
+use exoskel_link::policy::Policy;
+use exoskel_node::manager::{
+    Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting,
+    StreamPlan,
+};
+use exoskel_node::message::Call;
+use exoskel_node::outlet::Order;
+use exoskel_node::pki::ThrowAwayAuthority;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyTuple};
+
+use crate::error::{self, Kind, raise};
+use crate::fork;
+use crate::stream::{MapStream, SubmitStream};
+use crate::terms::{Place, SessionSettings, now};
+
+/// How long a wait lasts before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How deep a program may be nested when it comes in.
+const NESTING_MAX: usize = 64;
+
+/// The policy of throw-away children over TCP on loopback when the user asks for plain data.
+const LOOPBACK_POLICY: &str = r#"
+[domain.loopback]
+addresses = ["127.0.0.0/8"]
+names = ["local-*", "manager"]
+results = "pickle"
+
+[[rule]]
+from = "loopback"
+to = "loopback"
+class = "data"
+protection = "plain"
+"#;
+
+/// The same with everything encrypted: our own children's results need no restrictions.
+const LOOPBACK_ENCRYPTED_POLICY: &str = r#"
+[domain.loopback]
+addresses = ["127.0.0.0/8"]
+names = ["local-*", "manager"]
+results = "pickle"
+"#;
+
+/// A manager: recruits slots, opens streams, reports.
+#[pyclass(frozen)]
+pub(crate) struct Manager {
+    node: Arc<ManagerNode>,
+    notices: Arc<Notices>,
+}
+
+/// What the driver has to tell the user, and the function that tells it.
+pub(crate) struct Notices {
+    node: Arc<ManagerNode>,
+    present: Py<PyAny>,
+}
+
+impl Notices {
+    /// Hands waiting notices to Python.
+    pub(crate) fn present(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.node.has_notices() {
+            return Ok(());
+        }
+        for notice in self.node.take_notices() {
+            let arguments = match notice {
+                Notice::Output(worker, stream, text) => (["stdout", "stderr", "log"][usize::from(stream.min(2))], worker, text),
+                Notice::Warning(text) => ("warning", String::new(), text),
+                Notice::Audit(text) => ("audit", String::new(), text),
+            };
+            self.present.call1(py, arguments)?;
+        }
+        Ok(())
+    }
+}
+
+/// Settings that Python checks and names; everything has a value.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Settings {
+    slots: u32,
+    hosts: Vec<(String, String)>,
+    listen: Option<String>,
+    credential: Option<String>,
+    policy: Option<String>,
+    command: Vec<String>,
+    transport: String,
+    protection: Option<String>,
+    setup_local: Vec<u8>,
+    setup_remote: Vec<u8>,
+    python: String,
+    retries: u32,
+    dead_after: f64,
+    connect_timeout: f64,
+    frame_items_max: u32,
+    message_bytes_max: u64,
+}
+
+#[pymethods]
+impl Manager {
+    #[new]
+    fn new(py: Python<'_>, settings: Settings, present: Py<PyAny>) -> PyResult<Self> {
+        fork::check(py)?;
+        let local = settings.hosts.is_empty() && settings.listen.is_none();
+        let transport = match settings.transport.as_str() {
+            "socketpair" => LocalTransport::Socketpair,
+            "tcp" => LocalTransport::Tcp,
+            other => return Err(PyValueError::new_err(format!("got transport {other:?}, expected \"socketpair\" or \"tcp\""))),
+        };
+        let floor = match settings.protection.as_deref() {
+            None | Some("plain") => Protection::Plain,
+            Some(text) => text.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?,
+        };
+        let child_policy = (local && transport == LocalTransport::Tcp).then(|| {
+            let plain = settings.protection.as_deref() == Some("plain");
+            if plain { LOOPBACK_POLICY } else { LOOPBACK_ENCRYPTED_POLICY }.to_owned()
+        });
+        let policy = match (&settings.policy, &child_policy) {
+            (Some(text), _) | (None, Some(text)) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
+            (None, None) => Policy::builtin(),
+        };
+        let throw_away = || ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error));
+        let (credential, workers) = if local {
+            let authority = throw_away()?;
+            let own = authority.issue(Role::Manager, "manager", now()).map_err(|error| error::pki(py, &error))?;
+            let workers = LocalWorkers {
+                command: settings.command.iter().map(Into::into).collect(),
+                transport,
+                authority,
+                policy: child_policy,
+            };
+            (own, Some(workers))
+        } else {
+            (read_credential(py, settings.credential.as_deref())?, None)
+        };
+        let sessions = SessionSettings {
+            peer_roles: vec![Role::Worker],
+            floor,
+            message_bytes_max: settings.message_bytes_max,
+            dead_after: seconds(settings.dead_after)?,
+            patience: seconds(settings.connect_timeout)?,
+            python: settings.python,
+            properties: Vec::new(),
+        };
+        let terms = sessions.terms(credential, policy).map_err(|text| raise(py, Kind::Credential, text))?;
+        let listen = settings.listen.as_deref().map(resolve).transpose()?;
+        let config = ManagerConfig {
+            terms,
+            scheduler: SchedulerConfig {
+                retries: settings.retries,
+                frame_items_max: settings.frame_items_max,
+                ..SchedulerConfig::default()
+            },
+            recruiting: Recruiting {
+                slots: settings.slots,
+                local: workers,
+                hosts: settings.hosts.into_iter().map(|(address, name)| HostLine { address, name }).collect(),
+                listen,
+            },
+            setup_local: settings.setup_local.into(),
+            setup_remote: settings.setup_remote.into(),
+        };
+        let node = Arc::new(py.detach(|| ManagerNode::start(config))?);
+        let notices = Arc::new(Notices { node: node.clone(), present });
+        Ok(Self { node, notices })
+    }
+
+    /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
+    /// been decided. Says (ready, wanted, why attempts failed).
+    fn wait_ready(&self, py: Python<'_>, timeout: f64, patient: bool) -> PyResult<(u32, u32, Vec<String>)> {
+        fork::check(py)?;
+        let deadline = Instant::now() + seconds(timeout)?;
+        let mut seen = Readiness::default();
+        loop {
+            let decided = seen.wanted > 0 && seen.pending == 0 && (seen.ready > 0 || !seen.failures.is_empty());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if (seen.wanted > 0 && seen.ready >= seen.wanted) || (decided && !patient) || left.is_zero() {
+                return Ok((seen.ready, seen.wanted, seen.failures));
+            }
+            seen = py.detach(|| self.node.wait_readiness(&seen, left.min(PATIENCE)));
+            py.check_signals()?;
+            self.notices.present(py)?;
+        }
+    }
+
+    /// Opens a stream for `map` over an iterator.
+    fn map(
+        &self,
+        py: Python<'_>,
+        structure: &Bound<'_, PyAny>,
+        functions: Vec<Vec<u8>>,
+        items: &Bound<'_, PyAny>,
+        as_completed: bool,
+        return_errors: bool,
+    ) -> PyResult<MapStream> {
+        fork::check(py)?;
+        let order = if as_completed { Order::Completion } else { Order::Admission };
+        let plan = plan(structure, functions, Call::Item, order, false)?;
+        let input = PyIterator::from_object(items)?.into_any().unbind();
+        Ok(MapStream::new(self.node.open(plan), self.notices.clone(), input, return_errors))
+    }
+
+    /// Opens a stream for `submit`; its items are pairs of positional and keyword arguments.
+    fn open(&self, py: Python<'_>, function: Vec<u8>) -> PyResult<SubmitStream> {
+        fork::check(py)?;
+        let functions = vec![self::function(function)];
+        let skeleton = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
+        let plan = StreamPlan { skeleton, functions, call: Call::Arguments, order: Order::Completion, unbounded: true };
+        Ok(SubmitStream::new(self.node.open(plan), self.notices.clone()))
+    }
+
+    /// What every worker did so far.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        fork::check(py)?;
+        let reports = py.detach(|| self.node.report());
+        let row = |report: exoskel_node::manager::WorkerReport| {
+            let row = PyDict::new(py);
+            row.set_item("name", report.name)?;
+            row.set_item("address", report.address)?;
+            row.set_item("domain", report.domain)?;
+            row.set_item("transport", report.transport)?;
+            row.set_item("protection", report.protection)?;
+            row.set_item("state", report.state)?;
+            row.set_item("slots", report.slots)?;
+            row.set_item("pids", report.pids)?;
+            row.set_item("items", report.items)?;
+            row.set_item("bytes_sent", report.bytes_sent)?;
+            row.set_item("bytes_received", report.bytes_received)?;
+            row.set_item("busy_seconds", report.busy.as_secs_f64())?;
+            row.set_item("items_twice", report.items_put_back)?;
+            Ok(row)
+        };
+        reports.into_iter().map(row).collect()
+    }
+
+    /// Hands waiting notices to Python.
+    fn present(&self, py: Python<'_>) -> PyResult<()> {
+        self.notices.present(py)
+    }
+
+    /// Ends all sessions in order and waits for children to leave.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        fork::check(py)?;
+        py.detach(|| self.node.shutdown());
+        self.notices.present(py)
+    }
+}
+
+fn read_credential(py: Python<'_>, path: Option<&str>) -> PyResult<Credential> {
+    let path = path.ok_or_else(|| {
+        raise(py, Kind::Credential, "got no credential, expected one: workers on other machines need credential=FILE (see `exoskel pki issue --role manager`)")
+    })?;
+    Place::File(path.to_owned()).credential().map_err(|text| raise(py, Kind::Credential, text))
+}
+
+fn seconds(value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|_| PyValueError::new_err(format!("got {value} seconds, expected a number that is not negative")))
+}
+
+fn resolve(address: &str) -> PyResult<SocketAddr> {
+    let mut addresses = address.to_socket_addrs()?;
+    addresses.next().ok_or_else(|| PyValueError::new_err(format!("got address {address:?}, which leads nowhere")))
+}
+
+fn plan(
+    structure: &Bound<'_, PyAny>,
+    functions: Vec<Vec<u8>>,
+    call: Call,
+    order: Order,
+    unbounded: bool,
+) -> PyResult<StreamPlan> {
+    let skeleton = skeleton(structure, 0)?;
+    Ok(StreamPlan { skeleton, functions: functions.into_iter().map(function).collect(), call, order, unbounded })
+}
+
+fn function(pickle: Vec<u8>) -> Function {
+    let hash = digest::digest(&digest::SHA256, &pickle);
+    let mut digest = [0; 32];
+    digest.copy_from_slice(hash.as_ref());
+    Function { digest, pickle: Bytes::from(pickle) }
+}
+
+/// Reads ("seq", number), ("farm", structure) or ("pipeline", (structure, ...)).
+fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
+    if depth > NESTING_MAX {
+        return Err(PyValueError::new_err(format!("got a program nested deeper than {NESTING_MAX}")));
+    }
+    let (kind, inner): (String, Bound<'_, PyAny>) = structure.extract()?;
+    match kind.as_str() {
+        "seq" => Ok(Skeleton::Seq(FunctionId(inner.extract()?))),
+        "farm" => Ok(Skeleton::Farm(Box::new(skeleton(&inner, depth + 1)?))),
+        "pipeline" => {
+            let stages = inner.cast::<PyTuple>()?;
+            let stages: PyResult<Vec<Skeleton>> = stages.iter().map(|stage| skeleton(&stage, depth + 1)).collect();
+            Ok(Skeleton::Pipeline(stages?))
+        }
+        other => Err(PyTypeError::new_err(format!("got skeleton {other:?}, expected seq, farm or pipeline"))),
+    }
+}

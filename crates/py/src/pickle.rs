@@ -1,0 +1,505 @@
+//! Python objects to records and back.
+//!
+//! Every item is pickled by itself (protocol 5). Numbers, short strings and small tuples of them are written and read
+//! here, as the very opcodes that `pickle` would use, because the call alone costs more than they do. Large `bytes`
+//! and out-of-band buffers (PEP 574) become bulk parts and are not copied on the way out.
+
+use bytes::Bytes;
+use exoskel_node::payload::{BatchBuilder, Record, RecordWriter};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
+
+/// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
+///
+/// It is the frame size of `pickle`, from which on the C pickler hands objects over without a copy.
+const BULK_BYTES_MIN: usize = 64 * 1024;
+
+/// Buffers below this size are cheaper inside the pickle.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
+
+/// How deep the fast path follows tuples.
+const FAST_DEPTH_MAX: usize = 3;
+
+/// Where an encoded item goes.
+pub(crate) trait Sink {
+    fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>);
+}
+
+impl Sink for BatchBuilder {
+    fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
+        Self::push(self, pickle, splices, bulk);
+    }
+}
+
+/// Results are values; exceptions are pushed by the slot itself.
+impl Sink for RecordWriter {
+    fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
+        Self::push(self, false, pickle, splices, bulk);
+    }
+}
+
+/// Turns objects into records. Keeps its scratch space between items.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    scratch: Vec<u8>,
+    /// Whether arrays are written as `exoskel.arrays` has it, which a restricted unpickler accepts.
+    for_results: bool,
+}
+
+impl Encoder {
+    /// An encoder for what goes back to a manager.
+    pub(crate) fn for_results() -> Self {
+        Self { for_results: true, ..Self::default() }
+    }
+
+    /// Appends `object` to `sink`.
+    ///
+    /// # Errors
+    /// What `pickle` and, after it, `cloudpickle` raise.
+    pub(crate) fn encode(&mut self, object: &Bound<'_, PyAny>, sink: &mut impl Sink) -> PyResult<()> {
+        self.scratch.clear();
+        if write_fast(object, &mut self.scratch, 0) {
+            self.scratch.push(b'.');
+            sink.push(&self.scratch, &[], Vec::new());
+            return Ok(());
+        }
+        if let Ok(bytes) = object.cast_exact::<PyBytes>()
+            && bytes.as_bytes().len() >= BULK_BYTES_MIN
+        {
+            let splice = self.write_large_bytes_head(bytes.as_bytes().len());
+            sink.push(&self.scratch, &[splice], vec![BytesOwner::share(bytes)]);
+            return Ok(());
+        }
+        let mut pickled = Pickled::dump(object, "pickle", self.for_results)
+            .or_else(|error| Pickled::dump_by_value(object, error))?;
+        let bulk = pickled.take_bulk(object.py())?;
+        sink.push(&pickled.pickle, &pickled.splices, bulk);
+        Ok(())
+    }
+
+    fn write_large_bytes_head(&mut self, length: usize) -> u32 {
+        // BINBYTES8, its length, and behind the spliced contents STOP.
+        self.scratch.push(0x8e);
+        self.scratch.extend_from_slice(&(length as u64).to_le_bytes());
+        self.scratch.push(b'.');
+        9
+    }
+}
+
+/// Writes exact built-in scalars and small tuples of them; says whether it did.
+fn write_fast(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> bool {
+    if let Ok(number) = object.cast_exact::<PyInt>() {
+        return number.extract::<i64>().is_ok_and(|value| {
+            write_int(value, out);
+            true
+        });
+    }
+    if object.is_none() {
+        out.push(b'N');
+        return true;
+    }
+    if let Ok(value) = object.cast_exact::<PyFloat>() {
+        out.push(b'G');
+        out.extend_from_slice(&value.value().to_be_bytes());
+        return true;
+    }
+    if let Ok(value) = object.cast_exact::<PyBool>() {
+        out.push(if value.is_true() { 0x88 } else { 0x89 });
+        return true;
+    }
+    if let Ok(text) = object.cast_exact::<PyString>() {
+        return text.to_str().is_ok_and(|text| write_sized(text.as_bytes(), 0x8c, b'X', out));
+    }
+    if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+        return write_sized(bytes.as_bytes(), b'C', b'B', out);
+    }
+    if let Ok(tuple) = object.cast_exact::<PyTuple>() {
+        let close = match tuple.len() {
+            0 => b')',
+            1 => 0x85,
+            2 => 0x86,
+            3 => 0x87,
+            _ => return false,
+        };
+        let complete = depth < FAST_DEPTH_MAX && tuple.iter_borrowed().all(|item| write_fast(&item, out, depth + 1));
+        out.push(close);
+        return complete;
+    }
+    if let Ok(dictionary) = object.cast_exact::<PyDict>() {
+        out.push(b'}');
+        return dictionary.is_empty();
+    }
+    false
+}
+
+fn write_int(value: i64, out: &mut Vec<u8>) {
+    if let Ok(value) = u8::try_from(value) {
+        out.extend_from_slice(&[b'K', value]);
+    } else if let Ok(value) = u16::try_from(value) {
+        out.push(b'M');
+        out.extend_from_slice(&value.to_le_bytes());
+    } else if let Ok(value) = i32::try_from(value) {
+        out.push(b'J');
+        out.extend_from_slice(&value.to_le_bytes());
+    } else {
+        out.extend_from_slice(&[0x8a, 8]);
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+fn write_sized(bytes: &[u8], short: u8, long: u8, out: &mut Vec<u8>) -> bool {
+    if bytes.len() >= BULK_BYTES_MIN {
+        return false;
+    }
+    if let Ok(length) = u8::try_from(bytes.len()) {
+        out.extend_from_slice(&[short, length]);
+    } else {
+        out.push(long);
+        // Below BULK_BYTES_MIN, so it fits.
+        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    }
+    out.extend_from_slice(bytes);
+    true
+}
+
+/// What the real pickler made of an object.
+#[derive(Default)]
+struct Pickled {
+    pickle: Vec<u8>,
+    splices: Vec<u32>,
+    spliced: Vec<Bytes>,
+    buffers: Vec<Py<PyAny>>,
+}
+
+impl Pickled {
+    fn dump(object: &Bound<'_, PyAny>, module: &str, for_results: bool) -> PyResult<Self> {
+        static PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static CLOUD_PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = object.py();
+        let cell = if module == "pickle" { &PICKLER } else { &CLOUD_PICKLER };
+        let pickler = cell.import(py, module, "Pickler")?;
+        let file = Bound::new(py, PickleFile::default())?;
+        let options = PyDict::new(py);
+        options.set_item("protocol", 5)?;
+        options.set_item("buffer_callback", file.getattr("take_buffer")?)?;
+        let pickler = pickler.call((&file,), Some(&options))?;
+        if for_results {
+            static REDUCERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let reducers = REDUCERS.import(py, "exoskel.arrays", "reducers")?.call0()?;
+            if !reducers.is_none() {
+                pickler.setattr("dispatch_table", reducers)?;
+            }
+        }
+        pickler.call_method1("dump", (object,))?;
+        Ok(std::mem::take(&mut file.borrow_mut().pickled))
+    }
+
+    /// Closures, lambdas and classes of `__main__` can't be pickled by name; `cloudpickle` writes them out.
+    fn dump_by_value(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Self> {
+        Self::dump(object, "cloudpickle", false).map_err(|second| {
+            let _ = second.set_cause(object.py(), Some(error));
+            second
+        })
+    }
+
+    fn take_bulk(&mut self, py: Python<'_>) -> PyResult<Vec<Bytes>> {
+        let mut bulk = std::mem::take(&mut self.spliced);
+        for buffer in self.buffers.drain(..) {
+            bulk.push(ViewOwner::share(buffer.bind(py))?);
+        }
+        Ok(bulk)
+    }
+}
+
+/// The file that the pickler writes into.
+#[pyclass]
+#[derive(Default)]
+struct PickleFile {
+    pickled: Pickled,
+}
+
+#[pymethods]
+impl PickleFile {
+    fn write(&mut self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        if let Ok(bytes) = data.cast_exact::<PyBytes>() {
+            let contents = bytes.as_bytes();
+            if contents.len() >= BULK_BYTES_MIN && self.is_announced(contents) {
+                let offset = u32::try_from(self.pickled.pickle.len());
+                self.pickled.splices.push(offset.map_err(|_| PyValueError::new_err("the pickle without its bulk parts is larger than 4 GiB"))?);
+                self.pickled.spliced.push(BytesOwner::share(bytes));
+            } else {
+                self.pickled.pickle.extend_from_slice(contents);
+            }
+            return Ok(contents.len());
+        }
+        let view = pyo3::buffer::PyBuffer::<u8>::get(data)?;
+        let contents = view.to_vec(data.py())?;
+        self.pickled.pickle.extend_from_slice(&contents);
+        Ok(contents.len())
+    }
+
+    /// The pickler's `buffer_callback`: false keeps the buffer out of the pickle.
+    fn take_buffer(&mut self, buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(raw) = buffer.call_method0("raw") else {
+            // Not contiguous: the pickler makes it so inside the stream.
+            return Ok(true);
+        };
+        if raw.getattr("nbytes")?.extract::<usize>()? < BUFFER_BYTES_MIN {
+            return Ok(true);
+        }
+        self.pickled.buffers.push(raw.unbind());
+        Ok(false)
+    }
+}
+
+impl PickleFile {
+    /// Whether `contents` is what the opcode written last announces, rather than opcodes.
+    ///
+    /// A plain link carries splices in clear, so nothing may become one that is executed on arrival. Large writes are
+    /// either the contents of a `bytes` object behind its head, or whole frames, which begin with the FRAME opcode;
+    /// contents that begin like a frame stay in the pickle.
+    fn is_announced(&self, contents: &[u8]) -> bool {
+        let pickle = &self.pickled.pickle;
+        let long = pickle.len().checked_sub(9).map(|start| &pickle[start..]);
+        let short = pickle.len().checked_sub(5).map(|start| &pickle[start..]);
+        let length = contents.len() as u64;
+        let announced = long.is_some_and(|head| head[0] == 0x8e && head[1..] == length.to_le_bytes())
+            || short.is_some_and(|head| head[0] == b'B' && u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])) == length);
+        announced && contents[0] != 0x95
+    }
+}
+
+/// Decodes a record's value. `worker` is who sent it, for the error.
+///
+/// # Errors
+/// What unpickling raises; `ResultRejectedError` when `restricted` and the record asks for more than plain data.
+pub(crate) fn decode<'py>(
+    py: Python<'py>,
+    mut record: Record,
+    restricted: bool,
+    worker: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if record.bulk.is_empty()
+        && let Some(value) = read_fast(py, &record.pickle)?
+    {
+        return Ok(value);
+    }
+    if record.splices.len() == 1
+        && record.bulk.len() == 1
+        && record.splices[0] == 9
+        && record.pickle.len() == 10
+        && record.pickle[0] == 0x8e
+        && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
+    {
+        return Ok(PyBytes::new(py, &record.bulk[0]).into_any());
+    }
+    let buffers: Vec<Vec<u8>> = record.bulk.split_off(record.splices.len().min(record.bulk.len()));
+    let buffers = PyList::new(py, buffers.into_iter().map(OwnedBuffer::new).collect::<Vec<_>>())?;
+    if restricted {
+        static RESTRICTED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let loads = RESTRICTED.import(py, "exoskel.restricted", "loads")?;
+        let options = PyDict::new(py);
+        options.set_item("worker", worker)?;
+        return loads.call((PyBytes::new(py, &join(&record)?), buffers), Some(&options));
+    }
+    let options = PyDict::new(py);
+    options.set_item("buffers", buffers)?;
+    if record.splices.is_empty() {
+        static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let loads = LOADS.import(py, "pickle", "loads")?;
+        return loads.call((PyBytes::new(py, &record.pickle),), Some(&options));
+    }
+    static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
+    let file = Bound::new(py, SplicedFile::new(record))?;
+    unpickler.call((file,), Some(&options))?.call_method0("load")
+}
+
+/// The whole pickle with its splices put in.
+fn join(record: &Record) -> PyResult<Vec<u8>> {
+    let spliced: usize = record.bulk.iter().map(Vec::len).sum();
+    let mut whole = Vec::with_capacity(record.pickle.len() + spliced);
+    let mut position = 0;
+    for (offset, part) in record.splices.iter().zip(&record.bulk) {
+        let offset = *offset as usize;
+        let before = record.pickle.get(position..offset);
+        whole.extend_from_slice(before.ok_or_else(|| PyValueError::new_err("got a splice outside its pickle"))?);
+        whole.extend_from_slice(part);
+        position = offset;
+    }
+    whole.extend_from_slice(&record.pickle[position..]);
+    Ok(whole)
+}
+
+/// Reads what [`write_fast`] writes; none when the pickle needs the real unpickler.
+pub(crate) fn read_fast<'py>(py: Python<'py>, pickle: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut reader = FastReader { pickle, position: 0 };
+    // The common case, one scalar, needs no stack.
+    let Some(first) = reader.value(py)? else { return Ok(None) };
+    if reader.pickle.get(reader.position) == Some(&b'.') {
+        return Ok((reader.position + 1 == pickle.len()).then_some(first));
+    }
+    let mut stack = vec![first];
+    loop {
+        match reader.pickle.get(reader.position) {
+            Some(b'.') if stack.len() == 1 && reader.position + 1 == pickle.len() => return Ok(stack.pop()),
+            Some(code @ 0x85..=0x87) => {
+                reader.position += 1;
+                let size = usize::from(code - 0x84);
+                let Some(start) = stack.len().checked_sub(size) else { return Ok(None) };
+                let tuple = PyTuple::new(py, stack.drain(start..).collect::<Vec<_>>())?;
+                stack.push(tuple.into_any());
+            }
+            Some(_) => match reader.value(py)? {
+                Some(value) => stack.push(value),
+                None => return Ok(None),
+            },
+            None => return Ok(None),
+        }
+    }
+}
+
+struct FastReader<'a> {
+    pickle: &'a [u8],
+    position: usize,
+}
+
+impl<'a> FastReader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let taken = self.pickle.get(self.position..self.position.checked_add(count)?)?;
+        self.position += count;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn sized(&mut self, short: bool) -> Option<&'a [u8]> {
+        let length = if short { usize::from(self.array::<1>()?[0]) } else { u32::from_le_bytes(self.array()?) as usize };
+        self.take(length)
+    }
+
+    /// One scalar; none when the opcode is another's business.
+    fn value<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some([code]) = self.array::<1>() else { return Ok(None) };
+        let number = match code {
+            b'K' => self.array::<1>().map(|bytes| i64::from(bytes[0])),
+            b'M' => self.array().map(|bytes| i64::from(u16::from_le_bytes(bytes))),
+            b'J' => self.array().map(|bytes| i64::from(i32::from_le_bytes(bytes))),
+            0x8a if self.pickle.get(self.position) == Some(&8) => {
+                self.position += 1;
+                self.array().map(i64::from_le_bytes)
+            }
+            b'N' => return Ok(Some(py.None().into_bound(py))),
+            b'G' => {
+                let value = self.array().map(f64::from_be_bytes);
+                return Ok(value.map(|value| PyFloat::new(py, value).into_any()));
+            }
+            0x88 | 0x89 => return Ok(Some(PyBool::new(py, code == 0x88).to_owned().into_any())),
+            0x8c | b'X' => {
+                let text = self.sized(code == 0x8c).and_then(|bytes| std::str::from_utf8(bytes).ok());
+                return Ok(text.map(|text| PyString::new(py, text).into_any()));
+            }
+            b'C' | b'B' => return Ok(self.sized(code == b'C').map(|bytes| PyBytes::new(py, bytes).into_any())),
+            b')' => return Ok(Some(PyTuple::empty(py).into_any())),
+            b'}' => return Ok(Some(PyDict::new(py).into_any())),
+            _ => return Ok(None),
+        };
+        number.map(|number| Ok(number.into_pyobject(py)?.into_any())).transpose()
+    }
+}
+
+/// The file that the unpickler reads: pickle and splices in turn, the latter straight into the objects they become.
+#[pyclass]
+struct SplicedFile {
+    record: Record,
+    /// Position in the pickle.
+    position: usize,
+    /// The splice that comes next, and how much of it has been read.
+    splice: usize,
+    spliced: usize,
+}
+
+impl SplicedFile {
+    fn new(record: Record) -> Self {
+        Self { record, position: 0, splice: 0, spliced: 0 }
+    }
+
+    /// Up to `wanted` bytes that lie together.
+    fn chunk(&mut self, wanted: usize) -> &[u8] {
+        while let Some(offset) = self.record.splices.get(self.splice) {
+            let offset = *offset as usize;
+            if self.position < offset {
+                let end = offset.min(self.position + wanted);
+                let start = std::mem::replace(&mut self.position, end);
+                return &self.record.pickle[start..end];
+            }
+            let length = self.record.bulk[self.splice].len();
+            if self.spliced < length {
+                let end = length.min(self.spliced + wanted);
+                let start = std::mem::replace(&mut self.spliced, end);
+                return &self.record.bulk[self.splice][start..end];
+            }
+            self.splice += 1;
+            self.spliced = 0;
+        }
+        let end = self.record.pickle.len().min(self.position + wanted);
+        let start = std::mem::replace(&mut self.position, end);
+        &self.record.pickle[start..end]
+    }
+
+    fn collect(&mut self, size: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(size.min(BULK_BYTES_MIN));
+        while out.len() < size {
+            let chunk = self.chunk(size - out.len());
+            if chunk.is_empty() {
+                break;
+            }
+            out.extend_from_slice(chunk);
+        }
+        out
+    }
+}
+
+#[pymethods]
+impl SplicedFile {
+    fn read<'py>(&mut self, py: Python<'py>, size: usize) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.collect(size))
+    }
+
+    fn readinto(&mut self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = pyo3::buffer::PyBuffer::<u8>::get(target)?;
+        let wanted = buffer.len_bytes();
+        let cells = buffer.as_mut_slice(py).ok_or_else(|| PyValueError::new_err("got a read-only buffer, expected a writable one"))?;
+        let mut filled = 0;
+        while filled < wanted {
+            let chunk = self.chunk(wanted - filled);
+            if chunk.is_empty() {
+                break;
+            }
+            for (cell, byte) in cells[filled..].iter().zip(chunk) {
+                cell.set(*byte);
+            }
+            filled += chunk.len();
+        }
+        Ok(filled)
+    }
+
+    fn readline<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut line = Vec::new();
+        loop {
+            let chunk = self.chunk(1);
+            let Some(byte) = chunk.first().copied() else { break };
+            line.push(byte);
+            if byte == b'\n' {
+                break;
+            }
+        }
+        PyBytes::new(py, &line)
+    }
+}

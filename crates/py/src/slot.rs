@@ -1,0 +1,338 @@
+//! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use exoskel_identity::Role;
+use exoskel_link::policy::Policy;
+use exoskel_link::{Protection, SessionError};
+use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
+use exoskel_node::payload::RecordWriter;
+use exoskel_node::rendezvous::{News, Rendezvous, meet};
+use exoskel_node::slot::{Item, SlotNode, Work};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::error::{Kind, raise};
+use crate::pickle::{Encoder, decode};
+use crate::terms::{Place, SessionSettings, take};
+
+/// How long a wait lasts before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where the text that a task prints goes.
+#[pyclass(frozen)]
+pub(crate) struct SlotOutput {
+    node: Arc<SlotNode>,
+}
+
+#[pymethods]
+impl SlotOutput {
+    /// Sends text: stream 0 is standard output, 1 standard error, 2 the log.
+    fn send(&self, py: Python<'_>, stream: u8, text: &str) {
+        // When the session is over there is nobody to tell; the loop notices that by itself.
+        let _ = py.detach(|| self.node.output(stream, text.as_bytes()));
+    }
+}
+
+/// Serves one manager and returns when its session is over.
+#[pyfunction]
+#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, credential_fd=None, credential=None, policy_fd=None, policy=None, properties, python, dead_after, message_bytes_max))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+pub(crate) fn serve_slot(
+    py: Python<'_>,
+    loader: &Bound<'_, PyAny>,
+    connection_fd: Option<RawFd>,
+    listen_fd: Option<RawFd>,
+    join: Option<String>,
+    credential_fd: Option<RawFd>,
+    credential: Option<String>,
+    policy_fd: Option<RawFd>,
+    policy: Option<String>,
+    properties: Vec<(String, String)>,
+    python: String,
+    dead_after: f64,
+    message_bytes_max: u64,
+) -> PyResult<()> {
+    let rendezvous = match (connection_fd, listen_fd, join) {
+        (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
+        (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
+        (None, None, Some(address)) => Rendezvous::Dialling(address),
+        _ => return Err(PyValueError::new_err("expected exactly one of connection_fd, listen_fd and join")),
+    };
+    let credential = place(credential_fd, credential)?.ok_or_else(|| PyValueError::new_err("expected a credential"))?;
+    let policy = place(policy_fd, policy)?;
+    let settings = SessionSettings {
+        peer_roles: vec![Role::Manager],
+        floor: Protection::Plain,
+        message_bytes_max,
+        dead_after: Duration::try_from_secs_f64(dead_after).map_err(|error| PyValueError::new_err(error.to_string()))?,
+        patience: Duration::from_secs(10),
+        python,
+        properties,
+    };
+    let terms = move || {
+        let policy = policy.as_ref().map_or_else(|| Ok(Policy::builtin()), Place::policy)?;
+        settings.terms(credential.credential()?, policy)
+    };
+    let news = meet(rendezvous, terms)?;
+    let node = wait_for_session(py, loader, news)?;
+    let output = Bound::new(py, SlotOutput { node: node.clone() })?;
+    loader.call_method1("attach", (output,))?;
+    let mut interpreter = Interpreter::new(loader, node);
+    interpreter.run(py)
+}
+
+fn place(descriptor: Option<RawFd>, path: Option<String>) -> PyResult<Option<Place>> {
+    match (descriptor, path) {
+        (Some(descriptor), _) => Ok(Some(Place::inherited(descriptor)?)),
+        (None, Some(path)) => Ok(Some(Place::File(path))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn wait_for_session(py: Python<'_>, loader: &Bound<'_, PyAny>, news: Receiver<News>) -> PyResult<Arc<SlotNode>> {
+    // A receiver may not be shared between threads; a lock that is never contended makes it so.
+    let news = Mutex::new(news);
+    loop {
+        match py.detach(|| news.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE)) {
+            Ok(News::Audit(line)) => {
+                loader.call_method1("audit", (line,))?;
+            }
+            Ok(News::Begun(node)) => return Ok(node),
+            Ok(News::Failed(reason)) => return Err(raise(py, Kind::Exoskel, reason)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("the I/O thread ended before the session began"));
+            }
+        }
+    }
+}
+
+/// A function that was loaded, or the exception that loading raised.
+type Loaded = Result<Py<PyAny>, PyErr>;
+
+struct Program {
+    call: Call,
+    segments: Vec<SegmentFunctions>,
+}
+
+struct Interpreter<'py> {
+    loader: &'py Bound<'py, PyAny>,
+    node: Arc<SlotNode>,
+    pickles: HashMap<Digest, Py<PyBytes>>,
+    functions: HashMap<Digest, Loaded>,
+    programs: HashMap<u32, Program>,
+    encoder: Encoder,
+}
+
+/// A value on its way through a segment, or the exception that ended its way.
+type Passing<'py> = Result<Bound<'py, PyAny>, PyErr>;
+
+impl<'py> Interpreter<'py> {
+    fn new(loader: &'py Bound<'py, PyAny>, node: Arc<SlotNode>) -> Self {
+        Self {
+            loader,
+            node,
+            pickles: HashMap::new(),
+            functions: HashMap::new(),
+            programs: HashMap::new(),
+            encoder: Encoder::for_results(),
+        }
+    }
+
+    fn run(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut idle = false;
+        loop {
+            let mut work = self.node.next();
+            if matches!(work, Work::Nothing) {
+                if !std::mem::replace(&mut idle, true) {
+                    // A line without an end that a task printed leaves now, rather than with the next task's.
+                    self.loader.call_method0("finish_task")?;
+                }
+                work = py.detach(|| self.node.wait(PATIENCE));
+            }
+            idle &= matches!(work, Work::Nothing);
+            let sent = match work {
+                Work::Code(code) => self.code(py, code),
+                Work::Item(item) => self.item(py, item),
+                Work::Serial(items) => self.serial(py, items),
+                Work::Nothing => {
+                    py.check_signals()?;
+                    Ok(())
+                }
+                Work::Ended(_) => return Ok(()),
+            };
+            match sent {
+                Ok(()) => {}
+                // The session is over or ending: what was lost runs elsewhere.
+                Err(Failed::Session(_)) => return Ok(()),
+                Err(Failed::Python(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
+        match code {
+            ToSlot::Setup(setup) => {
+                self.loader.call_method1("setup", (PyBytes::new(py, &setup),))?;
+            }
+            ToSlot::Function { digest, pickle } => {
+                self.pickles.insert(digest, PyBytes::new(py, &pickle).unbind());
+            }
+            ToSlot::Define { stream, call, segments } => {
+                self.programs.insert(stream, Program { call, segments });
+            }
+            ToSlot::Forget { stream } => {
+                self.programs.remove(&stream);
+            }
+            ToSlot::Execute(_) | ToSlot::Recall { .. } | ToSlot::Grant { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, py: Python<'_>, item: Item) -> Result<(), Failed> {
+        let key = item.key;
+        if item.record.exception {
+            // An earlier segment's exception is the item's outcome: it goes through unopened.
+            let record = item.record;
+            return Ok(self.node.finish(key, |writer| {
+                writer.push(true, &record.pickle, &record.splices, record.bulk.into_iter().map(Into::into));
+            })?);
+        }
+        let (stream, segment) = (item.stream, usize::from(item.segment));
+        let value = self.start(py, item);
+        let value = self.apply(py, stream, segment, 0..usize::MAX, value);
+        self.finish(py, key, value)
+    }
+
+    /// All items of a frame through the serial function, then, with the lease given back, through the rest.
+    fn serial(&mut self, py: Python<'_>, items: Vec<Item>) -> Result<(), Failed> {
+        let Some(frame) = items.first().map(|item| item.key.frame) else { return Ok(()) };
+        let mut passing = Vec::with_capacity(items.len());
+        for item in items {
+            let (key, stream, segment) = (item.key, item.stream, usize::from(item.segment));
+            if item.record.exception {
+                passing.push((key, stream, segment, Err(item.record)));
+                continue;
+            }
+            let value = self.start(py, item);
+            passing.push((key, stream, segment, Ok(self.apply(py, stream, segment, 0..1, value))));
+        }
+        self.node.release(frame)?;
+        for (key, stream, segment, value) in passing {
+            match value {
+                Ok(value) => {
+                    let value = self.apply(py, stream, segment, 1..usize::MAX, value);
+                    self.finish(py, key, value)?;
+                }
+                Err(record) => self.node.finish(key, |writer| {
+                    writer.push(true, &record.pickle, &record.splices, record.bulk.into_iter().map(Into::into));
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
+        decode(py, item.record, item.restricted, None)
+    }
+
+    /// Applies the functions of a segment, those at `positions`.
+    fn apply<'a>(
+        &mut self,
+        py: Python<'a>,
+        stream: u32,
+        segment: usize,
+        positions: std::ops::Range<usize>,
+        value: Passing<'a>,
+    ) -> Passing<'a> {
+        let mut value = value?;
+        let Some(program) = self.programs.get(&stream) else {
+            return Err(PyRuntimeError::new_err("got an item of a stream that was never defined"));
+        };
+        let functions = program.segments.get(segment).map_or(&[][..], |segment| &segment.functions[..]);
+        for (position, digest) in functions.iter().enumerate() {
+            if !positions.contains(&position) {
+                continue;
+            }
+            let function = match self.functions.entry(*digest).or_insert_with(|| load(py, self.loader, &self.pickles, digest)) {
+                Ok(function) => function.bind(py),
+                Err(error) => return Err(error.clone_ref(py)),
+            };
+            value = if program.call == Call::Arguments && segment == 0 && position == 0 {
+                call_with_arguments(function, &value)?
+            } else {
+                function.call1((value,))?
+            };
+        }
+        Ok(value)
+    }
+
+    fn finish(&mut self, py: Python<'_>, key: exoskel_node::slot::ItemKey, value: Passing<'_>) -> Result<(), Failed> {
+        let mut scratch = RecordWriter::default();
+        let encoded = match value {
+            Ok(value) => self.encoder.encode(&value, &mut scratch),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = encoded {
+            if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
+                || error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
+            {
+                return Err(error.into());
+            }
+            self.write_exception(py, &mut scratch, error)?;
+        }
+        match self.node.finish(key, |writer| writer.append(&mut scratch)) {
+            Err(SessionError::Limit { got, limit, .. }) => {
+                let text = format!(
+                    "got a result of {got} bytes, expected at most {limit}; return less, or raise message_bytes_max of the Manager and of the worker"
+                );
+                self.write_exception(py, &mut scratch, raise(py, Kind::SizeLimit, text))?;
+                Ok(self.node.finish(key, |writer| writer.append(&mut scratch))?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn write_exception(&self, py: Python<'_>, writer: &mut RecordWriter, error: PyErr) -> Result<(), Failed> {
+        let _ = writer.take();
+        let pickle = self.loader.call_method1("exception", (error.into_value(py),))?;
+        let pickle = pickle.cast_into::<PyBytes>().map_err(PyErr::from)?;
+        writer.push(true, pickle.as_bytes(), &[], []);
+        Ok(())
+    }
+}
+
+fn load(py: Python<'_>, loader: &Bound<'_, PyAny>, pickles: &HashMap<Digest, Py<PyBytes>>, digest: &Digest) -> Loaded {
+    let pickle = pickles.get(digest);
+    let pickle = pickle.ok_or_else(|| PyRuntimeError::new_err("got an item whose function was never sent"))?;
+    Ok(loader.call_method1("load", (pickle.bind(py),))?.unbind())
+}
+
+fn call_with_arguments<'py>(function: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let (positional, keywords): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = value.extract()?;
+    function.call(positional, Some(&keywords))
+}
+
+/// Why the loop has to end.
+enum Failed {
+    Session(SessionError),
+    Python(PyErr),
+}
+
+impl From<SessionError> for Failed {
+    fn from(error: SessionError) -> Self {
+        Self::Session(error)
+    }
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}

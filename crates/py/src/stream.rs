@@ -1,0 +1,391 @@
+//! Streams as Python sees them: an iterator for `map`, a queue of numbered outcomes for `submit`.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use exoskel_node::manager::StreamHandle;
+use exoskel_node::outlet::{Contents, Outcomes, Taken};
+use exoskel_node::payload::{BatchBuilder, Record};
+use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+
+use crate::error::{Kind, raise};
+use crate::fork;
+use crate::manager::Notices;
+use crate::pickle::{Encoder, decode, read_fast};
+
+/// How long a wait lasts before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Items that leave for the driver together, at most.
+const BATCH_ITEMS_MAX: u32 = 512;
+
+/// Bytes that leave for the driver together, at most, unless one item has more.
+const BATCH_BYTES_MAX: u64 = 128 * 1024;
+
+/// Items taken from the user's iterable in a row before outcomes are looked at.
+const PULL_ITEMS_MAX: u32 = 256;
+
+/// Time spent on the user's iterable in a row before outcomes are looked at.
+const PULL_TIME_MAX: Duration = Duration::from_micros(500);
+
+/// An iterable that takes longer than this for an item is asked only when there is nothing else to do.
+const SLOW_PULL: Duration = Duration::from_micros(200);
+
+/// The outcomes of `map`, as an iterator. Holds the input and pulls it as tickets come free.
+#[pyclass(frozen)]
+pub(crate) struct MapStream {
+    stream: StreamHandle,
+    notices: Arc<Notices>,
+    state: Mutex<MapState>,
+}
+
+struct MapState {
+    input: Option<Py<PyAny>>,
+    feeder: Feeder,
+    current: Option<Walk>,
+    delivered: u64,
+    slow_input: bool,
+    return_errors: bool,
+    over: bool,
+}
+
+/// Items on their way to the driver.
+#[derive(Default)]
+struct Feeder {
+    encoder: Encoder,
+    batch: BatchBuilder,
+    sent: u64,
+}
+
+/// A walk over outcomes that arrived together.
+struct Walk {
+    first: u64,
+    count: u32,
+    next: u32,
+    contents: Contents,
+}
+
+/// One outcome.
+enum Outcome<'py> {
+    Value(Bound<'py, PyAny>),
+    Exception(PyErr),
+}
+
+impl MapStream {
+    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>, input: Py<PyAny>, return_errors: bool) -> Self {
+        let state = MapState {
+            input: Some(input),
+            feeder: Feeder::default(),
+            current: None,
+            delivered: 0,
+            slow_input: false,
+            return_errors,
+            over: false,
+        };
+        Self { stream, notices, state: Mutex::new(state) }
+    }
+
+    /// As with a generator, two threads can't be inside at once.
+    fn enter(&self) -> PyResult<MutexGuard<'_, MapState>> {
+        self.state.try_lock().map_err(|_| PyValueError::new_err("this stream is being iterated by another thread"))
+    }
+
+    /// Pulls items from the user's iterable while there are tickets, for a short time.
+    fn pull(&self, py: Python<'_>, state: &mut MapState) -> PyResult<()> {
+        let Some(input) = state.input.as_ref().map(|input| input.clone_ref(py)) else { return Ok(()) };
+        let input = input.bind(py);
+        let admissible = self.stream.outlet.admissible();
+        let start = Instant::now();
+        let mut pulled = 0;
+        while state.feeder.admitted() < admissible && pulled < PULL_ITEMS_MAX {
+            // The iterable may be a generator of any length of life, so the state isn't borrowed by it meanwhile.
+            let item = match next_item(input) {
+                Ok(Some(item)) => item,
+                Ok(None) => {
+                    state.input = None;
+                    break;
+                }
+                Err(error) => {
+                    state.input = None;
+                    self.finish(state);
+                    return Err(error);
+                }
+            };
+            pulled += 1;
+            state.feeder.push(&self.stream, &item)?;
+            if self.stream.outlet.is_hungry() {
+                state.feeder.flush(&self.stream);
+            }
+            if pulled % 16 == 0 && start.elapsed() > PULL_TIME_MAX {
+                break;
+            }
+        }
+        state.feeder.flush(&self.stream);
+        if state.input.is_none() {
+            self.stream.end_of_input();
+        }
+        state.slow_input = pulled > 0 && start.elapsed() / pulled > SLOW_PULL;
+        Ok(())
+    }
+
+    fn finish(&self, state: &mut MapState) {
+        if !std::mem::replace(&mut state.over, true) {
+            state.input = None;
+            state.current = None;
+            self.stream.close();
+        }
+    }
+
+    fn deliver<'py>(&self, py: Python<'py>, state: &mut MapState, outcome: Outcome<'py>) -> PyResult<Bound<'py, PyAny>> {
+        state.delivered += 1;
+        match outcome {
+            Outcome::Value(value) => Ok(value),
+            Outcome::Exception(error) if state.return_errors => Ok(error.into_value(py).into_bound(py).into_any()),
+            Outcome::Exception(error) => {
+                self.finish(state);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl MapStream {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut state = self.enter()?;
+        loop {
+            if let Some(walk) = &mut state.current {
+                if let Some(outcome) = walk.next(py)? {
+                    let ended = walk.is_over();
+                    if ended {
+                        self.stream.taken(walk.first, walk.count);
+                        state.current = None;
+                    }
+                    return self.deliver(py, &mut state, outcome);
+                }
+                state.current = None;
+            }
+            if state.over || (state.input.is_none() && state.delivered == state.feeder.admitted()) {
+                self.finish(&mut state);
+                return Err(PyStopIteration::new_err(()));
+            }
+            fork::check(py)?;
+            self.notices.present(py)?;
+            if !state.slow_input {
+                self.pull(py, &mut state)?;
+            }
+            let taken = match self.stream.outlet.take() {
+                Taken::Nothing if state.slow_input && state.input.is_some() => {
+                    self.pull(py, &mut state)?;
+                    self.stream.outlet.take()
+                }
+                taken => taken,
+            };
+            let taken = match taken {
+                Taken::Nothing => {
+                    let admitted = state.input.is_some().then(|| state.feeder.admitted());
+                    let taken = py.detach(|| self.stream.outlet.wait(PATIENCE, admitted));
+                    py.check_signals()?;
+                    taken
+                }
+                taken => taken,
+            };
+            match taken {
+                Taken::Outcomes(outcomes) => state.current = Some(Walk::new(outcomes)),
+                Taken::Nothing => {}
+                Taken::Ended(reason) => {
+                    self.finish(&mut state);
+                    self.notices.present(py)?;
+                    return Err(raise(py, Kind::NoWorker, reason));
+                }
+            }
+        }
+    }
+
+    /// Ends the stream: its items are forgotten.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        fork::check(py)?;
+        self.finish(&mut *self.enter()?);
+        Ok(())
+    }
+
+    /// How many items were handed over and how many outcomes were taken, so far.
+    fn progress(&self) -> PyResult<(u64, u64)> {
+        let state = self.enter()?;
+        Ok((state.feeder.admitted(), state.delivered))
+    }
+}
+
+impl Drop for MapStream {
+    fn drop(&mut self) {
+        self.stream.close();
+    }
+}
+
+fn next_item<'py>(input: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    input.cast::<pyo3::types::PyIterator>()?.clone().next().transpose()
+}
+
+impl Feeder {
+    fn admitted(&self) -> u64 {
+        self.sent + u64::from(self.batch.count())
+    }
+
+    fn push(&mut self, stream: &StreamHandle, item: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.encoder.encode(item, &mut self.batch)?;
+        if self.batch.count() >= BATCH_ITEMS_MAX || self.batch.bytes() >= BATCH_BYTES_MAX {
+            self.flush(stream);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, stream: &StreamHandle) {
+        let count = self.batch.count();
+        if count > 0 {
+            self.sent += u64::from(count);
+            stream.admit(self.batch.take());
+        }
+    }
+}
+
+impl Walk {
+    fn new(outcomes: Outcomes) -> Self {
+        let Outcomes { first, count, contents } = outcomes;
+        Self { first, count, next: 0, contents }
+    }
+
+    fn is_over(&self) -> bool {
+        self.next >= self.count
+    }
+
+    /// The next outcome, or none when all have been handed out.
+    fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Outcome<'py>>> {
+        if self.is_over() {
+            return Ok(None);
+        }
+        let index = self.first + u64::from(self.next);
+        self.next += 1;
+        let (reader, origin) = match &mut self.contents {
+            Contents::Records(reader, origin) => (reader, origin),
+            Contents::WorkersLost(count) => return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?))),
+        };
+        let mark = reader.position();
+        if let Some(pickle) = reader.next_small()
+            && let Some(value) = read_fast(py, pickle)?
+        {
+            return Ok(Some(Outcome::Value(value)));
+        }
+        reader.rewind(mark);
+        let record = reader.next_record();
+        let record = record.map_err(|error| raise(py, Kind::Exoskel, format!("worker {}: {error}", origin.worker)))?;
+        let record = record.unwrap_or_default();
+        let outcome = if record.exception {
+            Outcome::Exception(remote_exception(py, &record, origin.restricted, &origin.worker)?)
+        } else {
+            match decode(py, record, origin.restricted, Some(&origin.worker)) {
+                Ok(value) => Outcome::Value(value),
+                Err(error) => Outcome::Exception(error),
+            }
+        };
+        Ok(Some(outcome))
+    }
+}
+
+/// The exception that a task raised, with its remote traceback as cause.
+fn remote_exception(py: Python<'_>, record: &Record, restricted: bool, worker: &str) -> PyResult<PyErr> {
+    static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let decode = DECODE.import(py, "exoskel.outcome", "decode_exception")?;
+    let error = decode.call1((PyBytes::new(py, &record.pickle), worker, restricted))?;
+    Ok(PyErr::from_value(error))
+}
+
+fn workers_lost(py: Python<'_>, index: u64, count: u32) -> PyResult<PyErr> {
+    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let make = MAKE.import(py, "exoskel.outcome", "workers_lost")?;
+    Ok(PyErr::from_value(make.call1((index, count))?))
+}
+
+/// A stream without end, whose items are numbered and whose outcomes come as they complete.
+#[pyclass(frozen)]
+pub(crate) struct SubmitStream {
+    stream: StreamHandle,
+    notices: Arc<Notices>,
+    feeder: Mutex<Feeder>,
+}
+
+impl SubmitStream {
+    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>) -> Self {
+        Self { stream, notices, feeder: Mutex::default() }
+    }
+}
+
+/// An outcome by its item's number: whether it is a value, and the value or exception.
+type Numbered<'py> = (u64, bool, Bound<'py, PyAny>);
+
+#[pymethods]
+impl SubmitStream {
+    /// Hands one item over and says its number. Never waits.
+    fn submit(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
+        fork::check(py)?;
+        let feeder = self.feeder.try_lock();
+        let mut feeder = feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
+        feeder.push(&self.stream, item)?;
+        feeder.flush(&self.stream);
+        Ok(feeder.sent - 1)
+    }
+
+    /// Takes an item back that no worker has begun.
+    fn cancel(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
+        fork::check(py)?;
+        Ok(py.detach(|| self.stream.cancel(index)))
+    }
+
+    /// The outcomes that are there; waits up to `timeout` seconds for the first (in slices, so that Ctrl-C is seen).
+    /// `wake` from another thread ends the wait.
+    fn collect<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Vec<Numbered<'py>>> {
+        fork::check(py)?;
+        let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64())).unwrap_or(PATIENCE);
+        let mut taken = self.stream.outlet.take();
+        if matches!(taken, Taken::Nothing) && !patience.is_zero() {
+            taken = py.detach(|| self.stream.outlet.wait(patience, None));
+            py.check_signals()?;
+        }
+        self.notices.present(py)?;
+        let mut collected = Vec::new();
+        loop {
+            let outcomes = match taken {
+                Taken::Outcomes(outcomes) => outcomes,
+                Taken::Nothing => return Ok(collected),
+                Taken::Ended(reason) if collected.is_empty() => return Err(raise(py, Kind::NoWorker, reason)),
+                Taken::Ended(_) => return Ok(collected),
+            };
+            let mut walk = Walk::new(outcomes);
+            while let Some(outcome) = walk.next(py)? {
+                let index = walk.first + u64::from(walk.next) - 1;
+                collected.push(match outcome {
+                    Outcome::Value(value) => (index, true, value),
+                    Outcome::Exception(error) => (index, false, error.into_value(py).into_bound(py).into_any()),
+                });
+            }
+            self.stream.taken(walk.first, walk.count);
+            taken = self.stream.outlet.take();
+        }
+    }
+
+    /// Ends the waits of other threads in `collect`.
+    fn wake(&self) {
+        self.stream.outlet.notify();
+    }
+
+    /// Ends the stream: its items are forgotten.
+    fn close(&self) {
+        self.stream.close();
+    }
+}

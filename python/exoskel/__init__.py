@@ -1,0 +1,99 @@
+"""Exoskel: run one parallel program across machines you trust and machines you don't.
+
+Every peer is authenticated; only the wires that need it are encrypted. Start with `Manager`, or with `Executor` where a
+`concurrent.futures.Executor` is wanted::
+
+    import exoskel as ex
+
+    program = ex.Pipeline(denoise, ex.Farm(render))
+    with ex.Manager(program, ex.ParDegree(4)) as manager:
+        for image in manager.map(slices, progress=True):
+            ...
+
+The names below are loaded when they are first used, so that ``import exoskel`` costs next to nothing.
+"""
+
+# Type checkers take any name TYPE_CHECKING as true; the real one would cost an import of `typing`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .errors import (
+        AuthenticationError,
+        CredentialError,
+        ExoskelError,
+        ForkError,
+        LinkError,
+        NoWorkerError,
+        PolicyError,
+        ProgramError,
+        RefusedError,
+        RemoteTraceback,
+        ResultRejectedError,
+        SizeLimitError,
+        VersionError,
+        WorkerLostError,
+    )
+    from .executor import Executor
+    from .manager import Manager
+    from .restricted import register_result_type
+    from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
+    from .summary import Summary, WorkerSummary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AuthenticationError",
+    "CredentialError",
+    "Executor",
+    "ExoskelError",
+    "Farm",
+    "ForkError",
+    "LinkError",
+    "Manager",
+    "NoWorkerError",
+    "ParDegree",
+    "Pipeline",
+    "PolicyError",
+    "ProgramError",
+    "RefusedError",
+    "RemoteTraceback",
+    "ResultRejectedError",
+    "Seq",
+    "SizeLimitError",
+    "Skeleton",
+    "Summary",
+    "VersionError",
+    "WorkerLostError",
+    "WorkerSummary",
+    "register_result_type",
+]
+
+_HOMES = {
+    "Executor": "executor",
+    "Farm": "skeletons",
+    "Manager": "manager",
+    "ParDegree": "skeletons",
+    "Pipeline": "skeletons",
+    "RemoteTraceback": "errors",
+    "Seq": "skeletons",
+    "Skeleton": "skeletons",
+    "Summary": "summary",
+    "WorkerSummary": "summary",
+    "register_result_type": "restricted",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    home = _HOMES.get(name, "errors")
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

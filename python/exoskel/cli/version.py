@@ -1,0 +1,27 @@
+"""``exoskel version``: what both sides of a session compare."""
+
+import argparse
+import platform
+
+from .. import __version__
+from .report import Commands, report
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add ``version``."""
+    parser = commands.add_parser(
+        "version", parents=[common], help="print the versions of Exoskel and Python"
+    )
+    parser.set_defaults(run=_version)
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    python = platform.python_version()
+    report(
+        arguments,
+        f"exoskel {__version__}, Python {python}",
+        {"exoskel": __version__, "python": python},
+    )
+    return 0

@@ -1,0 +1,125 @@
+"""The exceptions of Exoskel.
+
+Every one derives from `ExoskelError` and from the builtin exception that callers already catch for that kind of trouble, so that
+``except ConnectionError`` or ``except ValueError`` keep working. The text says what happened, what was expected, and who must act.
+"""
+
+import pickle
+from typing import TypeVar
+
+__all__ = [
+    "AuthenticationError",
+    "CredentialError",
+    "ExoskelError",
+    "ForkError",
+    "LinkError",
+    "NoWorkerError",
+    "PolicyError",
+    "ProgramError",
+    "RefusedError",
+    "RemoteTraceback",
+    "ResultRejectedError",
+    "SizeLimitError",
+    "VersionError",
+    "WorkerLostError",
+    "with_remote_traceback",
+]
+
+_Raised = TypeVar("_Raised", bound=BaseException)
+
+
+class ExoskelError(Exception):
+    """Base of all exceptions that Exoskel itself raises."""
+
+
+class WorkerLostError(ExoskelError, RuntimeError):
+    """An item was lost with its worker, alone on it, as often as retries are allowed.
+
+    Parameters
+    ----------
+    message : str
+        What happened.
+    item : int, optional
+        The index of the item in its stream.
+    workers : int
+        How many workers were lost while they ran this item.
+    """
+
+    def __init__(self, message: str = "", *, item: int | None = None, workers: int = 0) -> None:
+        super().__init__(message)
+        self.item = item
+        self.workers = workers
+
+
+class LinkError(ExoskelError, ConnectionError):
+    """A link or its session failed, or was closed by the other side."""
+
+
+class AuthenticationError(LinkError):
+    """A peer could not prove to be what it must be here; trying again does not help."""
+
+
+class RefusedError(LinkError):
+    """A peer proved who it is, and the other side refused it; the text holds the reason it gave."""
+
+
+class VersionError(LinkError):
+    """Two sides run versions (of the protocol, of Exoskel or of Python) that don't go together."""
+
+
+class NoWorkerError(ExoskelError, ConnectionError):
+    """No worker could be reached, or none was left, within the time allowed."""
+
+
+class PolicyError(ExoskelError, ValueError):
+    """A policy file can't be read or contradicts itself; the text names the line."""
+
+
+class CredentialError(ExoskelError, ValueError):
+    """A credential file can't be used: unreadable, expired, incomplete, or readable by others."""
+
+
+class ProgramError(ExoskelError, TypeError):
+    """A program can't run as it is, for example because one of its functions can't be pickled."""
+
+
+class ResultRejectedError(ExoskelError, pickle.UnpicklingError):
+    """A result from a worker outside the trusted domains holds something that is not plain data."""
+
+
+class SizeLimitError(ExoskelError, ValueError):
+    """An item or a result is larger than the limit for one message."""
+
+
+class ForkError(ExoskelError, RuntimeError):
+    """A manager or an executor was used in a forked child of the process that made it."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception as it was at the worker, as text.
+
+    It is never raised: it is the ``__cause__`` of the exception that arrives at the caller, so that Python prints both.
+
+    Parameters
+    ----------
+    text : str
+        The traceback as the worker formatted it.
+    worker : str, optional
+        The name of the worker.
+    """
+
+    def __init__(self, text: str, worker: str | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.worker = worker
+
+    def __str__(self) -> str:
+        """Return the remote text, set off from the local traceback around it."""
+        origin = f"at worker {self.worker}:" if self.worker else "at the worker:"
+        return f"\n{origin}\n{self.text.rstrip()}\n"
+
+
+def with_remote_traceback(error: _Raised, text: str, worker: str | None = None) -> _Raised:
+    """Return an exception with the text of its remote traceback as cause."""
+    error.__cause__ = RemoteTraceback(text, worker)
+    return error

@@ -1,0 +1,400 @@
+"""A manager recruits slots, runs a program on them, and hands out results."""
+
+import os
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from . import _core
+from .errors import NoWorkerError, ProgramError
+from .skeletons import ParDegree, Skeleton, flatten
+
+if TYPE_CHECKING:
+    from .summary import Summary
+
+__all__ = ["Manager"]
+
+# One message at most: an item and its result with everything that belongs to them.
+MESSAGE_BYTES_MAX = 1 << 30
+
+os.register_at_fork(after_in_child=_core.mark_forked)
+
+
+class Manager:
+    """A manager of slots on which a program runs.
+
+    Without ``workers`` and ``listen`` the slots are children of this process: they get throw-away credentials and talk over
+    inherited sockets, and nothing needs to be configured.
+
+    Parameters
+    ----------
+    program : Skeleton or callable
+        What is done to each item; a function alone is a stage that handles one item at a time.
+    contract : ParDegree
+        On how many slots.
+    workers : path or iterable of str, optional
+        A file with one ``host:port`` a line, or such lines: workers that were started with ``exoskel worker --listen``.
+    credential : path, optional
+        This manager's credential (``exoskel pki issue --role manager``); needed with ``workers`` and ``listen``.
+    policy : path, optional
+        The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted.
+    listen : str, optional
+        An address such as ``0.0.0.0:7600`` at which workers join (``exoskel worker --join``).
+    wait : float
+        How many seconds to wait for workers to join.
+    transport : {"socketpair", "tcp"}
+        What children are talked to over; TCP on loopback is meant for measurements and tests.
+    protection : {"plain", "integrity", "encrypted"}, optional
+        The least protection of everything, whatever the policy says. With ``transport="tcp"``, "plain" lets data go in clear.
+    retries : int
+        How many workers an item may take down, while it runs alone, before it becomes a `WorkerLostError`.
+    dead_after : float
+        After how many seconds of silence a worker counts as lost.
+    connect_timeout : float
+        How many seconds one attempt to reach a worker may take.
+    frame_items_max : int
+        How many items may travel together; 1 sends each by itself.
+    message_bytes_max : int
+        The size limit of an item or result with everything that belongs to it, in bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that make no sense.
+    PolicyError, CredentialError
+        For files that can't be used.
+    NoWorkerError
+        If no slot is there in time; it says why each attempt failed.
+    """
+
+    def __init__(
+        self,
+        program: Skeleton | Callable[[Any], Any],
+        contract: ParDegree,
+        *,
+        workers: str | os.PathLike[str] | Iterable[str] | None = None,
+        credential: str | os.PathLike[str] | None = None,
+        policy: str | os.PathLike[str] | None = None,
+        listen: str | None = None,
+        wait: float = 30.0,
+        transport: Literal["socketpair", "tcp"] = "socketpair",
+        protection: Literal["plain", "integrity", "encrypted"] | None = None,
+        retries: int = 3,
+        dead_after: float = 5.0,
+        connect_timeout: float = 5.0,
+        frame_items_max: int = 4096,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+    ) -> None:
+        if not isinstance(contract, ParDegree):
+            raise TypeError(f"got {contract!r} as contract, expected a ParDegree such as ParDegree(4)")
+        structure, functions = flatten(program)
+        self._structure = structure
+        self._functions = [pickled(function) for function in functions]
+        self._core = start(
+            contract.slots,
+            functions=self._functions,
+            workers=workers,
+            credential=credential,
+            policy=policy,
+            listen=listen,
+            transport=transport,
+            protection=protection,
+            retries=retries,
+            dead_after=dead_after,
+            connect_timeout=connect_timeout,
+            frame_items_max=frame_items_max,
+            message_bytes_max=message_bytes_max,
+        )
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _shut_down, self._core, os.getpid())
+        try:
+            wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
+        except BaseException:
+            self.close()
+            raise
+
+    def map(
+        self,
+        items: Iterable[Any],
+        *,
+        as_completed: bool = False,
+        progress: bool = False,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Iterator[Any]:
+        """Run the program over items and iterate over the results.
+
+        Items are taken from the iterable as slots need them, so it may be endless.
+
+        Parameters
+        ----------
+        items : iterable
+            The items. Each is pickled by itself.
+        as_completed : bool
+            Hand out results as they come, instead of in the order of the items.
+        progress : bool
+            Show a progress bar on standard error.
+        errors : {"raise", "return"}
+            What becomes of a task's exception: it is raised here and ends the stream, or it stands in the place of the result
+            and the stream goes on.
+
+        Returns
+        -------
+        iterator
+            The results; ``close()`` it to stop early.
+
+        Raises
+        ------
+        ExoskelError
+            `WorkerLostError`, `NoWorkerError`, `ResultRejectedError` and the like, while iterating.
+        """
+        self._check_open()
+        if errors not in ("raise", "return"):
+            raise ValueError(f'got errors={errors!r}, expected "raise" or "return"')
+        stream = self._core.map(
+            self._structure, self._functions, items, as_completed, errors == "return"
+        )
+        if not progress:
+            return stream
+        from .progress import track
+
+        return track(stream, _length(items))
+
+    def summary(self) -> "Summary":
+        """What each worker did so far.
+
+        Returns
+        -------
+        Summary
+            Printed, it is a table.
+        """
+        if not self._closed:
+            self._summary = summarize(self._core.report())
+        return self._summary
+
+    def close(self) -> None:
+        """End all sessions and wait for children to leave; streams that are open end."""
+        if not self._closed:
+            self._summary = summarize(self._core.report())
+            self._closed = True
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        """Return the manager; the end of the block closes it."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the manager is closed; make a new one")
+
+
+def start(
+    slots: int,
+    *,
+    functions: list[bytes],
+    workers: str | os.PathLike[str] | Iterable[str] | None = None,
+    credential: str | os.PathLike[str] | None = None,
+    policy: str | os.PathLike[str] | None = None,
+    listen: str | None = None,
+    transport: str = "socketpair",
+    protection: str | None = None,
+    retries: int = 3,
+    dead_after: float = 5.0,
+    connect_timeout: float = 5.0,
+    frame_items_max: int = 4096,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+) -> "_core.Manager":
+    """Check the arguments of `Manager` and start its driver.
+
+    Parameters
+    ----------
+    slots : int
+        How many slots are wanted.
+    functions : list of bytes
+        The pickles whose modules have to travel.
+    workers, credential, policy, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
+message_bytes_max
+        As for `Manager`.
+
+    Returns
+    -------
+    _core.Manager
+        The driver's handle.
+    """
+    for name, number, least in (
+        ("retries", retries, 1),
+        ("frame_items_max", frame_items_max, 1),
+        ("message_bytes_max", message_bytes_max, 1024),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ValueError(f"got {name}={number!r}, expected a whole number of at least {least}")
+    for name, seconds in (("dead_after", dead_after), ("connect_timeout", connect_timeout)):
+        if not 0 < seconds < 1e9:
+            raise ValueError(f"got {name}={seconds!r}, expected seconds above 0")
+    hosts = []
+    if workers is not None:
+        from .hosts import read_hosts
+
+        hosts = [(str(address), address.name) for address in read_hosts(workers)]
+    text = None
+    if policy is not None:
+        with open(policy, encoding="utf-8") as file:
+            text = file.read()
+    if listen is not None:
+        from .hosts import parse_address
+
+        listen = str(parse_address(listen, 7600))
+    remote = bool(hosts or listen)
+    sources: list[tuple[Any, ...]] = []
+    if remote:
+        from .modules import collect
+
+        sources = [tuple(source) for source in collect(functions).values()]
+    return _core.Manager(
+        {
+            "slots": slots,
+            "hosts": hosts,
+            "listen": listen,
+            "credential": None if credential is None else os.fspath(credential),
+            "policy": text,
+            "command": [sys.executable, "-m", "exoskel.slot"],
+            "transport": transport,
+            "protection": protection,
+            "setup_local": pickle.dumps((sys.path, []), 5),
+            "setup_remote": pickle.dumps((None, sources), 5),
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "retries": retries,
+            "dead_after": float(dead_after),
+            "connect_timeout": float(connect_timeout),
+            "frame_items_max": frame_items_max,
+            "message_bytes_max": message_bytes_max,
+        },
+        present,
+    )
+
+
+def wait_for_slots(core: "_core.Manager", timeout: float, *, patient: bool) -> None:
+    """Wait until slots are ready.
+
+    Parameters
+    ----------
+    core : _core.Manager
+        The driver.
+    timeout : float
+        Seconds.
+    patient : bool
+        Whether to use all of them for slots that may still come.
+
+    Raises
+    ------
+    NoWorkerError
+        If there is none at the end.
+    """
+    ready, wanted, failures = core.wait_ready(timeout, patient)
+    if ready == 0:
+        reasons = "".join(f"\n  {failure}" for failure in failures[-10:])
+        raise NoWorkerError(
+            f"no worker within {timeout:g} seconds, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
+        )
+    if ready < wanted:
+        present("warning", "", f"{ready} of {wanted} slots are ready; the run begins with those")
+
+
+def pickled(function: Callable[..., Any]) -> bytes:
+    """Pickle a function: by name where a worker can import it, else by value.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+
+    Returns
+    -------
+    bytes
+        The pickle.
+
+    Raises
+    ------
+    ProgramError
+        If it can't be pickled.
+    """
+    if getattr(function, "__module__", "__main__") != "__main__":
+        try:
+            return pickle.dumps(function, 5)
+        except Exception:
+            # A closure or lambda of a module: by value, like those of the script itself.
+            pass
+    import cloudpickle
+
+    try:
+        by_value: bytes = cloudpickle.dumps(function, 5)
+    except Exception as error:
+        raise ProgramError(
+            f"can't send {function!r} to a worker: {error}; open files, locks and connections can't travel, make them inside the function"
+        ) from error
+    return by_value
+
+
+def present(kind: str, worker: str, text: str) -> None:
+    """Show the user what the driver has to tell.
+
+    Parameters
+    ----------
+    kind : str
+        ``"stdout"``, ``"stderr"``, ``"log"``: what a task printed; ``"warning"``; ``"audit"``: one line a session.
+    worker : str
+        Whose output it is.
+    text : str
+        The text.
+    """
+    if kind in ("stdout", "stderr", "log"):
+        from .output import present as present_output
+
+        present_output(worker, kind, text)
+        return
+    import logging
+
+    if kind == "audit":
+        logging.getLogger("exoskel.audit").info("%s", text)
+    else:
+        logging.getLogger("exoskel").warning("%s", text)
+
+
+def summarize(report: list[dict[str, Any]]) -> "Summary":
+    """Make a table of the driver's report.
+
+    Parameters
+    ----------
+    report : list of dict
+        One row a worker.
+
+    Returns
+    -------
+    Summary
+        The table.
+    """
+    from .summary import Summary, WorkerSummary
+
+    rows = []
+    for worker in report:
+        fields = dict(worker)
+        fields["process_ids"] = fields.pop("pids")
+        rows.append(WorkerSummary(**fields))
+    return Summary(rows)
+
+
+def _length(items: Iterable[Any]) -> int | None:
+    try:
+        return len(items)  # type: ignore[arg-type]  # what has no length has none
+    except TypeError:
+        return None
+
+
+def _shut_down(core: "_core.Manager", process: int) -> None:
+    # In a forked child the driver is the parent's.
+    if os.getpid() == process:
+        core.shutdown()

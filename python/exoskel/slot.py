@@ -1,0 +1,118 @@
+"""A slot: the process that runs a program's functions. Started by a manager or by ``exoskel worker``; ``python -m exoskel.slot``."""
+
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import _core, output
+
+__all__ = ["main"]
+
+# A result larger than this is an exception of its own, rather than the end of its slot.
+MESSAGE_BYTES_MAX = 1 << 30
+
+_STREAMS = {"stdout": 0, "stderr": 1, "log": 2}
+
+
+class Loader:
+    """What the loop in `_core` needs of Python, besides the functions themselves."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def audit(self, line: str) -> None:
+        """Write a line about an accepted or refused session to standard error, where the worker's owner reads it."""
+        import time
+
+        print(time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True)
+
+    def attach(self, slot: "_core.SlotOutput") -> None:
+        """Send what tasks print to the manager of this session."""
+        output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
+
+    def setup(self, settings: bytes) -> None:
+        """Prepare for a manager's functions: its search path if it is our parent, the modules that travel with its program."""
+        path, sources = pickle.loads(settings)
+        sys.path[:] = path or sys.path
+        if sources:
+            from . import modules
+
+            modules.install(sources)
+
+    def load(self, function: bytes) -> Callable[..., Any]:
+        """Return a function from its pickle; what this worker lacks is named in the error."""
+        try:
+            loaded: Callable[..., Any] = pickle.loads(function)
+        except ImportError as error:
+            from . import modules
+
+            raise type(error)(modules.lacking(error, self._name), name=error.name) from error
+        return loaded
+
+    def exception(self, error: BaseException) -> bytes:
+        """Return what travels of an exception."""
+        from . import outcome
+
+        return outcome.encode_exception(error)
+
+    def finish_task(self) -> None:
+        """Send what tasks left without an end of line."""
+        output.finish_task()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve one manager for the length of one session.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        Options as `_options` knows them; ``sys.argv`` if not given.
+
+    Returns
+    -------
+    int
+        0 when the session ended, 1 when there was none.
+    """
+    options = _options(sys.argv[1:] if arguments is None else arguments)
+    name = options.pop("name", "worker")
+    properties = [("slots", str(options.pop("slots", "1")))]
+    if "connection_fd" in options:
+        properties.append(("local", "yes"))
+    numbers = {key: int(options.pop(key)) for key in list(options) if key.endswith("_fd")}
+    dead_after = float(options.pop("dead_after", "5"))
+    # The supervisor's own count of its slots; nothing here depends on it.
+    options.pop("slot", None)
+    if "join" in options:
+        options["join"] = options["join"].removeprefix("tcp://")
+    try:
+        _core.serve_slot(
+            Loader(name),
+            **numbers,
+            **options,
+            properties=properties,
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            dead_after=dead_after,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+        )
+    except KeyboardInterrupt:
+        # Ctrl-C reaches the whole group of processes; the manager or supervisor says what there is to say.
+        return 130
+    except Exception as error:
+        print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
+        return 1
+    return 0
+
+
+def _options(arguments: list[str]) -> dict[str, str]:
+    """Read ``--key value`` pairs. Only our own processes write them, and argparse takes longer to import than all the rest."""
+    if len(arguments) % 2:
+        raise SystemExit("exoskel.slot is started by a manager or by `exoskel worker`")
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return {key.removeprefix("--").replace("-", "_"): value for key, value in pairs}
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.exit(code)

@@ -1,0 +1,134 @@
+"""What a run was: one line per worker, with what went over its wire and how that was protected."""
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Summary", "WorkerSummary"]
+
+# The usual terminal, with room for a shell's prompt; a table that breaks its lines can't be read.
+_WIDTH = 100
+_GAPS = ("  ",) * 5 + (" ",) * 4 + ("",)
+
+
+@dataclasses.dataclass(slots=True)
+class WorkerSummary:
+    """What one worker did, and over what wire."""
+
+    name: str
+    """Its name, as its certificate proves it."""
+    address: str = ""
+    """Where it was reached, ``host:port``; empty for a child process."""
+    domain: str = ""
+    """The trust domain in which the policy places it; empty outside all of them."""
+    transport: str = ""
+    """``tcp``, ``unix`` or ``socketpair``."""
+    protection: str = ""
+    """What its data link did: ``plain``, ``integrity`` or ``encrypted``."""
+    state: str = ""
+    """``running``, ``done`` or ``lost``."""
+    slots: int = 0
+    """How many of its slots were used."""
+    items: int = 0
+    """How many results of stages came from it."""
+    bytes_sent: int = 0
+    """Bytes sent to it, headers included."""
+    bytes_received: int = 0
+    """Bytes received from it, headers included."""
+    busy_seconds: float = 0.0
+    """The time that its slots spent in functions."""
+    items_twice: int = 0
+    """How many items that it had were run again elsewhere."""
+    process_ids: list[int] = dataclasses.field(default_factory=list)
+    """The processes of its slots, by the numbers they have on its machine."""
+
+
+@dataclasses.dataclass(slots=True)
+class Summary:
+    """What a manager's workers did; printed, it is a table."""
+
+    workers: list[WorkerSummary] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return a table of at most 100 columns."""
+        rows = [[cell(worker) for _, cell in _COLUMNS] for worker in self.workers]
+        rows.append([cell(self._total()) for _, cell in _COLUMNS])
+        titles = [title for title, _ in _COLUMNS]
+        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        # Only names and addresses can be long; they give way in turn.
+        for column in (0, 1):
+            surplus = sum(widths) + sum(map(len, _GAPS)) - _WIDTH
+            widths[column] -= max(0, min(surplus, widths[column] - 18))
+        lines = [_line(row, widths) for row in (titles, *rows)]
+        rule = "-" * max(map(len, lines))
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers, ready for JSON."""
+        return {"workers": [dataclasses.asdict(worker) for worker in self.workers]}
+
+    def _total(self) -> WorkerSummary:
+        total = WorkerSummary(
+            name=f"{len(self.workers)} worker{'s' if len(self.workers) != 1 else ''}"
+        )
+        for field in (
+            "slots",
+            "items",
+            "bytes_sent",
+            "bytes_received",
+            "busy_seconds",
+            "items_twice",
+        ):
+            setattr(total, field, sum(getattr(worker, field) for worker in self.workers))
+        return total
+
+
+def _wire(worker: WorkerSummary) -> str:
+    if worker.transport and worker.address:
+        return f"{worker.transport}://{worker.address}"
+    return worker.transport or worker.address
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in at most six characters."""
+    size = float(count)
+    for unit in ("B", "K", "M", "G", "T"):
+        if size < 1000 or unit == "T":
+            break
+        size /= 1024
+    return (
+        f"{count}B" if unit == "B" else f"{size:.1f}{unit}" if size < 100 else f"{size:.0f}{unit}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f}s" if seconds < 1000 else f"{seconds / 60:.0f}min"
+
+
+_COLUMNS: list[tuple[str, Callable[[WorkerSummary], str]]] = [
+    ("worker", lambda worker: worker.name),
+    ("transport", _wire),
+    ("domain", lambda worker: worker.domain or ("-" if worker.protection else "")),
+    ("protection", lambda worker: worker.protection),
+    ("state", lambda worker: worker.state),
+    ("items", lambda worker: str(worker.items)),
+    ("twice", lambda worker: str(worker.items_twice)),
+    ("sent", lambda worker: _size(worker.bytes_sent)),
+    ("back", lambda worker: _size(worker.bytes_received)),
+    ("busy", lambda worker: _duration(worker.busy_seconds)),
+]
+# Numbers stand right, so that their digits line up.
+_FIRST_NUMBER = 5
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    shown = [
+        _fitted(cell, width).ljust(width) if column < _FIRST_NUMBER else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "".join(map(operator.add, shown, _GAPS)).rstrip()
+
+
+def _fitted(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else f"{cell[: width - 1]}…"

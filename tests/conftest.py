@@ -1,0 +1,97 @@
+"""A test that leaves descriptors, threads or processes behind fails, whatever else it has shown."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
+SETTLE_SECONDS = 5.0
+
+Inventory = dict[str, str]
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Compare what the process holds before and after; fixtures of wider scope are counted before.
+
+    An autouse fixture of function scope is set up first and torn down last among those of its scope, so what a
+    test's own fixtures release is released by then.
+    """
+    before = {kind: inventory() for kind, inventory in INVENTORIES.items()}
+    yield
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (left := leaks(before)) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)
+
+
+def leaks(before: dict[str, Inventory]) -> list[str]:
+    """What is there now and was not before."""
+    left = []
+    for kind, inventory in INVENTORIES.items():
+        new = [
+            f"{key} ({what})" for key, what in inventory().items() if before[kind].get(key) != what
+        ]
+        if new:
+            left.append(f"{kind} {', '.join(new)}")
+    return left
+
+
+def descriptors() -> Inventory:
+    """Open descriptors and what they point to."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:  # the listing's own descriptor
+            continue
+        # Entropy and the null device are opened once by libraries and kept for good.
+        if target not in {"/dev/urandom", "/dev/null"}:
+            found[name] = target
+    return found
+
+
+def threads() -> Inventory:
+    """Threads of this process, those of the extension module too."""
+    found = {}
+    for entry in Path("/proc/self/task").iterdir():
+        try:
+            found[entry.name] = (entry / "comm").read_text().strip()
+        except OSError:  # it ended while we looked
+            continue
+    return found
+
+
+def processes() -> Inventory:
+    """Everything below this process; a child that nobody has waited for counts."""
+    children: dict[str, list[tuple[str, str]]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            head, _, tail = (entry / "stat").read_text().rpartition(")")
+        except OSError:
+            continue
+        children.setdefault(tail.split()[1], []).append((entry.name, head.partition("(")[2]))
+    found = dict(children.get(str(os.getpid()), []))
+    queue = list(found)
+    for parent in queue:
+        for process, name in children.get(parent, []):
+            found[process] = name
+            queue.append(process)
+    return found
+
+
+INVENTORIES: dict[str, Callable[[], Inventory]] = {
+    "descriptors": descriptors,
+    "threads": threads,
+    "processes": processes,
+}

@@ -1,0 +1,209 @@
+"""The house rules that no compiler checks: arrows between crates, file sizes, names, links and commands in documents."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX = 1000
+# Names that say nothing about what is inside.
+EMPTY_NAMES = {"common", "helper", "helpers", "misc", "shared", "tools", "util", "utils"}
+
+# Who may know whom: the layers of ARCHITECTURE.md. Everything that is not named here is forbidden.
+ARROWS = {
+    "identity": set(),
+    "link": {"identity"},
+    "flow": set(),
+    "node": {"identity", "link", "flow"},
+    "sim": {"link", "flow"},
+    "py": {"node", "sim", "identity", "link", "flow"},
+}
+# Crates without input and output fence themselves in with a clippy.toml of their own.
+SANS_IO = {"identity", "link", "flow", "sim"}
+FENCED = (
+    "std::time::Instant::now",
+    "std::time::SystemTime::now",
+    "std::thread::spawn",
+    "std::env::var",
+)
+# `py` speaks to the interpreter, and `node` has one file for shared and locked memory.
+UNSAFE_ALLOWED = {"py"}
+
+
+def repository_files(*endings: str) -> Iterator[Path]:
+    """Files that belong to the repository: what is built or installed beside them does not."""
+    skipped = {
+        ".git",
+        ".venv",
+        ".venv-peers",
+        "target",
+        "dist",
+        "results",
+        "output",
+        "node_modules",
+    }
+    for directory, folders, names in os.walk(ROOT):
+        folders[:] = [
+            f
+            for f in folders
+            if f not in skipped and not f.startswith((".mypy", ".ruff", ".pytest"))
+        ]
+        for name in names:
+            if name.endswith(endings):
+                yield Path(directory) / name
+
+
+def relative(path: Path) -> str:
+    """For messages."""
+    return str(path.relative_to(ROOT))
+
+
+def crates() -> list[Path]:
+    """Folders of the workspace's crates."""
+    return sorted(path.parent for path in ROOT.glob("crates/*/Cargo.toml"))
+
+
+@pytest.mark.parametrize("crate", crates(), ids=lambda path: path.name)
+def test_crates_know_only_the_layers_below_them(crate: Path) -> None:
+    manifest = tomllib.loads((crate / "Cargo.toml").read_text())
+    tables = ["dependencies", "dev-dependencies", "build-dependencies"]
+    named = {name for table in tables for name in manifest.get(table, {})}
+    known = {name.removeprefix("exoskel-") for name in named if name.startswith("exoskel-")}
+    assert crate.name in ARROWS, f"{crate.name} has no place among the layers yet"
+    assert known <= ARROWS[crate.name], f"{crate.name} must not know {known - ARROWS[crate.name]}"
+
+
+@pytest.mark.parametrize("crate", crates(), ids=lambda path: path.name)
+def test_crates_have_the_fences_of_their_layer(crate: Path) -> None:
+    manifest = tomllib.loads((crate / "Cargo.toml").read_text())
+    assert manifest["lints"] == {"workspace": True}
+    source = (crate / "src" / "lib.rs").read_text()
+    if crate.name not in UNSAFE_ALLOWED:
+        assert re.search(r"^#!\[(forbid|deny)\(unsafe_code\)\]", source, re.MULTILINE)
+    if crate.name in SANS_IO:
+        fence = (crate / "clippy.toml").read_text()
+        assert [method for method in FENCED if method not in fence] == []
+
+
+def test_only_one_crate_knows_python() -> None:
+    users = [
+        relative(crate)
+        for crate in crates()
+        if "pyo3" in (crate / "Cargo.toml").read_text() and crate.name != "py"
+    ]
+    assert users == []
+
+
+def test_files_hold_one_idea() -> None:
+    endings = (".rs", ".py", ".pyi")
+    sizes = {relative(path): path.read_text().count("\n") for path in repository_files(*endings)}
+    assert {path: lines for path, lines in sizes.items() if lines > LINES_MAX} == {}
+
+
+def test_names_say_what_is_inside() -> None:
+    named = [relative(path) for path in repository_files(".rs", ".py") if path.stem in EMPTY_NAMES]
+    folders = {
+        relative(path.parent)
+        for path in repository_files(".rs", ".py")
+        if path.parent.name in EMPTY_NAMES
+    }
+    assert named == []
+    assert folders == set()
+
+
+def test_rust_modules_are_all_reached() -> None:
+    """A file that no `mod` names is compiled by nobody."""
+    dead = []
+    for crate in crates():
+        sources = crate / "src"
+        text = {path: path.read_text() for path in sources.rglob("*.rs")}
+        for path in text:
+            if (
+                path in {sources / "lib.rs", sources / "main.rs"}
+                or "bin" in path.relative_to(sources).parts
+            ):
+                continue
+            folder = path.parent.parent if path.name == "mod.rs" else path.parent
+            name = path.parent.name if path.name == "mod.rs" else path.stem
+            parents = [folder / "lib.rs", folder / "mod.rs", folder.with_suffix(".rs")]
+            if not any(re.search(rf"\bmod {name}\b", text.get(parent, "")) for parent in parents):
+                dead.append(relative(path))
+    assert dead == []
+
+
+def documents() -> list[Path]:
+    """What people read."""
+    return sorted(repository_files(".md"))
+
+
+@pytest.mark.parametrize("document", documents(), ids=relative)
+def test_links_in_documents_resolve(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if path.startswith(("http://", "https://", "mailto:")):
+            continue
+        file = (document.parent / path).resolve() if path else document
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The names that a document's headings get on the web."""
+    headings = re.findall(r"^#+ +(.*)$", document.read_text(), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+@pytest.mark.parametrize("document", documents(), ids=relative)
+def test_commands_in_documents_exist(document: Path) -> None:
+    blocks = re.findall(
+        r"^```(?:sh|console|bash)\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE
+    )
+    blocks += re.findall(r"^(?: {4}.*\n)+", document.read_text(), re.MULTILINE)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    recipes = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    unknown = []
+    for line in lines:
+        words = line.partition(" #")[0].split()
+        if words[:1] == ["make"]:
+            unknown += [line for word in words[1:] if "=" not in word and word not in recipes]
+        paths = [
+            word for word in words if re.fullmatch(r"(\w[\w.-]*/)+[\w.-]+\.(py|rs|toml|md)", word)
+        ]
+        unknown += [
+            line for path in paths if words[:1] == ["python"] and not (ROOT / path).exists()
+        ]
+    assert unknown == []
+
+
+def test_documents_do_not_speak_of_where_they_were_written() -> None:
+    home = re.compile(r"/tmp/|/work/|/root/|\bTODO\b|\bFIXME\b|\bXXX\b")
+    tests = {Path(__file__).resolve()}
+    found = [
+        f"{relative(path)}: {line.strip()}"
+        for path in repository_files(".md", ".rs", ".py", ".toml")
+        if path not in tests and "tests" not in path.relative_to(ROOT).parts
+        for line in path.read_text().splitlines()
+        if home.search(line)
+    ]
+    assert found == []
+
+
+def test_a_secret_has_not_been_committed() -> None:
+    """Test keys are made by the tests; vectors hold only what they say is a test secret."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\0")
+    keys = [name for name in listed if name.endswith((".key", ".pem", ".p12"))]
+    assert [name for name in keys if not name.startswith(("vectors/", "tests/"))] == []
