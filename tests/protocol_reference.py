@@ -100,7 +100,9 @@ class Direction:
         """Open the first record of a stream; give its fields, its body and the rest of the stream."""
         header = stream[:HEADER_BYTES]
         code, flags, reserved, link, group, length = struct.unpack(">BBHIII", header)
-        assert reserved == 0 and flags in (0, 1) and length > 0
+        assert reserved == 0
+        assert flags in (0, 1)
+        assert length > 0
         kind = next(name for name, number in KINDS.items() if number == code)
         end = HEADER_BYTES + length + TAG_BYTES
         rest = stream[HEADER_BYTES:end]
@@ -342,7 +344,8 @@ def encode_refuse(fields: Item) -> bytes:
 def decode_hello(data: bytes) -> Item:
     """Read a Hello."""
     reader = Reader(data)
-    assert reader.take(8) == MAGIC and reader.number(2) == 1
+    assert reader.take(8) == MAGIC
+    assert reader.number(2) == 1
     fields: Item = {"role": ROLES[reader.number(1)], "name": reader.text()}
     fields |= {"floors": reader.protections(), "floors_unproven": reader.protections()}
     names = {number: name for name, number in CIPHERS.items()}

@@ -1,7 +1,23 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, final
 
-__all__: list[str]
+__all__ = [
+    "Manager",
+    "MapStream",
+    "SlotOutput",
+    "SubmitStream",
+    "__version__",
+    "mark_forked",
+    "pki_init",
+    "pki_issue",
+    "pki_list",
+    "pki_revoke",
+    "policy_check",
+    "policy_explain",
+    "serve_slot",
+    "write_credential",
+]
+
 __version__: str
 
 @final

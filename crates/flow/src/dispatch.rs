@@ -187,39 +187,36 @@ impl View<'_> {
             })
     }
 
-    /// The rules of serial functions. Where a parallel rest follows, the lease is one frame's, and a slot with two
-    /// frames would keep it waiting in its queue.
+    /// The rules of serial functions. A lease must not wait in a long queue, so it goes to a slot that will soon be
+    /// free; and where frames follow, only to one frame at a time if parallel functions come after.
     fn may_run(&self, segment: &SegmentState) -> bool {
         if !segment.serial || segment.ready.is_empty() {
             return !segment.ready.is_empty();
         }
         segment.suspects.is_empty()
             && match segment.lease {
-                None => self.slot.running_frames < FRAMES_HIDING,
+                None => self.soon_free(),
                 Some(lease) => !segment.rest && lease.seat == self.seat,
             }
+    }
+
+    /// Whether the slot will run dry unless it gets something now.
+    fn soon_free(&self) -> bool {
+        let near = nanos(self.config.frame_time).saturating_add(self.slot.round_trip(self.config));
+        self.slot.running_frames < FRAMES_HIDING || self.slot.load(self.now) < near
     }
 
     /// The oldest ready items, as many as are worth a frame here and now.
     fn cut(&self, stream: &Stream, segment: &SegmentState) -> Option<Choice> {
         let range = segment.ready.first()?;
         let item_nanos = item_nanos(self.config, segment, self.seat);
-        let grown = segment
-            .seats
-            .get(self.seat)
-            .map_or(1, |known| known.items_max);
+        let known = segment.seats.get(self.seat);
+        let grown = u64::from(known.map_or(1, |known| known.items_max));
         let full = (nanos(self.config.frame_time) / item_nanos)
-            .min(u64::from(grown.min(self.config.frame_items_max)));
-        let full = full.max(1);
-        let ready = segment.ready.len();
-        let alone = segment.serial && !segment.rest;
-        let share = if alone {
-            ready
-        } else {
-            ready.div_ceil(SHARE * self.usable.max(1))
-        };
-        let share = share.max(nanos(self.config.frame_time / LEAST_PART) / item_nanos);
-        let wanted = full.min(share).min(range.end - range.start);
+            .min(u64::from(self.config.frame_items_max))
+            .max(1);
+        let share = self.share(segment, item_nanos);
+        let wanted = full.min(grown).min(share).min(range.end - range.start);
         let (mut count, mut bytes) = (0, 0u64);
         for item in stream.ring.walk(range.start).take(wanted as usize) {
             let sum = bytes.saturating_add(item.bytes);
@@ -229,14 +226,19 @@ impl View<'_> {
             (count, bytes) = (count + 1, sum);
         }
         if self.slot.running_frames >= FRAMES_HIDING {
-            let load = self.slot.load(self.now);
+            let by_bytes = u64::from(count) < wanted;
             // Small frames are for slots that would run dry; for others the items can wait and become a full one.
-            let small = u64::from(count) < full && count == wanted as u32;
-            let enough =
-                nanos(self.config.frame_time).saturating_add(self.slot.round_trip(self.config));
-            let too_early = small && load >= enough;
+            let small = u64::from(count) < full && !by_bytes;
+            // Frames that are small only because larger ones, or any, were not tried yet must not fill the window.
+            let untried = (grown < full || grown == 1) && !by_bytes;
+            // A queue that is long would stand before the frames of the serial stages that follow.
+            let in_the_way = !segment.serial && stream.segments.iter().any(|other| other.serial);
+            if untried || (small || in_the_way) && !self.soon_free() {
+                return None;
+            }
             let frame_nanos = item_nanos.saturating_mul(u64::from(count));
-            if too_early || load.saturating_add(frame_nanos) > self.slot.window(self.config) {
+            let load = self.slot.load(self.now).saturating_add(frame_nanos);
+            if load > self.slot.window(self.config) {
                 return None;
             }
         }
@@ -249,6 +251,17 @@ impl View<'_> {
             item_nanos,
             suspect: false,
         })
+    }
+
+    /// How many of the ready items one frame may have, so that slots end together. A stage that one slot runs has
+    /// nothing to share.
+    fn share(&self, segment: &SegmentState, item_nanos: u64) -> u64 {
+        let ready = segment.ready.len();
+        if segment.serial && !segment.rest {
+            return ready;
+        }
+        let least = nanos(self.config.frame_time / LEAST_PART) / item_nanos;
+        ready.div_ceil(SHARE * self.usable.max(1)).max(least)
     }
 }
 

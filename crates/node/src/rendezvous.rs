@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::Hello;
+use exoskel_link::policy::Proof;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -74,10 +75,13 @@ async fn serve(established: &Established, news: &mpsc::Sender<News>) {
         Ok(node) => node,
         Err(error) => return drop(news.send(News::Failed(error.to_string()))),
     };
-    let domain = established.domain.as_deref().unwrap_or("none");
-    let who = established.peer.identity();
-    let audit = format!("accepted {who} at {}: {}, domain {domain}", node.peer(), established.protections);
-    drop(news.send(News::Audit(audit)));
+    if established.proof != Proof::SameHost {
+        // A child's session is its parent's business; the parent has the line.
+        let domain = established.domain.as_deref().unwrap_or("none");
+        let who = established.peer.identity();
+        let audit = format!("accepted {who} at {}: {}, domain {domain}", node.peer(), established.protections);
+        drop(news.send(News::Audit(audit)));
+    }
     drop(news.send(News::Begun(node.clone())));
     node.run().await;
     tokio::time::sleep(LEAVE_TIME).await;

@@ -240,8 +240,8 @@ impl World {
                         .inbox
                         .push_back(action);
                 }
-                Action::Recall { slot, count, .. } => {
-                    assert!(count > 0);
+                Action::Recall { slot, frame, count } => {
+                    self.check_recall(slot, frame, count);
                     self.processes
                         .get_mut(&slot)
                         .unwrap()
@@ -344,6 +344,27 @@ impl World {
             self.frames[at].0 == stream && *index >= first && *index < first + u64::from(count)
         });
         assert_eq!(same.count(), count as usize, "an item is at two slots");
+    }
+
+    /// Only parallel work is asked back, never a suspect, and never what must have been started.
+    fn check_recall(&self, slot: SlotId, frame: FrameId, count: u32) {
+        let running = &self.processes[&slot].running;
+        let here = running.iter().filter(|(of, _)| *of == frame).count();
+        let (stream, segment, first, _) = self.frames[&frame];
+        if self.closed.contains(&stream) {
+            return assert_eq!(here, count as usize, "a closed stream is asked back whole");
+        }
+        let program = &self.programs[&stream];
+        assert!(program.segments()[usize::from(segment)].serial.is_none());
+        assert!(
+            !self.suspects.contains(&(stream, first)),
+            "a suspect is asked back"
+        );
+        let head = running.first().is_some_and(|(of, _)| *of == frame);
+        assert!(
+            count > 0 && count as usize + usize::from(head) <= here,
+            "{count} of {here}"
+        );
     }
 
     fn check_budgets(&self) {

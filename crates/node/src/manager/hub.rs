@@ -143,19 +143,21 @@ async fn shut_down(hub: &Rc<RefCell<Hub>>) {
     recruiter.end_children(SHUTDOWN_TIME).await;
 }
 
-/// Serves a slot from its first event to its last.
-pub(super) async fn serve(hub: Rc<RefCell<Hub>>, established: Established, source: recruit::Source) {
-    let connection = established.connection.clone();
-    let slot = match hub.borrow_mut().join(&established) {
+/// Takes in a slot whose session has begun and serves it to its last event.
+///
+/// The slot counts as soon as this returns, so that nobody recruits another in its place.
+pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: recruit::Source) {
+    let joined = hub.borrow_mut().join(established);
+    let slot = match joined {
         Ok(slot) => slot,
-        Err(error) => {
-            hub.borrow_mut().attempt_failed(&source, &error.to_string());
-            return;
-        }
+        Err(error) => return hub.borrow_mut().attempt_failed(&source, &error.to_string()),
     };
-    let ended = connection.run(|event| hub.borrow_mut().event(slot, event)).await;
-    hub.borrow_mut().leave(slot, &ended);
-    recruit::replace(&hub, source);
+    let (hub, connection) = (hub.clone(), established.connection.clone());
+    tokio::task::spawn_local(async move {
+        let ended = connection.run(|event| hub.borrow_mut().event(slot, event)).await;
+        hub.borrow_mut().leave(slot, &ended);
+        recruit::replace(&hub, source);
+    });
 }
 
 impl Hub {

@@ -305,9 +305,7 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: Sock
         Err(error) => Err(error.to_string()),
     };
     match result {
-        Ok(established) => {
-            tokio::task::spawn_local(begin(hub.clone(), established, source));
-        }
+        Ok(established) => serve(hub, &established, source),
         Err(reason) => hub.borrow_mut().refused(&source, &reason),
     }
 }
@@ -334,7 +332,7 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
         Ok(socket) => dial(socket, &terms, Some(line.name)).await.map_err(|error| error.to_string()),
         Err(reason) => Err(reason),
     };
-    conclude(hub, source, result).await;
+    conclude(&hub, source, result);
 }
 
 type Started = Result<(Socket, String), String>;
@@ -345,31 +343,25 @@ async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
         Ok((socket, name)) => dial(socket, &terms, Some(name)).await.map_err(|error| error.to_string()),
         Err(reason) => Err(reason),
     };
-    conclude(hub, Source::Local(number), result).await;
+    conclude(&hub, Source::Local(number), result);
 }
 
-async fn conclude(hub: Rc<RefCell<Hub>>, source: Source, result: Result<Established, String>) {
+fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, String>) {
     hub.borrow_mut().recruiter.in_flight -= 1;
     match result {
         Ok(established) => {
             hub.borrow_mut().recruiter.succeeded(&source, &established);
-            let serving = tokio::task::spawn_local(begin(hub.clone(), established, source));
-            tokio::task::yield_now().await;
-            fill(&hub);
-            drop(serving);
+            serve(hub, &established, source);
+            fill(hub);
         }
         Err(reason) => {
             hub.borrow_mut().recruiter.failed(&source);
             hub.borrow_mut().attempt_failed(&source, &reason);
             if !hub.borrow().is_shutting_down() {
-                fill(&hub);
+                fill(hub);
             }
         }
     }
-}
-
-async fn begin(hub: Rc<RefCell<Hub>>, established: Established, source: Source) {
-    serve(hub, established, source).await;
 }
 
 fn give_up(hub: &mut Hub) {

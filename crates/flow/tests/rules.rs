@@ -1,0 +1,448 @@
+//! The rules of the scheduler one by one, each in the smallest situation that shows it.
+
+use std::time::Duration;
+
+use exoskel_flow::*;
+
+const START: Duration = Duration::ZERO;
+
+fn seq(number: u32) -> Skeleton {
+    Skeleton::Seq(FunctionId(number))
+}
+
+fn farm(inner: Skeleton) -> Skeleton {
+    Skeleton::Farm(Box::new(inner))
+}
+
+fn open(scheduler: &mut Scheduler, skeleton: &Skeleton, tickets: Tickets) -> StreamId {
+    let program = Program::compile(skeleton).expect("a program");
+    scheduler
+        .open_stream(&program, StreamOptions { tickets }, START)
+        .expect("a stream")
+}
+
+fn scheduler(slots: u32) -> Scheduler {
+    let mut scheduler = Scheduler::new(SchedulerConfig::default());
+    (0..slots).for_each(|slot| scheduler.add_slot(SlotId(slot), START).expect("a slot"));
+    scheduler
+}
+
+fn actions(scheduler: &mut Scheduler, now: Duration) -> Vec<Action> {
+    std::iter::from_fn(|| scheduler.poll_action(now)).collect()
+}
+
+/// The dispatches among the actions: slot, frame, stream, first, count.
+fn dispatches(
+    scheduler: &mut Scheduler,
+    now: Duration,
+) -> Vec<(SlotId, FrameId, StreamId, Index, u32)> {
+    let dispatch = |action| match action {
+        Action::Dispatch {
+            slot,
+            frame,
+            stream,
+            first,
+            count,
+            ..
+        } => Some((slot, frame, stream, first, count)),
+        _ => None,
+    };
+    actions(scheduler, now)
+        .into_iter()
+        .filter_map(dispatch)
+        .collect()
+}
+
+fn answer(
+    scheduler: &mut Scheduler,
+    slot: SlotId,
+    frame: FrameId,
+    first: Index,
+    count: u32,
+    now: Duration,
+) -> bool {
+    let sizes = Sizes::Total {
+        count,
+        bytes: 10 * u64::from(count),
+    };
+    scheduler
+        .results(
+            slot,
+            frame,
+            first,
+            sizes,
+            Duration::from_micros(10) * count,
+            now,
+        )
+        .is_some()
+}
+
+#[test]
+fn a_second_frame_waits_behind_the_running_one() {
+    let mut scheduler = scheduler(2);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    assert_eq!(scheduler.tickets(stream), 16);
+    scheduler.admit(stream, &[1; 16], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(
+        sent.iter()
+            .map(|sent| (sent.0.0, sent.3, sent.4))
+            .collect::<Vec<_>>(),
+        [(0, 0, 1), (1, 1, 1), (0, 2, 1), (1, 3, 1)]
+    );
+}
+
+#[test]
+fn frames_grow_with_what_is_known() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Unbounded);
+    scheduler
+        .admit(stream, &[1; 100_000], START)
+        .expect("tickets");
+    let mut largest = 0;
+    let mut sizes = Vec::new();
+    for step in 1..30 {
+        let now = Duration::from_millis(step);
+        for (slot, frame, _, first, count) in dispatches(&mut scheduler, now) {
+            assert!(count <= 4 * largest.max(1));
+            largest = largest.max(count);
+            sizes.push(count);
+            assert!(answer(&mut scheduler, slot, frame, first, count, now));
+        }
+    }
+    // 10 microseconds an item, 2 milliseconds a frame.
+    assert_eq!(largest, 200, "{sizes:?}");
+}
+
+#[test]
+fn late_and_unknown_answers_change_nothing() {
+    let mut scheduler = scheduler(2);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 2], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    let (slot, frame, _, first, count) = sent[0];
+    let other = sent[1].0;
+    assert!(!answer(&mut scheduler, other, frame, first, count, START));
+    assert!(!answer(
+        &mut scheduler,
+        SlotId(77),
+        frame,
+        first,
+        count,
+        START
+    ));
+    assert!(!answer(
+        &mut scheduler,
+        slot,
+        FrameId(77),
+        first,
+        count,
+        START
+    ));
+    assert!(!answer(
+        &mut scheduler,
+        slot,
+        frame,
+        first + 1,
+        u32::MAX,
+        START
+    ));
+    assert!(!answer(
+        &mut scheduler,
+        slot,
+        frame,
+        Index::MAX,
+        u32::MAX,
+        START
+    ));
+    scheduler.released(slot, frame, START);
+    scheduler.recalled(slot, FrameId(77), 0, u32::MAX, START);
+    scheduler.announced(slot, frame, Index::MAX, u64::MAX, START);
+    assert!(answer(&mut scheduler, slot, frame, first, u32::MAX, START));
+    assert!(!answer(&mut scheduler, slot, frame, first, count, START));
+    assert_eq!(scheduler.progress(stream).expect("open").finished, 1);
+    assert_eq!(scheduler.taken(stream, 0, u32::MAX, START), 1);
+    assert_eq!(scheduler.taken(stream, 0, u32::MAX, START), 0);
+}
+
+#[test]
+fn calls_of_the_driver_that_make_no_sense_are_errors() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    let tickets = scheduler.tickets(stream);
+    let items = tickets as usize + 1;
+    assert_eq!(
+        scheduler.admit(stream, &vec![1; items], START),
+        Err(FlowError::NoTickets { items, tickets })
+    );
+    scheduler.end_of_input(stream);
+    assert_eq!(
+        scheduler.admit(stream, &[], START),
+        Err(FlowError::InputEnded(stream))
+    );
+    assert_eq!(
+        scheduler.add_slot(SlotId(0), START),
+        Err(FlowError::SlotExists(SlotId(0)))
+    );
+    scheduler.close_stream(stream, START);
+    assert_eq!(
+        scheduler.admit(stream, &[1], START),
+        Err(FlowError::UnknownStream(stream))
+    );
+    assert_eq!(scheduler.tickets(stream), 0);
+}
+
+#[test]
+fn streams_take_turns() {
+    let mut scheduler = scheduler(1);
+    let streams =
+        [0, 1, 2].map(|number| open(&mut scheduler, &farm(seq(number)), Tickets::Unbounded));
+    for stream in streams {
+        scheduler.admit(stream, &[1; 50], START).expect("tickets");
+    }
+    let mut sent = dispatches(&mut scheduler, START);
+    let mut order = Vec::new();
+    while order.len() < 9 {
+        let (slot, frame, stream, first, count) = sent.remove(0);
+        order.push(stream);
+        answer(
+            &mut scheduler,
+            slot,
+            frame,
+            first,
+            count,
+            START + Duration::from_micros(10),
+        );
+        sent.extend(dispatches(
+            &mut scheduler,
+            START + Duration::from_micros(10),
+        ));
+    }
+    assert!(
+        order
+            .chunks(3)
+            .all(|turn| streams.iter().all(|stream| turn.contains(stream))),
+        "{order:?}"
+    );
+}
+
+/// Suspects of a serial stage go before its ordinary items, or its lease would never be free for them.
+#[test]
+fn suspects_of_a_serial_stage_go_first() {
+    let mut scheduler = scheduler(2);
+    let stream = open(&mut scheduler, &seq(0), Tickets::Unbounded);
+    scheduler.admit(stream, &[1; 1000], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert!(
+        sent.len() == 2 && sent[0].0 == sent[1].0,
+        "one slot has the lease: {sent:?}"
+    );
+    scheduler.remove_slot(sent[0].0, START);
+    for expected in [0, 1] {
+        let sent = dispatches(&mut scheduler, START);
+        assert_eq!(
+            sent.iter().map(|sent| (sent.3, sent.4)).collect::<Vec<_>>(),
+            [(expected, 1)]
+        );
+        answer(&mut scheduler, sent[0].0, sent[0].1, expected, 1, START);
+    }
+    assert_eq!(dispatches(&mut scheduler, START)[0].3, 2);
+}
+
+#[test]
+fn only_an_item_that_ran_alone_is_charged() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 2], START).expect("tickets");
+    let mut failed = Vec::new();
+    for slot in 0..5 {
+        // The first slot has both items, the next three have the first one alone, the last has the second one.
+        let sent = dispatches(&mut scheduler, START);
+        assert_eq!(sent.len(), if slot == 0 { 2 } else { 1 });
+        assert_eq!(sent[0].3, u64::from(slot == 4));
+        if slot < 4 {
+            scheduler.remove_slot(SlotId(slot), START);
+            scheduler.add_slot(SlotId(slot + 1), START).expect("a slot");
+        }
+        if slot == 3 {
+            failed.push(scheduler.poll_action(START));
+        }
+    }
+    let failure = Failure::WorkersLost { count: 3 };
+    assert_eq!(
+        failed,
+        [Some(Action::Failed {
+            stream,
+            index: 0,
+            failure
+        })]
+    );
+}
+
+#[test]
+fn a_slot_that_leaves_is_not_suspicious() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 4], START).expect("tickets");
+    assert_eq!(dispatches(&mut scheduler, START).len(), 2);
+    scheduler.drain_slot(SlotId(0), START);
+    assert_eq!(
+        scheduler.stalled(START + Duration::from_secs(3)),
+        Some(Duration::from_secs(3))
+    );
+    assert_eq!(
+        scheduler
+            .retire_slot(SlotId(0), START)
+            .expect("known")
+            .put_back,
+        2
+    );
+    scheduler.add_slot(SlotId(1), START).expect("a slot");
+    assert_eq!(scheduler.stalled(START), None);
+    assert_eq!(dispatches(&mut scheduler, START).len(), 2);
+}
+
+#[test]
+fn an_idle_slot_gets_half_of_what_waits_elsewhere() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 2], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(sent.len(), 2);
+    scheduler.add_slot(SlotId(1), START).expect("a slot");
+    let (slot, frame) = (SlotId(0), sent[1].1);
+    assert_eq!(
+        actions(&mut scheduler, START),
+        [Action::Recall {
+            slot,
+            frame,
+            count: 1
+        }]
+    );
+    assert_eq!(actions(&mut scheduler, START), [], "asked once");
+    scheduler.recalled(slot, frame, 1, 1, START);
+    let again = dispatches(&mut scheduler, START);
+    assert_eq!(
+        again
+            .iter()
+            .map(|sent| (sent.0, sent.3))
+            .collect::<Vec<_>>(),
+        [(SlotId(1), 1)]
+    );
+    // A slot that gives nothing back is not asked again.
+    scheduler.cancel(stream, 0, START);
+    assert_eq!(actions(&mut scheduler, START + Duration::from_secs(9)), []);
+}
+
+/// A slot that is slower than its estimate said is asked when it has been silent for a while, and the time for that
+/// is announced.
+#[test]
+fn silence_is_a_reason_to_recall() {
+    let recall_time = Duration::from_secs(1);
+    let config = SchedulerConfig {
+        recall_time,
+        ..SchedulerConfig::default()
+    };
+    let mut scheduler = Scheduler::new(config);
+    scheduler.add_slot(SlotId(0), START).expect("a slot");
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Unbounded);
+    scheduler.admit(stream, &[1; 3], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(sent.len(), 2);
+    let now = Duration::from_micros(10);
+    answer(&mut scheduler, SlotId(0), sent[0].1, 0, 1, now);
+    let sent = dispatches(&mut scheduler, now);
+    assert_eq!(sent.len(), 1);
+    scheduler.add_slot(SlotId(1), now).expect("a slot");
+    assert_eq!(actions(&mut scheduler, now), []);
+    assert_eq!(scheduler.next_timeout(), Some(now + recall_time));
+    assert_eq!(actions(&mut scheduler, now + recall_time / 2), []);
+    let recall = Action::Recall {
+        slot: SlotId(0),
+        frame: sent[0].1,
+        count: 1,
+    };
+    assert_eq!(actions(&mut scheduler, now + recall_time), [recall]);
+    assert_eq!(scheduler.next_timeout(), None);
+}
+
+#[test]
+fn cancelled_items_do_not_run() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 5], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(scheduler.cancel(stream, 0, START), Cancel::TooLate);
+    assert_eq!(scheduler.cancel(stream, 2, START), Cancel::Removed);
+    assert_eq!(scheduler.cancel(stream, 2, START), Cancel::TooLate);
+    assert_eq!(scheduler.progress(stream).expect("open").taken, 1);
+    answer(&mut scheduler, SlotId(0), sent[0].1, 0, 1, START);
+    assert_eq!(dispatches(&mut scheduler, START)[0].3, 3);
+}
+
+#[test]
+fn large_results_wait_for_room_but_never_the_oldest() {
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        result_budget_bytes: 1000,
+        ..SchedulerConfig::default()
+    });
+    scheduler.add_slot(SlotId(0), START).expect("a slot");
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 2], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    let slot = SlotId(0);
+    scheduler.announced(slot, sent[1].1, 1, 9000, START);
+    assert_eq!(actions(&mut scheduler, START), []);
+    scheduler.announced(slot, sent[0].1, 0, 8000, START);
+    assert_eq!(
+        actions(&mut scheduler, START),
+        [Action::Grant {
+            slot,
+            frame: sent[0].1,
+            index: 0
+        }]
+    );
+    let sizes = Sizes::Each(&[8000]);
+    assert!(
+        scheduler
+            .results(slot, sent[0].1, 0, sizes, Duration::ZERO, START)
+            .is_some()
+    );
+    assert_eq!(scheduler.result_bytes(stream), (8000, 0));
+    assert_eq!(actions(&mut scheduler, START), []);
+    assert_eq!(scheduler.taken(stream, 0, 1, START), 1);
+    assert_eq!(
+        actions(&mut scheduler, START),
+        [Action::Grant {
+            slot,
+            frame: sent[1].1,
+            index: 1
+        }]
+    );
+}
+
+#[test]
+fn a_closed_stream_is_asked_back() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1; 4], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    scheduler.close_stream(stream, START);
+    assert_eq!(actions(&mut scheduler, START).len(), 2);
+    assert_eq!(
+        scheduler
+            .slot_statistics(SlotId(0))
+            .expect("known")
+            .outstanding,
+        2
+    );
+    assert!(!answer(&mut scheduler, SlotId(0), sent[0].1, 0, 1, START));
+    scheduler.recalled(SlotId(0), sent[1].1, 1, 1, START);
+    assert_eq!(
+        scheduler
+            .slot_statistics(SlotId(0))
+            .expect("known")
+            .outstanding,
+        0
+    );
+}

@@ -1,0 +1,333 @@
+"""A `concurrent.futures.Executor` on a manager's engine, for scripts that have one already."""
+
+import itertools
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor as BaseExecutor
+from concurrent.futures import Future as BaseFuture
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from . import _core
+from .manager import pickled, start, summarize, wait_for_slots
+
+if TYPE_CHECKING:
+    from .summary import Summary
+
+__all__ = ["Executor", "Future"]
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+# Functions whose programs the workers keep; the one that was used longest ago is forgotten first.
+FUNCTIONS_MAX = 256
+_PATIENCE_SECONDS = 0.1
+
+
+class Future(BaseFuture[_Result]):
+    """A future whose `result` waits for the worker's answer itself, so that no other thread has to be woken for it.
+
+    Callbacks, `concurrent.futures.wait` and the like have a collector thread started.
+    """
+
+    _stream: "_Stream | None" = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiters = _Waiters(self)  # type: ignore[assignment]  # a list that notices its first user
+
+    def result(self, timeout: float | None = None) -> _Result:
+        """Return the result, or raise the task's exception, as `concurrent.futures.Future.result` does."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the task's exception or None, as `concurrent.futures.Future.exception` does."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def done(self) -> bool:
+        """Whether the task has an outcome or was cancelled."""
+        if not super().done() and self._stream is not None:
+            self._stream.collect(0)
+        return super().done()
+
+    def cancel(self) -> bool:
+        """Cancel the task if no worker has begun it."""
+        if super().done() or self._stream is None:
+            return super().cancel()
+        if not self._stream.cancel(self):
+            return self.cancelled()
+        cancelled = super().cancel()
+        # Waiters and `as_completed` are told by this, as an executor has to.
+        self.set_running_or_notify_cancel()
+        return cancelled
+
+    def add_done_callback(self, fn: Callable[[BaseFuture[_Result]], object]) -> None:
+        """Call a function when the task has an outcome."""
+        super().add_done_callback(fn)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._stream is not None and not super().done():
+            self._stream.executor.start_collector()
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not super().done():
+            stream = self._stream
+            left = _PATIENCE_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise FutureTimeoutError
+            if stream is None:
+                return
+            stream.collect(min(left, _PATIENCE_SECONDS))
+
+
+class _Waiters(list[Any]):
+    """The waiters of a future; the first has the collector started."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        super().__init__()
+        self._future = weakref.ref(future)
+
+    def append(self, waiter: Any) -> None:
+        super().append(waiter)
+        future = self._future()
+        if future is not None:
+            future._watch()
+
+
+class _Stream:
+    """The calls of one function."""
+
+    def __init__(self, executor: "Executor", core: "_core.SubmitStream") -> None:
+        self.executor = executor
+        self._core = core
+        self._lock = threading.Lock()
+        self._futures: dict[int, Future[Any]] = {}
+
+    def submit(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            index = self._core.submit((arguments, keywords))
+            future._stream = self
+            self._futures[index] = future
+            future._index = index  # type: ignore[attr-defined]  # ours, for cancel
+        return future
+
+    def cancel(self, future: Future[Any]) -> bool:
+        index: int = future._index  # type: ignore[attr-defined]
+        if not self._core.cancel(index):
+            return False
+        with self._lock:
+            self._futures.pop(index, None)
+        return True
+
+    def collect(self, timeout: float) -> None:
+        """Give every outcome that is there to its future; wait for the first one."""
+        try:
+            outcomes = self._core.collect(timeout)
+        except Exception as error:
+            # Nobody is left to work: that is the outcome of every task.
+            self.fail(error)
+            return
+        if not outcomes:
+            return
+        for index, good, value in outcomes:
+            with self._lock:
+                future = self._futures.pop(index, None)
+            if future is None or not future.set_running_or_notify_cancel():
+                continue
+            if good:
+                future.set_result(value)
+            else:
+                future.set_exception(value)
+        # Threads that wait for the same stream look whether one of these was theirs.
+        self._core.wake()
+
+    def fail(self, error: BaseException) -> None:
+        with self._lock:
+            futures, self._futures = self._futures, {}
+        for future in futures.values():
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+
+    def cancel_all(self) -> None:
+        with self._lock:
+            futures = list(self._futures.values())
+        for future in futures:
+            future.cancel()
+
+    @property
+    def pending(self) -> int:
+        with self._lock:
+            return len(self._futures)
+
+    def close(self) -> None:
+        self._core.close()
+
+
+class Executor(BaseExecutor):
+    """Runs calls on slots; see `concurrent.futures.Executor`.
+
+    Parameters
+    ----------
+    slots : int
+        How many.
+    workers, credential, policy, listen, wait, transport, protection, retries, dead_after, connect_timeout
+        As for `exoskel.Manager`.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        *,
+        workers: Any = None,
+        credential: Any = None,
+        policy: Any = None,
+        listen: str | None = None,
+        wait: float = 30.0,
+        transport: Literal["socketpair", "tcp"] = "socketpair",
+        protection: Literal["plain", "integrity", "encrypted"] | None = None,
+        retries: int = 3,
+        dead_after: float = 5.0,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+            raise ValueError(f"got {slots!r} slots, expected a whole number of at least 1")
+        self._core = start(
+            slots,
+            functions=[],
+            workers=workers,
+            credential=credential,
+            policy=policy,
+            listen=listen,
+            transport=transport,
+            protection=protection,
+            retries=retries,
+            dead_after=dead_after,
+            connect_timeout=connect_timeout,
+        )
+        self._lock = threading.Lock()
+        self._streams: OrderedDict[int, tuple[Any, _Stream]] = OrderedDict()
+        self._shut_down = False
+        self._collector: threading.Thread | None = None
+        self._wanted = threading.Event()
+        self._finalizer = weakref.finalize(self, self._core.shutdown)
+        try:
+            wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def submit(
+        self, fn: Callable[_Parameters, _Result], /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> Future[_Result]:
+        """Run ``fn(*args, **kwargs)`` on a slot; never waits.
+
+        Parameters
+        ----------
+        fn : callable
+            The function; it travels once.
+        *args, **kwargs
+            Its arguments.
+
+        Returns
+        -------
+        Future
+            Its outcome.
+
+        Raises
+        ------
+        ProgramError
+            If the function can't be pickled.
+        RuntimeError
+            After `shutdown`.
+        """
+        with self._lock:
+            if self._shut_down:
+                raise RuntimeError("the executor is shut down; make a new one")
+            stream = self._stream_of(fn)
+        return stream.submit(args, kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., _Result],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **_options: Any,
+    ) -> Iterator[_Result]:
+        """Like ``map(fn, *iterables)``, in parallel; items travel together as they should, whatever ``chunksize`` says."""
+        del chunksize
+        return super().map(fn, *iterables, timeout=timeout)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the executor once its tasks are done; see `concurrent.futures.Executor.shutdown`."""
+        with self._lock:
+            self._shut_down = True
+            streams = [stream for _, stream in self._streams.values()]
+        if cancel_futures:
+            for stream in streams:
+                stream.cancel_all()
+        if not wait and any(stream.pending for stream in streams):
+            threading.Thread(target=self._finish, args=(streams,), name="exoskel-shutdown").start()
+        else:
+            self._finish(streams)
+
+    def summary(self) -> "Summary":
+        """What each worker did so far; see `exoskel.Manager.summary`."""
+        return summarize(self._core.report())
+
+    def start_collector(self) -> None:
+        """Start the thread that gives outcomes to futures nobody waits for by `result`."""
+        with self._lock:
+            if self._collector is None:
+                self._collector = threading.Thread(target=self._collect, name="exoskel-collector", daemon=True)
+                self._collector.start()
+        self._wanted.set()
+
+    def _stream_of(self, function: Callable[..., Any]) -> _Stream:
+        # By identity: callables need be neither hashable nor comparable; the entry keeps the function alive.
+        key = id(function)
+        known = self._streams.get(key)
+        if known is not None:
+            self._streams.move_to_end(key)
+            return known[1]
+        stream = _Stream(self, self._core.open(pickled(function)))
+        self._streams[key] = (function, stream)
+        if len(self._streams) > FUNCTIONS_MAX:
+            for old, (_, unused) in itertools.islice(self._streams.items(), FUNCTIONS_MAX):
+                if not unused.pending:
+                    unused.close()
+                    del self._streams[old]
+                    break
+        return stream
+
+    def _collect(self) -> None:
+        while self._finalizer.alive:
+            with self._lock:
+                streams = [stream for _, stream in self._streams.values() if stream.pending]
+            if not streams:
+                self._wanted.clear()
+                self._wanted.wait(_PATIENCE_SECONDS)
+                continue
+            for stream in streams:
+                stream.collect(_PATIENCE_SECONDS if len(streams) == 1 else 0.001)
+
+    def _finish(self, streams: list[_Stream]) -> None:
+        while any(stream.pending for stream in streams):
+            for stream in streams:
+                if stream.pending:
+                    stream.collect(_PATIENCE_SECONDS if len(streams) == 1 else 0.001)
+        self._finalizer()
+        collector = self._collector
+        if collector is not None and collector is not threading.current_thread():
+            self._wanted.set()
+            collector.join()
+
+
