@@ -2,7 +2,7 @@
 
 Every measurement is one process of its own (see `engines/protocol.py`); the engines take turns, a whole round before
 the next one begins, and the table shows medians over the rounds. What comes out goes to `benches/results/`:
-`bench.json`, `bench.txt` and PNG plots.
+`bench.json`, `bench.txt` and PNG plots; parts of a run have names of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 ENGINES = HERE / "engines"
 RESULTS = HERE / "results"
+# Quick runs say little and are not kept.
+SCRATCH = ROOT / "target" / "bench"
 PEERS = ROOT / ".venv-peers"
 PEERS_LOCK = HERE / "peers.lock"
 TIMEOUT_SECONDS = 300
@@ -109,7 +111,10 @@ def main() -> int:
         print(json.dumps(report, indent=1))
     else:
         print(text)
-    write(report, text, name="quick" if arguments.quick else "bench")
+    # A run of some parts or engines must not replace the whole one's numbers.
+    whole = not arguments.engines and set(arguments.part) >= {*PARTS, "grain", "link"}
+    name = "bench" if whole else "-".join([*arguments.part, *arguments.engines])
+    write(report, text, folder=SCRATCH if arguments.quick else RESULTS, name=name)
     return 1 if any("failed" in run["values"] for run in runs) else 0
 
 
@@ -221,12 +226,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(report: dict[str, Any], text: str, *, name: str) -> None:
+def write(report: dict[str, Any], text: str, *, folder: Path, name: str) -> None:
     """Keep the numbers, and draw them where matplotlib is."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / f"{name}.txt").write_text(text + "\n")
+    (folder / f"{name}.txt").write_text(text + "\n")
     for python in (PEERS / "bin" / "python", Path(sys.executable)):
         plot = [str(python), str(HERE / "plot.py"), str(path)]
         if (

@@ -143,9 +143,8 @@ def load_slices() -> list[NDArray[Any]]:
     import pydicom.data
 
     # 24 slices of 128 x 96, twice.
-    volumes = numpy.asanyarray(
-        nibabel.load(Path(nibabel.testing.data_path) / "example4d.nii.gz").dataobj
-    )
+    path = Path(str(nibabel.testing.data_path)) / "example4d.nii.gz"
+    volumes = numpy.asanyarray(nibabel.Nifti1Image.from_filename(path).dataobj)
     slices = [
         numpy.rot90(volumes[:, :, level, volume])
         for volume in range(volumes.shape[3])

@@ -81,6 +81,9 @@ def decode_exception(record: bytes, worker: str, restricted: bool) -> BaseExcept
             error = safe.loads(inner, worker=worker) if restricted else pickle.loads(inner)
         except Exception:
             error = None
+    if isinstance(error, StopIteration | StopAsyncIteration):
+        # Raised at the caller it would end the stream without a word (PEP 479).
+        error = RuntimeError(f"the task raised {text}")
     if not isinstance(error, Exception):
         error = TaskError(text)
     return with_remote_traceback(error, lines, worker)

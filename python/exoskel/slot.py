@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _core, output
+from .errors import CredentialError, PolicyError
 
 __all__ = ["main"]
 
@@ -72,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when the session ended, 1 when there was none.
+        0 when the session ended, 1 when there was none, 2 when the credential or the policy can't be used.
     """
     options = _options(sys.argv[1:] if arguments is None else arguments)
     name = options.pop("name", "worker")
@@ -98,6 +99,10 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         # Ctrl-C reaches the whole group of processes; the manager or supervisor says what there is to say.
         return 130
+    except (CredentialError, PolicyError) as error:
+        # The supervisor gives up on this one: no other start could end better.
+        print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
+        return 2
     except Exception as error:
         print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
         return 1

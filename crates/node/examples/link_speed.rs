@@ -299,10 +299,8 @@ fn pings(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
                             bulk: Vec::new(),
                         };
                         lane.session.send(link, reply)?;
-                        lane.write()?;
-                    } else if asked.is_none() && lane.session.outgoing_bytes() == 0 {
-                        lane.write()?;
                     }
+                    lane.write()?;
                 }
             }
         }

@@ -44,7 +44,10 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Connection").field("socket", &self.socket).finish_non_exhaustive()
+        formatter
+            .debug_struct("Connection")
+            .field("socket", &self.socket)
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,7 +55,12 @@ impl Connection {
     /// Puts a session on a socket. `epoch` is the start of the session's time.
     #[must_use]
     pub fn new(socket: Socket, session: Session, epoch: Instant) -> Arc<Self> {
-        Arc::new(Self { socket, session: Mutex::new(session), wake: Notify::new(), epoch })
+        Arc::new(Self {
+            socket,
+            session: Mutex::new(session),
+            wake: Notify::new(),
+            epoch,
+        })
     }
 
     /// The socket.
@@ -110,13 +118,20 @@ impl Connection {
     /// Serves the connection until it ends; `handle` gets every event of the session.
     pub async fn run(&self, mut handle: impl FnMut(Event)) -> Ended {
         let mut blocked = false;
-        let tick = self.with(|session| session.next_timeout()).map_or(Duration::from_secs(1), |next| {
-            next.saturating_sub(self.now()).clamp(Duration::from_millis(5), Duration::from_secs(1))
-        });
+        let tick =
+            self.with(|session| session.next_timeout())
+                .map_or(Duration::from_secs(1), |next| {
+                    next.saturating_sub(self.now())
+                        .clamp(Duration::from_millis(5), Duration::from_secs(1))
+                });
         let mut clock = tokio::time::interval(tick);
         clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let interest = if blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+            let interest = if blocked {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
             tokio::select! {
                 ready = self.socket.ready(interest) => match ready {
                     Ok(ready) if ready.is_readable() || ready.is_read_closed() => {
@@ -166,7 +181,11 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            let result = if count == 0 { session.received_end() } else { session.received(count, self.now()) };
+            let result = if count == 0 {
+                session.received_end()
+            } else {
+                session.received(count, self.now())
+            };
             let mut events = Vec::new();
             while let Some(event) = session.poll_event() {
                 events.push(event);

@@ -15,7 +15,10 @@ pub(crate) fn sealed_memory(name: &str, contents: &[u8]) -> io::Result<OwnedFd> 
     io::Write::write_all(&mut file, contents)?;
     io::Seek::rewind(&mut file)?;
     let memory = OwnedFd::from(file);
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    rustix::fs::fcntl_add_seals(
+        &memory,
+        SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )?;
     Ok(memory)
 }
 

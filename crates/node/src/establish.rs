@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::{Credential, Identity, PeerVerifier, Role, VerifiedIdentity};
 use exoskel_link::handshake::{
-    Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms, accept, check_accept,
-    session_config, session_secret,
+    Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
+    accept, check_accept, session_config, session_secret,
 };
 use exoskel_link::policy::{Place, Policy, Proof, Wire};
 use exoskel_link::{CipherSuite, CodecError, Limits, Protection, Protections, Session, Side};
@@ -96,7 +96,9 @@ pub enum EstablishError {
     #[error("the connection broke during the handshake: {0}")]
     Socket(#[from] io::Error),
     /// Too slow.
-    #[error("no handshake within {0:?}: the other side accepted the connection and said nothing; all of its slots may be taken")]
+    #[error(
+        "no handshake within {0:?}: the other side accepted the connection and said nothing; all of its slots may be taken"
+    )]
     Silent(Duration),
     /// More bytes than an unverified peer may send.
     #[error("got more than {HANDSHAKE_BYTES_MAX} bytes before the peer was verified")]
@@ -108,7 +110,9 @@ pub enum EstablishError {
     #[error("our own handshake message can't be sent: {0}")]
     Own(#[from] CodecError),
     /// Versions that must agree don't.
-    #[error("got {of} {got} at the peer, expected {expected}: install the same {of} on both machines")]
+    #[error(
+        "got {of} {got} at the peer, expected {expected}: install the same {of} on both machines"
+    )]
     Version {
         /// What has to agree.
         of: String,
@@ -123,8 +127,17 @@ pub enum EstablishError {
 ///
 /// # Errors
 /// See [`EstablishError`].
-pub async fn dial(socket: Socket, terms: &Terms, name: Option<String>) -> Result<Established, EstablishError> {
-    let engine = Tls::client(&terms.credential, terms.verifier.clone(), terms.peer_roles.clone(), name)?;
+pub async fn dial(
+    socket: Socket,
+    terms: &Terms,
+    name: Option<String>,
+) -> Result<Established, EstablishError> {
+    let engine = Tls::client(
+        &terms.credential,
+        terms.verifier.clone(),
+        terms.peer_roles.clone(),
+        name,
+    )?;
     let dialled = async {
         let mut wire = HandshakeWire::new(&socket, Box::new(engine));
         wire.complete().await?;
@@ -158,7 +171,13 @@ pub async fn dial(socket: Socket, terms: &Terms, name: Option<String>) -> Result
         &slices(&proof.peer_chain),
         &proof.exporter,
     );
-    let facts = Facts { side: Side::Client, hello: &hello, accepted: &accepted, way, proof: &proof };
+    let facts = Facts {
+        side: Side::Client,
+        hello: &hello,
+        accepted: &accepted,
+        way,
+        proof: &proof,
+    };
     Ok(terms.begin(socket, &facts, secret, accepted.properties.clone()))
 }
 
@@ -171,15 +190,24 @@ pub async fn welcome(
     terms: &Terms,
     judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
 ) -> Result<Established, EstablishError> {
-    let engine = Tls::server(&terms.credential, terms.verifier.clone(), terms.peer_roles.clone())?;
+    let engine = Tls::server(
+        &terms.credential,
+        terms.verifier.clone(),
+        terms.peer_roles.clone(),
+    )?;
     let welcomed = async {
         let mut wire = HandshakeWire::new(&socket, Box::new(engine));
         wire.complete().await?;
         let hello_bytes = wire.receive().await?;
         let proof = wire.proof()?;
         let answer = match Hello::read(&hello_bytes) {
-            Ok(hello) => terms.answer(&socket, &hello, &proof.peer, judge).map(|(accepted, way)| (hello, accepted, way)),
-            Err(error) => Err(Refuse { reason: RefuseReason::Malformed, text: error.to_string() }),
+            Ok(hello) => terms
+                .answer(&socket, &hello, &proof.peer, judge)
+                .map(|(accepted, way)| (hello, accepted, way)),
+            Err(error) => Err(Refuse {
+                reason: RefuseReason::Malformed,
+                text: error.to_string(),
+            }),
         };
         let (hello, accepted, way) = match answer {
             Ok(parts) => parts,
@@ -206,7 +234,13 @@ pub async fn welcome(
         &slices(&proof.own_chain),
         &proof.exporter,
     );
-    let facts = Facts { side: Side::Server, hello: &hello, accepted: &accepted, way, proof: &proof };
+    let facts = Facts {
+        side: Side::Server,
+        hello: &hello,
+        accepted: &accepted,
+        way,
+        proof: &proof,
+    };
     Ok(terms.begin(socket, &facts, secret, hello.properties.clone()))
 }
 
@@ -221,7 +255,11 @@ struct Facts<'a> {
 impl Terms {
     fn hello(&self, socket: &Socket, peer: &VerifiedIdentity) -> Hello {
         let path = path(socket);
-        let proof = if matches!(path, Path::SameHost) { Proof::SameHost } else { Proof::Direct };
+        let proof = if matches!(path, Path::SameHost) {
+            Proof::SameHost
+        } else {
+            Proof::Direct
+        };
         Hello {
             protocol: PROTOCOL,
             identity: self.credential.identity(),
@@ -254,7 +292,10 @@ impl Terms {
         })?;
         let admission = self.policy.admission(peer);
         if !admission.is_allowed() {
-            return Err(Refuse { reason: RefuseReason::NotAllowed, text: admission.to_string() });
+            return Err(Refuse {
+                reason: RefuseReason::NotAllowed,
+                text: admission.to_string(),
+            });
         }
         judge(hello, peer)?;
         let path = path(socket);
@@ -280,27 +321,46 @@ impl Terms {
     /// The least that our policy wants for each class on this wire.
     fn floors(&self, socket: &Socket, peer: &Identity, proof: Proof) -> Protections {
         let own = self.credential.identity();
-        let floors = self.policy.protections(&Self::wire(&own, socket, peer, proof));
-        Protections { code: floors.code.max(self.floor), data: floors.data.max(self.floor), ..floors }
+        let floors = self
+            .policy
+            .protections(&Self::wire(&own, socket, peer, proof));
+        Protections {
+            code: floors.code.max(self.floor),
+            data: floors.data.max(self.floor),
+            ..floors
+        }
     }
 
     fn wire<'a>(own: &'a Identity, socket: &Socket, peer: &'a Identity, proof: Proof) -> Wire<'a> {
         let addresses = socket.addresses();
         Wire {
-            local: Place { address: addresses.map(|pair| pair.0.ip()), identity: Some(own) },
-            remote: Place { address: addresses.map(|pair| pair.1.ip()), identity: Some(peer) },
+            local: Place {
+                address: addresses.map(|pair| pair.0.ip()),
+                identity: Some(own),
+            },
+            remote: Place {
+                address: addresses.map(|pair| pair.1.ip()),
+                identity: Some(peer),
+            },
             proof,
         }
     }
 
     fn check_versions(&self, peer: &[(String, String)]) -> Result<(), EstablishError> {
         let find = |versions: &[(String, String)], name: &str| {
-            versions.iter().find(|(of, _)| of == name).map_or_else(|| "none".to_owned(), |(_, version)| version.clone())
+            versions
+                .iter()
+                .find(|(of, _)| of == name)
+                .map_or_else(|| "none".to_owned(), |(_, version)| version.clone())
         };
         for name in &self.same_versions {
             let (got, expected) = (find(peer, name), find(&self.versions, name));
             if got != expected {
-                return Err(EstablishError::Version { of: name.clone(), got, expected });
+                return Err(EstablishError::Version {
+                    of: name.clone(),
+                    got,
+                    expected,
+                });
             }
         }
         Ok(())
@@ -316,7 +376,11 @@ impl Terms {
         let peer = facts.proof.peer.clone();
         let own = self.credential.identity();
         let wire = Self::wire(&own, &socket, peer.identity(), facts.way);
-        let domain = self.policy.remote_domains(&wire).first().map(|&domain| domain.to_owned());
+        let domain = self
+            .policy
+            .remote_domains(&wire)
+            .first()
+            .map(|&domain| domain.to_owned());
         let trusted_results = self.policy.results_pickle(&wire);
         let mut config = session_config(facts.side, facts.hello, facts.accepted);
         let epoch = Instant::now();
@@ -337,7 +401,9 @@ impl Terms {
 
 /// How long the peer's identity holds from now on.
 fn time_left(peer: &VerifiedIdentity) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Duration::from_secs(peer.not_after().as_secs()).saturating_sub(now)
 }
 
@@ -388,11 +454,19 @@ struct HandshakeWire<'a> {
 
 impl<'a> HandshakeWire<'a> {
     fn new(socket: &'a Socket, engine: Box<dyn Handshake>) -> Self {
-        Self { socket, engine: Some(engine), bytes: 0 }
+        Self {
+            socket,
+            engine: Some(engine),
+            bytes: 0,
+        }
     }
 
     fn engine(&mut self) -> Result<&mut Box<dyn Handshake>, EstablishError> {
-        let gone = || EstablishError::Tls(TlsError::Protocol("a step of the handshake was cut off".to_owned()));
+        let gone = || {
+            EstablishError::Tls(TlsError::Protocol(
+                "a step of the handshake was cut off".to_owned(),
+            ))
+        };
         self.engine.as_mut().ok_or_else(gone)
     }
 
@@ -425,13 +499,19 @@ impl<'a> HandshakeWire<'a> {
     /// Reads one record and lets the engine work on it, on the pool: it may be a millisecond of public-key arithmetic.
     async fn step(&mut self) -> Result<(), EstablishError> {
         let record = self.read_record().await?;
-        let gone = || EstablishError::Tls(TlsError::Protocol("a step of the handshake was cut off".to_owned()));
+        let gone = || {
+            EstablishError::Tls(TlsError::Protocol(
+                "a step of the handshake was cut off".to_owned(),
+            ))
+        };
         let mut engine = self.engine.take().ok_or_else(gone)?;
         let work = move || {
             let result = engine.receive(&record);
             (engine, result)
         };
-        let (engine, result) = tokio::task::spawn_blocking(work).await.map_err(|_| gone())?;
+        let (engine, result) = tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| gone())?;
         self.engine = Some(engine);
         // Even a failed step may have an alert to send.
         let written = self.write().await;

@@ -140,10 +140,16 @@ impl ManagerNode {
             streams: AtomicU64::new(0),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
-            readiness: Mutex::new(Readiness { wanted: config.recruiting.slots, ..Readiness::default() }),
+            readiness: Mutex::new(Readiness {
+                wanted: config.recruiting.slots,
+                ..Readiness::default()
+            }),
             readiness_changed: Condvar::new(),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
         let for_driver = shared.clone();
         let listener = config.recruiting.bind()?;
         let driver = std::thread::Builder::new()
@@ -154,7 +160,10 @@ impl ManagerNode {
                 drop(tasks);
                 runtime.shutdown_timeout(Duration::from_secs(1));
             })?;
-        Ok(Self { shared, driver: Mutex::new(Some(driver)) })
+        Ok(Self {
+            shared,
+            driver: Mutex::new(Some(driver)),
+        })
     }
 
     /// Opens a stream.
@@ -162,8 +171,13 @@ impl ManagerNode {
     pub fn open(&self, plan: StreamPlan) -> StreamHandle {
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let outlet = Arc::new(Outlet::new(plan.order));
-        self.shared.command(Command::Open(number, plan, outlet.clone()));
-        StreamHandle { shared: self.shared.clone(), number, outlet }
+        self.shared
+            .command(Command::Open(number, plan, outlet.clone()));
+        StreamHandle {
+            shared: self.shared.clone(),
+            number,
+            outlet,
+        }
     }
 
     /// Waits until recruiting has changed from `seen`, for at most `patience`, and says how it stands.
@@ -187,7 +201,9 @@ impl ManagerNode {
     pub fn report(&self) -> Vec<WorkerReport> {
         let (sender, receiver) = mpsc::channel();
         self.shared.command(Command::Report(sender));
-        receiver.recv_timeout(Duration::from_secs(5)).unwrap_or_default()
+        receiver
+            .recv_timeout(Duration::from_secs(5))
+            .unwrap_or_default()
     }
 
     /// Whether [`ManagerNode::take_notices`] would find something.
@@ -232,15 +248,22 @@ impl StreamHandle {
 
     /// The user has taken outcomes: their tickets are free.
     pub fn taken(&self, first: u64, count: u32) {
-        self.shared.command(Command::Taken { stream: self.number, first, count });
+        self.shared.command(Command::Taken {
+            stream: self.number,
+            first,
+            count,
+        });
     }
 
     /// Takes an item back that no worker has begun; says whether that was possible.
     #[must_use]
     pub fn cancel(&self, index: u64) -> bool {
         let (sender, receiver) = mpsc::channel();
-        self.shared.command(Command::Cancel(self.number, index, sender));
-        receiver.recv_timeout(Duration::from_secs(5)).unwrap_or(false)
+        self.shared
+            .command(Command::Cancel(self.number, index, sender));
+        receiver
+            .recv_timeout(Duration::from_secs(5))
+            .unwrap_or(false)
     }
 
     /// Forgets the stream and all of its items.

@@ -16,7 +16,14 @@ pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget"];
 /// Handlers of [`CODE_ENDPOINT`].
 pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define"];
 /// Handlers of [`RESULT_ENDPOINT`].
-pub const RESULT_HANDLERS: &[&str] = &["results", "released", "recalled", "announced", "output", "ready"];
+pub const RESULT_HANDLERS: &[&str] = &[
+    "results",
+    "released",
+    "recalled",
+    "announced",
+    "output",
+    "ready",
+];
 
 /// A function's name on the wire: SHA-256 of its pickle.
 pub type Digest = [u8; 32];
@@ -193,7 +200,11 @@ impl ToSlot {
                 out.put_slice(pickle);
                 1
             }
-            Self::Define { stream, call, segments } => {
+            Self::Define {
+                stream,
+                call,
+                segments,
+            } => {
                 put_define(&mut out, *stream, *call, segments);
                 2
             }
@@ -208,9 +219,17 @@ impl ToSlot {
     pub fn decode_task(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
         let message = match handler {
             0 => return read_execute(head).map(Self::Execute),
-            1 if head.len() == 12 => Self::Recall { frame: head.get_u64(), count: head.get_u32() },
-            2 if head.len() == 16 => Self::Grant { frame: head.get_u64(), index: head.get_u64() },
-            3 if head.len() == 4 => Self::Forget { stream: head.get_u32() },
+            1 if head.len() == 12 => Self::Recall {
+                frame: head.get_u64(),
+                count: head.get_u32(),
+            },
+            2 if head.len() == 16 => Self::Grant {
+                frame: head.get_u64(),
+                index: head.get_u64(),
+            },
+            3 if head.len() == 4 => Self::Forget {
+                stream: head.get_u32(),
+            },
             _ => return Err(MessageError("task")),
         };
         Ok(message)
@@ -226,7 +245,10 @@ impl ToSlot {
             1 if head.len() >= 32 => {
                 let mut digest = [0; 32];
                 head.copy_to_slice(&mut digest);
-                Ok(Self::Function { digest, pickle: head })
+                Ok(Self::Function {
+                    digest,
+                    pickle: head,
+                })
             }
             2 => read_define(head).ok_or(MessageError("define")),
             _ => Err(MessageError("code")),
@@ -240,7 +262,13 @@ impl ToManager {
     pub fn encode(&self) -> (u16, Bytes) {
         let mut out = BytesMut::new();
         let handler = match self {
-            Self::Results { frame, first, count, busy, records } => {
+            Self::Results {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            } => {
                 out.reserve(28 + records.len());
                 out.put_u64(*frame);
                 out.put_u64(*first);
@@ -253,13 +281,22 @@ impl ToManager {
                 out.put_u64(*frame);
                 1
             }
-            Self::Recalled { frame, first, count } => {
+            Self::Recalled {
+                frame,
+                first,
+                count,
+            } => {
                 out.put_u64(*frame);
                 out.put_u64(*first);
                 out.put_u32(*count);
                 2
             }
-            Self::Announced { frame, index, bytes, busy } => {
+            Self::Announced {
+                frame,
+                index,
+                bytes,
+                busy,
+            } => {
                 out.put_u64(*frame);
                 out.put_u64(*index);
                 out.put_u64(*bytes);
@@ -289,17 +326,24 @@ impl ToManager {
                 busy: head.get_u64(),
                 records: head,
             },
-            1 if head.len() == 8 => Self::Released { frame: head.get_u64() },
-            2 if head.len() == 20 => {
-                Self::Recalled { frame: head.get_u64(), first: head.get_u64(), count: head.get_u32() }
-            }
+            1 if head.len() == 8 => Self::Released {
+                frame: head.get_u64(),
+            },
+            2 if head.len() == 20 => Self::Recalled {
+                frame: head.get_u64(),
+                first: head.get_u64(),
+                count: head.get_u32(),
+            },
             3 if head.len() == 32 => Self::Announced {
                 frame: head.get_u64(),
                 index: head.get_u64(),
                 bytes: head.get_u64(),
                 busy: head.get_u64(),
             },
-            4 if !head.is_empty() => Self::Output { stream: head.get_u8(), text: head },
+            4 if !head.is_empty() => Self::Output {
+                stream: head.get_u8(),
+                text: head,
+            },
             5 if head.is_empty() => Self::Ready,
             _ => return Err(MessageError("result")),
         };
@@ -367,7 +411,11 @@ fn read_define(mut head: Bytes) -> Option<ToSlot> {
         }
         segments.push(SegmentFunctions { serial, functions });
     }
-    Some(ToSlot::Define { stream, call, segments })
+    Some(ToSlot::Define {
+        stream,
+        call,
+        segments,
+    })
 }
 
 #[cfg(test)]
@@ -387,27 +435,60 @@ mod tests {
             count: 3,
             records: Bytes::from_static(b"abc"),
         };
-        let segments = vec![SegmentFunctions { serial: true, functions: vec![[1; 32], [2; 32]] }];
-        let task = [ToSlot::Execute(execute), ToSlot::Recall { frame: 1, count: 2 }, ToSlot::Grant { frame: 1, index: 2 }, ToSlot::Forget { stream: 3 }];
+        let segments = vec![SegmentFunctions {
+            serial: true,
+            functions: vec![[1; 32], [2; 32]],
+        }];
+        let task = [
+            ToSlot::Execute(execute),
+            ToSlot::Recall { frame: 1, count: 2 },
+            ToSlot::Grant { frame: 1, index: 2 },
+            ToSlot::Forget { stream: 3 },
+        ];
         for message in task {
             let (handler, head) = message.encode();
             assert_eq!(ToSlot::decode_task(handler, head), Ok(message));
         }
         let code = [
             ToSlot::Setup(Bytes::from_static(b"x")),
-            ToSlot::Function { digest: [9; 32], pickle: Bytes::from_static(b"p") },
-            ToSlot::Define { stream: 4, call: Call::Arguments, segments },
+            ToSlot::Function {
+                digest: [9; 32],
+                pickle: Bytes::from_static(b"p"),
+            },
+            ToSlot::Define {
+                stream: 4,
+                call: Call::Arguments,
+                segments,
+            },
         ];
         for message in code {
             let (handler, head) = message.encode();
             assert_eq!(ToSlot::decode_code(handler, head), Ok(message));
         }
         let back = [
-            ToManager::Results { frame: 1, first: 2, count: 3, busy: 4, records: Bytes::from_static(b"r") },
+            ToManager::Results {
+                frame: 1,
+                first: 2,
+                count: 3,
+                busy: 4,
+                records: Bytes::from_static(b"r"),
+            },
             ToManager::Released { frame: 5 },
-            ToManager::Recalled { frame: 1, first: 2, count: 0 },
-            ToManager::Announced { frame: 1, index: 2, bytes: 3, busy: 4 },
-            ToManager::Output { stream: 1, text: Bytes::from_static(b"hello") },
+            ToManager::Recalled {
+                frame: 1,
+                first: 2,
+                count: 0,
+            },
+            ToManager::Announced {
+                frame: 1,
+                index: 2,
+                bytes: 3,
+                busy: 4,
+            },
+            ToManager::Output {
+                stream: 1,
+                text: Bytes::from_static(b"hello"),
+            },
             ToManager::Ready,
         ];
         for message in back {

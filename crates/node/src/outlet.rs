@@ -91,7 +91,12 @@ impl Outlet {
             ended: None,
             notified: 0,
         };
-        Self { inner: Mutex::new(inner), changed: Condvar::new(), admissible: AtomicU64::new(1), hungry: AtomicBool::new(true) }
+        Self {
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            admissible: AtomicU64::new(1),
+            hungry: AtomicBool::new(true),
+        }
     }
 
     /// Puts outcomes in (driver's side).
@@ -155,7 +160,11 @@ impl Outlet {
                 return Taken::Nothing;
             }
             inner.waiting += 1;
-            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self
+                .changed
+                .wait_timeout(inner, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             inner.waiting -= 1;
         }
     }
@@ -199,7 +208,10 @@ impl Inner {
             Order::Completion => self.completed.pop_front(),
             Order::Admission => {
                 let next = self.next;
-                self.ordered.first_entry().filter(|entry| *entry.key() == next).map(|entry| entry.remove())
+                self.ordered
+                    .first_entry()
+                    .filter(|entry| *entry.key() == next)
+                    .map(|entry| entry.remove())
             }
         };
         match (outcomes, &self.ended) {

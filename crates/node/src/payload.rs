@@ -41,7 +41,13 @@ pub struct RecordWriter {
 
 impl RecordWriter {
     /// Appends one item: its pickle, the offsets of its splices, and its bulk parts (splices first).
-    pub fn push(&mut self, exception: bool, pickle: &[u8], splices: &[u32], bulk: impl IntoIterator<Item = Bytes>) {
+    pub fn push(
+        &mut self,
+        exception: bool,
+        pickle: &[u8],
+        splices: &[u32],
+        bulk: impl IntoIterator<Item = Bytes>,
+    ) {
         let bulk_before = self.bulk.len();
         for part in bulk {
             self.bulk_bytes += part.len() as u64;
@@ -92,7 +98,11 @@ impl RecordWriter {
     pub fn take(&mut self) -> (u32, Bytes, Vec<Bytes>) {
         let count = std::mem::take(&mut self.count);
         self.bulk_bytes = 0;
-        (count, self.records.split().freeze(), std::mem::take(&mut self.bulk))
+        (
+            count,
+            self.records.split().freeze(),
+            std::mem::take(&mut self.bulk),
+        )
     }
 }
 
@@ -108,7 +118,11 @@ impl RecordReader {
     /// A walk over `records`, whose bulk parts are `bulk` in order.
     #[must_use]
     pub fn new(records: Bytes, bulk: Vec<Vec<u8>>) -> Self {
-        Self { records, position: 0, bulk: bulk.into_iter() }
+        Self {
+            records,
+            position: 0,
+            bulk: bulk.into_iter(),
+        }
     }
 
     /// The next record, or none at the end.
@@ -123,9 +137,18 @@ impl RecordReader {
         let pickle = self.records.slice(head.pickle.clone());
         let mut bulk = Vec::with_capacity(head.parts());
         for _ in 0..head.parts() {
-            bulk.push(self.bulk.next().ok_or(RecordError("fewer bulk parts than it says"))?);
+            bulk.push(
+                self.bulk
+                    .next()
+                    .ok_or(RecordError("fewer bulk parts than it says"))?,
+            );
         }
-        Ok(Some(Record { exception: head.exception, pickle, splices: head.splices, bulk }))
+        Ok(Some(Record {
+            exception: head.exception,
+            pickle,
+            splices: head.splices,
+            bulk,
+        }))
     }
 
     /// The next record's pickle when it is a plain value without bulk parts: the fast way for small items.
@@ -177,7 +200,8 @@ impl RecordHead {
         let head = get_varint(records, position)?;
         let mut splices = Vec::new();
         let mut buffers = 0;
-        let length = usize::try_from(head >> 2).map_err(|_| RecordError("a length that fits no machine"))?;
+        let length =
+            usize::try_from(head >> 2).map_err(|_| RecordError("a length that fits no machine"))?;
         if head & 1 != 0 {
             let count = get_varint(records, position)?;
             if count > EXTRA_PARTS_MAX {
@@ -196,11 +220,18 @@ impl RecordHead {
                 return Err(RecordError("more buffers than the limit"));
             }
         }
-        let end = position.checked_add(length).filter(|end| *end <= records.len());
+        let end = position
+            .checked_add(length)
+            .filter(|end| *end <= records.len());
         let end = end.ok_or(RecordError("a pickle longer than the message"))?;
         let pickle = *position..end;
         *position = end;
-        Ok(Self { exception: head & 2 != 0, splices, buffers, pickle })
+        Ok(Self {
+            exception: head & 2 != 0,
+            splices,
+            buffers,
+            pickle,
+        })
     }
 }
 
@@ -222,7 +253,12 @@ impl Batch {
     ///
     /// # Errors
     /// When the list isn't well-formed or holds another number of items or bulk parts than it should.
-    pub fn parse(records: Bytes, bulk: Vec<Bytes>, count: u32, restricted: bool) -> Result<Self, RecordError> {
+    pub fn parse(
+        records: Bytes,
+        bulk: Vec<Bytes>,
+        count: u32,
+        restricted: bool,
+    ) -> Result<Self, RecordError> {
         let mut offsets = Vec::with_capacity(count as usize + 1);
         let mut bulk_starts = Vec::new();
         let mut parts = 0_usize;
@@ -236,10 +272,18 @@ impl Batch {
             }
         }
         if position != records.len() || parts != bulk.len() {
-            return Err(RecordError("another number of items or bulk parts than it says"));
+            return Err(RecordError(
+                "another number of items or bulk parts than it says",
+            ));
         }
         offsets.push(offset(position)?);
-        Ok(Self { records, offsets, bulk, bulk_starts, restricted })
+        Ok(Self {
+            records,
+            offsets,
+            bulk,
+            bulk_starts,
+            restricted,
+        })
     }
 
     /// Items in the batch.
@@ -252,17 +296,32 @@ impl Batch {
     #[must_use]
     pub fn range(&self, first: u32, count: u32) -> (Bytes, &[Bytes]) {
         let end = first + count;
-        let records = self.records.slice(self.offsets[first as usize] as usize..self.offsets[end as usize] as usize);
-        (records, &self.bulk[self.bulk_start(first)..self.bulk_start(end)])
+        let records = self
+            .records
+            .slice(self.offsets[first as usize] as usize..self.offsets[end as usize] as usize);
+        (
+            records,
+            &self.bulk[self.bulk_start(first)..self.bulk_start(end)],
+        )
     }
 
     /// Each item's size in bytes, bulk included.
     #[must_use]
     pub fn sizes(&self) -> Vec<u64> {
-        let mut sizes: Vec<u64> = self.offsets.windows(2).map(|pair| u64::from(pair[1] - pair[0])).collect();
+        let mut sizes: Vec<u64> = self
+            .offsets
+            .windows(2)
+            .map(|pair| u64::from(pair[1] - pair[0]))
+            .collect();
         for (position, (item, start)) in self.bulk_starts.iter().enumerate() {
-            let end = self.bulk_starts.get(position + 1).map_or(self.bulk.len(), |next| next.1 as usize);
-            sizes[*item as usize] += self.bulk[*start as usize..end].iter().map(|part| part.len() as u64).sum::<u64>();
+            let end = self
+                .bulk_starts
+                .get(position + 1)
+                .map_or(self.bulk.len(), |next| next.1 as usize);
+            sizes[*item as usize] += self.bulk[*start as usize..end]
+                .iter()
+                .map(|part| part.len() as u64)
+                .sum::<u64>();
         }
         sizes
     }
@@ -277,7 +336,10 @@ impl Batch {
         let bulk_base = self.bulk_start(first) as u32;
         Self {
             records,
-            offsets: self.offsets[first as usize..=(first + count) as usize].iter().map(|offset| offset - base).collect(),
+            offsets: self.offsets[first as usize..=(first + count) as usize]
+                .iter()
+                .map(|offset| offset - base)
+                .collect(),
             bulk: bulk.to_vec(),
             bulk_starts: self
                 .bulk_starts
@@ -297,7 +359,9 @@ impl Batch {
 
     fn bulk_start(&self, item: u32) -> usize {
         let position = self.bulk_starts.partition_point(|(owner, _)| *owner < item);
-        self.bulk_starts.get(position).map_or(self.bulk.len(), |(_, start)| *start as usize)
+        self.bulk_starts
+            .get(position)
+            .map_or(self.bulk.len(), |(_, start)| *start as usize)
     }
 }
 
@@ -313,7 +377,8 @@ impl BatchBuilder {
     /// Appends one item, as [`RecordWriter::push`] does.
     pub fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         // A batch is handed over long before its records reach 4 GiB, bulk parts are not in them.
-        self.offsets.push(u32::try_from(self.writer.position()).unwrap_or(u32::MAX));
+        self.offsets
+            .push(u32::try_from(self.writer.position()).unwrap_or(u32::MAX));
         if !bulk.is_empty() {
             let start = u32::try_from(self.writer.bulk.len()).unwrap_or(u32::MAX);
             self.bulk_starts.push((self.writer.count(), start));
@@ -339,7 +404,13 @@ impl BatchBuilder {
         let (_, records, bulk) = self.writer.take();
         let mut offsets = std::mem::take(&mut self.offsets);
         offsets.push(end);
-        Batch { records, offsets, bulk, bulk_starts: std::mem::take(&mut self.bulk_starts), restricted: false }
+        Batch {
+            records,
+            offsets,
+            bulk,
+            bulk_starts: std::mem::take(&mut self.bulk_starts),
+            restricted: false,
+        }
     }
 }
 
@@ -364,7 +435,9 @@ pub fn put_varint(out: &mut BytesMut, mut value: u64) {
 pub fn get_varint(bytes: &[u8], position: &mut usize) -> Result<u64, RecordError> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
-        let byte = *bytes.get(*position).ok_or(RecordError("it ends too soon"))?;
+        let byte = *bytes
+            .get(*position)
+            .ok_or(RecordError("it ends too soon"))?;
         *position += 1;
         let low = u64::from(byte & 0x7f);
         if shift == 63 && low > 1 {

@@ -51,25 +51,37 @@ pub enum News {
 ///
 /// # Errors
 /// When no thread can be started.
-pub fn meet(rendezvous: Rendezvous, terms: impl Fn() -> Result<Terms, String> + Send + 'static) -> io::Result<mpsc::Receiver<News>> {
+pub fn meet(
+    rendezvous: Rendezvous,
+    terms: impl Fn() -> Result<Terms, String> + Send + 'static,
+) -> io::Result<mpsc::Receiver<News>> {
     let (sender, receiver) = mpsc::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    std::thread::Builder::new().name("exoskel-slot".to_owned()).spawn(move || {
-        let tasks = tokio::task::LocalSet::new();
-        tasks.block_on(&runtime, async {
-            match establish(rendezvous, terms, &sender).await {
-                Ok(established) => serve(&established, &sender).await,
-                // Nobody listens any more when the interpreter has left.
-                Err(reason) => drop(sender.send(News::Failed(reason))),
-            }
-        });
-    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    std::thread::Builder::new()
+        .name("exoskel-slot".to_owned())
+        .spawn(move || {
+            let tasks = tokio::task::LocalSet::new();
+            tasks.block_on(&runtime, async {
+                match establish(rendezvous, terms, &sender).await {
+                    Ok(established) => serve(&established, &sender).await,
+                    // Nobody listens any more when the interpreter has left.
+                    Err(reason) => drop(sender.send(News::Failed(reason))),
+                }
+            });
+        })?;
     Ok(receiver)
 }
 
 async fn serve(established: &Established, news: &mpsc::Sender<News>) {
     let connection = established.connection.clone();
-    let offered = connection.with(|session| SlotNode::endpoints().into_iter().try_for_each(|endpoint| session.offer(endpoint)));
+    let offered = connection.with(|session| {
+        SlotNode::endpoints()
+            .into_iter()
+            .try_for_each(|endpoint| session.offer(endpoint))
+    });
     let started = offered.and_then(|()| SlotNode::start(connection));
     let node = match started {
         Ok(node) => node,
@@ -79,7 +91,11 @@ async fn serve(established: &Established, news: &mpsc::Sender<News>) {
         // A child's session is its parent's business; the parent has the line.
         let domain = established.domain.as_deref().unwrap_or("none");
         let who = established.peer.identity();
-        let audit = format!("accepted {who} at {}: {}, domain {domain}", node.peer(), established.protections);
+        let audit = format!(
+            "accepted {who} at {}: {}, domain {domain}",
+            node.peer(),
+            established.protections
+        );
         drop(news.send(News::Audit(audit)));
     }
     drop(news.send(News::Begun(node.clone())));
@@ -97,13 +113,19 @@ async fn establish(
 ) -> Result<Established, String> {
     match rendezvous {
         Rendezvous::Inherited(descriptor) => {
-            let socket = inherited(descriptor).map_err(|error| format!("the inherited connection is unusable: {error}"))?;
-            welcome(socket, &terms()?, anybody).await.map_err(|error| error.to_string())
+            let socket = inherited(descriptor)
+                .map_err(|error| format!("the inherited connection is unusable: {error}"))?;
+            welcome(socket, &terms()?, anybody)
+                .await
+                .map_err(|error| error.to_string())
         }
         Rendezvous::Listening(descriptor) => {
             let listener = TcpListener::from(descriptor);
-            let listening = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-            let listener = listening.map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
+            let listening = listener
+                .set_nonblocking(true)
+                .and_then(|()| tokio::net::TcpListener::from_std(listener));
+            let listener = listening
+                .map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
             accept_one(&listener, Rc::new(terms), news).await
         }
         Rendezvous::Dialling(address) => loop {
@@ -111,7 +133,12 @@ async fn establish(
             match reach(&address, &terms).await {
                 Ok(established) => return Ok(established),
                 Err(reason) => {
-                    if news.send(News::Audit(format!("no session with the manager at {address}: {reason}"))).is_err() {
+                    if news
+                        .send(News::Audit(format!(
+                            "no session with the manager at {address}: {reason}"
+                        )))
+                        .is_err()
+                    {
                         return Err(reason);
                     }
                 }
@@ -133,23 +160,25 @@ async fn accept_one(
     let accepting = strangers.run_until(async {
         loop {
             let place = places.clone().acquire_owned().await;
-            let (stream, address) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(_) => {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
+            let Ok((stream, address)) = listener.accept().await else {
+                // Out of descriptors, most likely: waiting lets some go.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
             };
             let (sender, news, terms) = (sender.clone(), news.clone(), terms.clone());
             tokio::task::spawn_local(async move {
                 let result = match (terms(), Socket::tcp(stream)) {
-                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, anybody).await.map_err(|error| error.to_string()),
+                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, anybody)
+                        .await
+                        .map_err(|error| error.to_string()),
                     (Err(reason), _) => Err(reason),
                     (_, Err(error)) => Err(error.to_string()),
                 };
                 match result {
                     Ok(established) => drop(sender.try_send(established)),
-                    Err(reason) => drop(news.send(News::Audit(format!("no session with {address}: {reason}")))),
+                    Err(reason) => {
+                        drop(news.send(News::Audit(format!("no session with {address}: {reason}"))))
+                    }
                 }
                 drop(place);
             });
@@ -167,7 +196,9 @@ async fn reach(address: &str, terms: &Terms) -> Result<Established, String> {
         .map_err(|_| format!("no connection within {:?}", terms.patience))?
         .map_err(|error| format!("can't connect: {error}"))?;
     let socket = Socket::tcp(stream).map_err(|error| error.to_string())?;
-    dial(socket, terms, None).await.map_err(|error: EstablishError| error.to_string())
+    dial(socket, terms, None)
+        .await
+        .map_err(|error: EstablishError| error.to_string())
 }
 
 fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {

@@ -8,12 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass};
+use exoskel_link::{
+    CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass,
+};
 use tokio::sync::Notify;
 
 use crate::connection::{Connection, Ended};
 use crate::message::{
-    CODE_ENDPOINT, CODE_HANDLERS, Execute, RESULT_ENDPOINT, TASK_ENDPOINT, TASK_HANDLERS, ToManager, ToSlot,
+    CODE_ENDPOINT, CODE_HANDLERS, Execute, RESULT_ENDPOINT, TASK_ENDPOINT, TASK_HANDLERS,
+    ToManager, ToSlot,
 };
 use crate::payload::{Record, RecordReader, RecordWriter};
 
@@ -119,7 +122,10 @@ impl SlotNode {
     /// The endpoints a slot offers to its manager.
     #[must_use]
     pub fn endpoints() -> [Endpoint; 2] {
-        [Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS), Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS)]
+        [
+            Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS),
+            Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS),
+        ]
     }
 
     /// Opens the way back to the manager and says that the slot is ready.
@@ -127,7 +133,8 @@ impl SlotNode {
     /// # Errors
     /// When the session is over already.
     pub fn start(connection: Arc<Connection>) -> Result<Arc<Self>, SessionError> {
-        let results = connection.with(|session| session.open_link(RESULT_ENDPOINT, TrafficClass::Data))?;
+        let results =
+            connection.with(|session| session.open_link(RESULT_ENDPOINT, TrafficClass::Data))?;
         let node = Self {
             connection,
             results,
@@ -175,7 +182,11 @@ impl SlotNode {
             return work;
         }
         state.waiting = true;
-        let mut state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self
+            .changed
+            .wait_timeout(state, patience)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
         state.waiting = false;
         state.next()
     }
@@ -185,11 +196,22 @@ impl SlotNode {
     /// # Errors
     /// When the session is over, or the result is over its size limit ([`SessionError`] says which); nothing was sent
     /// then, and an exception can be given instead.
-    pub fn finish(&self, key: ItemKey, write: impl FnOnce(&mut RecordWriter)) -> Result<(), SessionError> {
-        let ItemKey { frame, index, grant } = key;
+    pub fn finish(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        let ItemKey {
+            frame,
+            index,
+            grant,
+        } = key;
         let mut state = self.lock();
         let now = Instant::now();
-        let busy = state.started.replace(now).map_or(0, |started| nanoseconds(now - started));
+        let busy = state
+            .started
+            .replace(now)
+            .map_or(0, |started| nanoseconds(now - started));
         state.running = false;
         write(&mut state.scratch);
         let bytes = state.scratch.bytes();
@@ -203,14 +225,30 @@ impl SlotNode {
             large.writer.append(&mut state.scratch);
             state.held.insert((frame, index), large);
             drop(state);
-            return self.post(&ToManager::Announced { frame, index, bytes, busy }, Vec::new());
+            return self.post(
+                &ToManager::Announced {
+                    frame,
+                    index,
+                    bytes,
+                    busy,
+                },
+                Vec::new(),
+            );
         }
-        let State { pending, scratch, jobs, .. } = &mut *state;
+        let State {
+            pending,
+            scratch,
+            jobs,
+            ..
+        } = &mut *state;
         pending.writer.append(scratch);
         pending.busy += busy;
         let since = *pending.since.get_or_insert(now);
         let complete = jobs.front().is_none_or(|job| job.execute.frame != frame);
-        if complete || pending.writer.bytes() >= PENDING_BYTES_MAX || now - since >= PENDING_TIME_MAX / 2 {
+        if complete
+            || pending.writer.bytes() >= PENDING_BYTES_MAX
+            || now - since >= PENDING_TIME_MAX / 2
+        {
             let pending = state.take_pending();
             drop(state);
             return self.send_results(pending);
@@ -244,7 +282,13 @@ impl SlotNode {
         }
         state.output_cut = false;
         drop(state);
-        self.post(&ToManager::Output { stream, text: Bytes::copy_from_slice(text) }, Vec::new())
+        self.post(
+            &ToManager::Output {
+                stream,
+                text: Bytes::copy_from_slice(text),
+            },
+            Vec::new(),
+        )
     }
 
     /// Closes the session in order.
@@ -257,19 +301,39 @@ impl SlotNode {
         if count == 0 {
             return Ok(());
         }
-        let results =
-            ToManager::Results { frame: pending.frame, first: pending.first, count, busy: pending.busy, records };
+        let results = ToManager::Results {
+            frame: pending.frame,
+            first: pending.first,
+            count,
+            busy: pending.busy,
+            records,
+        };
         self.post(&results, bulk)
     }
 
     fn post(&self, message: &ToManager, bulk: Vec<Bytes>) -> Result<(), SessionError> {
         let (handler, head) = message.encode();
-        self.connection.send(self.results, Message { handler, kind: MessageKind::Post, head, bulk })
+        self.connection.send(
+            self.results,
+            Message {
+                handler,
+                kind: MessageKind::Post,
+                head,
+                bulk,
+            },
+        )
     }
 
     fn handle(&self, event: Event) {
         let (link, handler, head, bulk, size) = match event {
-            Event::Message { link, handler, head, bulk, size, .. } => (link, handler, head, bulk, size),
+            Event::Message {
+                link,
+                handler,
+                head,
+                bulk,
+                size,
+                ..
+            } => (link, handler, head, bulk, size),
             Event::LinkOpened { link, endpoint, .. } => {
                 if endpoint == CODE_ENDPOINT {
                     self.lock().code_link = Some(link);
@@ -279,7 +343,11 @@ impl SlotNode {
             _ => return,
         };
         let is_code = self.lock().code_link == Some(link);
-        let message = if is_code { ToSlot::decode_code(handler, head) } else { ToSlot::decode_task(handler, head) };
+        let message = if is_code {
+            ToSlot::decode_code(handler, head)
+        } else {
+            ToSlot::decode_task(handler, head)
+        };
         // Work waits here as long as the manager's window allows; the link's credit need not count it a second time.
         self.connection.consumed(link, size);
         match message {
@@ -294,14 +362,26 @@ impl SlotNode {
             ToSlot::Execute(execute) => {
                 let reader = RecordReader::new(execute.records.clone(), bulk);
                 let (next, end) = (execute.first, execute.first + u64::from(execute.count));
-                state.jobs.push_back(Job { execute, reader, next, end });
+                state.jobs.push_back(Job {
+                    execute,
+                    reader,
+                    next,
+                    end,
+                });
                 self.active.notify_one();
             }
             ToSlot::Recall { frame, count } => {
                 let (first, count) = state.give_back(frame, count);
                 drop(state);
                 // The session's end is noticed by its own task.
-                let _ = self.post(&ToManager::Recalled { frame, first, count }, Vec::new());
+                let _ = self.post(
+                    &ToManager::Recalled {
+                        frame,
+                        first,
+                        count,
+                    },
+                    Vec::new(),
+                );
                 return;
             }
             ToSlot::Grant { frame, index } => {
@@ -318,8 +398,14 @@ impl SlotNode {
                 state.code.push_back(ToSlot::Forget { stream });
             }
             code => {
-                if let ToSlot::Define { stream, segments, .. } = &code {
-                    let serial = segments.iter().map(|segment| segment.serial && segment.functions.len() > 1).collect();
+                if let ToSlot::Define {
+                    stream, segments, ..
+                } = &code
+                {
+                    let serial = segments
+                        .iter()
+                        .map(|segment| segment.serial && segment.functions.len() > 1)
+                        .collect();
                     state.programs.insert(*stream, serial);
                 }
                 state.code.push_back(code);
@@ -339,9 +425,13 @@ impl SlotNode {
             loop {
                 tokio::time::sleep(PENDING_TIME_MAX).await;
                 let mut state = self.lock();
-                let due = state.pending.since.is_some_and(|since| since.elapsed() >= PENDING_TIME_MAX);
+                let due = state
+                    .pending
+                    .since
+                    .is_some_and(|since| since.elapsed() >= PENDING_TIME_MAX);
                 let pending = due.then(|| state.take_pending());
-                let idle = state.jobs.is_empty() && state.pending.writer.count() == 0 && !state.running;
+                let idle =
+                    state.jobs.is_empty() && state.pending.writer.count() == 0 && !state.running;
                 drop(state);
                 if let Some(pending) = pending {
                     let _ = self.send_results(pending);
@@ -377,8 +467,15 @@ impl State {
         if self.started.is_none() {
             self.started = Some(Instant::now());
         }
-        if program.get(usize::from(job.execute.segment)).copied().unwrap_or(false) {
-            let mut job = self.jobs.pop_front().unwrap_or_else(|| unreachable!("it is at the front"));
+        if program
+            .get(usize::from(job.execute.segment))
+            .copied()
+            .unwrap_or(false)
+        {
+            let mut job = self
+                .jobs
+                .pop_front()
+                .unwrap_or_else(|| unreachable!("it is at the front"));
             let mut items = Vec::new();
             self.running = true;
             while let Some(item) = job.take() {
@@ -431,14 +528,35 @@ impl Job {
         let record = self.reader.next_record().ok().flatten().unwrap_or_default();
         let index = self.next;
         self.next += 1;
-        let Execute { frame, stream, segment, restricted, grant, .. } = self.execute;
-        Some(Item { key: ItemKey { frame, index, grant }, stream, segment, restricted, record })
+        let Execute {
+            frame,
+            stream,
+            segment,
+            restricted,
+            grant,
+            ..
+        } = self.execute;
+        Some(Item {
+            key: ItemKey {
+                frame,
+                index,
+                grant,
+            },
+            stream,
+            segment,
+            restricted,
+            record,
+        })
     }
 }
 
 impl Pending {
     fn new(frame: u64, first: u64) -> Self {
-        Self { frame, first, ..Self::default() }
+        Self {
+            frame,
+            first,
+            ..Self::default()
+        }
     }
 
     /// The item that would follow.

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
 use exoskel_link::handshake::{ALPN, EXPORTER_BYTES, EXPORTER_LABEL};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -39,7 +41,9 @@ pub enum TlsError {
     #[error("the peer's certificate was refused: {0}")]
     Peer(#[source] IdentityError),
     /// The peer says that it doesn't accept ours.
-    #[error("the peer refused our certificate ({0}); its owner can say which authority and roles it accepts")]
+    #[error(
+        "the peer refused our certificate ({0}); its owner can say which authority and roles it accepts"
+    )]
     OwnCertificate(String),
     /// Our own certificate or key can't be used.
     #[error("our own credential can't be used for TLS: {0}")]
@@ -106,16 +110,21 @@ impl Tls {
             .map_err(credential_error)?
             .dangerous()
             .with_custom_certificate_verifier(judge)
-            .with_client_auth_cert(owned_chain(credential), credential.clone_key().into())
+            .with_client_auth_cert(owned_chain(credential), credential.clone_key())
             .map_err(credential_error)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
         config.enable_early_data = false;
         // The name in the certificate is judged by our own verifier, from the URI names; TLS carries none.
         config.enable_sni = false;
-        let name = ServerName::try_from("exoskel").map_err(|error| TlsError::Credential(error.to_string()))?;
+        let name = ServerName::try_from("exoskel")
+            .map_err(|error| TlsError::Credential(error.to_string()))?;
         let connection = ClientConnection::new(Arc::new(config), name).map_err(credential_error)?;
-        Ok(Self { connection: connection.into(), verdict, own_chain: plain_chain(credential) })
+        Ok(Self {
+            connection: connection.into(),
+            verdict,
+            own_chain: plain_chain(credential),
+        })
     }
 
     /// The listening side, which accepts peers of `roles`.
@@ -134,7 +143,7 @@ impl Tls {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(credential_error)?
             .with_client_cert_verifier(judge)
-            .with_single_cert(owned_chain(credential), credential.clone_key().into())
+            .with_single_cert(owned_chain(credential), credential.clone_key())
             .map_err(credential_error)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -142,7 +151,11 @@ impl Tls {
         config.max_early_data_size = 0;
         config.send_half_rtt_data = false;
         let connection = ServerConnection::new(Arc::new(config)).map_err(credential_error)?;
-        Ok(Self { connection: connection.into(), verdict, own_chain: plain_chain(credential) })
+        Ok(Self {
+            connection: connection.into(),
+            verdict,
+            own_chain: plain_chain(credential),
+        })
     }
 
     fn explain(&self, error: &rustls::Error) -> TlsError {
@@ -153,15 +166,17 @@ impl Tls {
             rustls::Error::AlertReceived(alert) => {
                 use rustls::AlertDescription as Alert;
                 match alert {
-                    Alert::NoApplicationProtocol | Alert::ProtocolVersion | Alert::HandshakeFailure => {
+                    Alert::NoApplicationProtocol
+                    | Alert::ProtocolVersion
+                    | Alert::HandshakeFailure => {
                         TlsError::Protocol(format!("the peer found nothing in common ({alert:?})"))
                     }
                     _ => TlsError::OwnCertificate(format!("{alert:?}")),
                 }
             }
-            rustls::Error::NoCertificatesPresented => {
-                TlsError::Protocol("the peer showed no certificate, expected one with its role and name".to_owned())
-            }
+            rustls::Error::NoCertificatesPresented => TlsError::Protocol(
+                "the peer showed no certificate, expected one with its role and name".to_owned(),
+            ),
             other => TlsError::Protocol(other.to_string()),
         }
     }
@@ -178,7 +193,9 @@ impl Handshake for Tls {
             }
         }
         if !self.connection.is_handshaking() && self.connection.alpn_protocol() != Some(ALPN) {
-            return Err(TlsError::Protocol("the peer didn't agree on the protocol exoskel/1".to_owned()));
+            return Err(TlsError::Protocol(
+                "the peer didn't agree on the protocol exoskel/1".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -206,7 +223,9 @@ impl Handshake for Tls {
     fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError> {
         let mut plaintext = vec![0; RECORD_PLAINTEXT_MAX + 1];
         match std::io::Read::read(&mut self.connection.reader(), &mut plaintext) {
-            Ok(0) => Err(TlsError::Protocol("the peer closed before it answered".to_owned())),
+            Ok(0) => Err(TlsError::Protocol(
+                "the peer closed before it answered".to_owned(),
+            )),
             Ok(count) if count > RECORD_PLAINTEXT_MAX => Err(TlsError::TooMuch),
             Ok(count) => {
                 plaintext.truncate(count);
@@ -233,7 +252,12 @@ impl Handshake for Tls {
             .iter()
             .map(|certificate| certificate.as_ref().to_vec())
             .collect();
-        Ok(Proof { peer, exporter: Zeroizing::new(exporter), own_chain: self.own_chain.clone(), peer_chain })
+        Ok(Proof {
+            peer,
+            exporter: Zeroizing::new(exporter),
+            own_chain: self.own_chain.clone(),
+            peer_chain,
+        })
     }
 }
 
@@ -244,18 +268,27 @@ fn provider() -> Arc<CryptoProvider> {
     provider.cipher_suites.retain(|suite| {
         matches!(
             suite.suite(),
-            rustls::CipherSuite::TLS13_AES_256_GCM_SHA384 | rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+            rustls::CipherSuite::TLS13_AES_256_GCM_SHA384
+                | rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
         )
     });
     Arc::new(provider)
 }
 
 fn owned_chain(credential: &Credential) -> Vec<CertificateDer<'static>> {
-    credential.chain().iter().map(|certificate| certificate.clone().into_owned()).collect()
+    credential
+        .chain()
+        .iter()
+        .map(|certificate| certificate.clone().into_owned())
+        .collect()
 }
 
 fn plain_chain(credential: &Credential) -> Vec<Vec<u8>> {
-    credential.chain().iter().map(|certificate| certificate.as_ref().to_vec()).collect()
+    credential
+        .chain()
+        .iter()
+        .map(|certificate| certificate.as_ref().to_vec())
+        .collect()
 }
 
 fn credential_error(error: impl std::fmt::Display) -> TlsError {
@@ -272,7 +305,10 @@ impl Verdict {
     }
 
     fn is_accepted(&self) -> bool {
-        matches!(&*self.0.lock().unwrap_or_else(PoisonError::into_inner), Some(Ok(_)))
+        matches!(
+            &*self.0.lock().unwrap_or_else(PoisonError::into_inner),
+            Some(Ok(_))
+        )
     }
 
     fn identity(&self) -> Option<VerifiedIdentity> {
@@ -284,7 +320,11 @@ impl Verdict {
 
     fn take_error(&self) -> Option<Result<VerifiedIdentity, IdentityError>> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*slot, Some(Err(_))) { slot.take() } else { None }
+        if matches!(&*slot, Some(Err(_))) {
+            slot.take()
+        } else {
+            None
+        }
     }
 }
 
@@ -299,7 +339,11 @@ struct Judge {
 
 impl std::fmt::Debug for Judge {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Judge").field("roles", &self.roles).field("name", &self.name).finish_non_exhaustive()
+        formatter
+            .debug_struct("Judge")
+            .field("roles", &self.roles)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -311,7 +355,13 @@ impl Judge {
         provider: &CryptoProvider,
     ) -> Self {
         let algorithms = provider.signature_verification_algorithms;
-        Self { verifier, roles, name, algorithms, verdict: Verdict::default() }
+        Self {
+            verifier,
+            roles,
+            name,
+            algorithms,
+            verdict: Verdict::default(),
+        }
     }
 
     fn judge(
@@ -320,13 +370,20 @@ impl Judge {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), rustls::Error> {
-        let chain: Vec<CertificateDer<'_>> =
-            std::iter::once(leaf).chain(intermediates).map(|certificate| CertificateDer::from(certificate.as_ref())).collect();
-        let expected = Expected { roles: &self.roles, name: self.name.as_deref() };
+        let chain: Vec<CertificateDer<'_>> = std::iter::once(leaf)
+            .chain(intermediates)
+            .map(|certificate| CertificateDer::from(certificate.as_ref()))
+            .collect();
+        let expected = Expected {
+            roles: &self.roles,
+            name: self.name.as_deref(),
+        };
         let result = self.verifier.verify(&chain, now, &expected);
         let answer = match &result {
             Ok(_) => Ok(()),
-            Err(_) => Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
+            Err(_) => Err(rustls::Error::InvalidCertificate(
+                CertificateError::ApplicationVerificationFailure,
+            )),
         };
         self.verdict.set(result);
         answer
@@ -361,7 +418,9 @@ impl ServerCertVerifier for Judge {
         _certificate: &CertificateDer<'_>,
         _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is not spoken here".to_owned()))
+        Err(rustls::Error::General(
+            "TLS 1.2 is not spoken here".to_owned(),
+        ))
     }
 
     fn verify_tls13_signature(
@@ -399,7 +458,9 @@ impl ClientCertVerifier for Judge {
         _certificate: &CertificateDer<'_>,
         _signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is not spoken here".to_owned()))
+        Err(rustls::Error::General(
+            "TLS 1.2 is not spoken here".to_owned(),
+        ))
     }
 
     fn verify_tls13_signature(

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use exoskel_identity::{Credential, Role};
+use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::Policy;
 use exoskel_node::pki::{self, AuthorityDirectory};
@@ -26,7 +26,9 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 #[pyfunction]
 fn pki_init(py: Python<'_>, directory: &str) -> PyResult<()> {
-    AuthorityDirectory::initialise(directory, now()).map(drop).map_err(|error| error::pki(py, &error))
+    AuthorityDirectory::initialise(directory, now())
+        .map(drop)
+        .map_err(|error| error::pki(py, &error))
 }
 
 #[pyfunction]
@@ -37,21 +39,34 @@ fn pki_issue<'py>(
     name: &str,
     days: f64,
 ) -> PyResult<(Bound<'py, PyBytes>, String)> {
-    let role: Role = role.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
-    let validity = Duration::try_from_secs_f64(days * 86_400.0)
-        .map_err(|_| PyValueError::new_err(format!("got {days} days, expected a number above 0")))?;
+    let role: Role = role
+        .parse()
+        .map_err(|error| PyValueError::new_err(format!("{error}")))?;
+    let validity = Duration::try_from_secs_f64(days * 86_400.0).map_err(|_| {
+        PyValueError::new_err(format!("got {days} days, expected a number above 0"))
+    })?;
     let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
-    let credential = authority.issue(role, name, validity, now()).map_err(|error| error::pki(py, &error))?;
-    let issued = authority.list().map_err(|error| error::pki(py, &error))?;
-    let serial = issued.last().map(|certificate| certificate.serial.clone()).unwrap_or_default();
+    let credential = authority
+        .issue(role, name, validity, now())
+        .map_err(|error| error::pki(py, &error))?;
+    let leaf = credential.chain().first().map(CertificateDetails::read);
+    let serial = leaf
+        .and_then(Result::ok)
+        .map(|details| details.serial_hex())
+        .unwrap_or_default();
     Ok((PyBytes::new(py, &credential.to_pem()), serial))
 }
 
 #[pyfunction]
 fn pki_revoke(py: Python<'_>, directory: &str, what: &str) -> PyResult<Vec<String>> {
     let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
-    let revoked = authority.revoke(what, now()).map_err(|error| error::pki(py, &error))?;
-    Ok(revoked.into_iter().map(|certificate| certificate.serial).collect())
+    let revoked = authority
+        .revoke(what, now())
+        .map_err(|error| error::pki(py, &error))?;
+    Ok(revoked
+        .into_iter()
+        .map(|certificate| certificate.serial)
+        .collect())
 }
 
 #[pyfunction]
@@ -72,13 +87,16 @@ fn pki_list<'py>(py: Python<'py>, directory: &str) -> PyResult<Vec<Bound<'py, Py
 
 #[pyfunction]
 fn write_credential(py: Python<'_>, path: &str, pem: &[u8]) -> PyResult<()> {
-    let credential = Credential::from_pem(pem).map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
+    let credential = Credential::from_pem(pem)
+        .map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
     pki::write_credential(Path::new(path), &credential).map_err(|error| error::pki(py, &error))
 }
 
 #[pyfunction]
 fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
-    Policy::parse(text, 1).map(drop).map_err(|error| error::policy(py, &error))
+    Policy::parse(text, 1)
+        .map(drop)
+        .map_err(|error| error::policy(py, &error))
 }
 
 #[pyfunction]
@@ -94,12 +112,17 @@ fn policy_explain<'py>(
         Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
         None => Policy::builtin(),
     };
-    let class = TrafficClass::ALL.into_iter().find(|class| class.name() == class_);
+    let class = TrafficClass::ALL
+        .into_iter()
+        .find(|class| class.name() == class_);
     let class = class.ok_or_else(|| {
-        PyValueError::new_err(format!("got class {class_:?}, expected \"control\", \"code\" or \"data\""))
+        PyValueError::new_err(format!(
+            "got class {class_:?}, expected \"control\", \"code\" or \"data\""
+        ))
     })?;
-    let explanation =
-        policy.explain(from_, to, class).map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
+    let explanation = policy
+        .explain(from_, to, class)
+        .map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
     let answer = PyDict::new(py);
     answer.set_item("protection", explanation.protection().name())?;
     answer.set_item("rule", explanation.rule())?;

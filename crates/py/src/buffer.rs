@@ -26,7 +26,11 @@ impl BytesOwner {
     pub(crate) fn share(object: &Bound<'_, PyBytes>) -> Bytes {
         let contents = object.as_bytes();
         let (address, length) = (contents.as_ptr(), contents.len());
-        Bytes::from_owner(Self { object: object.clone().unbind(), address, length })
+        Bytes::from_owner(Self {
+            object: object.clone().unbind(),
+            address,
+            length,
+        })
     }
 }
 
@@ -57,8 +61,15 @@ impl ViewOwner {
     /// Shares the memory of `view`, a contiguous memoryview made for this purpose.
     pub(crate) fn share(view: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         let buffer = pyo3::buffer::PyBuffer::<u8>::get(view)?;
-        let (address, length) = (buffer.buf_ptr().cast::<u8>().cast_const(), buffer.len_bytes());
-        Ok(Bytes::from_owner(Self { view: view.clone().unbind(), address, length }))
+        let (address, length) = (
+            buffer.buf_ptr().cast::<u8>().cast_const(),
+            buffer.len_bytes(),
+        );
+        Ok(Bytes::from_owner(Self {
+            view: view.clone().unbind(),
+            address,
+            length,
+        }))
     }
 }
 
@@ -94,19 +105,35 @@ unsafe impl Sync for Memory {}
 impl OwnedBuffer {
     pub(crate) fn new(mut owner: Vec<u8>) -> Self {
         let (address, length) = (owner.as_mut_ptr(), owner.len());
-        Self { memory: Memory { address, length, _owner: owner } }
+        Self {
+            memory: Memory {
+                address,
+                length,
+                _owner: owner,
+            },
+        }
     }
 }
 
 #[pymethods]
 impl OwnedBuffer {
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: std::ffi::c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: std::ffi::c_int,
+    ) -> PyResult<()> {
         let memory = &slf.get().memory;
         let length = ffi::Py_ssize_t::try_from(memory.length)
             .map_err(|_| PyBufferError::new_err("got a buffer larger than the address space"))?;
         // SAFETY: `view` comes from the interpreter; the memory outlives it because the view holds `slf`.
-        let status = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), memory.address.cast(), length, 0, flags) };
-        if status == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        let status = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), memory.address.cast(), length, 0, flags)
+        };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
     }
 
     fn __len__(&self) -> usize {

@@ -14,8 +14,8 @@ pub(crate) enum Kind {
     Fork,
     NoWorker,
     Policy,
+    ResultRejected,
     SizeLimit,
-    WorkerLost,
 }
 
 /// An exception of `exoskel.errors` with this text.
@@ -27,8 +27,8 @@ pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyEr
         Kind::Fork => "ForkError",
         Kind::NoWorker => "NoWorkerError",
         Kind::Policy => "PolicyError",
+        Kind::ResultRejected => "ResultRejectedError",
         Kind::SizeLimit => "SizeLimitError",
-        Kind::WorkerLost => "WorkerLostError",
     };
     match CLASSES[kind as usize].import(py, "exoskel.errors", name) {
         Ok(class) => PyErr::from_type(class.clone(), (text.into(),)),

@@ -2,7 +2,8 @@
 //!
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
 //! - `slot`: the loop of a worker's process.
-//! - `pickle`, `buffer`: objects to records and back, without copies where it can be.
+//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `shape`: what a stranger's
+//!   pickle may look like.
 //! - `administration`: certificates and policies for the command line.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
@@ -15,6 +16,7 @@ mod error;
 mod fork;
 mod manager;
 mod pickle;
+mod shape;
 mod slot;
 mod stream;
 mod terms;

@@ -11,8 +11,8 @@ use exoskel_identity::{Credential, Role};
 use exoskel_link::Protection;
 use exoskel_link::policy::Policy;
 use exoskel_node::manager::{
-    Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting,
-    StreamPlan,
+    Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
+    Readiness, Recruiting, StreamPlan,
 };
 use exoskel_node::message::Call;
 use exoskel_node::outlet::Order;
@@ -75,7 +75,11 @@ impl Notices {
         }
         for notice in self.node.take_notices() {
             let arguments = match notice {
-                Notice::Output(worker, stream, text) => (["stdout", "stderr", "log"][usize::from(stream.min(2))], worker, text),
+                Notice::Output(worker, stream, text) => (
+                    ["stdout", "stderr", "log"][usize::from(stream.min(2))],
+                    worker,
+                    text,
+                ),
                 Notice::Warning(text) => ("warning", String::new(), text),
                 Notice::Audit(text) => ("audit", String::new(), text),
             };
@@ -116,24 +120,39 @@ impl Manager {
         let transport = match settings.transport.as_str() {
             "socketpair" => LocalTransport::Socketpair,
             "tcp" => LocalTransport::Tcp,
-            other => return Err(PyValueError::new_err(format!("got transport {other:?}, expected \"socketpair\" or \"tcp\""))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "got transport {other:?}, expected \"socketpair\" or \"tcp\""
+                )));
+            }
         };
         let floor = match settings.protection.as_deref() {
             None | Some("plain") => Protection::Plain,
-            Some(text) => text.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?,
+            Some(text) => text
+                .parse()
+                .map_err(|error| PyValueError::new_err(format!("{error}")))?,
         };
         let child_policy = (local && transport == LocalTransport::Tcp).then(|| {
             let plain = settings.protection.as_deref() == Some("plain");
-            if plain { LOOPBACK_POLICY } else { LOOPBACK_ENCRYPTED_POLICY }.to_owned()
+            if plain {
+                LOOPBACK_POLICY
+            } else {
+                LOOPBACK_ENCRYPTED_POLICY
+            }
+            .to_owned()
         });
         let policy = match (&settings.policy, &child_policy) {
-            (Some(text), _) | (None, Some(text)) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
+            (Some(text), _) | (None, Some(text)) => {
+                Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?
+            }
             (None, None) => Policy::builtin(),
         };
         let throw_away = || ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error));
         let (credential, workers) = if local {
             let authority = throw_away()?;
-            let own = authority.issue(Role::Manager, "manager", now()).map_err(|error| error::pki(py, &error))?;
+            let own = authority
+                .issue(Role::Manager, "manager", now())
+                .map_err(|error| error::pki(py, &error))?;
             let workers = LocalWorkers {
                 command: settings.command.iter().map(Into::into).collect(),
                 transport,
@@ -153,7 +172,9 @@ impl Manager {
             python: settings.python,
             properties: Vec::new(),
         };
-        let terms = sessions.terms(credential, policy).map_err(|text| raise(py, Kind::Credential, text))?;
+        let terms = sessions
+            .terms(credential, policy)
+            .map_err(|text| raise(py, Kind::Credential, text))?;
         let listen = settings.listen.as_deref().map(resolve).transpose()?;
         let config = ManagerConfig {
             terms,
@@ -165,27 +186,44 @@ impl Manager {
             recruiting: Recruiting {
                 slots: settings.slots,
                 local: workers,
-                hosts: settings.hosts.into_iter().map(|(address, name)| HostLine { address, name }).collect(),
+                hosts: settings
+                    .hosts
+                    .into_iter()
+                    .map(|(address, name)| HostLine { address, name })
+                    .collect(),
                 listen,
             },
             setup_local: settings.setup_local.into(),
             setup_remote: settings.setup_remote.into(),
         };
         let node = Arc::new(py.detach(|| ManagerNode::start(config))?);
-        let notices = Arc::new(Notices { node: node.clone(), present });
+        let notices = Arc::new(Notices {
+            node: node.clone(),
+            present,
+        });
         Ok(Self { node, notices })
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
     /// been decided. Says (ready, wanted, why attempts failed).
-    fn wait_ready(&self, py: Python<'_>, timeout: f64, patient: bool) -> PyResult<(u32, u32, Vec<String>)> {
+    fn wait_ready(
+        &self,
+        py: Python<'_>,
+        timeout: f64,
+        patient: bool,
+    ) -> PyResult<(u32, u32, Vec<String>)> {
         fork::check(py)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
         loop {
-            let decided = seen.wanted > 0 && seen.pending == 0 && (seen.ready > 0 || !seen.failures.is_empty());
+            let decided = seen.wanted > 0
+                && seen.pending == 0
+                && (seen.ready > 0 || !seen.failures.is_empty());
             let left = deadline.saturating_duration_since(Instant::now());
-            if (seen.wanted > 0 && seen.ready >= seen.wanted) || (decided && !patient) || left.is_zero() {
+            if (seen.wanted > 0 && seen.ready >= seen.wanted)
+                || (decided && !patient)
+                || left.is_zero()
+            {
                 return Ok((seen.ready, seen.wanted, seen.failures));
             }
             seen = py.detach(|| self.node.wait_readiness(&seen, left.min(PATIENCE)));
@@ -205,10 +243,19 @@ impl Manager {
         return_errors: bool,
     ) -> PyResult<MapStream> {
         fork::check(py)?;
-        let order = if as_completed { Order::Completion } else { Order::Admission };
+        let order = if as_completed {
+            Order::Completion
+        } else {
+            Order::Admission
+        };
         let plan = plan(structure, functions, Call::Item, order, false)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
-        Ok(MapStream::new(self.node.open(plan), self.notices.clone(), input, return_errors))
+        Ok(MapStream::new(
+            self.node.open(plan),
+            self.notices.clone(),
+            input,
+            return_errors,
+        ))
     }
 
     /// Opens a stream for `submit`; its items are pairs of positional and keyword arguments.
@@ -216,8 +263,17 @@ impl Manager {
         fork::check(py)?;
         let functions = vec![self::function(function)];
         let skeleton = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
-        let plan = StreamPlan { skeleton, functions, call: Call::Arguments, order: Order::Completion, unbounded: true };
-        Ok(SubmitStream::new(self.node.open(plan), self.notices.clone()))
+        let plan = StreamPlan {
+            skeleton,
+            functions,
+            call: Call::Arguments,
+            order: Order::Completion,
+            unbounded: true,
+        };
+        Ok(SubmitStream::new(
+            self.node.open(plan),
+            self.notices.clone(),
+        ))
     }
 
     /// What every worker did so far.
@@ -258,19 +314,39 @@ impl Manager {
 }
 
 fn read_credential(py: Python<'_>, path: Option<&str>) -> PyResult<Credential> {
+    let refuse = |text: String| raise(py, Kind::Credential, text);
     let path = path.ok_or_else(|| {
-        raise(py, Kind::Credential, "got no credential, expected one: workers on other machines need credential=FILE (see `exoskel pki issue --role manager`)")
+        let text = "got no credential, expected one: workers on other machines need credential=FILE \
+                    (exoskel pki issue --role manager)";
+        refuse(text.to_owned())
     })?;
-    Place::File(path.to_owned()).credential().map_err(|text| raise(py, Kind::Credential, text))
+    let credential = Place::File(path.to_owned()).credential().map_err(refuse)?;
+    let role = credential.identity().role;
+    if role != Role::Manager {
+        let text = format!(
+            "got the credential of a {role} in {path}, expected a manager's (exoskel pki issue --role manager)"
+        );
+        return Err(refuse(text));
+    }
+    credential
+        .verify_own(now())
+        .map_err(|error| refuse(format!("the credential in {path}: {error}")))?;
+    Ok(credential)
 }
 
 fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| PyValueError::new_err(format!("got {value} seconds, expected a number that is not negative")))
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!(
+            "got {value} seconds, expected a number that is not negative"
+        ))
+    })
 }
 
 fn resolve(address: &str) -> PyResult<SocketAddr> {
     let mut addresses = address.to_socket_addrs()?;
-    addresses.next().ok_or_else(|| PyValueError::new_err(format!("got address {address:?}, which leads nowhere")))
+    addresses.next().ok_or_else(|| {
+        PyValueError::new_err(format!("got address {address:?}, which leads nowhere"))
+    })
 }
 
 fn plan(
@@ -281,20 +357,31 @@ fn plan(
     unbounded: bool,
 ) -> PyResult<StreamPlan> {
     let skeleton = skeleton(structure, 0)?;
-    Ok(StreamPlan { skeleton, functions: functions.into_iter().map(function).collect(), call, order, unbounded })
+    Ok(StreamPlan {
+        skeleton,
+        functions: functions.into_iter().map(function).collect(),
+        call,
+        order,
+        unbounded,
+    })
 }
 
 fn function(pickle: Vec<u8>) -> Function {
     let hash = digest::digest(&digest::SHA256, &pickle);
     let mut digest = [0; 32];
     digest.copy_from_slice(hash.as_ref());
-    Function { digest, pickle: Bytes::from(pickle) }
+    Function {
+        digest,
+        pickle: Bytes::from(pickle),
+    }
 }
 
 /// Reads ("seq", number), ("farm", structure) or ("pipeline", (structure, ...)).
 fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
     if depth > NESTING_MAX {
-        return Err(PyValueError::new_err(format!("got a program nested deeper than {NESTING_MAX}")));
+        return Err(PyValueError::new_err(format!(
+            "got a program nested deeper than {NESTING_MAX}"
+        )));
     }
     let (kind, inner): (String, Bound<'_, PyAny>) = structure.extract()?;
     match kind.as_str() {
@@ -302,9 +389,14 @@ fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
         "farm" => Ok(Skeleton::Farm(Box::new(skeleton(&inner, depth + 1)?))),
         "pipeline" => {
             let stages = inner.cast::<PyTuple>()?;
-            let stages: PyResult<Vec<Skeleton>> = stages.iter().map(|stage| skeleton(&stage, depth + 1)).collect();
+            let stages: PyResult<Vec<Skeleton>> = stages
+                .iter()
+                .map(|stage| skeleton(&stage, depth + 1))
+                .collect();
             Ok(Skeleton::Pipeline(stages?))
         }
-        other => Err(PyTypeError::new_err(format!("got skeleton {other:?}, expected seq, farm or pipeline"))),
+        other => Err(PyTypeError::new_err(format!(
+            "got skeleton {other:?}, expected seq, farm or pipeline"
+        ))),
     }
 }

@@ -12,6 +12,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
+use crate::error::{Kind, raise};
+use crate::shape;
 
 /// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
 ///
@@ -53,14 +55,21 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// An encoder for what goes back to a manager.
     pub(crate) fn for_results() -> Self {
-        Self { for_results: true, ..Self::default() }
+        Self {
+            for_results: true,
+            ..Self::default()
+        }
     }
 
     /// Appends `object` to `sink`.
     ///
     /// # Errors
     /// What `pickle` and, after it, `cloudpickle` raise.
-    pub(crate) fn encode(&mut self, object: &Bound<'_, PyAny>, sink: &mut impl Sink) -> PyResult<()> {
+    pub(crate) fn encode(
+        &mut self,
+        object: &Bound<'_, PyAny>,
+        sink: &mut impl Sink,
+    ) -> PyResult<()> {
         self.scratch.clear();
         if write_fast(object, &mut self.scratch, 0) {
             self.scratch.push(b'.');
@@ -84,7 +93,8 @@ impl Encoder {
     fn write_large_bytes_head(&mut self, length: usize) -> u32 {
         // BINBYTES8, its length, and behind the spliced contents STOP.
         self.scratch.push(0x8e);
-        self.scratch.extend_from_slice(&(length as u64).to_le_bytes());
+        self.scratch
+            .extend_from_slice(&(length as u64).to_le_bytes());
         self.scratch.push(b'.');
         9
     }
@@ -112,7 +122,9 @@ fn write_fast(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> boo
         return true;
     }
     if let Ok(text) = object.cast_exact::<PyString>() {
-        return text.to_str().is_ok_and(|text| write_sized(text.as_bytes(), 0x8c, b'X', out));
+        return text
+            .to_str()
+            .is_ok_and(|text| write_sized(text.as_bytes(), 0x8c, b'X', out));
     }
     if let Ok(bytes) = object.cast_exact::<PyBytes>() {
         return write_sized(bytes.as_bytes(), b'C', b'B', out);
@@ -125,7 +137,10 @@ fn write_fast(object: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> boo
             3 => 0x87,
             _ => return false,
         };
-        let complete = depth < FAST_DEPTH_MAX && tuple.iter_borrowed().all(|item| write_fast(&item, out, depth + 1));
+        let complete = depth < FAST_DEPTH_MAX
+            && tuple
+                .iter_borrowed()
+                .all(|item| write_fast(&item, out, depth + 1));
         out.push(close);
         return complete;
     }
@@ -180,7 +195,11 @@ impl Pickled {
         static PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static CLOUD_PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = object.py();
-        let cell = if module == "pickle" { &PICKLER } else { &CLOUD_PICKLER };
+        let cell = if module == "pickle" {
+            &PICKLER
+        } else {
+            &CLOUD_PICKLER
+        };
         let pickler = cell.import(py, module, "Pickler")?;
         let file = Bound::new(py, PickleFile::default())?;
         let options = PyDict::new(py);
@@ -200,10 +219,8 @@ impl Pickled {
 
     /// Closures, lambdas and classes of `__main__` can't be pickled by name; `cloudpickle` writes them out.
     fn dump_by_value(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Self> {
-        Self::dump(object, "cloudpickle", false).map_err(|second| {
-            let _ = second.set_cause(object.py(), Some(error));
-            second
-        })
+        Self::dump(object, "cloudpickle", false)
+            .inspect_err(|second| second.set_cause(object.py(), Some(error)))
     }
 
     fn take_bulk(&mut self, py: Python<'_>) -> PyResult<Vec<Bytes>> {
@@ -229,7 +246,9 @@ impl PickleFile {
             let contents = bytes.as_bytes();
             if contents.len() >= BULK_BYTES_MIN && self.is_announced(contents) {
                 let offset = u32::try_from(self.pickled.pickle.len());
-                self.pickled.splices.push(offset.map_err(|_| PyValueError::new_err("the pickle without its bulk parts is larger than 4 GiB"))?);
+                self.pickled.splices.push(offset.map_err(|_| {
+                    PyValueError::new_err("the pickle without its bulk parts is larger than 4 GiB")
+                })?);
                 self.pickled.spliced.push(BytesOwner::share(bytes));
             } else {
                 self.pickled.pickle.extend_from_slice(contents);
@@ -267,8 +286,12 @@ impl PickleFile {
         let long = pickle.len().checked_sub(9).map(|start| &pickle[start..]);
         let short = pickle.len().checked_sub(5).map(|start| &pickle[start..]);
         let length = contents.len() as u64;
-        let announced = long.is_some_and(|head| head[0] == 0x8e && head[1..] == length.to_le_bytes())
-            || short.is_some_and(|head| head[0] == b'B' && u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])) == length);
+        let announced = long
+            .is_some_and(|head| head[0] == 0x8e && head[1..] == length.to_le_bytes())
+            || short.is_some_and(|head| {
+                head[0] == b'B'
+                    && u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])) == length
+            });
         announced && contents[0] != 0x95
     }
 }
@@ -297,14 +320,31 @@ pub(crate) fn decode<'py>(
     {
         return Ok(PyBytes::new(py, &record.bulk[0]).into_any());
     }
-    let buffers: Vec<Vec<u8>> = record.bulk.split_off(record.splices.len().min(record.bulk.len()));
-    let buffers = PyList::new(py, buffers.into_iter().map(OwnedBuffer::new).collect::<Vec<_>>())?;
+    let buffers: Vec<Vec<u8>> = record
+        .bulk
+        .split_off(record.splices.len().min(record.bulk.len()));
+    let buffers = PyList::new(
+        py,
+        buffers
+            .into_iter()
+            .map(OwnedBuffer::new)
+            .collect::<Vec<_>>(),
+    )?;
     if restricted {
         static RESTRICTED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let loads = RESTRICTED.import(py, "exoskel.restricted", "loads")?;
+        let whole = join(&record)?;
+        shape::check(&whole).map_err(|error| {
+            let sender = worker.unwrap_or("another worker");
+            raise(
+                py,
+                Kind::ResultRejected,
+                format!("got a result from {sender} that isn't taken: {error}"),
+            )
+        })?;
         let options = PyDict::new(py);
         options.set_item("worker", worker)?;
-        return loads.call((PyBytes::new(py, &join(&record)?), buffers), Some(&options));
+        return loads.call((PyBytes::new(py, &whole), buffers), Some(&options));
     }
     let options = PyDict::new(py);
     options.set_item("buffers", buffers)?;
@@ -316,7 +356,9 @@ pub(crate) fn decode<'py>(
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
     let file = Bound::new(py, SplicedFile::new(record))?;
-    unpickler.call((file,), Some(&options))?.call_method0("load")
+    unpickler
+        .call((file,), Some(&options))?
+        .call_method0("load")
 }
 
 /// The whole pickle with its splices put in.
@@ -327,7 +369,9 @@ fn join(record: &Record) -> PyResult<Vec<u8>> {
     for (offset, part) in record.splices.iter().zip(&record.bulk) {
         let offset = *offset as usize;
         let before = record.pickle.get(position..offset);
-        whole.extend_from_slice(before.ok_or_else(|| PyValueError::new_err("got a splice outside its pickle"))?);
+        whole.extend_from_slice(
+            before.ok_or_else(|| PyValueError::new_err("got a splice outside its pickle"))?,
+        );
         whole.extend_from_slice(part);
         position = offset;
     }
@@ -336,21 +380,33 @@ fn join(record: &Record) -> PyResult<Vec<u8>> {
 }
 
 /// Reads what [`write_fast`] writes; none when the pickle needs the real unpickler.
-pub(crate) fn read_fast<'py>(py: Python<'py>, pickle: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let mut reader = FastReader { pickle, position: 0 };
+pub(crate) fn read_fast<'py>(
+    py: Python<'py>,
+    pickle: &[u8],
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut reader = FastReader {
+        pickle,
+        position: 0,
+    };
     // The common case, one scalar, needs no stack.
-    let Some(first) = reader.value(py)? else { return Ok(None) };
+    let Some(first) = reader.value(py)? else {
+        return Ok(None);
+    };
     if reader.pickle.get(reader.position) == Some(&b'.') {
         return Ok((reader.position + 1 == pickle.len()).then_some(first));
     }
     let mut stack = vec![first];
     loop {
         match reader.pickle.get(reader.position) {
-            Some(b'.') if stack.len() == 1 && reader.position + 1 == pickle.len() => return Ok(stack.pop()),
+            Some(b'.') if stack.len() == 1 && reader.position + 1 == pickle.len() => {
+                return Ok(stack.pop());
+            }
             Some(code @ 0x85..=0x87) => {
                 reader.position += 1;
                 let size = usize::from(code - 0x84);
-                let Some(start) = stack.len().checked_sub(size) else { return Ok(None) };
+                let Some(start) = stack.len().checked_sub(size) else {
+                    return Ok(None);
+                };
                 let tuple = PyTuple::new(py, stack.drain(start..).collect::<Vec<_>>())?;
                 stack.push(tuple.into_any());
             }
@@ -370,7 +426,9 @@ struct FastReader<'a> {
 
 impl<'a> FastReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let taken = self.pickle.get(self.position..self.position.checked_add(count)?)?;
+        let taken = self
+            .pickle
+            .get(self.position..self.position.checked_add(count)?)?;
         self.position += count;
         Some(taken)
     }
@@ -380,17 +438,27 @@ impl<'a> FastReader<'a> {
     }
 
     fn sized(&mut self, short: bool) -> Option<&'a [u8]> {
-        let length = if short { usize::from(self.array::<1>()?[0]) } else { u32::from_le_bytes(self.array()?) as usize };
+        let length = if short {
+            usize::from(self.array::<1>()?[0])
+        } else {
+            u32::from_le_bytes(self.array()?) as usize
+        };
         self.take(length)
     }
 
     /// One scalar; none when the opcode is another's business.
     fn value<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some([code]) = self.array::<1>() else { return Ok(None) };
+        let Some([code]) = self.array::<1>() else {
+            return Ok(None);
+        };
         let number = match code {
             b'K' => self.array::<1>().map(|bytes| i64::from(bytes[0])),
-            b'M' => self.array().map(|bytes| i64::from(u16::from_le_bytes(bytes))),
-            b'J' => self.array().map(|bytes| i64::from(i32::from_le_bytes(bytes))),
+            b'M' => self
+                .array()
+                .map(|bytes| i64::from(u16::from_le_bytes(bytes))),
+            b'J' => self
+                .array()
+                .map(|bytes| i64::from(i32::from_le_bytes(bytes))),
             0x8a if self.pickle.get(self.position) == Some(&8) => {
                 self.position += 1;
                 self.array().map(i64::from_le_bytes)
@@ -402,15 +470,23 @@ impl<'a> FastReader<'a> {
             }
             0x88 | 0x89 => return Ok(Some(PyBool::new(py, code == 0x88).to_owned().into_any())),
             0x8c | b'X' => {
-                let text = self.sized(code == 0x8c).and_then(|bytes| std::str::from_utf8(bytes).ok());
+                let text = self
+                    .sized(code == 0x8c)
+                    .and_then(|bytes| std::str::from_utf8(bytes).ok());
                 return Ok(text.map(|text| PyString::new(py, text).into_any()));
             }
-            b'C' | b'B' => return Ok(self.sized(code == b'C').map(|bytes| PyBytes::new(py, bytes).into_any())),
+            b'C' | b'B' => {
+                return Ok(self
+                    .sized(code == b'C')
+                    .map(|bytes| PyBytes::new(py, bytes).into_any()));
+            }
             b')' => return Ok(Some(PyTuple::empty(py).into_any())),
             b'}' => return Ok(Some(PyDict::new(py).into_any())),
             _ => return Ok(None),
         };
-        number.map(|number| Ok(number.into_pyobject(py)?.into_any())).transpose()
+        number
+            .map(|number| Ok(number.into_pyobject(py)?.into_any()))
+            .transpose()
     }
 }
 
@@ -427,7 +503,12 @@ struct SplicedFile {
 
 impl SplicedFile {
     fn new(record: Record) -> Self {
-        Self { record, position: 0, splice: 0, spliced: 0 }
+        Self {
+            record,
+            position: 0,
+            splice: 0,
+            spliced: 0,
+        }
     }
 
     /// Up to `wanted` bytes that lie together.
@@ -472,19 +553,26 @@ impl SplicedFile {
         PyBytes::new(py, &self.collect(size))
     }
 
-    fn readinto(&mut self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn readinto(&mut self, target: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = pyo3::buffer::PyBuffer::<u8>::get(target)?;
         let wanted = buffer.len_bytes();
-        let cells = buffer.as_mut_slice(py).ok_or_else(|| PyValueError::new_err("got a read-only buffer, expected a writable one"))?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyValueError::new_err(
+                "got a read-only buffer, expected a writable one",
+            ));
+        }
+        let address = buffer.buf_ptr().cast::<u8>();
         let mut filled = 0;
         while filled < wanted {
             let chunk = self.chunk(wanted - filled);
             if chunk.is_empty() {
                 break;
             }
-            for (cell, byte) in cells[filled..].iter().zip(chunk) {
-                cell.set(*byte);
-            }
+            // SAFETY: the exported buffer is writable, contiguous and `wanted` bytes long, and `chunk` is at most what
+            // is left of it; the chunk is memory of our own, so the two don't overlap.
+            unsafe {
+                std::ptr::copy_nonoverlapping(chunk.as_ptr(), address.add(filled), chunk.len())
+            };
             filled += chunk.len();
         }
         Ok(filled)
@@ -494,7 +582,9 @@ impl SplicedFile {
         let mut line = Vec::new();
         loop {
             let chunk = self.chunk(1);
-            let Some(byte) = chunk.first().copied() else { break };
+            let Some(byte) = chunk.first().copied() else {
+                break;
+            };
             line.push(byte);
             if byte == b'\n' {
                 break;

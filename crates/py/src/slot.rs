@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exoskel_identity::Role;
@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::error::{Kind, raise};
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, take};
+use crate::terms::{Place, SessionSettings, now, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -42,7 +42,10 @@ impl SlotOutput {
 /// Serves one manager and returns when its session is over.
 #[pyfunction]
 #[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, credential_fd=None, credential=None, policy_fd=None, policy=None, properties, python, dead_after, message_bytes_max))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of a Python function"
+)]
 pub(crate) fn serve_slot(
     py: Python<'_>,
     loader: &Bound<'_, PyAny>,
@@ -62,21 +65,45 @@ pub(crate) fn serve_slot(
         (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
         (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
         (None, None, Some(address)) => Rendezvous::Dialling(address),
-        _ => return Err(PyValueError::new_err("expected exactly one of connection_fd, listen_fd and join")),
+        _ => {
+            return Err(PyValueError::new_err(
+                "expected exactly one of connection_fd, listen_fd and join",
+            ));
+        }
     };
-    let credential = place(credential_fd, credential)?.ok_or_else(|| PyValueError::new_err("expected a credential"))?;
+    let credential = place(credential_fd, credential)?
+        .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
     let policy = place(policy_fd, policy)?;
     let settings = SessionSettings {
         peer_roles: vec![Role::Manager],
         floor: Protection::Plain,
         message_bytes_max,
-        dead_after: Duration::try_from_secs_f64(dead_after).map_err(|error| PyValueError::new_err(error.to_string()))?,
+        dead_after: Duration::try_from_secs_f64(dead_after)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?,
         patience: Duration::from_secs(10),
         python,
         properties,
     };
+    // Once here, where the error has a kind; then for every handshake, so that renewed files are taken up.
+    if let Some(policy) = &policy {
+        policy
+            .policy()
+            .map_err(|text| raise(py, Kind::Policy, text))?;
+    }
+    let refuse = |text: String| raise(py, Kind::Credential, text);
+    let own = credential.credential().map_err(refuse)?;
+    let role = own.identity().role;
+    if role != Role::Worker {
+        return Err(refuse(format!(
+            "got the credential of a {role}, expected a worker's (exoskel pki issue --role worker)"
+        )));
+    }
+    own.verify_own(now())
+        .map_err(|error| refuse(format!("our own credential: {error}")))?;
     let terms = move || {
-        let policy = policy.as_ref().map_or_else(|| Ok(Policy::builtin()), Place::policy)?;
+        let policy = policy
+            .as_ref()
+            .map_or_else(|| Ok(Policy::builtin()), Place::policy)?;
         settings.terms(credential.credential()?, policy)
     };
     let news = meet(rendezvous, terms)?;
@@ -95,11 +122,19 @@ fn place(descriptor: Option<RawFd>, path: Option<String>) -> PyResult<Option<Pla
     }
 }
 
-fn wait_for_session(py: Python<'_>, loader: &Bound<'_, PyAny>, news: Receiver<News>) -> PyResult<Arc<SlotNode>> {
+fn wait_for_session(
+    py: Python<'_>,
+    loader: &Bound<'_, PyAny>,
+    news: Receiver<News>,
+) -> PyResult<Arc<SlotNode>> {
     // A receiver may not be shared between threads; a lock that is never contended makes it so.
     let news = Mutex::new(news);
     loop {
-        match py.detach(|| news.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE)) {
+        match py.detach(|| {
+            news.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv_timeout(PATIENCE)
+        }) {
             Ok(News::Audit(line)) => {
                 loader.call_method1("audit", (line,))?;
             }
@@ -107,7 +142,9 @@ fn wait_for_session(py: Python<'_>, loader: &Bound<'_, PyAny>, news: Receiver<Ne
             Ok(News::Failed(reason)) => return Err(raise(py, Kind::Exoskel, reason)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("the I/O thread ended before the session began"));
+                return Err(PyRuntimeError::new_err(
+                    "the I/O thread ended before the session began",
+                ));
             }
         }
     }
@@ -170,7 +207,7 @@ impl<'py> Interpreter<'py> {
             match sent {
                 Ok(()) => {}
                 // The session is over or ending: what was lost runs elsewhere.
-                Err(Failed::Session(_)) => return Ok(()),
+                Err(Failed::Session) => return Ok(()),
                 Err(Failed::Python(error)) => return Err(error),
             }
         }
@@ -179,12 +216,18 @@ impl<'py> Interpreter<'py> {
     fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
         match code {
             ToSlot::Setup(setup) => {
-                self.loader.call_method1("setup", (PyBytes::new(py, &setup),))?;
+                self.loader
+                    .call_method1("setup", (PyBytes::new(py, &setup),))?;
             }
             ToSlot::Function { digest, pickle } => {
-                self.pickles.insert(digest, PyBytes::new(py, &pickle).unbind());
+                self.pickles
+                    .insert(digest, PyBytes::new(py, &pickle).unbind());
             }
-            ToSlot::Define { stream, call, segments } => {
+            ToSlot::Define {
+                stream,
+                call,
+                segments,
+            } => {
                 self.programs.insert(stream, Program { call, segments });
             }
             ToSlot::Forget { stream } => {
@@ -201,7 +244,12 @@ impl<'py> Interpreter<'py> {
             // An earlier segment's exception is the item's outcome: it goes through unopened.
             let record = item.record;
             return Ok(self.node.finish(key, |writer| {
-                writer.push(true, &record.pickle, &record.splices, record.bulk.into_iter().map(Into::into));
+                writer.push(
+                    true,
+                    &record.pickle,
+                    &record.splices,
+                    record.bulk.into_iter().map(Into::into),
+                );
             })?);
         }
         let (stream, segment) = (item.stream, usize::from(item.segment));
@@ -212,7 +260,9 @@ impl<'py> Interpreter<'py> {
 
     /// All items of a frame through the serial function, then, with the lease given back, through the rest.
     fn serial(&mut self, py: Python<'_>, items: Vec<Item>) -> Result<(), Failed> {
-        let Some(frame) = items.first().map(|item| item.key.frame) else { return Ok(()) };
+        let Some(frame) = items.first().map(|item| item.key.frame) else {
+            return Ok(());
+        };
         let mut passing = Vec::with_capacity(items.len());
         for item in items {
             let (key, stream, segment) = (item.key, item.stream, usize::from(item.segment));
@@ -221,7 +271,12 @@ impl<'py> Interpreter<'py> {
                 continue;
             }
             let value = self.start(py, item);
-            passing.push((key, stream, segment, Ok(self.apply(py, stream, segment, 0..1, value))));
+            passing.push((
+                key,
+                stream,
+                segment,
+                Ok(self.apply(py, stream, segment, 0..1, value)),
+            ));
         }
         self.node.release(frame)?;
         for (key, stream, segment, value) in passing {
@@ -231,7 +286,12 @@ impl<'py> Interpreter<'py> {
                     self.finish(py, key, value)?;
                 }
                 Err(record) => self.node.finish(key, |writer| {
-                    writer.push(true, &record.pickle, &record.splices, record.bulk.into_iter().map(Into::into));
+                    writer.push(
+                        true,
+                        &record.pickle,
+                        &record.splices,
+                        record.bulk.into_iter().map(Into::into),
+                    );
                 })?,
             }
         }
@@ -253,14 +313,23 @@ impl<'py> Interpreter<'py> {
     ) -> Passing<'a> {
         let mut value = value?;
         let Some(program) = self.programs.get(&stream) else {
-            return Err(PyRuntimeError::new_err("got an item of a stream that was never defined"));
+            return Err(PyRuntimeError::new_err(
+                "got an item of a stream that was never defined",
+            ));
         };
-        let functions = program.segments.get(segment).map_or(&[][..], |segment| &segment.functions[..]);
+        let functions = program
+            .segments
+            .get(segment)
+            .map_or(&[][..], |segment| &segment.functions[..]);
         for (position, digest) in functions.iter().enumerate() {
             if !positions.contains(&position) {
                 continue;
             }
-            let function = match self.functions.entry(*digest).or_insert_with(|| load(py, self.loader, &self.pickles, digest)) {
+            let function = match self
+                .functions
+                .entry(*digest)
+                .or_insert_with(|| load(py, self.loader, &self.pickles, digest))
+            {
                 Ok(function) => function.bind(py),
                 Err(error) => return Err(error.clone_ref(py)),
             };
@@ -273,7 +342,12 @@ impl<'py> Interpreter<'py> {
         Ok(value)
     }
 
-    fn finish(&mut self, py: Python<'_>, key: exoskel_node::slot::ItemKey, value: Passing<'_>) -> Result<(), Failed> {
+    fn finish(
+        &mut self,
+        py: Python<'_>,
+        key: exoskel_node::slot::ItemKey,
+        value: Passing<'_>,
+    ) -> Result<(), Failed> {
         let mut scratch = RecordWriter::default();
         let encoded = match value {
             Ok(value) => self.encoder.encode(&value, &mut scratch),
@@ -293,41 +367,60 @@ impl<'py> Interpreter<'py> {
                     "got a result of {got} bytes, expected at most {limit}; return less, or raise message_bytes_max of the Manager and of the worker"
                 );
                 self.write_exception(py, &mut scratch, raise(py, Kind::SizeLimit, text))?;
-                Ok(self.node.finish(key, |writer| writer.append(&mut scratch))?)
+                Ok(self
+                    .node
+                    .finish(key, |writer| writer.append(&mut scratch))?)
             }
             other => Ok(other?),
         }
     }
 
-    fn write_exception(&self, py: Python<'_>, writer: &mut RecordWriter, error: PyErr) -> Result<(), Failed> {
+    fn write_exception(
+        &self,
+        py: Python<'_>,
+        writer: &mut RecordWriter,
+        error: PyErr,
+    ) -> Result<(), Failed> {
         let _ = writer.take();
-        let pickle = self.loader.call_method1("exception", (error.into_value(py),))?;
+        let pickle = self
+            .loader
+            .call_method1("exception", (error.into_value(py),))?;
         let pickle = pickle.cast_into::<PyBytes>().map_err(PyErr::from)?;
         writer.push(true, pickle.as_bytes(), &[], []);
         Ok(())
     }
 }
 
-fn load(py: Python<'_>, loader: &Bound<'_, PyAny>, pickles: &HashMap<Digest, Py<PyBytes>>, digest: &Digest) -> Loaded {
+fn load(
+    py: Python<'_>,
+    loader: &Bound<'_, PyAny>,
+    pickles: &HashMap<Digest, Py<PyBytes>>,
+    digest: &Digest,
+) -> Loaded {
     let pickle = pickles.get(digest);
-    let pickle = pickle.ok_or_else(|| PyRuntimeError::new_err("got an item whose function was never sent"))?;
+    let pickle = pickle
+        .ok_or_else(|| PyRuntimeError::new_err("got an item whose function was never sent"))?;
     Ok(loader.call_method1("load", (pickle.bind(py),))?.unbind())
 }
 
-fn call_with_arguments<'py>(function: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn call_with_arguments<'py>(
+    function: &Bound<'py, PyAny>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     let (positional, keywords): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = value.extract()?;
     function.call(positional, Some(&keywords))
 }
 
 /// Why the loop has to end.
 enum Failed {
-    Session(SessionError),
+    Session,
     Python(PyErr),
 }
 
 impl From<SessionError> for Failed {
-    fn from(error: SessionError) -> Self {
-        Self::Session(error)
+    /// Why it ended is the I/O thread's to say.
+    fn from(_: SessionError) -> Self {
+        Self::Session
     }
 }
 

@@ -75,7 +75,12 @@ enum Outcome<'py> {
 }
 
 impl MapStream {
-    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>, input: Py<PyAny>, return_errors: bool) -> Self {
+    pub(crate) fn new(
+        stream: StreamHandle,
+        notices: Arc<Notices>,
+        input: Py<PyAny>,
+        return_errors: bool,
+    ) -> Self {
         let state = MapState {
             input: Some(input),
             feeder: Feeder::default(),
@@ -85,17 +90,25 @@ impl MapStream {
             return_errors,
             over: false,
         };
-        Self { stream, notices, state: Mutex::new(state) }
+        Self {
+            stream,
+            notices,
+            state: Mutex::new(state),
+        }
     }
 
     /// As with a generator, two threads can't be inside at once.
     fn enter(&self) -> PyResult<MutexGuard<'_, MapState>> {
-        self.state.try_lock().map_err(|_| PyValueError::new_err("this stream is being iterated by another thread"))
+        self.state
+            .try_lock()
+            .map_err(|_| PyValueError::new_err("this stream is being iterated by another thread"))
     }
 
     /// Pulls items from the user's iterable while there are tickets, for a short time.
     fn pull(&self, py: Python<'_>, state: &mut MapState) -> PyResult<()> {
-        let Some(input) = state.input.as_ref().map(|input| input.clone_ref(py)) else { return Ok(()) };
+        let Some(input) = state.input.as_ref().map(|input| input.clone_ref(py)) else {
+            return Ok(());
+        };
         let input = input.bind(py);
         let admissible = self.stream.outlet.admissible();
         let start = Instant::now();
@@ -139,11 +152,18 @@ impl MapStream {
         }
     }
 
-    fn deliver<'py>(&self, py: Python<'py>, state: &mut MapState, outcome: Outcome<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn deliver<'py>(
+        &self,
+        py: Python<'py>,
+        state: &mut MapState,
+        outcome: Outcome<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         state.delivered += 1;
         match outcome {
             Outcome::Value(value) => Ok(value),
-            Outcome::Exception(error) if state.return_errors => Ok(error.into_value(py).into_bound(py).into_any()),
+            Outcome::Exception(error) if state.return_errors => {
+                Ok(error.into_value(py).into_bound(py).into_any())
+            }
             Outcome::Exception(error) => {
                 self.finish(state);
                 Err(error)
@@ -230,7 +250,11 @@ impl Drop for MapStream {
 }
 
 fn next_item<'py>(input: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    input.cast::<pyo3::types::PyIterator>()?.clone().next().transpose()
+    input
+        .cast::<pyo3::types::PyIterator>()?
+        .clone()
+        .next()
+        .transpose()
 }
 
 impl Feeder {
@@ -257,8 +281,17 @@ impl Feeder {
 
 impl Walk {
     fn new(outcomes: Outcomes) -> Self {
-        let Outcomes { first, count, contents } = outcomes;
-        Self { first, count, next: 0, contents }
+        let Outcomes {
+            first,
+            count,
+            contents,
+        } = outcomes;
+        Self {
+            first,
+            count,
+            next: 0,
+            contents,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -274,7 +307,9 @@ impl Walk {
         self.next += 1;
         let (reader, origin) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin),
-            Contents::WorkersLost(count) => return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?))),
+            Contents::WorkersLost(count) => {
+                return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?)));
+            }
         };
         let mark = reader.position();
         if let Some(pickle) = reader.next_small()
@@ -284,10 +319,21 @@ impl Walk {
         }
         reader.rewind(mark);
         let record = reader.next_record();
-        let record = record.map_err(|error| raise(py, Kind::Exoskel, format!("worker {}: {error}", origin.worker)))?;
+        let record = record.map_err(|error| {
+            raise(
+                py,
+                Kind::Exoskel,
+                format!("worker {}: {error}", origin.worker),
+            )
+        })?;
         let record = record.unwrap_or_default();
         let outcome = if record.exception {
-            Outcome::Exception(remote_exception(py, &record, origin.restricted, &origin.worker)?)
+            Outcome::Exception(remote_exception(
+                py,
+                &record,
+                origin.restricted,
+                &origin.worker,
+            )?)
         } else {
             match decode(py, record, origin.restricted, Some(&origin.worker)) {
                 Ok(value) => Outcome::Value(value),
@@ -299,7 +345,12 @@ impl Walk {
 }
 
 /// The exception that a task raised, with its remote traceback as cause.
-fn remote_exception(py: Python<'_>, record: &Record, restricted: bool, worker: &str) -> PyResult<PyErr> {
+fn remote_exception(
+    py: Python<'_>,
+    record: &Record,
+    restricted: bool,
+    worker: &str,
+) -> PyResult<PyErr> {
     static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let decode = DECODE.import(py, "exoskel.outcome", "decode_exception")?;
     let error = decode.call1((PyBytes::new(py, &record.pickle), worker, restricted))?;
@@ -322,7 +373,11 @@ pub(crate) struct SubmitStream {
 
 impl SubmitStream {
     pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>) -> Self {
-        Self { stream, notices, feeder: Mutex::default() }
+        Self {
+            stream,
+            notices,
+            feeder: Mutex::default(),
+        }
     }
 }
 
@@ -335,7 +390,8 @@ impl SubmitStream {
     fn submit(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
         fork::check(py)?;
         let feeder = self.feeder.try_lock();
-        let mut feeder = feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
+        let mut feeder =
+            feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
         feeder.push(&self.stream, item)?;
         feeder.flush(&self.stream);
         Ok(feeder.sent - 1)
@@ -351,7 +407,8 @@ impl SubmitStream {
     /// `wake` from another thread ends the wait.
     fn collect<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Vec<Numbered<'py>>> {
         fork::check(py)?;
-        let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64())).unwrap_or(PATIENCE);
+        let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64()))
+            .unwrap_or(PATIENCE);
         let mut taken = self.stream.outlet.take();
         if matches!(taken, Taken::Nothing) && !patience.is_zero() {
             taken = py.detach(|| self.stream.outlet.wait(patience, None));
@@ -363,7 +420,9 @@ impl SubmitStream {
             let outcomes = match taken {
                 Taken::Outcomes(outcomes) => outcomes,
                 Taken::Nothing => return Ok(collected),
-                Taken::Ended(reason) if collected.is_empty() => return Err(raise(py, Kind::NoWorker, reason)),
+                Taken::Ended(reason) if collected.is_empty() => {
+                    return Err(raise(py, Kind::NoWorker, reason));
+                }
                 Taken::Ended(_) => return Ok(collected),
             };
             let mut walk = Walk::new(outcomes);
@@ -371,7 +430,9 @@ impl SubmitStream {
                 let index = walk.first + u64::from(walk.next) - 1;
                 collected.push(match outcome {
                     Outcome::Value(value) => (index, true, value),
-                    Outcome::Exception(error) => (index, false, error.into_value(py).into_bound(py).into_any()),
+                    Outcome::Exception(error) => {
+                        (index, false, error.into_value(py).into_bound(py).into_any())
+                    }
                 });
             }
             self.stream.taken(walk.first, walk.count);

@@ -39,7 +39,10 @@ impl SessionSettings {
             policy: Arc::new(policy),
             peer_roles: self.peer_roles.clone(),
             floor: self.floor,
-            limits: Limits { message_bytes_max: self.message_bytes_max, ..Limits::default() },
+            limits: Limits {
+                message_bytes_max: self.message_bytes_max,
+                ..Limits::default()
+            },
             dead_after: self.dead_after,
             patience: self.patience,
             versions: vec![
@@ -78,7 +81,8 @@ impl Place {
 
     pub(crate) fn policy(&self) -> Result<Policy, String> {
         let text = match self {
-            Self::File(path) => std::fs::read_to_string(path).map_err(|error| format!("can't read the policy {path}: {error}"))?,
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("can't read the policy {path}: {error}"))?,
             Self::Memory(text) => String::from_utf8_lossy(text).into_owned(),
         };
         Policy::parse(&text, 1).map_err(|error| error.to_string())
@@ -93,5 +97,9 @@ pub(crate) fn take(descriptor: RawFd) -> OwnedFd {
 
 /// Now, for certificates.
 pub(crate) fn now() -> UnixTime {
-    UnixTime::since_unix_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    UnixTime::since_unix_epoch(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    )
 }

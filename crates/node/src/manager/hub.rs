@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::{
-    Action, Cancel, FrameId, Program, Scheduler, Sizes, SlotId, SlotStatistics, StreamId, StreamOptions, Tickets,
+    Action, Cancel, FrameId, Program, Scheduler, Sizes, SlotId, SlotStatistics, StreamId,
+    StreamOptions, Tickets,
 };
-use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass};
+use exoskel_link::{
+    CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass,
+};
 use tokio::net::TcpListener;
 
 use super::recruit::{self, Recruiter};
@@ -21,8 +24,8 @@ use super::{Command, Function, ManagerConfig, Notice, Shared, StreamPlan};
 use crate::connection::{Connection, Ended};
 use crate::establish::Established;
 use crate::message::{
-    CODE_ENDPOINT, Call, Digest, Execute, RESULT_ENDPOINT, RESULT_HANDLERS, SegmentFunctions, TASK_ENDPOINT, ToManager,
-    ToSlot,
+    CODE_ENDPOINT, Call, Digest, Execute, RESULT_ENDPOINT, RESULT_HANDLERS, SegmentFunctions,
+    TASK_ENDPOINT, ToManager, ToSlot,
 };
 use crate::outlet::{Contents, Origin, Outcomes, Outlet};
 use crate::payload::{Batch, RecordReader};
@@ -78,7 +81,11 @@ struct Stream {
 }
 
 /// Runs the driver until it is told to shut down.
-pub(super) async fn drive(config: ManagerConfig, listener: Option<std::net::TcpListener>, shared: Arc<Shared>) {
+pub(super) async fn drive(
+    config: ManagerConfig,
+    listener: Option<std::net::TcpListener>,
+    shared: Arc<Shared>,
+) {
     let recruiter = Recruiter::new(&config.recruiting);
     let scheduler = Scheduler::new(config.scheduler.clone());
     let hub = Rc::new(RefCell::new(Hub {
@@ -126,7 +133,12 @@ async fn sleep_until(deadline: Option<Duration>, now: Duration) {
 }
 
 async fn shut_down(hub: &Rc<RefCell<Hub>>) {
-    let connections: Vec<Arc<Connection>> = hub.borrow().slots.values().map(|slot| slot.connection.clone()).collect();
+    let connections: Vec<Arc<Connection>> = hub
+        .borrow()
+        .slots
+        .values()
+        .map(|slot| slot.connection.clone())
+        .collect();
     for stream in hub.borrow().streams.values() {
         stream.outlet.end("the manager was closed");
     }
@@ -154,7 +166,9 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
     };
     let (hub, connection) = (hub.clone(), established.connection.clone());
     tokio::task::spawn_local(async move {
-        let ended = connection.run(|event| hub.borrow_mut().event(slot, event)).await;
+        let ended = connection
+            .run(|event| hub.borrow_mut().event(slot, event))
+            .await;
         hub.borrow_mut().leave(slot, &ended);
         recruit::replace(&hub, source);
     });
@@ -175,7 +189,11 @@ impl Hub {
                 }
                 self.admit_backlog(number);
             }
-            Command::Taken { stream, first, count } => {
+            Command::Taken {
+                stream,
+                first,
+                count,
+            } => {
                 if let Some(id) = self.streams.get(&stream).map(|stream| stream.id) {
                     self.scheduler.taken(id, first, count, self.epoch.elapsed());
                     self.admit_backlog(stream);
@@ -188,7 +206,10 @@ impl Hub {
             Command::Close(number) => self.close_stream(number),
             Command::Report(reply) => {
                 let live = self.slots.iter().filter_map(|(number, slot)| {
-                    Some((slot.worker.clone(), self.scheduler.slot_statistics(SlotId(*number))?))
+                    Some((
+                        slot.worker.clone(),
+                        self.scheduler.slot_statistics(SlotId(*number))?,
+                    ))
                 });
                 let _ = reply.send(self.roster.report(live));
             }
@@ -197,12 +218,20 @@ impl Hub {
     }
 
     fn open(&mut self, number: u64, plan: StreamPlan, outlet: Arc<Outlet>) {
-        let tickets = if plan.unbounded { Tickets::Unbounded } else { Tickets::Bounded };
+        let tickets = if plan.unbounded {
+            Tickets::Unbounded
+        } else {
+            Tickets::Bounded
+        };
         let program = match Program::compile(&plan.skeleton) {
             Ok(program) => program,
             Err(error) => return outlet.end(&error.to_string()),
         };
-        let id = match self.scheduler.open_stream(&program, StreamOptions { tickets }, self.epoch.elapsed()) {
+        let id = match self.scheduler.open_stream(
+            &program,
+            StreamOptions { tickets },
+            self.epoch.elapsed(),
+        ) {
             Ok(id) => id,
             Err(error) => return outlet.end(&error.to_string()),
         };
@@ -240,7 +269,9 @@ impl Hub {
     }
 
     fn admit(&mut self, number: u64, batch: Batch) {
-        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
         stream.backlog.extend(batch.sizes());
         let first = stream.received;
         stream.received += u64::from(batch.count());
@@ -252,8 +283,13 @@ impl Hub {
 
     fn admit_backlog(&mut self, number: u64) {
         let now = self.now();
-        let Some(stream) = self.streams.get_mut(&number) else { return };
-        let count = stream.backlog.len().min(self.scheduler.tickets(stream.id) as usize);
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
+        let count = stream
+            .backlog
+            .len()
+            .min(self.scheduler.tickets(stream.id) as usize);
         if count > 0 {
             let sizes: Vec<u64> = stream.backlog.drain(..count).collect();
             // There are tickets, the stream is open and its input hasn't ended: nothing can be refused.
@@ -266,7 +302,9 @@ impl Hub {
 
     fn cancel(&mut self, number: u64, index: u64) -> bool {
         let now = self.now();
-        let Some(stream) = self.streams.get_mut(&number) else { return false };
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return false;
+        };
         let removed = self.scheduler.cancel(stream.id, index, now) == Cancel::Removed;
         if removed && let Some(tokens) = stream.tokens.first_mut() {
             tokens.release(&(index..index + 1));
@@ -275,16 +313,28 @@ impl Hub {
     }
 
     fn close_stream(&mut self, number: u64) {
-        let Some(stream) = self.streams.remove(&number) else { return };
+        let Some(stream) = self.streams.remove(&number) else {
+            return;
+        };
         self.numbers.remove(&stream.id);
         self.scheduler.close_stream(stream.id, self.epoch.elapsed());
-        let knowing: Vec<u32> =
-            self.slots.iter_mut().filter(|(_, slot)| slot.streams.contains(&number)).map(|(slot, _)| *slot).collect();
+        let knowing: Vec<u32> = self
+            .slots
+            .iter_mut()
+            .filter(|(_, slot)| slot.streams.contains(&number))
+            .map(|(slot, _)| *slot)
+            .collect();
         for slot in knowing {
             if let Some(entry) = self.slots.get_mut(&slot) {
                 entry.streams.remove(&number);
             }
-            self.queue(slot, &ToSlot::Forget { stream: stream.id.0 }, Vec::new());
+            self.queue(
+                slot,
+                &ToSlot::Forget {
+                    stream: stream.id.0,
+                },
+                Vec::new(),
+            );
         }
     }
 
@@ -298,7 +348,10 @@ impl Hub {
         })?;
         let number = self.next_slot;
         self.next_slot += 1;
-        let origin = Origin { worker: established.peer.name().to_owned(), restricted: !established.trusted_results };
+        let origin = Origin {
+            worker: established.peer.name().to_owned(),
+            restricted: !established.trusted_results,
+        };
         let worker = self.roster.join(established);
         self.shared.notice(Notice::Audit(format!(
             "accepted {} at {}: {} ({:?}, domain {})",
@@ -320,7 +373,11 @@ impl Hub {
         };
         self.slots.insert(number, slot);
         let local = established.properties.contains_key("local");
-        let setup = if local { self.config.setup_local.clone() } else { self.config.setup_remote.clone() };
+        let setup = if local {
+            self.config.setup_local.clone()
+        } else {
+            self.config.setup_remote.clone()
+        };
         self.queue(number, &ToSlot::Setup(setup), Vec::new());
         self.flush();
         Ok(number)
@@ -328,21 +385,40 @@ impl Hub {
 
     fn leave(&mut self, number: u32, ended: &Ended) {
         let now = self.now();
-        let Some(slot) = self.slots.remove(&number) else { return };
-        let statistics = self.scheduler.slot_statistics(SlotId(number)).unwrap_or_default();
+        let Some(slot) = self.slots.remove(&number) else {
+            return;
+        };
+        let statistics = self
+            .scheduler
+            .slot_statistics(SlotId(number))
+            .unwrap_or_default();
         let orderly = matches!(ended, Ended::Closed(_));
         let outstanding = statistics.outstanding;
-        let lost = SlotStatistics { put_back: statistics.put_back + outstanding, ..statistics };
-        self.roster.leave(&slot.worker, lost, if orderly && outstanding == 0 { "left" } else { "lost" });
+        let lost = SlotStatistics {
+            put_back: statistics.put_back + outstanding,
+            ..statistics
+        };
+        self.roster.leave(
+            &slot.worker,
+            lost,
+            if orderly && outstanding == 0 {
+                "left"
+            } else {
+                "lost"
+            },
+        );
         self.scheduler.remove_slot(SlotId(number), now);
         if slot.ready {
-            self.shared.change_readiness(|readiness| readiness.ready = readiness.ready.saturating_sub(1));
+            self.shared
+                .change_readiness(|readiness| readiness.ready = readiness.ready.saturating_sub(1));
         } else {
-            self.shared.change_readiness(|readiness| readiness.pending = readiness.pending.saturating_sub(1));
+            self.shared.change_readiness(|readiness| {
+                readiness.pending = readiness.pending.saturating_sub(1)
+            });
         }
         if !self.shutting_down {
             self.shared.notice(Notice::Warning(format!(
-                "lost worker {} at {} ({ended}); {outstanding} items are put back, {} slots go on",
+                "lost worker {} at {} ({ended}); items put back: {outstanding}, slots that go on: {}",
                 slot.worker.0,
                 slot.worker.1,
                 self.slots.len(),
@@ -352,9 +428,10 @@ impl Hub {
         self.pump();
     }
 
-    pub(super) fn attempt_failed(&mut self, source: &recruit::Source, reason: &str) {
+    pub(super) fn attempt_failed(&self, source: &recruit::Source, reason: &str) {
         let text = format!("{source}: {reason}");
-        self.shared.notice(Notice::Audit(format!("no session with {text}")));
+        self.shared
+            .notice(Notice::Audit(format!("no session with {text}")));
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
             readiness.failures.push(text);
@@ -363,12 +440,14 @@ impl Hub {
     }
 
     pub(super) fn attempt_begins(&self) {
-        self.shared.change_readiness(|readiness| readiness.pending += 1);
+        self.shared
+            .change_readiness(|readiness| readiness.pending += 1);
     }
 
     /// A worker that dialled in was not accepted.
     pub(super) fn refused(&self, source: &recruit::Source, reason: &str) {
-        self.shared.notice(Notice::Audit(format!("no session with {source}: {reason}")));
+        self.shared
+            .notice(Notice::Audit(format!("no session with {source}: {reason}")));
     }
 
     pub(super) fn recent_failures(&self) -> String {
@@ -391,7 +470,7 @@ impl Hub {
     }
 
     /// Nobody is left to work and nobody can be found: all streams end with the reason.
-    pub(super) fn give_up(&mut self, reason: &str) {
+    pub(super) fn give_up(&self, reason: &str) {
         for stream in self.streams.values() {
             stream.outlet.end(reason);
         }
@@ -399,8 +478,20 @@ impl Hub {
     }
 
     fn event(&mut self, number: u32, event: Event) {
-        let Event::Message { link, handler, head, bulk, size, .. } = event else { return };
-        let Some(slot) = self.slots.get(&number) else { return };
+        let Event::Message {
+            link,
+            handler,
+            head,
+            bulk,
+            size,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let Some(slot) = self.slots.get(&number) else {
+            return;
+        };
         slot.connection.consumed(link, size);
         match ToManager::decode(handler, head) {
             Ok(message) => self.message(number, message, bulk),
@@ -413,25 +504,47 @@ impl Hub {
         let now = self.now();
         let slot = SlotId(number);
         match message {
-            ToManager::Results { frame, first, count, busy, records } => {
+            ToManager::Results {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            } => {
                 let busy = Duration::from_nanos(busy);
                 self.results(number, FrameId(frame), first, count, busy, records, bulk);
             }
             ToManager::Released { frame } => self.scheduler.released(slot, FrameId(frame), now),
-            ToManager::Recalled { frame, first, count } => {
-                self.scheduler.recalled(slot, FrameId(frame), first, count, now);
+            ToManager::Recalled {
+                frame,
+                first,
+                count,
+            } => {
+                self.scheduler
+                    .recalled(slot, FrameId(frame), first, count, now);
             }
-            ToManager::Announced { frame, index, bytes, .. } => {
-                self.scheduler.announced(slot, FrameId(frame), index, bytes, now);
+            ToManager::Announced {
+                frame,
+                index,
+                bytes,
+                ..
+            } => {
+                self.scheduler
+                    .announced(slot, FrameId(frame), index, bytes, now);
             }
             ToManager::Output { stream, text } => {
-                let Some(slot) = self.slots.get(&number) else { return };
+                let Some(slot) = self.slots.get(&number) else {
+                    return;
+                };
                 let text = String::from_utf8_lossy(&text).into_owned();
-                self.shared.notice(Notice::Output(slot.origin.worker.clone(), stream, text));
+                self.shared
+                    .notice(Notice::Output(slot.origin.worker.clone(), stream, text));
                 self.wake_users();
             }
             ToManager::Ready => {
-                let Some(entry) = self.slots.get_mut(&number).filter(|entry| !entry.ready) else { return };
+                let Some(entry) = self.slots.get_mut(&number).filter(|entry| !entry.ready) else {
+                    return;
+                };
                 entry.ready = true;
                 // The number is new and the limit on slots is checked when they are recruited.
                 let _ = self.scheduler.add_slot(slot, now);
@@ -457,20 +570,35 @@ impl Hub {
         let now = self.now();
         let bytes = records.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
         let sizes = Sizes::Total { count, bytes };
-        let Some(accepted) = self.scheduler.results(SlotId(number), frame, first, sizes, busy, now) else { return };
+        let Some(accepted) = self
+            .scheduler
+            .results(SlotId(number), frame, first, sizes, busy, now)
+        else {
+            return;
+        };
         let (segment, last) = (usize::from(accepted.segment), accepted.last);
         let ranges: Vec<Range<u64>> = accepted.ranges.to_vec();
         let whole = ranges.len() == 1 && ranges[0] == (first..first + u64::from(count));
-        let Some(stream) = self.numbers.get(&accepted.stream).and_then(|number| self.streams.get_mut(number)) else {
+        let Some(stream) = self
+            .numbers
+            .get(&accepted.stream)
+            .and_then(|number| self.streams.get_mut(number))
+        else {
             return;
         };
-        let Some(origin) = self.slots.get(&number).map(|slot| slot.origin.clone()) else { return };
+        let Some(origin) = self.slots.get(&number).map(|slot| slot.origin.clone()) else {
+            return;
+        };
         for range in &ranges {
             stream.tokens[segment].release(range);
         }
         if whole && last {
             let contents = Contents::Records(RecordReader::new(records, bulk), origin);
-            stream.outlet.deliver(Outcomes { first, count, contents });
+            stream.outlet.deliver(Outcomes {
+                first,
+                count,
+                contents,
+            });
             return;
         }
         let bulk = bulk.into_iter().map(Bytes::from).collect();
@@ -488,7 +616,11 @@ impl Hub {
             if last {
                 let count = part.count();
                 let contents = Contents::Records(part.into_reader(), origin.clone());
-                stream.outlet.deliver(Outcomes { first: range.start, count, contents });
+                stream.outlet.deliver(Outcomes {
+                    first: range.start,
+                    count,
+                    contents,
+                });
             } else if let Some(tokens) = stream.tokens.get_mut(segment + 1) {
                 tokens.insert(range.start, part);
             }
@@ -500,31 +632,76 @@ impl Hub {
         let now = self.now();
         while let Some(action) = self.scheduler.poll_action(now) {
             match action {
-                Action::Dispatch { slot, frame, stream, segment, first, count, grant } => {
-                    let frame = Frame { frame: frame.0, stream, segment, first, count, grant };
+                Action::Dispatch {
+                    slot,
+                    frame,
+                    stream,
+                    segment,
+                    first,
+                    count,
+                    grant,
+                } => {
+                    let frame = Frame {
+                        frame: frame.0,
+                        stream,
+                        segment,
+                        first,
+                        count,
+                        grant,
+                    };
                     self.dispatch(slot.0, &frame);
                 }
                 Action::Recall { slot, frame, count } => {
-                    self.queue(slot.0, &ToSlot::Recall { frame: frame.0, count }, Vec::new());
+                    self.queue(
+                        slot.0,
+                        &ToSlot::Recall {
+                            frame: frame.0,
+                            count,
+                        },
+                        Vec::new(),
+                    );
                 }
                 Action::Grant { slot, frame, index } => {
-                    self.queue(slot.0, &ToSlot::Grant { frame: frame.0, index }, Vec::new());
+                    self.queue(
+                        slot.0,
+                        &ToSlot::Grant {
+                            frame: frame.0,
+                            index,
+                        },
+                        Vec::new(),
+                    );
                 }
-                Action::Failed { stream, index, failure } => {
+                Action::Failed {
+                    stream,
+                    index,
+                    failure,
+                } => {
                     let exoskel_flow::Failure::WorkersLost { count } = failure;
-                    let Some(stream) = self.numbers.get(&stream).and_then(|number| self.streams.get_mut(number)) else {
+                    let Some(stream) = self
+                        .numbers
+                        .get(&stream)
+                        .and_then(|number| self.streams.get_mut(number))
+                    else {
                         continue;
                     };
                     for tokens in &mut stream.tokens {
                         tokens.release(&(index..index + 1));
                     }
-                    stream.outlet.deliver(Outcomes { first: index, count: 1, contents: Contents::WorkersLost(count) });
+                    stream.outlet.deliver(Outcomes {
+                        first: index,
+                        count: 1,
+                        contents: Contents::WorkersLost(count),
+                    });
                 }
             }
         }
         self.flush();
         self.publish();
-        if self.scheduler.next_timeout().is_some_and(|next| self.armed.is_none_or(|armed| next < armed)) {
+        if self
+            .scheduler
+            .next_timeout()
+            .is_some_and(|next| self.armed.is_none_or(|armed| next < armed))
+        {
             self.shared.wake.notify_one();
         }
     }
@@ -536,13 +713,23 @@ impl Hub {
     }
 
     fn dispatch(&mut self, number: u32, frame: &Frame) {
-        let Some(&stream_number) = self.numbers.get(&frame.stream) else { return };
+        let Some(&stream_number) = self.numbers.get(&frame.stream) else {
+            return;
+        };
         self.define(number, stream_number);
-        let Some(stream) = self.streams.get(&stream_number) else { return };
+        let Some(stream) = self.streams.get(&stream_number) else {
+            return;
+        };
         let items = frame.first..frame.first + u64::from(frame.count);
-        let Some(collected) = stream.tokens.get(usize::from(frame.segment)).and_then(|tokens| tokens.collect(items)) else {
+        let Some(collected) = stream
+            .tokens
+            .get(usize::from(frame.segment))
+            .and_then(|tokens| tokens.collect(items))
+        else {
             // Can't be: a token is kept until its result counts. Ending the stream is better than waiting for ever.
-            stream.outlet.end("lost track of an item's input; this is a defect of exoskel");
+            stream
+                .outlet
+                .end("lost track of an item's input; this is a defect of exoskel");
             return;
         };
         let execute = Execute {
@@ -560,28 +747,54 @@ impl Hub {
 
     /// Sends a stream's program and functions to a slot that doesn't have them yet.
     fn define(&mut self, number: u32, stream_number: u64) {
-        let Some(stream) = self.streams.get(&stream_number) else { return };
-        let Some(slot) = self.slots.get_mut(&number) else { return };
+        let Some(stream) = self.streams.get(&stream_number) else {
+            return;
+        };
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return;
+        };
         if !slot.streams.insert(stream_number) {
             return;
         }
-        let missing: Vec<Function> =
-            stream.functions.iter().filter(|function| slot.functions.insert(function.digest)).cloned().collect();
-        let define = ToSlot::Define { stream: stream.id.0, call: stream.call, segments: stream.segments.clone() };
+        let missing: Vec<Function> = stream
+            .functions
+            .iter()
+            .filter(|function| slot.functions.insert(function.digest))
+            .cloned()
+            .collect();
+        let define = ToSlot::Define {
+            stream: stream.id.0,
+            call: stream.call,
+            segments: stream.segments.clone(),
+        };
         for function in missing {
-            self.queue(number, &ToSlot::Function { digest: function.digest, pickle: function.pickle }, Vec::new());
+            self.queue(
+                number,
+                &ToSlot::Function {
+                    digest: function.digest,
+                    pickle: function.pickle,
+                },
+                Vec::new(),
+            );
         }
         self.queue(number, &define, Vec::new());
     }
 
     fn queue(&mut self, number: u32, message: &ToSlot, bulk: Vec<Bytes>) {
-        let Some(slot) = self.slots.get(&number) else { return };
+        let Some(slot) = self.slots.get(&number) else {
+            return;
+        };
         let link = match message {
             ToSlot::Setup(_) | ToSlot::Function { .. } | ToSlot::Define { .. } => slot.code,
             _ => slot.tasks,
         };
         let (handler, head) = message.encode();
-        let message = Message { handler, kind: MessageKind::Post, head, bulk };
+        let message = Message {
+            handler,
+            kind: MessageKind::Post,
+            head,
+            bulk,
+        };
         if let Err(error) = slot.connection.queue(link, message) {
             // Over a limit, or the session is ending: its end puts the items back.
             slot.connection.close(CloseReason::Fault(error.to_string()));
@@ -600,22 +813,34 @@ impl Hub {
     }
 
     /// Tells user threads how many items they may hand over, and whether they should hurry.
-    fn publish(&mut self) {
-        for (number, stream) in &self.streams {
+    fn publish(&self) {
+        for stream in self.streams.values() {
             if !stream.bounded {
                 continue;
             }
-            let tickets = if stream.backlog.is_empty() { self.scheduler.tickets(stream.id) } else { 0 };
-            stream.outlet.set_admissible(stream.received + u64::from(tickets));
-            let ready = self.scheduler.progress(stream.id).map_or(0, |progress| progress.ready);
-            let _ = number;
-            stream.outlet.set_hungry(ready == 0 && self.someone_is_idle());
+            let tickets = if stream.backlog.is_empty() {
+                self.scheduler.tickets(stream.id)
+            } else {
+                0
+            };
+            stream
+                .outlet
+                .set_admissible(stream.received + u64::from(tickets));
+            let ready = self
+                .scheduler
+                .progress(stream.id)
+                .map_or(0, |progress| progress.ready);
+            stream
+                .outlet
+                .set_hungry(ready == 0 && self.someone_is_idle());
         }
     }
 
     fn someone_is_idle(&self) -> bool {
         self.slots.keys().any(|number| {
-            self.scheduler.slot_statistics(SlotId(*number)).is_some_and(|statistics| statistics.outstanding == 0)
+            self.scheduler
+                .slot_statistics(SlotId(*number))
+                .is_some_and(|statistics| statistics.outstanding == 0)
         })
     }
 

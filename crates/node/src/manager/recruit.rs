@@ -123,7 +123,9 @@ impl Recruiting {
     /// # Errors
     /// When the address can't be had.
     pub fn bind(&self) -> io::Result<Option<std::net::TcpListener>> {
-        let Some(address) = self.listen else { return Ok(None) };
+        let Some(address) = self.listen else {
+            return Ok(None);
+        };
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Some(listener))
@@ -132,7 +134,13 @@ impl Recruiting {
 
 impl Recruiter {
     pub(super) fn new(recruiting: &Recruiting) -> Self {
-        let host = |line: &HostLine| Host { line: line.clone(), in_use: 0, capacity: None, failures: 0, rest_until: None };
+        let host = |line: &HostLine| Host {
+            line: line.clone(),
+            in_use: 0,
+            capacity: None,
+            failures: 0,
+            rest_until: None,
+        };
         Self {
             wanted: recruiting.slots as usize,
             local: recruiting.local.is_some(),
@@ -150,7 +158,8 @@ impl Recruiter {
     pub(super) async fn end_children(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while !self.children.is_empty() && Instant::now() < deadline {
-            self.children.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+            self.children
+                .retain(|_, child| matches!(child.try_wait(), Ok(None)));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for child in self.children.values_mut() {
@@ -165,7 +174,9 @@ impl Recruiter {
             .iter_mut()
             .enumerate()
             .filter(|(_, host)| host.in_use < host.capacity.unwrap_or(1))
-            .filter(|(_, host)| host.failures < FAILURES_MAX && host.rest_until.is_none_or(|until| until <= now))
+            .filter(|(_, host)| {
+                host.failures < FAILURES_MAX && host.rest_until.is_none_or(|until| until <= now)
+            })
             .min_by_key(|(position, host)| (host.failures, host.in_use, *position));
         candidate.map(|(position, host)| {
             host.in_use += 1;
@@ -210,7 +221,10 @@ impl Recruiter {
             Source::Host(position, _) => {
                 if let Some(host) = self.hosts.get_mut(*position) {
                     host.failures = 0;
-                    let slots = established.properties.get("slots").and_then(|slots| slots.parse().ok());
+                    let slots = established
+                        .properties
+                        .get("slots")
+                        .and_then(|slots| slots.parse().ok());
                     host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
                 }
             }
@@ -250,7 +264,11 @@ pub(super) fn fill(hub: &Rc<RefCell<Hub>>) {
             drop(borrowed);
             tokio::task::spawn_local(attempt_host(hub.clone(), source));
         } else {
-            let plan = !recruiter.retry_planned && recruiter.hosts.iter().any(|host| host.failures < FAILURES_MAX);
+            let plan = !recruiter.retry_planned
+                && recruiter
+                    .hosts
+                    .iter()
+                    .any(|host| host.failures < FAILURES_MAX);
             if plan {
                 recruiter.retry_planned = true;
                 tokio::task::spawn_local(retry(hub.clone()));
@@ -274,7 +292,9 @@ pub(super) fn replace(hub: &Rc<RefCell<Hub>>, source: Source) {
 pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: TcpListener) {
     let handshakes = std::sync::Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
     loop {
-        let Ok(permit) = handshakes.clone().acquire_owned().await else { return };
+        let Ok(permit) = handshakes.clone().acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, address)) => {
                 let hub = hub.clone();
@@ -295,13 +315,21 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: Sock
     let judge = |_: &exoskel_link::handshake::Hello, _: &exoskel_identity::VerifiedIdentity| {
         let borrowed = hub.borrow();
         if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
-            let text = format!("the manager has the {} slots it asked for", borrowed.recruiter.wanted);
-            return Err(Refuse { reason: RefuseReason::Busy, text });
+            let text = format!(
+                "the manager has the {} slots it asked for",
+                borrowed.recruiter.wanted
+            );
+            return Err(Refuse {
+                reason: RefuseReason::Busy,
+                text,
+            });
         }
         Ok(())
     };
     let result = match Socket::tcp(stream) {
-        Ok(socket) => welcome(socket, &terms, judge).await.map_err(|error| error.to_string()),
+        Ok(socket) => welcome(socket, &terms, judge)
+            .await
+            .map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
     match result {
@@ -319,17 +347,23 @@ async fn retry(hub: Rc<RefCell<Hub>>) {
 }
 
 async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
-    let Source::Host(position, _) = &source else { return };
+    let Source::Host(position, _) = &source else {
+        return;
+    };
     let line = hub.borrow().recruiter.hosts[*position].line.clone();
     let terms = hub.borrow().config.terms.clone();
     let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(&line.address)).await;
     let connected = match connecting {
         Ok(Ok(stream)) => Socket::tcp(stream).map_err(|error| error.to_string()),
-        Ok(Err(error)) => Err(format!("can't connect: {error}; is `exoskel worker --listen` running there?")),
+        Ok(Err(error)) => Err(format!(
+            "can't connect: {error}; is `exoskel worker --listen` running there?"
+        )),
         Err(_) => Err(format!("no connection within {:?}", terms.patience)),
     };
     let result = match connected {
-        Ok(socket) => dial(socket, &terms, Some(line.name)).await.map_err(|error| error.to_string()),
+        Ok(socket) => dial(socket, &terms, Some(line.name))
+            .await
+            .map_err(|error| error.to_string()),
         Err(reason) => Err(reason),
     };
     conclude(&hub, source, result);
@@ -340,7 +374,9 @@ type Started = Result<(Socket, String), String>;
 async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
     let terms = hub.borrow().config.terms.clone();
     let result = match started {
-        Ok((socket, name)) => dial(socket, &terms, Some(name)).await.map_err(|error| error.to_string()),
+        Ok((socket, name)) => dial(socket, &terms, Some(name))
+            .await
+            .map_err(|error| error.to_string()),
         Err(reason) => Err(reason),
     };
     conclude(&hub, Source::Local(number), result);
@@ -381,19 +417,26 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
         return Err("no local workers were asked for".to_owned());
     };
     let name = format!("local-{}", number + 1);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let credential = local
         .authority
         .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))
         .map_err(|error| error.to_string())?;
     let (socket, theirs) = pair(local.transport).map_err(text)?;
     let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(text)?;
-    let policy = local.policy.as_deref().map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
+    let policy = local
+        .policy
+        .as_deref()
+        .map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
     let policy = policy.transpose().map_err(text)?;
     let mut process = Process::new(&local.command[0]);
     process.args(&local.command[1..]).stdin(Stdio::null());
     let mut give = |option: &str, descriptor: &OwnedFd| -> io::Result<()> {
-        process.arg(option).arg(inheritable(descriptor.as_fd())?.to_string());
+        process
+            .arg(option)
+            .arg(inheritable(descriptor.as_fd())?.to_string());
         Ok(())
     };
     give("--connection-fd", &theirs).map_err(text)?;

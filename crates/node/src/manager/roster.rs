@@ -50,7 +50,9 @@ pub(super) type WorkerKey = (String, String);
 impl Roster {
     pub(super) fn join(&mut self, established: &Established) -> WorkerKey {
         let socket = established.connection.socket();
-        let address = socket.addresses().map_or_else(|| "unix".to_owned(), |(_, peer)| peer.ip().to_string());
+        let address = socket
+            .addresses()
+            .map_or_else(|| "unix".to_owned(), |(_, peer)| peer.ip().to_string());
         let key = (established.peer.name().to_owned(), address.clone());
         let report = self.workers.entry(key.clone()).or_default();
         report.name.clone_from(&key.0);
@@ -60,12 +62,19 @@ impl Roster {
         report.protection = established.protections.data.to_string();
         "working".clone_into(&mut report.state);
         report.slots += 1;
-        report.pids.extend(established.properties.get("pid").and_then(|pid| pid.parse::<u32>().ok()));
+        report.pids.extend(
+            established
+                .properties
+                .get("pid")
+                .and_then(|pid| pid.parse::<u32>().ok()),
+        );
         key
     }
 
     pub(super) fn leave(&mut self, key: &WorkerKey, statistics: SlotStatistics, state: &str) {
-        let Some(report) = self.workers.get_mut(key) else { return };
+        let Some(report) = self.workers.get_mut(key) else {
+            return;
+        };
         add(report, statistics);
         report.slots = report.slots.saturating_sub(1);
         if report.slots == 0 {
@@ -74,7 +83,10 @@ impl Roster {
     }
 
     /// All reports; `live` adds what the slots that still work did.
-    pub(super) fn report(&self, live: impl Iterator<Item = (WorkerKey, SlotStatistics)>) -> Vec<WorkerReport> {
+    pub(super) fn report(
+        &self,
+        live: impl Iterator<Item = (WorkerKey, SlotStatistics)>,
+    ) -> Vec<WorkerReport> {
         let mut workers = self.workers.clone();
         for (key, statistics) in live {
             if let Some(report) = workers.get_mut(&key) {

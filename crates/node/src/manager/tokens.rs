@@ -59,8 +59,13 @@ impl Tokens {
     pub(super) fn release(&mut self, items: &Range<u64>) {
         let mut position = items.start;
         while position < items.end {
-            let Some((&first, stored)) = self.batches.range_mut(..=position).next_back() else { return };
-            let Some((_, count)) = overlap(first, stored.batch.count(), &(position..items.end)) else { return };
+            let Some((&first, stored)) = self.batches.range_mut(..=position).next_back() else {
+                return;
+            };
+            let Some((_, count)) = overlap(first, stored.batch.count(), &(position..items.end))
+            else {
+                return;
+            };
             stored.remaining = stored.remaining.saturating_sub(count);
             if stored.remaining == 0 {
                 self.batches.remove(&first);
@@ -98,7 +103,9 @@ mod tests {
         tokens.insert(4, batch(4..6));
         let collected = tokens.collect(3..6).unwrap();
         let mut reader = RecordReader::new(collected.records, Vec::new());
-        let values: Vec<u8> = std::iter::from_fn(|| reader.next_record().unwrap()).map(|record| record.pickle[0]).collect();
+        let values: Vec<u8> = std::iter::from_fn(|| reader.next_record().unwrap())
+            .map(|record| record.pickle[0])
+            .collect();
         assert_eq!(values, [3, 4, 5]);
         assert!(tokens.collect(5..7).is_none());
         tokens.release(&(0..3));
