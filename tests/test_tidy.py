@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -167,24 +168,43 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("document", documents(), ids=relative)
 def test_commands_in_documents_exist(document: Path) -> None:
-    blocks = re.findall(
-        r"^```(?:sh|console|bash)\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE
-    )
-    blocks += re.findall(r"^(?: {4}.*\n)+", document.read_text(), re.MULTILINE)
-    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    """Recipes of the Makefile, files that are named, and the command line with its options."""
     recipes = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     unknown = []
-    for line in lines:
-        words = line.partition(" #")[0].split()
-        if words[:1] == ["make"]:
-            unknown += [line for word in words[1:] if "=" not in word and word not in recipes]
-        paths = [
-            word for word in words if re.fullmatch(r"(\w[\w.-]*/)+[\w.-]+\.(py|rs|toml|md)", word)
-        ]
-        unknown += [
-            line for path in paths if words[:1] == ["python"] and not (ROOT / path).exists()
-        ]
+    for line in commands(document):
+        words = shlex.split(line, comments=True)
+        match words:
+            case ["make", *rest]:
+                known = all("=" in word or word in recipes for word in rest)
+            case ["exoskel", *rest]:
+                known = is_command(rest)
+            case _:
+                paths = [
+                    word for word in words if re.fullmatch(r"(\w[\w.-]*/)+[\w.-]+\.(py|rs)", word)
+                ]
+                known = all((ROOT / path).exists() for path in paths)
+        if not known:
+            unknown.append(line)
     assert unknown == []
+
+
+def commands(document: Path) -> list[str]:
+    """The lines of a document's shell blocks."""
+    fence = r"^```(?:sh|console|bash)\n(.*?)^```"
+    blocks = re.findall(fence, document.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether the command line takes these words; what they do is for other tests."""
+    from exoskel.cli import _parser
+
+    try:
+        _parser().parse_args(words)
+    except SystemExit as end:
+        return end.code == 0
+    return True
 
 
 def test_documents_do_not_speak_of_where_they_were_written() -> None:

@@ -18,6 +18,8 @@ __all__ = ["Manager"]
 
 # One message at most: an item and its result with everything that belongs to them.
 MESSAGE_BYTES_MAX = 1 << 30
+# Less than this leaves no room for what goes with the items.
+MESSAGE_BYTES_MIN = 1 << 18
 
 os.register_at_fork(after_in_child=_core.mark_forked)
 
@@ -228,7 +230,7 @@ message_bytes_max
     for name, number, least in (
         ("retries", retries, 1),
         ("frame_items_max", frame_items_max, 1),
-        ("message_bytes_max", message_bytes_max, 1024),
+        ("message_bytes_max", message_bytes_max, MESSAGE_BYTES_MIN),
     ):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"got {name}={number!r}, expected a whole number of at least {least}")

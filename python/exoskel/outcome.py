@@ -84,7 +84,10 @@ def decode_exception(record: bytes, worker: str, restricted: bool) -> BaseExcept
     if isinstance(error, StopIteration | StopAsyncIteration):
         # Raised at the caller it would end the stream without a word (PEP 479).
         error = RuntimeError(f"the task raised {text}")
-    if not isinstance(error, Exception):
+    if isinstance(error, StopIteration):
+        # Raised by the stream's iterator, it would be the end of the stream (PEP 479).
+        error = RuntimeError("the task raised StopIteration")
+    elif not isinstance(error, Exception):
         error = TaskError(text)
     return with_remote_traceback(error, lines, worker)
 

@@ -403,6 +403,28 @@ fn protections_are_raised_while_a_message_is_under_way() {
     assert!(!bytes.windows(16).any(|window| window == [0x55; 16]));
 }
 
+/// Two reloads in a row, each stricter in another class, before anything was written.
+#[test]
+fn protections_that_are_raised_twice_add_up() {
+    let (mut pair, _) = Pair::linked(TRUSTED);
+    let data = Protections {
+        data: Protection::Integrity,
+        ..TRUSTED
+    };
+    let code = Protections {
+        code: Protection::Encrypted,
+        ..TRUSTED
+    };
+    pair.client.raise_protections(data);
+    pair.client.raise_protections(code);
+    pair.settle();
+    let both = data.stricter(code);
+    assert_eq!(
+        (pair.client.protections(), pair.server.protections()),
+        (both, both)
+    );
+}
+
 #[test]
 fn an_orderly_close_flushes_both_sides() {
     let (mut pair, link) = Pair::linked(TRUSTED);

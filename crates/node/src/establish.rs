@@ -73,6 +73,8 @@ pub struct Established {
     pub domain: Option<String>,
     /// Whether what it sends may be unpickled without restrictions.
     pub trusted_results: bool,
+    /// The largest message that both ends take, in bytes.
+    pub message_bytes_max: u64,
     /// What the peer said of itself.
     pub properties: BTreeMap<String, String>,
 }
@@ -386,6 +388,10 @@ impl Terms {
         let epoch = Instant::now();
         config.expires_at = Some(time_left(&peer));
         let protections = config.protections;
+        let message_bytes_max = config
+            .limits
+            .message_bytes_max
+            .min(config.peer_limits.message_bytes_max);
         let session = Session::new(config, secret, Duration::ZERO);
         Established {
             connection: Connection::new(socket, session, epoch),
@@ -394,6 +400,7 @@ impl Terms {
             proof: facts.way,
             domain,
             trusted_results,
+            message_bytes_max,
             properties: properties.into_iter().collect(),
         }
     }

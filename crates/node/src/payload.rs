@@ -377,13 +377,24 @@ impl BatchBuilder {
     /// Appends one item, as [`RecordWriter::push`] does.
     pub fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         // A batch is handed over long before its records reach 4 GiB, bulk parts are not in them.
-        self.offsets
-            .push(u32::try_from(self.writer.position()).unwrap_or(u32::MAX));
+        self.mark();
         if !bulk.is_empty() {
             let start = u32::try_from(self.writer.bulk.len()).unwrap_or(u32::MAX);
             self.bulk_starts.push((self.writer.count(), start));
         }
         self.writer.push(false, pickle, splices, bulk);
+    }
+
+    /// Appends an exception in the place of an item that could not be sent: it goes through the program unopened and
+    /// is the item's outcome.
+    pub fn push_exception(&mut self, pickle: &[u8]) {
+        self.mark();
+        self.writer.push(true, pickle, &[], []);
+    }
+
+    fn mark(&mut self) {
+        self.offsets
+            .push(u32::try_from(self.writer.position()).unwrap_or(u32::MAX));
     }
 
     /// Items so far.

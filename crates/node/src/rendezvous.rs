@@ -82,7 +82,7 @@ async fn serve(established: &Established, news: &mpsc::Sender<News>) {
             .into_iter()
             .try_for_each(|endpoint| session.offer(endpoint))
     });
-    let started = offered.and_then(|()| SlotNode::start(connection));
+    let started = offered.and_then(|()| SlotNode::start(connection, established.message_bytes_max));
     let node = match started {
         Ok(node) => node,
         Err(error) => return drop(news.send(News::Failed(error.to_string()))),

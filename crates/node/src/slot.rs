@@ -23,6 +23,9 @@ use crate::payload::{Record, RecordReader, RecordWriter};
 /// Results that wait to be sent together, in bytes at most.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
 
+/// What a message has besides its results, amply.
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+
 /// How long a finished result waits for others at most.
 const PENDING_TIME_MAX: Duration = Duration::from_millis(2);
 
@@ -75,6 +78,7 @@ pub enum Work {
 pub struct SlotNode {
     connection: Arc<Connection>,
     results: LinkId,
+    result_bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
     /// Tells the I/O thread that frames have come, so that it watches over partial results.
@@ -128,16 +132,21 @@ impl SlotNode {
         ]
     }
 
-    /// Opens the way back to the manager and says that the slot is ready.
+    /// Opens the way back to the manager and says that the slot is ready. Messages have at most `message_bytes_max`
+    /// bytes.
     ///
     /// # Errors
     /// When the session is over already.
-    pub fn start(connection: Arc<Connection>) -> Result<Arc<Self>, SessionError> {
+    pub fn start(
+        connection: Arc<Connection>,
+        message_bytes_max: u64,
+    ) -> Result<Arc<Self>, SessionError> {
         let results =
             connection.with(|session| session.open_link(RESULT_ENDPOINT, TrafficClass::Data))?;
         let node = Self {
             connection,
             results,
+            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
             active: Notify::new(),
@@ -215,6 +224,14 @@ impl SlotNode {
         state.running = false;
         write(&mut state.scratch);
         let bytes = state.scratch.bytes();
+        if bytes > self.result_bytes_max {
+            let _ = state.scratch.take();
+            return Err(SessionError::Limit {
+                limit: "message_bytes_max",
+                got: bytes,
+                maximum: self.result_bytes_max,
+            });
+        }
         let follows = state.pending.frame == frame && state.pending.next() == index;
         if !follows || bytes > grant {
             let earlier = std::mem::replace(&mut state.pending, Pending::new(frame, index));

@@ -29,6 +29,12 @@ use crate::terms::{Place, SessionSettings, now};
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// What a message has besides its items, amply.
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+
+/// Input bytes of one frame, unless a single item has more.
+const FRAME_BYTES_MAX: u64 = 1024 * 1024;
+
 /// How deep a program may be nested when it comes in.
 const NESTING_MAX: usize = 64;
 
@@ -59,6 +65,7 @@ results = "pickle"
 pub(crate) struct Manager {
     node: Arc<ManagerNode>,
     notices: Arc<Notices>,
+    item_bytes_max: u64,
 }
 
 /// What the driver has to tell the user, and the function that tells it.
@@ -181,6 +188,7 @@ impl Manager {
             scheduler: SchedulerConfig {
                 retries: settings.retries,
                 frame_items_max: settings.frame_items_max,
+                frame_bytes_max: FRAME_BYTES_MAX.min(settings.message_bytes_max / 2),
                 ..SchedulerConfig::default()
             },
             recruiting: Recruiting {
@@ -201,7 +209,12 @@ impl Manager {
             node: node.clone(),
             present,
         });
-        Ok(Self { node, notices })
+        let item_bytes_max = settings.message_bytes_max.saturating_sub(ENVELOPE_BYTES);
+        Ok(Self {
+            node,
+            notices,
+            item_bytes_max,
+        })
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
@@ -255,6 +268,7 @@ impl Manager {
             self.notices.clone(),
             input,
             return_errors,
+            self.item_bytes_max,
         ))
     }
 
@@ -273,6 +287,7 @@ impl Manager {
         Ok(SubmitStream::new(
             self.node.open(plan),
             self.notices.clone(),
+            self.item_bytes_max,
         ))
     }
 

@@ -23,6 +23,9 @@ const BULK_BYTES_MIN: usize = 64 * 1024;
 /// Buffers below this size are cheaper inside the pickle.
 const BUFFER_BYTES_MIN: usize = 8 * 1024;
 
+/// Splices, and buffers, of one item at most; the others stay in the pickle. Far below what a message may have.
+const PARTS_MAX: usize = 256;
+
 /// How deep the fast path follows tuples.
 const FAST_DEPTH_MAX: usize = 3;
 
@@ -61,14 +64,15 @@ impl Encoder {
         }
     }
 
-    /// Appends `object` to `sink`.
+    /// Appends `object` to `sink`; nothing is appended when it fails.
     ///
     /// # Errors
-    /// What `pickle` and, after it, `cloudpickle` raise.
+    /// What `pickle` and, after it, `cloudpickle` raise; `SizeLimitError` for more than `bytes_max`.
     pub(crate) fn encode(
         &mut self,
         object: &Bound<'_, PyAny>,
         sink: &mut impl Sink,
+        bytes_max: u64,
     ) -> PyResult<()> {
         self.scratch.clear();
         if write_fast(object, &mut self.scratch, 0) {
@@ -79,6 +83,7 @@ impl Encoder {
         if let Ok(bytes) = object.cast_exact::<PyBytes>()
             && bytes.as_bytes().len() >= BULK_BYTES_MIN
         {
+            check_size(object.py(), bytes.as_bytes().len() as u64, bytes_max)?;
             let splice = self.write_large_bytes_head(bytes.as_bytes().len());
             sink.push(&self.scratch, &[splice], vec![BytesOwner::share(bytes)]);
             return Ok(());
@@ -86,6 +91,9 @@ impl Encoder {
         let mut pickled = Pickled::dump(object, "pickle", self.for_results)
             .or_else(|error| Pickled::dump_by_value(object, error))?;
         let bulk = pickled.take_bulk(object.py())?;
+        let bytes =
+            pickled.pickle.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
+        check_size(object.py(), bytes, bytes_max)?;
         sink.push(&pickled.pickle, &pickled.splices, bulk);
         Ok(())
     }
@@ -98,6 +106,16 @@ impl Encoder {
         self.scratch.push(b'.');
         9
     }
+}
+
+fn check_size(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyResult<()> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    let text = format!(
+        "got an item of {bytes} bytes, expected at most {bytes_max}; send less, or raise message_bytes_max of the Manager"
+    );
+    Err(raise(py, Kind::SizeLimit, text))
 }
 
 /// Writes exact built-in scalars and small tuples of them; says whether it did.
@@ -244,7 +262,8 @@ impl PickleFile {
     fn write(&mut self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         if let Ok(bytes) = data.cast_exact::<PyBytes>() {
             let contents = bytes.as_bytes();
-            if contents.len() >= BULK_BYTES_MIN && self.is_announced(contents) {
+            let large = contents.len() >= BULK_BYTES_MIN && self.pickled.splices.len() < PARTS_MAX;
+            if large && self.is_announced(contents) {
                 let offset = u32::try_from(self.pickled.pickle.len());
                 self.pickled.splices.push(offset.map_err(|_| {
                     PyValueError::new_err("the pickle without its bulk parts is larger than 4 GiB")
@@ -267,7 +286,9 @@ impl PickleFile {
             // Not contiguous: the pickler makes it so inside the stream.
             return Ok(true);
         };
-        if raw.getattr("nbytes")?.extract::<usize>()? < BUFFER_BYTES_MIN {
+        if self.pickled.buffers.len() >= PARTS_MAX
+            || raw.getattr("nbytes")?.extract::<usize>()? < BUFFER_BYTES_MIN
+        {
             return Ok(true);
         }
         self.pickled.buffers.push(raw.unbind());

@@ -165,6 +165,8 @@ struct Interpreter<'py> {
     functions: HashMap<Digest, Loaded>,
     programs: HashMap<u32, Program>,
     encoder: Encoder,
+    /// Where a result is written before it is known to be good.
+    scratch: RecordWriter,
 }
 
 /// A value on its way through a segment, or the exception that ended its way.
@@ -179,6 +181,7 @@ impl<'py> Interpreter<'py> {
             functions: HashMap::new(),
             programs: HashMap::new(),
             encoder: Encoder::for_results(),
+            scratch: RecordWriter::default(),
         }
     }
 
@@ -348,9 +351,21 @@ impl<'py> Interpreter<'py> {
         key: exoskel_node::slot::ItemKey,
         value: Passing<'_>,
     ) -> Result<(), Failed> {
-        let mut scratch = RecordWriter::default();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let sent = self.finish_with(py, key, value, &mut scratch);
+        self.scratch = scratch;
+        sent
+    }
+
+    fn finish_with(
+        &mut self,
+        py: Python<'_>,
+        key: exoskel_node::slot::ItemKey,
+        value: Passing<'_>,
+        scratch: &mut RecordWriter,
+    ) -> Result<(), Failed> {
         let encoded = match value {
-            Ok(value) => self.encoder.encode(&value, &mut scratch),
+            Ok(value) => self.encoder.encode(&value, scratch, u64::MAX),
             Err(error) => Err(error),
         };
         if let Err(error) = encoded {
@@ -359,17 +374,15 @@ impl<'py> Interpreter<'py> {
             {
                 return Err(error.into());
             }
-            self.write_exception(py, &mut scratch, error)?;
+            self.write_exception(py, scratch, error)?;
         }
-        match self.node.finish(key, |writer| writer.append(&mut scratch)) {
-            Err(SessionError::Limit { got, limit, .. }) => {
+        match self.node.finish(key, |writer| writer.append(scratch)) {
+            Err(SessionError::Limit { got, maximum, .. }) => {
                 let text = format!(
-                    "got a result of {got} bytes, expected at most {limit}; return less, or raise message_bytes_max of the Manager and of the worker"
+                    "got a result of {got} bytes, expected at most {maximum}; return less, or raise message_bytes_max of the Manager"
                 );
-                self.write_exception(py, &mut scratch, raise(py, Kind::SizeLimit, text))?;
-                Ok(self
-                    .node
-                    .finish(key, |writer| writer.append(&mut scratch))?)
+                self.write_exception(py, scratch, raise(py, Kind::SizeLimit, text))?;
+                Ok(self.node.finish(key, |writer| writer.append(scratch))?)
             }
             other => Ok(other?),
         }

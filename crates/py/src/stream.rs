@@ -53,8 +53,8 @@ struct MapState {
 }
 
 /// Items on their way to the driver.
-#[derive(Default)]
 struct Feeder {
+    item_bytes_max: u64,
     encoder: Encoder,
     batch: BatchBuilder,
     sent: u64,
@@ -80,10 +80,11 @@ impl MapStream {
         notices: Arc<Notices>,
         input: Py<PyAny>,
         return_errors: bool,
+        item_bytes_max: u64,
     ) -> Self {
         let state = MapState {
             input: Some(input),
-            feeder: Feeder::default(),
+            feeder: Feeder::new(item_bytes_max),
             current: None,
             delivered: 0,
             slow_input: false,
@@ -128,7 +129,13 @@ impl MapStream {
                 }
             };
             pulled += 1;
-            state.feeder.push(&self.stream, &item)?;
+            if let Err(error) = state.feeder.push(&self.stream, &item) {
+                if !state.return_errors {
+                    self.finish(state);
+                    return Err(error);
+                }
+                state.feeder.push_exception(py, error)?;
+            }
             if self.stream.outlet.is_hungry() {
                 state.feeder.flush(&self.stream);
             }
@@ -258,12 +265,33 @@ fn next_item<'py>(input: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 }
 
 impl Feeder {
+    fn new(item_bytes_max: u64) -> Self {
+        Self {
+            item_bytes_max,
+            encoder: Encoder::default(),
+            batch: BatchBuilder::default(),
+            sent: 0,
+        }
+    }
+
+    /// An item that can't be sent has its exception as outcome.
+    fn push_exception(&mut self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let encode = ENCODE.import(py, "exoskel.outcome", "encode_exception")?;
+        let pickle = encode
+            .call1((error.into_value(py),))?
+            .cast_into::<PyBytes>()?;
+        self.batch.push_exception(pickle.as_bytes());
+        Ok(())
+    }
+
     fn admitted(&self) -> u64 {
         self.sent + u64::from(self.batch.count())
     }
 
     fn push(&mut self, stream: &StreamHandle, item: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.encoder.encode(item, &mut self.batch)?;
+        self.encoder
+            .encode(item, &mut self.batch, self.item_bytes_max)?;
         if self.batch.count() >= BATCH_ITEMS_MAX || self.batch.bytes() >= BATCH_BYTES_MAX {
             self.flush(stream);
         }
@@ -372,11 +400,11 @@ pub(crate) struct SubmitStream {
 }
 
 impl SubmitStream {
-    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>) -> Self {
+    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>, item_bytes_max: u64) -> Self {
         Self {
             stream,
             notices,
-            feeder: Mutex::default(),
+            feeder: Mutex::new(Feeder::new(item_bytes_max)),
         }
     }
 }

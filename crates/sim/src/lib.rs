@@ -6,16 +6,22 @@
 //! planned. So a run is a function of its scenario, its [`Report`] carries a digest of everything that happened, and
 //! whatever fails can be seen again by running the scenario that the message prints.
 //!
+//! A [`Conversation`] does the same for two [`Session`](exoskel_link::Session)s: real records over a wire that is late, cut, silent
+//! or altered.
+//!
 //! # Layout
 //!
 //! * `random`: the generator; `agenda`: what happens when
 //! * `network`: how long a message is on the way
 //! * `process`: a slot that runs items in order, flushes, gives back and announces
+//! * `conversation`: two sessions and the wire between them
 //! * `scenario`: what is simulated; `simulation`: the machine that does it and checks it; `report`: what came out
 
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod conversation;
+mod digest;
 mod network;
 mod process;
 mod random;
@@ -23,6 +29,7 @@ mod report;
 mod scenario;
 mod simulation;
 
+pub use conversation::{Conversation, ConversationReport, WireFault};
 pub use network::LinkModel;
 pub use random::SplitMix64;
 pub use report::{Report, Violation};

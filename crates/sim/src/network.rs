@@ -1,6 +1,6 @@
 //! How long a message is on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use exoskel_flow::SlotId;
@@ -44,6 +44,7 @@ pub(crate) struct Network {
     random: SplitMix64,
     /// When the last message of a wire is through.
     free: BTreeMap<(SlotId, Direction), Duration>,
+    closed: BTreeSet<SlotId>,
 }
 
 impl Network {
@@ -52,6 +53,7 @@ impl Network {
             model,
             random: SplitMix64::new(seed),
             free: BTreeMap::new(),
+            closed: BTreeSet::new(),
         }
     }
 
@@ -70,6 +72,22 @@ impl Network {
         // The wire is taken while bytes pass; the latency of messages in a row overlaps.
         *free = (*free).max(now + on_the_way) + Duration::from_nanos(passing);
         *free
+    }
+
+    /// The same on a wire that may be cut: then nothing arrives.
+    pub(crate) fn send_if_open(
+        &mut self,
+        slot: SlotId,
+        direction: Direction,
+        bytes: u64,
+        now: Duration,
+    ) -> Option<Duration> {
+        (!self.closed.contains(&slot)).then(|| self.send(slot, direction, bytes, now))
+    }
+
+    /// Cuts a wire: what is on the way arrives, nothing else does.
+    pub(crate) fn close(&mut self, slot: SlotId) {
+        self.closed.insert(slot);
     }
 
     pub(crate) fn forget(&mut self, slot: SlotId) {

@@ -99,11 +99,13 @@ impl Session {
     }
 
     fn seal_control(&mut self, mut message: ControlMessage) -> Result<(), SessionError> {
-        if let ControlMessage::LinkOpen {
-            class, protection, ..
-        } = &mut message
-        {
-            *protection = self.sending.of(*class);
+        // What holds is known only now: protections may have been raised since the message was queued.
+        match &mut message {
+            ControlMessage::LinkOpen {
+                class, protection, ..
+            } => *protection = self.sending.of(*class),
+            ControlMessage::Protections(raised) => *raised = raised.stricter(self.sending),
+            _ => {}
         }
         let mut body = Vec::with_capacity(64);
         message
@@ -117,7 +119,7 @@ impl Session {
             sealer.seal_in_place(protection, header, record)
         })?;
         if let ControlMessage::Protections(protections) = message {
-            self.sending = self.sending.stricter(protections);
+            self.sending = protections;
         }
         Ok(())
     }

@@ -407,7 +407,12 @@ impl Hub {
                 "lost"
             },
         );
-        self.scheduler.remove_slot(SlotId(number), now);
+        if orderly {
+            // It said good-bye: whatever it had is innocent.
+            self.scheduler.retire_slot(SlotId(number), now);
+        } else {
+            self.scheduler.remove_slot(SlotId(number), now);
+        }
         if slot.ready {
             self.shared
                 .change_readiness(|readiness| readiness.ready = readiness.ready.saturating_sub(1));

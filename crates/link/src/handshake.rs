@@ -1,6 +1,7 @@
 //! The handshake's own part: Hello and the answer, what they agree on, and the secret that follows.
 
 mod encoding;
+mod fields;
 mod negotiation;
 mod transcript;
 
