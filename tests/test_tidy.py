@@ -227,3 +227,12 @@ def test_a_secret_has_not_been_committed() -> None:
     ).stdout.split("\0")
     keys = [name for name in listed if name.endswith((".key", ".pem", ".p12"))]
     assert [name for name in keys if not name.startswith(("vectors/", "tests/"))] == []
+
+
+def test_no_link_leads_out_of_the_repository() -> None:
+    outside = [
+        relative(path)
+        for path in ROOT.iterdir()
+        if path.is_symlink() and not path.resolve().is_relative_to(ROOT)
+    ]
+    assert outside == []

@@ -1,6 +1,7 @@
 """A `concurrent.futures.Executor` on a manager's engine, for scripts that have one already."""
 
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -12,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .manager import pickled, start, summarize, wait_for_slots
+from .manager import pickled, shut_down, start, summarize, wait_for_slots
 
 if TYPE_CHECKING:
     from .summary import Summary
@@ -37,7 +38,7 @@ class Future(BaseFuture[_Result]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiters = _Waiters(self)  # type: ignore[assignment]  # a list that notices its first user
+        self._waiters = _Waiters(self)  # a list that notices its first user
 
     def result(self, timeout: float | None = None) -> _Result:
         """Return the result, or raise the task's exception, as `concurrent.futures.Future.result` does."""
@@ -178,7 +179,7 @@ class Executor(BaseExecutor):
     ----------
     slots : int
         How many.
-    workers, credential, policy, listen, wait, transport, protection, retries, dead_after, connect_timeout
+    workers, credential, policy, revocation_list, listen, wait, transport, protection, retries, dead_after, connect_timeout
         As for `exoskel.Manager`.
     """
 
@@ -189,6 +190,7 @@ class Executor(BaseExecutor):
         workers: Any = None,
         credential: Any = None,
         policy: Any = None,
+        revocation_list: Any = None,
         listen: str | None = None,
         wait: float = 30.0,
         transport: Literal["socketpair", "tcp"] = "socketpair",
@@ -205,6 +207,7 @@ class Executor(BaseExecutor):
             workers=workers,
             credential=credential,
             policy=policy,
+            revocation_list=revocation_list,
             listen=listen,
             transport=transport,
             protection=protection,
@@ -217,7 +220,7 @@ class Executor(BaseExecutor):
         self._shut_down = False
         self._collector: threading.Thread | None = None
         self._wanted = threading.Event()
-        self._finalizer = weakref.finalize(self, self._core.shutdown)
+        self._finalizer = weakref.finalize(self, shut_down, self._core, os.getpid())
         try:
             wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
         except BaseException:

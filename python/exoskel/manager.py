@@ -41,7 +41,10 @@ class Manager:
     credential : path, optional
         This manager's credential (``exoskel pki issue --role manager``); needed with ``workers`` and ``listen``.
     policy : path, optional
-        The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted.
+        The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted. This file, the
+        credential and the revocation list are taken up when they change, and running sessions are judged by them again.
+    revocation_list : path, optional
+        The authority's ``revoked.crl``, where it is newer than what the credential holds.
     listen : str, optional
         An address such as ``0.0.0.0:7600`` at which workers join (``exoskel worker --join``).
     wait : float
@@ -79,6 +82,7 @@ class Manager:
         workers: str | os.PathLike[str] | Iterable[str] | None = None,
         credential: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | None = None,
+        revocation_list: str | os.PathLike[str] | None = None,
         listen: str | None = None,
         wait: float = 30.0,
         transport: Literal["socketpair", "tcp"] = "socketpair",
@@ -100,6 +104,7 @@ class Manager:
             workers=workers,
             credential=credential,
             policy=policy,
+            revocation_list=revocation_list,
             listen=listen,
             transport=transport,
             protection=protection,
@@ -110,7 +115,7 @@ class Manager:
             message_bytes_max=message_bytes_max,
         )
         self._closed = False
-        self._finalizer = weakref.finalize(self, _shut_down, self._core, os.getpid())
+        self._finalizer = weakref.finalize(self, shut_down, self._core, os.getpid())
         try:
             wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
         except BaseException:
@@ -201,6 +206,7 @@ def start(
     workers: str | os.PathLike[str] | Iterable[str] | None = None,
     credential: str | os.PathLike[str] | None = None,
     policy: str | os.PathLike[str] | None = None,
+    revocation_list: str | os.PathLike[str] | None = None,
     listen: str | None = None,
     transport: str = "socketpair",
     protection: str | None = None,
@@ -218,7 +224,7 @@ def start(
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
-    workers, credential, policy, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
+    workers, credential, policy, revocation_list, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
 message_bytes_max
         As for `Manager`.
 
@@ -242,10 +248,6 @@ message_bytes_max
         from .hosts import read_hosts
 
         hosts = [(str(address), address.name) for address in read_hosts(workers)]
-    text = None
-    if policy is not None:
-        with open(policy, encoding="utf-8") as file:
-            text = file.read()
     if listen is not None:
         from .hosts import parse_address
 
@@ -262,7 +264,8 @@ message_bytes_max
             "hosts": hosts,
             "listen": listen,
             "credential": None if credential is None else os.fspath(credential),
-            "policy": text,
+            "policy": None if policy is None else os.fspath(policy),
+            "revocation_list": None if revocation_list is None else os.fspath(revocation_list),
             "command": [sys.executable, "-m", "exoskel.slot"],
             "transport": transport,
             "protection": protection,
@@ -396,7 +399,15 @@ def _length(items: Iterable[Any]) -> int | None:
         return None
 
 
-def _shut_down(core: "_core.Manager", process: int) -> None:
-    # In a forked child the driver is the parent's.
+def shut_down(core: "_core.Manager", process: int) -> None:
+    """End a driver, unless this process was forked from the one it belongs to.
+
+    Parameters
+    ----------
+    core : _core.Manager
+        The driver.
+    process : int
+        The process that started it.
+    """
     if os.getpid() == process:
         core.shutdown()

@@ -49,6 +49,8 @@ class Loader:
             from . import modules
 
             raise type(error)(modules.lacking(error, self._name), name=error.name) from error
+        # The function's modules may have loaded `logging`.
+        output.forward_logging()
         return loaded
 
     def exception(self, error: BaseException) -> bytes:
@@ -80,17 +82,19 @@ def main(arguments: list[str] | None = None) -> int:
     properties = [("slots", str(options.pop("slots", "1")))]
     if "connection_fd" in options:
         properties.append(("local", "yes"))
-    numbers = {key: int(options.pop(key)) for key in list(options) if key.endswith("_fd")}
+    places: dict[str, Any] = {
+        key: int(options.pop(key)) for key in list(options) if key.endswith("_fd")
+    }
     dead_after = float(options.pop("dead_after", "5"))
     # The supervisor's own count of its slots; nothing here depends on it.
     options.pop("slot", None)
     if "join" in options:
         options["join"] = options["join"].removeprefix("tcp://")
+    places.update(options)
     try:
         _core.serve_slot(
             Loader(name),
-            **numbers,
-            **options,
+            **places,
             properties=properties,
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             dead_after=dead_after,

@@ -19,23 +19,23 @@ class WorkerSummary:
     name: str
     """Its name, as its certificate proves it."""
     address: str = ""
-    """Where it was reached, ``host:port``; empty for a child process."""
+    """Where it was reached; empty for a child process."""
     domain: str = ""
     """The trust domain in which the policy places it; empty outside all of them."""
     transport: str = ""
-    """``tcp``, ``unix`` or ``socketpair``."""
+    """``tcp`` or ``socketpair``."""
     protection: str = ""
     """What its data link did: ``plain``, ``integrity`` or ``encrypted``."""
     state: str = ""
-    """``running``, ``done`` or ``lost``."""
+    """``working``, ``left`` or ``lost``."""
     slots: int = 0
     """How many of its slots were used."""
     items: int = 0
     """How many results of stages came from it."""
     bytes_sent: int = 0
-    """Bytes sent to it, headers included."""
+    """Bytes of the items that were sent to it, pickled."""
     bytes_received: int = 0
-    """Bytes received from it, headers included."""
+    """Bytes of the results that came from it, pickled."""
     busy_seconds: float = 0.0
     """The time that its slots spent in functions."""
     items_twice: int = 0

@@ -249,6 +249,35 @@ fn suspects_of_a_serial_stage_go_first() {
     assert_eq!(dispatches(&mut scheduler, START)[0].3, 2);
 }
 
+/// The same when the slot that is kept for them is not free yet and another one could take ordinary items.
+#[test]
+fn the_lease_waits_for_suspects() {
+    let mut scheduler = scheduler(3);
+    let serial = open(&mut scheduler, &seq(0), Tickets::Unbounded);
+    scheduler.admit(serial, &[1; 9], START).expect("tickets");
+    assert!(
+        dispatches(&mut scheduler, START)
+            .iter()
+            .all(|sent| sent.0 == SlotId(0))
+    );
+    let farmed = open(&mut scheduler, &farm(seq(1)), Tickets::Unbounded);
+    scheduler.admit(farmed, &[1; 4], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(
+        sent.iter().map(|sent| sent.0.0).collect::<Vec<_>>(),
+        [1, 2, 1, 2]
+    );
+    scheduler.remove_slot(SlotId(0), START);
+    for (slot, frame, _, first, count) in sent.into_iter().filter(|sent| sent.0 == SlotId(2)) {
+        assert!(answer(&mut scheduler, slot, frame, first, count, START));
+        let next = dispatches(&mut scheduler, START);
+        assert!(
+            next.iter().all(|sent| sent.3 < 2),
+            "suspects are items 0 and 1: {next:?}"
+        );
+    }
+}
+
 #[test]
 fn only_an_item_that_ran_alone_is_charged() {
     let mut scheduler = scheduler(1);

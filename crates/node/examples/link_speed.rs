@@ -178,7 +178,7 @@ fn streams(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
     let arrived: [Arc<AtomicU64>; 3] = Default::default();
     let payload = Bytes::from(
         (0..MESSAGE_BYTES)
-            .map(|index| (index * 31 >> 3) as u8)
+            .map(|index| ((index * 31) >> 3) as u8)
             .collect::<Vec<_>>(),
     );
     let (mut raw, mut raw_far) = pair()?;

@@ -115,6 +115,14 @@ impl Connection {
         self.wake.notify_one();
     }
 
+    /// Ends the session at once: what is queued is dropped.
+    pub fn abort(&self, reason: CloseReason) {
+        let mut session = self.lock();
+        session.abort(reason);
+        let _ = self.write(&mut session);
+        self.wake.notify_one();
+    }
+
     /// Serves the connection until it ends; `handle` gets every event of the session.
     pub async fn run(&self, mut handle: impl FnMut(Event)) -> Ended {
         let mut blocked = false;

@@ -9,13 +9,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use exoskel_identity::{Credential, Identity, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_identity::{Credential, Expected, Identity, PeerVerifier, Role, VerifiedIdentity};
 use exoskel_link::handshake::{
     Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
     accept, check_accept, session_config, session_secret,
 };
 use exoskel_link::policy::{Place, Policy, Proof, Wire};
 use exoskel_link::{CipherSuite, CodecError, Limits, Protection, Protections, Session, Side};
+
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::connection::Connection;
 use crate::socket::Socket;
@@ -73,6 +75,8 @@ pub struct Established {
     pub domain: Option<String>,
     /// Whether what it sends may be unpickled without restrictions.
     pub trusted_results: bool,
+    /// The peer's certificates as presented, leaf first, DER: what it is judged by again when trust changes.
+    pub peer_chain: Vec<Vec<u8>>,
     /// The largest message that both ends take, in bytes.
     pub message_bytes_max: u64,
     /// What the peer said of itself.
@@ -206,10 +210,7 @@ pub async fn welcome(
             Ok(hello) => terms
                 .answer(&socket, &hello, &proof.peer, judge)
                 .map(|(accepted, way)| (hello, accepted, way)),
-            Err(error) => Err(Refuse {
-                reason: RefuseReason::Malformed,
-                text: error.to_string(),
-            }),
+            Err(error) => Err(error.refusal()),
         };
         let (hello, accepted, way) = match answer {
             Ok(parts) => parts,
@@ -245,6 +246,29 @@ pub async fn welcome(
     };
     Ok(terms.begin(socket, &facts, secret, hello.properties.clone()))
 }
+
+/// What a running session is judged by again.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    peer: Identity,
+    chain: Vec<Vec<u8>>,
+    proof: Proof,
+}
+
+impl Established {
+    /// What the session is judged by again when trust or policy change.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing {
+            peer: self.peer.identity().clone(),
+            chain: self.peer_chain.clone(),
+            proof: self.proof,
+        }
+    }
+}
+
+/// Makes new terms when what they are made of has changed, else none. An error leaves the old ones in force.
+pub type Renewal = Box<dyn FnMut() -> Option<Result<Terms, String>> + Send>;
 
 struct Facts<'a> {
     side: Side,
@@ -318,6 +342,39 @@ impl Terms {
             self.floors(socket, peer.identity(), proof)
         })?;
         Ok((accepted, way))
+    }
+
+    /// Judges the peer of a running session by these terms, which have changed since it began.
+    ///
+    /// A peer that is still good keeps its session, with at least the protections that the policy wants now.
+    ///
+    /// # Errors
+    /// Why the session has to end.
+    pub fn judge_again(&self, standing: &Standing, connection: &Connection) -> Result<(), String> {
+        let chain: Vec<CertificateDer<'_>> = standing
+            .chain
+            .iter()
+            .map(|der| CertificateDer::from(der.as_slice()))
+            .collect();
+        let expected = Expected {
+            roles: &[standing.peer.role],
+            name: Some(&standing.peer.name),
+        };
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let verdict = self
+            .verifier
+            .verify(&chain, UnixTime::since_unix_epoch(now), &expected);
+        let peer = verdict.map_err(|error| error.to_string())?;
+        let admission = self.policy.admission(&peer);
+        if !admission.is_allowed() {
+            return Err(admission.to_string());
+        }
+        let floors = self.floors(connection.socket(), peer.identity(), standing.proof);
+        connection.with(|session| session.raise_protections(floors));
+        connection.flush();
+        Ok(())
     }
 
     /// The least that our policy wants for each class on this wire.
@@ -400,6 +457,7 @@ impl Terms {
             proof: facts.way,
             domain,
             trusted_results,
+            peer_chain: facts.proof.peer_chain.clone(),
             message_bytes_max,
             properties: properties.into_iter().collect(),
         }
@@ -555,7 +613,7 @@ impl<'a> HandshakeWire<'a> {
     }
 
     /// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
-    async fn drain(&self) {
+    async fn drain(&mut self) {
         self.socket.shutdown_write();
         let drain = async {
             let mut sink = [0; 4096];

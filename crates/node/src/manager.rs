@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 pub use roster::WorkerReport;
 
-use crate::establish::Terms;
+use crate::establish::{Renewal, Terms};
 use crate::message::{Call, Digest};
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
@@ -32,6 +32,8 @@ const NOTICES_MAX: usize = 10_000;
 pub struct ManagerConfig {
     /// Who we are and how links are protected.
     pub terms: Terms,
+    /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
+    pub renewal: Option<Renewal>,
     /// The scheduler's limits.
     pub scheduler: SchedulerConfig,
     /// Where slots come from.

@@ -9,17 +9,22 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
+use exoskel_link::CloseReason;
 use exoskel_link::handshake::Hello;
 use exoskel_link::policy::Proof;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::establish::{EstablishError, Established, Terms, dial, welcome};
+use crate::connection::Connection;
+use crate::establish::{EstablishError, Established, Renewal, Standing, Terms, dial, welcome};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
+
+/// How often credential, policy and revocation list are looked at.
+const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// How long the interpreter may take to leave after the session's end.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
@@ -47,13 +52,15 @@ pub enum News {
     Failed(String),
 }
 
-/// Starts the I/O thread, which meets the manager and then serves the session.
+/// Starts the I/O thread, which meets the manager and then serves the session. `terms` is asked at each handshake,
+/// `renewal` every few seconds while the session runs.
 ///
 /// # Errors
 /// When no thread can be started.
 pub fn meet(
     rendezvous: Rendezvous,
     terms: impl Fn() -> Result<Terms, String> + Send + 'static,
+    renewal: Renewal,
 ) -> io::Result<mpsc::Receiver<News>> {
     let (sender, receiver) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -66,7 +73,7 @@ pub fn meet(
             let tasks = tokio::task::LocalSet::new();
             tasks.block_on(&runtime, async {
                 match establish(rendezvous, terms, &sender).await {
-                    Ok(established) => serve(&established, &sender).await,
+                    Ok(established) => serve(&established, renewal, &sender).await,
                     // Nobody listens any more when the interpreter has left.
                     Err(reason) => drop(sender.send(News::Failed(reason))),
                 }
@@ -75,7 +82,7 @@ pub fn meet(
     Ok(receiver)
 }
 
-async fn serve(established: &Established, news: &mpsc::Sender<News>) {
+async fn serve(established: &Established, renewal: Renewal, news: &mpsc::Sender<News>) {
     let connection = established.connection.clone();
     let offered = connection.with(|session| {
         SlotNode::endpoints()
@@ -99,11 +106,30 @@ async fn serve(established: &Established, news: &mpsc::Sender<News>) {
         drop(news.send(News::Audit(audit)));
     }
     drop(news.send(News::Begun(node.clone())));
+    let watch = tokio::task::spawn_local(renew(
+        established.standing(),
+        established.connection.clone(),
+        renewal,
+    ));
     node.run().await;
+    watch.abort();
     tokio::time::sleep(LEAVE_TIME).await;
     // Still here: the interpreter is in the middle of a task whose result nobody wants. Its manager may be gone for
     // good, so the process must not outlive the session.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}
+
+/// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
+async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: Renewal) {
+    loop {
+        tokio::time::sleep(RENEWAL_TIME).await;
+        // What can't be read leaves the old terms in force; the next handshake says why.
+        if let Some(Ok(terms)) = renewal()
+            && let Err(reason) = terms.judge_again(&standing, &connection)
+        {
+            return connection.abort(CloseReason::NotAllowed(reason));
+        }
+    }
 }
 
 async fn establish(

@@ -48,7 +48,7 @@ impl Socket {
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "tcp",
-            Self::Unix(_) => "unix",
+            Self::Unix(_) => "socketpair",
         }
     }
 
@@ -64,11 +64,11 @@ impl Socket {
         }
     }
 
-    /// The peer's address, or `unix`, for messages to people.
+    /// Where the peer is, for messages to people.
     #[must_use]
     pub fn peer_text(&self) -> String {
         self.addresses()
-            .map_or_else(|| "unix".to_owned(), |(_, peer)| peer.to_string())
+            .map_or_else(|| "a socketpair".to_owned(), |(_, peer)| peer.to_string())
     }
 
     /// Whether the kernel proves that the peer is a process of this machine under this account (or root).

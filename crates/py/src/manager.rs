@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
-use exoskel_identity::{Credential, Role};
+use exoskel_identity::Role;
 use exoskel_link::Protection;
-use exoskel_link::policy::Policy;
 use exoskel_node::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
@@ -24,7 +23,7 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, now};
+use crate::terms::{Place, SessionSettings, Sources, now};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -105,6 +104,7 @@ struct Settings {
     listen: Option<String>,
     credential: Option<String>,
     policy: Option<String>,
+    revocation_list: Option<String>,
     command: Vec<String>,
     transport: String,
     protection: Option<String>,
@@ -148,27 +148,31 @@ impl Manager {
             }
             .to_owned()
         });
-        let policy = match (&settings.policy, &child_policy) {
-            (Some(text), _) | (None, Some(text)) => {
-                Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?
-            }
-            (None, None) => Policy::builtin(),
-        };
-        let throw_away = || ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error));
         let (credential, workers) = if local {
-            let authority = throw_away()?;
-            let own = authority
-                .issue(Role::Manager, "manager", now())
-                .map_err(|error| error::pki(py, &error))?;
+            let authority =
+                ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error))?;
+            let own = authority.issue(Role::Manager, "manager", now());
+            let own = own.map_err(|error| error::pki(py, &error))?;
             let workers = LocalWorkers {
                 command: settings.command.iter().map(Into::into).collect(),
                 transport,
                 authority,
-                policy: child_policy,
+                policy: child_policy.clone(),
             };
-            (own, Some(workers))
+            (Place::Memory(own.to_pem().to_vec()), Some(workers))
         } else {
-            (read_credential(py, settings.credential.as_deref())?, None)
+            let path = settings.credential.ok_or_else(|| {
+                let text = "got no credential, expected one: workers on other machines need credential=FILE \
+                            (exoskel pki issue --role manager)";
+                raise(py, Kind::Credential, text)
+            })?;
+            (Place::File(path), None)
+        };
+        let policy = settings.policy.map(Place::File);
+        let sources = Sources {
+            credential,
+            policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
+            revocation_list: settings.revocation_list,
         };
         let sessions = SessionSettings {
             peer_roles: vec![Role::Worker],
@@ -179,12 +183,14 @@ impl Manager {
             python: settings.python,
             properties: Vec::new(),
         };
-        let terms = sessions
-            .terms(credential, policy)
-            .map_err(|text| raise(py, Kind::Credential, text))?;
+        let terms = sources
+            .terms(&sessions, Role::Manager)
+            .map_err(|error| error.raise(py))?;
+        let renewal = (!local).then(|| sources.renewal(sessions, Role::Manager));
         let listen = settings.listen.as_deref().map(resolve).transpose()?;
         let config = ManagerConfig {
             terms,
+            renewal,
             scheduler: SchedulerConfig {
                 retries: settings.retries,
                 frame_items_max: settings.frame_items_max,
@@ -326,27 +332,6 @@ impl Manager {
         py.detach(|| self.node.shutdown());
         self.notices.present(py)
     }
-}
-
-fn read_credential(py: Python<'_>, path: Option<&str>) -> PyResult<Credential> {
-    let refuse = |text: String| raise(py, Kind::Credential, text);
-    let path = path.ok_or_else(|| {
-        let text = "got no credential, expected one: workers on other machines need credential=FILE \
-                    (exoskel pki issue --role manager)";
-        refuse(text.to_owned())
-    })?;
-    let credential = Place::File(path.to_owned()).credential().map_err(refuse)?;
-    let role = credential.identity().role;
-    if role != Role::Manager {
-        let text = format!(
-            "got the credential of a {role} in {path}, expected a manager's (exoskel pki issue --role manager)"
-        );
-        return Err(refuse(text));
-    }
-    credential
-        .verify_own(now())
-        .map_err(|error| refuse(format!("the credential in {path}: {error}")))?;
-    Ok(credential)
 }
 
 fn seconds(value: f64) -> PyResult<Duration> {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use exoskel_identity::Role;
-use exoskel_link::policy::Policy;
 use exoskel_link::{Protection, SessionError};
 use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
 use exoskel_node::payload::RecordWriter;
@@ -19,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::error::{Kind, raise};
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, now, take};
+use crate::terms::{Place, SessionSettings, SourceError, Sources, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -41,7 +40,7 @@ impl SlotOutput {
 
 /// Serves one manager and returns when its session is over.
 #[pyfunction]
-#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, credential_fd=None, credential=None, policy_fd=None, policy=None, properties, python, dead_after, message_bytes_max))]
+#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, credential_fd=None, credential=None, policy_fd=None, policy=None, revocation_list=None, properties, python, dead_after, message_bytes_max))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of a Python function"
@@ -56,6 +55,7 @@ pub(crate) fn serve_slot(
     credential: Option<String>,
     policy_fd: Option<RawFd>,
     policy: Option<String>,
+    revocation_list: Option<String>,
     properties: Vec<(String, String)>,
     python: String,
     dead_after: f64,
@@ -84,29 +84,22 @@ pub(crate) fn serve_slot(
         python,
         properties,
     };
-    // Once here, where the error has a kind; then for every handshake, so that renewed files are taken up.
-    if let Some(policy) = &policy {
-        policy
-            .policy()
-            .map_err(|text| raise(py, Kind::Policy, text))?;
-    }
-    let refuse = |text: String| raise(py, Kind::Credential, text);
-    let own = credential.credential().map_err(refuse)?;
-    let role = own.identity().role;
-    if role != Role::Worker {
-        return Err(refuse(format!(
-            "got the credential of a {role}, expected a worker's (exoskel pki issue --role worker)"
-        )));
-    }
-    own.verify_own(now())
-        .map_err(|error| refuse(format!("our own credential: {error}")))?;
-    let terms = move || {
-        let policy = policy
-            .as_ref()
-            .map_or_else(|| Ok(Policy::builtin()), Place::policy)?;
-        settings.terms(credential.credential()?, policy)
+    let sources = Sources {
+        credential,
+        policy,
+        revocation_list,
     };
-    let news = meet(rendezvous, terms)?;
+    // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
+    sources
+        .terms(&settings, Role::Worker)
+        .map_err(|error| error.raise(py))?;
+    let renewal = sources.clone().renewal(settings.clone(), Role::Worker);
+    let terms = move || {
+        sources
+            .terms(&settings, Role::Worker)
+            .map_err(SourceError::text)
+    };
+    let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput { node: node.clone() })?;
     loader.call_method1("attach", (output,))?;

@@ -2,15 +2,19 @@
 
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::{Credential, Role};
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
-use exoskel_node::establish::Terms;
-use exoskel_node::pki::read_credential;
+use exoskel_node::establish::{Renewal, Terms};
+use exoskel_node::pki::{read_credential, read_revocation_lists};
+use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;
+
+use crate::error::{Kind, raise};
 
 /// Settings of sessions that don't depend on the peer.
 #[derive(Clone)]
@@ -56,7 +60,7 @@ impl SessionSettings {
     }
 }
 
-/// Where a credential or a policy is read from, each time it is needed.
+/// Where a credential or a policy is read from.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     File(String),
@@ -72,20 +76,126 @@ impl Place {
         Ok(Self::Memory(contents))
     }
 
-    pub(crate) fn credential(&self) -> Result<Credential, String> {
+    fn path(&self) -> Option<&str> {
         match self {
-            Self::File(path) => read_credential(path).map_err(|error| error.to_string()),
-            Self::Memory(pem) => Credential::from_pem(pem).map_err(|error| error.to_string()),
+            Self::File(path) => Some(path),
+            Self::Memory(_) => None,
+        }
+    }
+}
+
+/// What a node is told by files: who it is, whom it trusts, what wires get. Read anew when it changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    pub(crate) credential: Place,
+    pub(crate) policy: Option<Place>,
+    /// A newer revocation list than the one in the credential.
+    pub(crate) revocation_list: Option<String>,
+}
+
+/// Why the sources can't be used.
+pub(crate) enum SourceError {
+    Credential(String),
+    Policy(String),
+}
+
+impl SourceError {
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Credential(text) => raise(py, Kind::Credential, text),
+            Self::Policy(text) => raise(py, Kind::Policy, text),
         }
     }
 
-    pub(crate) fn policy(&self) -> Result<Policy, String> {
-        let text = match self {
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|error| format!("can't read the policy {path}: {error}"))?,
-            Self::Memory(text) => String::from_utf8_lossy(text).into_owned(),
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Credential(text) | Self::Policy(text) => text,
+        }
+    }
+}
+
+impl Sources {
+    /// Terms as the sources have it now; our own credential must be one that peers will accept.
+    pub(crate) fn terms(
+        &self,
+        settings: &SessionSettings,
+        role: Role,
+    ) -> Result<Terms, SourceError> {
+        let credential = self.credential()?;
+        let own = credential.identity().role;
+        if own != role {
+            return Err(SourceError::Credential(format!(
+                "got the credential of a {own}, expected a {role}'s (exoskel pki issue --role {role})"
+            )));
+        }
+        credential
+            .verify_own(now())
+            .map_err(|error| SourceError::Credential(format!("our own credential: {error}")))?;
+        settings
+            .terms(credential, self.policy()?)
+            .map_err(SourceError::Credential)
+    }
+
+    /// Makes new terms when one of the files has changed.
+    pub(crate) fn renewal(self, settings: SessionSettings, role: Role) -> Renewal {
+        let mut seen = self.stamps();
+        Box::new(move || {
+            let stamps = self.stamps();
+            if std::mem::replace(&mut seen, stamps.clone()) == stamps {
+                return None;
+            }
+            Some(self.terms(&settings, role).map_err(SourceError::text))
+        })
+    }
+
+    fn credential(&self) -> Result<Credential, SourceError> {
+        let failed = |text: String| SourceError::Credential(text);
+        let mut credential = match &self.credential {
+            Place::File(path) => {
+                read_credential(path).map_err(|error| failed(error.to_string()))?
+            }
+            Place::Memory(pem) => {
+                Credential::from_pem(pem).map_err(|error| failed(error.to_string()))?
+            }
         };
-        Policy::parse(&text, 1).map_err(|error| error.to_string())
+        if let Some(path) = &self.revocation_list {
+            let lists = read_revocation_lists(path).map_err(|error| failed(error.to_string()))?;
+            credential
+                .add_revocation_lists(lists)
+                .map_err(|error| failed(format!("{path}: {error}")))?;
+        }
+        Ok(credential)
+    }
+
+    fn policy(&self) -> Result<Policy, SourceError> {
+        let (name, text) = match &self.policy {
+            None => return Ok(Policy::builtin()),
+            Some(Place::File(path)) => {
+                let text = std::fs::read_to_string(path);
+                (
+                    path.as_str(),
+                    text.map_err(|error| {
+                        SourceError::Policy(format!("can't read the policy {path}: {error}"))
+                    })?,
+                )
+            }
+            Some(Place::Memory(text)) => ("policy", String::from_utf8_lossy(text).into_owned()),
+        };
+        Policy::parse(&text, 1).map_err(|error| SourceError::Policy(format!("{name}: {error}")))
+    }
+
+    /// Changes whenever a file does: time of change, size and inode.
+    fn stamps(&self) -> Vec<Option<(i64, i64, u64, u64)>> {
+        let paths = [
+            self.credential.path(),
+            self.policy.as_ref().and_then(Place::path),
+            self.revocation_list.as_deref(),
+        ];
+        let stamp = |path: &str| {
+            let data = std::fs::metadata(path).ok()?;
+            Some((data.ctime(), data.ctime_nsec(), data.size(), data.ino()))
+        };
+        paths.into_iter().map(|path| path.and_then(stamp)).collect()
     }
 }
 

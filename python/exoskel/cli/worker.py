@@ -52,6 +52,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", type=Path, metavar="FILE", help="the policy (default: the built-in one)"
     )
+    parser.add_argument(
+        "--revocation-list",
+        type=Path,
+        metavar="FILE",
+        help="the authority's revoked.crl, where it is newer than the credential; taken up when it changes",
+    )
     parser.add_argument("--once", action="store_true", help="end when the first manager is gone")
     parser.add_argument(
         "--background",
@@ -102,6 +108,8 @@ def _worker(arguments: argparse.Namespace) -> int:
     ]
     if arguments.policy is not None:
         command += ["--policy", os.path.abspath(arguments.policy)]
+    if arguments.revocation_list is not None:
+        command += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
     if arguments.join:
         manager = _address(arguments.join, _MANAGER_PORT)
         supervisor = Supervisor(
@@ -139,6 +147,8 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
     ]
     if arguments.policy is not None:
         options += ["--policy", os.path.abspath(arguments.policy)]
+    if arguments.revocation_list is not None:
+        options += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
     if arguments.once:
         options.append("--once")
     process_id, log = background.start(options, address.port)

@@ -22,7 +22,7 @@ use super::roster::{Roster, WorkerKey};
 use super::tokens::Tokens as TokenStore;
 use super::{Command, Function, ManagerConfig, Notice, Shared, StreamPlan};
 use crate::connection::{Connection, Ended};
-use crate::establish::Established;
+use crate::establish::{Established, Renewal, Standing, Terms};
 use crate::message::{
     CODE_ENDPOINT, Call, Digest, Execute, RESULT_ENDPOINT, RESULT_HANDLERS, SegmentFunctions,
     TASK_ENDPOINT, ToManager, ToSlot,
@@ -32,6 +32,9 @@ use crate::payload::{Batch, RecordReader};
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
+/// How often credential, policy and revocation list are looked at.
+const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// Everything the driver owns.
 pub(super) struct Hub {
@@ -58,6 +61,7 @@ struct Slot {
     tasks: LinkId,
     code: LinkId,
     origin: Arc<Origin>,
+    standing: Standing,
     worker: WorkerKey,
     ready: bool,
     functions: HashSet<Digest>,
@@ -106,6 +110,9 @@ pub(super) async fn drive(
     if let Some(listener) = listener.and_then(|listener| TcpListener::from_std(listener).ok()) {
         tokio::task::spawn_local(recruit::listen(hub.clone(), listener));
     }
+    if let Some(renewal) = hub.borrow_mut().config.renewal.take() {
+        tokio::task::spawn_local(renew(hub.clone(), renewal));
+    }
     recruit::fill(&hub);
     loop {
         let (timeout, now) = hub.borrow_mut().arm();
@@ -123,6 +130,22 @@ pub(super) async fn drive(
         }
     }
     shut_down(&hub).await;
+}
+
+/// Takes up new terms when there are any, and judges all sessions by them.
+async fn renew(hub: Rc<RefCell<Hub>>, mut renewal: Renewal) {
+    loop {
+        tokio::time::sleep(RENEWAL_TIME).await;
+        match renewal() {
+            None => {}
+            Some(Ok(terms)) => hub.borrow_mut().take_up(terms),
+            Some(Err(reason)) => {
+                let text =
+                    format!("kept the credential, policy and revocation list of before: {reason}");
+                hub.borrow().shared.notice(Notice::Warning(text));
+            }
+        }
+    }
 }
 
 async fn sleep_until(deadline: Option<Duration>, now: Duration) {
@@ -177,6 +200,19 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
 impl Hub {
     fn now(&self) -> Duration {
         self.epoch.elapsed()
+    }
+
+    fn take_up(&mut self, terms: Terms) {
+        for slot in self.slots.values() {
+            if let Err(reason) = terms.judge_again(&slot.standing, &slot.connection) {
+                self.shared.notice(Notice::Audit(format!(
+                    "ended the session with {}: {reason}",
+                    slot.worker.0
+                )));
+                slot.connection.abort(CloseReason::NotAllowed(reason));
+            }
+        }
+        self.config.terms = terms;
     }
 
     fn command(&mut self, command: Command) {
@@ -366,6 +402,7 @@ impl Hub {
             tasks,
             code,
             origin: Arc::new(origin),
+            standing: established.standing(),
             worker,
             ready: false,
             functions: HashSet::new(),
@@ -423,9 +460,13 @@ impl Hub {
         }
         if !self.shutting_down {
             self.shared.notice(Notice::Warning(format!(
-                "lost worker {} at {} ({ended}); items put back: {outstanding}, slots that go on: {}",
+                "lost worker {}{} ({ended}); items put back: {outstanding}, slots that go on: {}",
                 slot.worker.0,
-                slot.worker.1,
+                if slot.worker.1.is_empty() {
+                    String::new()
+                } else {
+                    format!(" at {}", slot.worker.1)
+                },
                 self.slots.len(),
             )));
             self.wake_users();

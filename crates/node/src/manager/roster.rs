@@ -12,11 +12,11 @@ use crate::establish::Established;
 pub struct WorkerReport {
     /// Its name, as its certificate proves it.
     pub name: String,
-    /// Where it is.
+    /// Where it is; empty for a child of this process.
     pub address: String,
     /// The trust domain it is in, or empty.
     pub domain: String,
-    /// `tcp` or `unix`.
+    /// `tcp` or `socketpair`.
     pub transport: String,
     /// The protection of data.
     pub protection: String,
@@ -52,7 +52,8 @@ impl Roster {
         let socket = established.connection.socket();
         let address = socket
             .addresses()
-            .map_or_else(|| "unix".to_owned(), |(_, peer)| peer.ip().to_string());
+            .map(|(_, peer)| peer.ip().to_string())
+            .unwrap_or_default();
         let key = (established.peer.name().to_owned(), address.clone());
         let report = self.workers.entry(key.clone()).or_default();
         report.name.clone_from(&key.0);
