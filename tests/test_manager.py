@@ -274,18 +274,19 @@ def test_output_is_marked_with_its_worker(
 ) -> None:
     def task(item: int) -> int:
         print("printed", item)
-        print("partial", item, end="")
         print("complaint", item, file=sys.stderr)
         logging.getLogger("images").warning("logged %d", item)
+        if item == 7:
+            print("no end of line", end="")
         return item
 
     with ex.Manager(ex.Farm(task), ex.ParDegree(2)) as manager:
-        assert list(manager.map(range(8))) == list(range(8))
+        assert list(manager.map(range(7))) == list(range(7))
+        assert list(manager.map([7])) == [7]
     out, err = capsys.readouterr()
-    assert re.fullmatch(r"(\[local-[12]\] (printed|partial) .*\n)+", out)
+    assert re.fullmatch(r"(\[local-[12]\] printed \d\n){8}\[local-[12]\] no end of line\n", out)
     for item in range(8):
         assert len(re.findall(rf"(?m)^\[local-[12]\] printed {item}$", out)) == 1
-        assert len(re.findall(rf"partial {item}(?!\d)", out)) == 1
         assert len(re.findall(rf"(?m)^\[local-[12]\] complaint {item}$", err)) == 1
         assert len(re.findall(rf"(?m)^\[local-[12]\] .*images.*logged {item}$", err)) == 1
 

@@ -115,7 +115,9 @@ class Manager:
             message_bytes_max=message_bytes_max,
         )
         self._closed = False
-        self._finalizer = weakref.finalize(self, shut_down, self._core, os.getpid())
+        self._summary: Summary | None = None
+        self._process = os.getpid()
+        self._finalizer = weakref.finalize(self, shut_down, self._core, self._process)
         try:
             wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
         except BaseException:
@@ -176,14 +178,16 @@ class Manager:
         Summary
             Printed, it is a table.
         """
-        if not self._closed:
+        if not self._closed or self._summary is None:
             self._summary = summarize(self._core.report())
         return self._summary
 
     def close(self) -> None:
         """End all sessions and wait for children to leave; streams that are open end."""
         if not self._closed:
-            self._summary = summarize(self._core.report())
+            # A forked child may close its copy: the driver, and what is to be told of it, are the parent's.
+            if os.getpid() == self._process:
+                self._summary = summarize(self._core.report())
             self._closed = True
             self._finalizer()
 

@@ -52,12 +52,18 @@ impl Scheduler {
             }
         });
         if let RecallState::Asked(asked) = known.recall {
-            known.recall = if items < asked {
-                RecallState::Exhausted
-            } else {
-                RecallState::Idle
+            let left = known.running() - items;
+            known.recall = match (items < asked, closed && left > 0) {
+                (true, _) => RecallState::Exhausted,
+                (false, true) => RecallState::Asked(left),
+                (false, false) => RecallState::Idle,
             };
-            at.recalls -= 1;
+            if let RecallState::Asked(left) = known.recall {
+                // Asked for a part before its stream was closed: now nobody wants the rest either.
+                self.actions.push_back(recall(slot, frame, left));
+            } else {
+                at.recalls -= 1;
+            }
         }
         stream.out -= u64::from(items);
         stream.reserved = stream

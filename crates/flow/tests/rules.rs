@@ -268,6 +268,8 @@ fn the_lease_waits_for_suspects() {
         [1, 2, 1, 2]
     );
     scheduler.remove_slot(SlotId(0), START);
+    // Both others are as busy; the first of them is kept for the suspects.
+    assert_eq!(dispatches(&mut scheduler, START), []);
     for (slot, frame, _, first, count) in sent.into_iter().filter(|sent| sent.0 == SlotId(2)) {
         assert!(answer(&mut scheduler, slot, frame, first, count, START));
         let next = dispatches(&mut scheduler, START);

@@ -3,7 +3,7 @@
 //! Any thread may send: it seals under the session's lock and writes at once when the socket takes it; what the socket
 //! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub enum Ended {
 pub struct Connection {
     socket: Socket,
     session: Mutex<Session>,
+    /// Messages that another thread left for the task to seal and write.
+    mailbox: Mutex<Vec<(LinkId, Message)>>,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
     epoch: Instant,
@@ -58,6 +60,7 @@ impl Connection {
         Arc::new(Self {
             socket,
             session: Mutex::new(session),
+            mailbox: Mutex::default(),
             wake: Notify::new(),
             epoch,
         })
@@ -95,6 +98,7 @@ impl Connection {
     /// As [`Connection::queue`].
     pub fn send(&self, link: LinkId, message: Message) -> Result<(), SessionError> {
         let mut session = self.lock();
+        self.empty_mailbox(&mut session)?;
         session.send(link, message)?;
         if self.write(&mut session).is_some() {
             self.wake.notify_one();
@@ -102,9 +106,22 @@ impl Connection {
         Ok(())
     }
 
+    /// Leaves a message for the connection's task to seal and write, for a caller that has something better to do.
+    /// What is wrong with it ends the session.
+    pub fn leave(&self, link: LinkId, message: Message) {
+        self.mailbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((link, message));
+        self.wake.notify_one();
+    }
+
     /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer.
     pub fn consumed(&self, link: LinkId, size: u64) {
-        self.lock().consumed(link, size);
+        let mut session = self.lock();
+        if session.consumed(link, size) && self.write(&mut session).is_some() {
+            self.wake.notify_one();
+        }
     }
 
     /// Closes in order: what is queued leaves first.
@@ -158,7 +175,13 @@ impl Connection {
                     }
                 }
             }
-            match self.write(&mut self.lock()) {
+            let mut session = self.lock();
+            if let Err(error) = self.empty_mailbox(&mut session) {
+                return error.into();
+            }
+            let written = self.write(&mut session);
+            drop(session);
+            match written {
                 None => blocked = false,
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
                 Some(error) => return error.into(),
@@ -167,6 +190,13 @@ impl Connection {
                 return ended;
             }
         }
+    }
+
+    fn empty_mailbox(&self, session: &mut Session) -> Result<(), SessionError> {
+        let left =
+            std::mem::take(&mut *self.mailbox.lock().unwrap_or_else(PoisonError::into_inner));
+        left.into_iter()
+            .try_for_each(|(link, message)| session.send(link, message))
     }
 
     /// Whether we closed and everything has left.
@@ -183,7 +213,8 @@ impl Connection {
     fn read(&self, handle: &mut impl FnMut(Event)) -> Result<(), Ended> {
         for _ in 0..READS_IN_A_ROW {
             let mut session = self.lock();
-            let count = match self.socket.try_read(session.receive_buffer()) {
+            let mut slices = session.receive_buffers().map(IoSliceMut::new);
+            let count = match self.socket.try_read_vectored(&mut slices) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -206,7 +237,12 @@ impl Connection {
                 }
                 handle(event);
             }
-            result?;
+            if let Err(error) = result {
+                // The Close that is queued tells the peer why.
+                let _ = self.write(&mut self.lock());
+                self.socket.shutdown_write();
+                return Err(error.into());
+            }
             if let Some(reason) = closed {
                 return Err(Ended::Closed(reason));
             }

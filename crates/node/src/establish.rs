@@ -613,7 +613,7 @@ impl<'a> HandshakeWire<'a> {
     }
 
     /// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
-    async fn drain(&mut self) {
+    async fn drain(&self) {
         self.socket.shutdown_write();
         let drain = async {
             let mut sink = [0; 4096];

@@ -1,6 +1,6 @@
 //! The manager's side: one driver thread that owns the scheduler and all connections, and a handle for user threads.
 //!
-//! User threads never touch the scheduler. They leave [`Command`]s and find outcomes in their stream's
+//! User threads never touch the scheduler. They leave commands and find outcomes in their stream's
 //! [`Outlet`]; the driver never waits for them and never needs the interpreter.
 
 mod hub;
@@ -24,6 +24,9 @@ use crate::establish::{Renewal, Terms};
 use crate::message::{Call, Digest};
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
+
+/// Spent buffers that wait for the driver at most.
+const SPENT_MAX: usize = 64;
 
 /// Notices that wait for the user at most; later ones are counted and dropped.
 const NOTICES_MAX: usize = 10_000;
@@ -114,6 +117,8 @@ pub(crate) struct Shared {
     streams: AtomicU64,
     notices: Mutex<Vec<Notice>>,
     has_notices: AtomicBool,
+    /// Memory of received results that users no longer need.
+    spent: Mutex<Vec<Vec<u8>>>,
     readiness: Mutex<Readiness>,
     readiness_changed: Condvar,
 }
@@ -142,6 +147,7 @@ impl ManagerNode {
             streams: AtomicU64::new(0),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
+            spent: Mutex::default(),
             readiness: Mutex::new(Readiness {
                 wanted: config.recruiting.slots,
                 ..Readiness::default()
@@ -257,6 +263,14 @@ impl StreamHandle {
         });
     }
 
+    /// Takes memory back that received results no longer need.
+    pub fn recycle(&self, spent: &mut Vec<Vec<u8>>) {
+        let mut kept = lock(&self.shared.spent);
+        let room = SPENT_MAX.saturating_sub(kept.len());
+        kept.extend(spent.drain(..).take(room));
+        spent.clear();
+    }
+
     /// Takes an item back that no worker has begun; says whether that was possible.
     #[must_use]
     pub fn cancel(&self, index: u64) -> bool {
@@ -285,6 +299,10 @@ impl Shared {
     fn take_commands(&self) -> Vec<Command> {
         self.pending.store(false, Ordering::Release);
         std::mem::take(&mut *lock(&self.commands))
+    }
+
+    fn take_spent(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *lock(&self.spent))
     }
 
     fn notice(&self, notice: Notice) {

@@ -1,7 +1,7 @@
 //! What manager and slot say to each other: the heads of their messages on the task and code links.
 //!
-//! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`SLOT_HANDLERS`]
-//! and [`MANAGER_HANDLERS`].
+//! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`TASK_HANDLERS`], [`CODE_HANDLERS`]
+//! and [`RESULT_HANDLERS`].
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

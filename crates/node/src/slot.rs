@@ -26,6 +26,9 @@ const PENDING_BYTES_MAX: u64 = 64 * 1024;
 /// What a message has besides its results, amply.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
 
+/// Results of this size are left to the I/O thread when there is more to run.
+const LEAVE_BYTES_MIN: u64 = 16 * 1024;
+
 /// How long a finished result waits for others at most.
 const PENDING_TIME_MAX: Duration = Duration::from_millis(2);
 
@@ -267,10 +270,21 @@ impl SlotNode {
             || now - since >= PENDING_TIME_MAX / 2
         {
             let pending = state.take_pending();
+            let more = !state.jobs.is_empty();
             drop(state);
+            if more && pending.writer.bytes() >= LEAVE_BYTES_MIN {
+                // The next item need not wait for this one's sealing and writing.
+                self.leave_results(pending);
+                return Ok(());
+            }
             return self.send_results(pending);
         }
         Ok(())
+    }
+
+    /// Takes memory back that a received item no longer needs.
+    pub fn recycle(&self, spent: Vec<u8>) {
+        self.connection.with(|session| session.recycle(spent));
     }
 
     /// Says that the serial part of a frame is done.
@@ -313,19 +327,26 @@ impl SlotNode {
         self.connection.close(CloseReason::ShuttingDown);
     }
 
-    fn send_results(&self, mut pending: Pending) -> Result<(), SessionError> {
-        let (count, records, bulk) = pending.writer.take();
-        if count == 0 {
-            return Ok(());
+    fn leave_results(&self, pending: Pending) {
+        if let Some((results, bulk)) = pending.into_message() {
+            let (handler, head) = results.encode();
+            self.connection.leave(
+                self.results,
+                Message {
+                    handler,
+                    kind: MessageKind::Post,
+                    head,
+                    bulk,
+                },
+            );
         }
-        let results = ToManager::Results {
-            frame: pending.frame,
-            first: pending.first,
-            count,
-            busy: pending.busy,
-            records,
-        };
-        self.post(&results, bulk)
+    }
+
+    fn send_results(&self, pending: Pending) -> Result<(), SessionError> {
+        match pending.into_message() {
+            Some((results, bulk)) => self.post(&results, bulk),
+            None => Ok(()),
+        }
     }
 
     fn post(&self, message: &ToManager, bulk: Vec<Bytes>) -> Result<(), SessionError> {
@@ -574,6 +595,19 @@ impl Pending {
             first,
             ..Self::default()
         }
+    }
+
+    /// The message and its bulk parts, unless there is nothing in it.
+    fn into_message(mut self) -> Option<(ToManager, Vec<Bytes>)> {
+        let (count, records, bulk) = self.writer.take();
+        let results = ToManager::Results {
+            frame: self.frame,
+            first: self.first,
+            count,
+            busy: self.busy,
+            records,
+        };
+        (count > 0).then_some((results, bulk))
     }
 
     /// The item that would follow.

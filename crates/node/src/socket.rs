@@ -1,6 +1,6 @@
 //! A connected byte stream: TCP, or a Unix socket inside a host.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 
 use tokio::io::{Interest, Ready};
@@ -93,6 +93,13 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.try_read(buffer),
             Self::Unix(stream) => stream.try_read(buffer),
+        }
+    }
+
+    pub(crate) fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read_vectored(slices),
+            Self::Unix(stream) => stream.try_read_vectored(slices),
         }
     }
 

@@ -62,7 +62,9 @@ fn noise_in_the_form_of_tls_is_refused() {
         for content in 20..=23 {
             let mut bytes = vec![content, 3, 3, 1, 0];
             for _ in 0..256 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 bytes.push((state >> 56) as u8);
             }
             let error = welcomed(bytes).await;
@@ -184,7 +186,10 @@ fn a_client_that_hangs_up_leaves_an_error() {
         let (stream, socket) = stranger().await;
         drop(stream);
         let said = text(soon("the end", welcome(socket, &server, anybody)).await);
-        assert!(said.contains("the connection broke during the handshake"), "{said}");
+        assert!(
+            said.contains("the connection broke during the handshake"),
+            "{said}"
+        );
     });
 }
 
@@ -209,7 +214,10 @@ fn the_last_bytes_of_tls_and_our_first_ones_come_together() {
         let client = soon("the dialling", dialled).await.unwrap();
         let mut client = End::serve(client.unwrap());
         assert_eq!(client.message().await.0, b"first");
-        assert_eq!(client.message().await, (b"second".to_vec(), vec![7; 100_000]));
+        assert_eq!(
+            client.message().await,
+            (b"second".to_vec(), vec![7; 100_000])
+        );
         part(client, server).await;
     });
 }

@@ -174,13 +174,13 @@ fn an_expired_certificate_is_refused_by_either_end() {
         let authority = AuthorityDirectory::initialise(&folder.0, at(10)).unwrap();
         let old = authority.issue(Role::Manager, "old", DAY, at(5)).unwrap();
         let fresh = authority.issue(Role::Worker, "lab1", DAY, at(0)).unwrap();
-        let (old, fresh) = (
-            terms(old, &[Role::Worker]),
-            terms(fresh, &[Role::Manager]),
-        );
+        let (old, fresh) = (terms(old, &[Role::Worker]), terms(fresh, &[Role::Manager]));
         let (client, server) = meet(tcp().await, &old, None, &fresh).await;
         let said = text(server);
-        assert!(said.contains("expired on") && said.contains("must renew"), "{said}");
+        assert!(
+            said.contains("expired on") && said.contains("must renew"),
+            "{said}"
+        );
         assert!(text(client).contains("refused our certificate"));
 
         let mut dialler = fresh;
@@ -221,7 +221,10 @@ fn a_workers_certificate_cannot_stand_in_for_a_manager() {
         impostor.peer_roles = vec![Role::Worker];
         let (client, server) = meet(tcp().await, &impostor, None, &site.worker("lab1")).await;
         let said = text(server);
-        assert!(said.contains("worker lab2") && said.contains("expected role manager"), "{said}");
+        assert!(
+            said.contains("worker lab2") && said.contains("expected role manager"),
+            "{said}"
+        );
         assert!(text(client).contains("refused our certificate"));
     });
 }
@@ -269,7 +272,9 @@ fn a_claim_that_the_certificate_does_not_prove_is_refused() {
         let both = async { tokio::join!(client, welcome(socket, &recorder, anybody)) };
         let (answer, server) = soon("the refusal", both).await;
         assert!(text(server).contains("its certificate says manager other"));
-        assert!(matches!(answer, Answer::Refuse(refuse) if refuse.reason == RefuseReason::Certificate));
+        assert!(
+            matches!(answer, Answer::Refuse(refuse) if refuse.reason == RefuseReason::Certificate)
+        );
     });
 }
 
@@ -320,7 +325,10 @@ fn another_version_of_the_protocol_is_told_apart_from_nonsense() {
                 let RefuseReason::Version { of, expected, got } = refuse.reason else {
                     panic!("got {:?}", refuse.reason);
                 };
-                assert_eq!((of.as_str(), expected.as_str(), got.as_str()), ("protocol", "1", "7"));
+                assert_eq!(
+                    (of.as_str(), expected.as_str(), got.as_str()),
+                    ("protocol", "1", "7")
+                );
             } else {
                 assert_eq!(refuse.reason, RefuseReason::Malformed);
             }
@@ -388,7 +396,10 @@ fn a_busy_server_says_so() {
         let (client, server) = tcp().await;
         let busy = |_: &_, _: &_| {
             let text = "all slots are taken".to_owned();
-            Err(exoskel_link::handshake::Refuse { reason: RefuseReason::Busy, text })
+            Err(exoskel_link::handshake::Refuse {
+                reason: RefuseReason::Busy,
+                text,
+            })
         };
         let (manager, worker) = (site.manager(), site.worker("lab1"));
         let dialled = exoskel_node::establish::dial(client, &manager, None);

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use exoskel_node::payload::{BatchBuilder, Record, RecordWriter};
+use memchr::memmem;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -90,6 +91,10 @@ impl Encoder {
         }
         let mut pickled = Pickled::dump(object, "pickle", self.for_results)
             .or_else(|error| Pickled::dump_by_value(object, error))?;
+        if !self.for_results && memmem::find(&pickled.pickle, b"__main__").is_some() {
+            // By name it would be looked up in the slot's own script, which is another.
+            pickled = Pickled::dump(object, "cloudpickle", false)?;
+        }
         let bulk = pickled.take_bulk(object.py())?;
         let bytes =
             pickled.pickle.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
@@ -317,7 +322,7 @@ impl PickleFile {
     }
 }
 
-/// Decodes a record's value. `worker` is who sent it, for the error.
+/// Decodes a record's value. Memory that is not part of it goes to `spent`. `worker` is who sent it, for the error.
 ///
 /// # Errors
 /// What unpickling raises; `ResultRejectedError` when `restricted` and the record asks for more than plain data.
@@ -326,6 +331,7 @@ pub(crate) fn decode<'py>(
     mut record: Record,
     restricted: bool,
     worker: Option<&str>,
+    spent: &mut Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if record.bulk.is_empty()
         && let Some(value) = read_fast(py, &record.pickle)?
@@ -339,7 +345,9 @@ pub(crate) fn decode<'py>(
         && record.pickle[0] == 0x8e
         && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
     {
-        return Ok(PyBytes::new(py, &record.bulk[0]).into_any());
+        let value = PyBytes::new(py, &record.bulk[0]);
+        spent.append(&mut record.bulk);
+        return Ok(value.into_any());
     }
     let buffers: Vec<Vec<u8>> = record
         .bulk

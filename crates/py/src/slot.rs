@@ -23,6 +23,12 @@ use crate::terms::{Place, SessionSettings, SourceError, Sources, take};
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Blocks from this size on are mapped by themselves, and given back when freed.
+const MAPPED_BYTES_MIN: i32 = 32 << 20;
+
+/// Freed memory that a slot keeps at most.
+const FREED_BYTES_MAX: i32 = 64 << 20;
+
 /// Where the text that a task prints goes.
 #[pyclass(frozen)]
 pub(crate) struct SlotOutput {
@@ -61,6 +67,7 @@ pub(crate) fn serve_slot(
     dead_after: f64,
     message_bytes_max: u64,
 ) -> PyResult<()> {
+    keep_freed_memory();
     let rendezvous = match (connection_fd, listen_fd, join) {
         (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
         (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
@@ -105,6 +112,17 @@ pub(crate) fn serve_slot(
     loader.call_method1("attach", (output,))?;
     let mut interpreter = Interpreter::new(loader, node);
     interpreter.run(py)
+}
+
+/// Items and results of megabytes come and go all the time; memory that is given back to the kernel in between comes
+/// back as page faults, which cost as much as copying it.
+fn keep_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: plain settings of the allocator of this process, which is ours alone; no other thread runs yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, FREED_BYTES_MAX);
+    }
 }
 
 fn place(descriptor: Option<RawFd>, path: Option<String>) -> PyResult<Option<Place>> {
@@ -295,7 +313,12 @@ impl<'py> Interpreter<'py> {
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
-        decode(py, item.record, item.restricted, None)
+        let mut spent = Vec::new();
+        let value = decode(py, item.record, item.restricted, None, &mut spent);
+        for buffer in spent {
+            self.node.recycle(buffer);
+        }
+        value
     }
 
     /// Applies the functions of a segment, those at `positions`.

@@ -66,6 +66,8 @@ struct Walk {
     count: u32,
     next: u32,
     contents: Contents,
+    /// Memory that the outcomes so far no longer need.
+    spent: Vec<Vec<u8>>,
 }
 
 /// One outcome.
@@ -193,6 +195,7 @@ impl MapStream {
                     let ended = walk.is_over();
                     if ended {
                         self.stream.taken(walk.first, walk.count);
+                        self.stream.recycle(&mut walk.spent);
                         state.current = None;
                     }
                     return self.deliver(py, &mut state, outcome);
@@ -319,6 +322,7 @@ impl Walk {
             count,
             next: 0,
             contents,
+            spent: Vec::new(),
         }
     }
 
@@ -363,7 +367,13 @@ impl Walk {
                 &origin.worker,
             )?)
         } else {
-            match decode(py, record, origin.restricted, Some(&origin.worker)) {
+            match decode(
+                py,
+                record,
+                origin.restricted,
+                Some(&origin.worker),
+                &mut self.spent,
+            ) {
                 Ok(value) => Outcome::Value(value),
                 Err(error) => Outcome::Exception(error),
             }
@@ -464,6 +474,7 @@ impl SubmitStream {
                 });
             }
             self.stream.taken(walk.first, walk.count);
+            self.stream.recycle(&mut walk.spent);
             taken = self.stream.outlet.take();
         }
     }

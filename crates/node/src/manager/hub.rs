@@ -539,6 +539,12 @@ impl Hub {
             return;
         };
         slot.connection.consumed(link, size);
+        if !bulk.is_empty() {
+            // The connection that just gave buffers away is the one that needs some.
+            for spent in self.shared.take_spent() {
+                slot.connection.with(|session| session.recycle(spent));
+            }
+        }
         match ToManager::decode(handler, head) {
             Ok(message) => self.message(number, message, bulk),
             Err(error) => slot.connection.close(CloseReason::Fault(error.to_string())),

@@ -19,7 +19,9 @@ use bytes::Bytes;
 use exoskel_identity::{Credential, Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse};
 use exoskel_link::policy::Policy;
-use exoskel_link::{CloseReason, Endpoint, Event, Limits, LinkId, Message, MessageKind, Protection};
+use exoskel_link::{
+    CloseReason, Endpoint, Event, Limits, LinkId, Message, MessageKind, Protection,
+};
 use exoskel_link::{SessionError, TrafficClass};
 use exoskel_node::connection::{Connection, Ended};
 use exoskel_node::establish::{EstablishError, Established, Terms, dial, welcome};
@@ -176,7 +178,10 @@ pub(crate) async fn part(closer: End, other: End) {
     closer.connection.close(CloseReason::Finished);
     let (closer, other) = tokio::join!(closer.ended(), other.ended());
     for ended in [closer, other] {
-        assert!(matches!(ended, Ended::Closed(CloseReason::Finished)), "{ended}");
+        assert!(
+            matches!(ended, Ended::Closed(CloseReason::Finished)),
+            "{ended}"
+        );
     }
 }
 
@@ -191,9 +196,7 @@ impl End {
     pub(crate) fn serve(established: Established) -> Self {
         let connection = established.connection;
         let endpoint = Endpoint::new(ENDPOINT, HANDLERS);
-        connection
-            .with(|session| session.offer(endpoint))
-            .unwrap();
+        connection.with(|session| session.offer(endpoint)).unwrap();
         let (sender, events) = mpsc::unbounded_channel();
         let served = connection.clone();
         let ended = tokio::spawn(async move {
@@ -208,9 +211,8 @@ impl End {
     }
 
     pub(crate) fn open(&self) -> LinkId {
-        let open = |session: &mut exoskel_link::Session| {
-            session.open_link(ENDPOINT, TrafficClass::Data)
-        };
+        let open =
+            |session: &mut exoskel_link::Session| session.open_link(ENDPOINT, TrafficClass::Data);
         self.connection.with(open).unwrap()
     }
 

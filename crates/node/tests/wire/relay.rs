@@ -81,7 +81,10 @@ impl Relay {
             UnixStream::from_std(stream).unwrap()
         };
         let relay = Self::between(stream(near), stream(far));
-        (relay, (Socket::unix(client).unwrap(), Socket::unix(server).unwrap()))
+        (
+            relay,
+            (Socket::unix(client).unwrap(), Socket::unix(server).unwrap()),
+        )
     }
 
     fn between<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(near: S, far: S) -> Self {
@@ -95,10 +98,36 @@ impl Relay {
         let (to_server, from_client) = mpsc::unbounded_channel();
         let (to_client, from_server) = mpsc::unbounded_channel();
         let parts = (
-            take(near_read, Direction::ToServer, hand.clone(), to_server, waiting_now.clone()),
-            take(far_read, Direction::ToClient, hand.clone(), to_client, waiting_now.clone()),
-            give(far_write, Direction::ToServer, from_client, held.subscribe(), cut.clone(), waiting_now.clone()),
-            give(near_write, Direction::ToClient, from_server, held.subscribe(), cut.clone(), waiting_now),
+            take(
+                near_read,
+                Direction::ToServer,
+                hand.clone(),
+                to_server,
+                waiting_now.clone(),
+            ),
+            take(
+                far_read,
+                Direction::ToClient,
+                hand.clone(),
+                to_client,
+                waiting_now.clone(),
+            ),
+            give(
+                far_write,
+                Direction::ToServer,
+                from_client,
+                held.subscribe(),
+                cut.clone(),
+                waiting_now.clone(),
+            ),
+            give(
+                near_write,
+                Direction::ToClient,
+                from_server,
+                held.subscribe(),
+                cut.clone(),
+                waiting_now,
+            ),
         );
         let mut stop = cut.subscribe();
         tokio::spawn(async move {
@@ -124,6 +153,12 @@ impl Relay {
     /// Keeps all bytes back until [`Relay::release`], as if one end's process had stopped.
     pub(crate) fn hold(&self) {
         self.held.send_replace([true; 2]);
+    }
+
+    /// The same for one direction only.
+    pub(crate) fn hold_one(&self, direction: Direction) {
+        self.held
+            .send_modify(|held| held[direction as usize] = true);
     }
 
     /// Lets TLS pass, and keeps back what the server says behind it, from its answer on.
@@ -194,7 +229,10 @@ async fn give(
 ) {
     while let Some(first) = from.recv().await {
         // The sender lives as long as the test; behind it nothing is held any more.
-        let _ = held.wait_for(|held| !held[direction as usize]).await.map(drop);
+        let _ = held
+            .wait_for(|held| !held[direction as usize])
+            .await
+            .map(drop);
         let mut together = Vec::new();
         let mut is_last = false;
         let mut next = Some(first);

@@ -1,0 +1,338 @@
+//! A worker with a good certificate and bad manners: whatever it sends, the manager goes on, and every item has
+//! exactly one outcome.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod crew;
+mod wire;
+
+use bytes::Bytes;
+use exoskel_link::{MessageKind, TrafficClass};
+use exoskel_node::manager::Notice;
+use exoskel_node::message::{Execute, ToManager};
+use exoskel_node::payload::RecordWriter;
+
+use crew::{Hostile, Strike, outcomes, records};
+
+/// The manager ends the session over this, and says so to its user.
+fn assert_dismissed(strike: Strike) {
+    let outcome = outcomes(strike, 1);
+    assert_eq!(outcome.struck, 1);
+    let lost = |notice: &Notice| matches!(notice, Notice::Warning(text) if text.contains("lost worker evil"));
+    assert!(outcome.notices.iter().any(lost), "{:?}", outcome.notices);
+}
+
+/// The manager takes no notice of this, and the slot goes on.
+fn assert_ignored(strike: Strike) {
+    let outcome = outcomes(strike, 3);
+    assert!(outcome.struck > 0);
+}
+
+#[test]
+fn an_honest_pair_does_the_work() {
+    assert_ignored(|slot, execute| slot.answer(execute));
+}
+
+#[test]
+fn heads_that_are_too_short_end_the_session() {
+    assert_dismissed(|slot, _| {
+        slot.raw(slot.results, 0, MessageKind::Post, Bytes::from_static(b"short"), Vec::new());
+    });
+    assert_dismissed(|slot, _| {
+        slot.raw(slot.results, 3, MessageKind::Post, Bytes::from_static(&[0; 33]), Vec::new());
+    });
+}
+
+#[test]
+fn handlers_that_do_not_exist_end_the_session() {
+    assert_dismissed(|slot, _| {
+        slot.raw(slot.results, 6, MessageKind::Post, Bytes::new(), Vec::new());
+    });
+    assert_dismissed(|slot, _| {
+        slot.raw(slot.results, u16::MAX, MessageKind::Post, Bytes::new(), Vec::new());
+    });
+}
+
+#[test]
+fn results_of_frames_that_it_never_got_are_dropped() {
+    assert_ignored(|slot, execute| {
+        for frame in [execute.frame + 1, execute.frame + 1000, 0, u64::MAX] {
+            let stolen = Execute { frame, ..execute.clone() };
+            if frame != execute.frame {
+                slot.say(&slot.honest(&stolen, execute.first, execute.count));
+            }
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn results_of_items_that_are_not_in_the_frame_are_dropped() {
+    assert_ignored(|slot, execute| {
+        let behind = execute.first + u64::from(execute.count);
+        slot.say(&slot.honest(execute, behind, 5));
+        slot.say(&slot.honest(execute, u64::MAX - 5, 5));
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn results_given_twice_count_once() {
+    assert_ignored(|slot, execute| {
+        slot.answer(execute);
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn results_with_overlapping_ranges_count_once() {
+    assert_ignored(|slot, execute| {
+        let half = execute.count.div_ceil(2);
+        slot.say(&slot.honest(execute, execute.first, half));
+        slot.say(&slot.honest(execute, execute.first, execute.count));
+        let middle = execute.first + u64::from(half / 2);
+        slot.say(&slot.honest(execute, middle, execute.count - half / 2));
+    });
+}
+
+#[test]
+fn results_beyond_both_ends_of_the_frame_count_inside_it() {
+    assert_ignored(|slot, execute| {
+        let first = execute.first.saturating_sub(3);
+        let before = u32::try_from(execute.first - first).unwrap();
+        slot.say(&slot.honest(execute, first, before + execute.count + 3));
+    });
+}
+
+/// A count that would make the manager reserve 16 GiB.
+#[test]
+fn a_count_of_all_items_there_can_be_ends_the_session() {
+    assert_dismissed(|slot, execute| {
+        slot.say(&claim(execute, u32::MAX, records(execute.segment, execute.first, 1)));
+    });
+}
+
+fn claim(execute: &Execute, count: u32, records: Bytes) -> ToManager {
+    ToManager::Results {
+        frame: execute.frame,
+        first: execute.first,
+        count,
+        busy: 0,
+        records,
+    }
+}
+
+#[test]
+fn fewer_results_than_it_says_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        slot.say(&claim(execute, execute.count, Bytes::new()));
+    });
+}
+
+#[test]
+fn more_results_than_it_says_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        let many = records(execute.segment, execute.first, execute.count + 1);
+        slot.say(&claim(execute, execute.count, many));
+    });
+}
+
+#[test]
+fn records_that_are_none_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        slot.say(&claim(execute, execute.count, Bytes::from_static(&[0xff; 64])));
+    });
+    // A pickle of 2^62 bytes.
+    assert_dismissed(|slot, execute| {
+        let huge = [0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0];
+        slot.say(&claim(execute, execute.count, Bytes::copy_from_slice(&huge)));
+    });
+}
+
+/// The same at the end of the program, where results go to the user and to no other slot.
+#[test]
+fn bad_results_of_the_last_segment_end_the_session() {
+    fn at_the_end(slot: &Hostile, execute: &Execute, records: Bytes) {
+        if execute.segment == 0 {
+            slot.answer(execute);
+        } else {
+            slot.say(&claim(execute, execute.count, records));
+        }
+    }
+    for strike in [
+        (|slot, execute| at_the_end(slot, execute, Bytes::new())) as Strike,
+        |slot, execute| at_the_end(slot, execute, Bytes::from_static(&[0xff; 64])),
+        |slot, execute| {
+            let many = records(execute.segment, execute.first, execute.count + 1);
+            at_the_end(slot, execute, many);
+        },
+        |slot, execute| {
+            let few = records(execute.segment, execute.first, execute.count - 1);
+            at_the_end(slot, execute, few);
+        },
+    ] {
+        let outcome = outcomes(strike, usize::MAX);
+        assert!(outcome.struck > 0);
+    }
+}
+
+#[test]
+fn bulk_parts_that_do_not_match_end_the_session() {
+    // Some that no record speaks of.
+    assert_dismissed(|slot, execute| {
+        let part = Bytes::from_static(b"part of nothing");
+        let records = records(execute.segment, execute.first, execute.count);
+        slot.say_with(&claim(execute, execute.count, records), vec![part; 3]);
+    });
+    // Records that speak of some that are not there.
+    assert_dismissed(|slot, execute| {
+        let mut writer = RecordWriter::default();
+        for _ in 0..execute.count {
+            writer.push(false, b"pickle", &[], [Bytes::from_static(b"part")]);
+        }
+        slot.say(&claim(execute, execute.count, writer.take().1));
+    });
+}
+
+#[test]
+fn splices_outside_their_pickle_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        let mut writer = RecordWriter::default();
+        for _ in 0..execute.count {
+            writer.push(false, b"pickle", &[1 << 30], [Bytes::from_static(b"part")]);
+        }
+        let (count, records, bulk) = writer.take();
+        slot.say_with(&claim(execute, count, records), bulk);
+    });
+}
+
+#[test]
+fn announced_sizes_without_measure_hold_nobody_up() {
+    assert_ignored(|slot, execute| {
+        for (number, index) in (execute.first..).take(execute.count as usize).enumerate() {
+            slot.say(&ToManager::Announced {
+                frame: execute.frame,
+                index,
+                bytes: if number % 2 == 0 { 1 << 63 } else { u64::MAX },
+                busy: u64::MAX,
+            });
+        }
+        // The results follow when they are granted.
+    });
+}
+
+#[test]
+fn announcements_of_what_it_has_not_are_dropped() {
+    assert_ignored(|slot, execute| {
+        for (frame, index) in [
+            (execute.frame + 1, execute.first),
+            (execute.frame, u64::MAX),
+            (execute.frame, execute.first + u64::from(execute.count)),
+        ] {
+            slot.say(&ToManager::Announced {
+                frame,
+                index,
+                bytes: 1 << 63,
+                busy: 0,
+            });
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn items_that_nobody_asked_back_are_run_once_all_the_same() {
+    assert_ignored(|slot, execute| {
+        for (frame, first, count) in [
+            (execute.frame, 0, u32::MAX),
+            (execute.frame, execute.first, execute.count),
+            (execute.frame, u64::MAX, u32::MAX),
+            (execute.frame + 7, execute.first, 1),
+        ] {
+            slot.say(&ToManager::Recalled { frame, first, count });
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn leases_that_it_does_not_hold_are_not_released() {
+    assert_ignored(|slot, execute| {
+        for frame in [execute.frame, execute.frame + 1, 0, u64::MAX, execute.frame] {
+            slot.say(&ToManager::Released { frame });
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn absurd_times_do_no_harm() {
+    assert_ignored(|slot, execute| {
+        let ToManager::Results { frame, first, count, records, .. } =
+            slot.honest(execute, execute.first, execute.count)
+        else {
+            return;
+        };
+        slot.say(&ToManager::Results { frame, first, count, busy: u64::MAX, records });
+    });
+}
+
+#[test]
+fn saying_ready_again_changes_nothing() {
+    assert_ignored(|slot, execute| {
+        slot.say(&ToManager::Ready);
+        slot.answer(execute);
+        slot.say(&ToManager::Ready);
+    });
+}
+
+#[test]
+fn output_of_any_bytes_is_text_with_its_workers_name() {
+    let outcome = outcomes(
+        |slot, execute| {
+            let text = Bytes::from_static(b"\xff\xfe \x1b[2J");
+            slot.say(&ToManager::Output { stream: 255, text });
+            slot.answer(execute);
+        },
+        1,
+    );
+    let printed = |notice: &Notice| matches!(notice, Notice::Output(worker, 255, _) if worker == "evil");
+    assert!(outcome.notices.iter().any(printed));
+}
+
+#[test]
+fn replies_to_nothing_do_no_harm() {
+    assert_ignored(|slot, execute| {
+        let tasks = slot.tasks.get().unwrap();
+        for kind in [MessageKind::Reply(7), MessageKind::Failure(7)] {
+            slot.raw(tasks, 0, kind, Bytes::from_static(&[0xff; 40]), Vec::new());
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn messages_against_a_links_direction_end_the_session() {
+    // The session would not send it, so another link is opened to where nobody listens.
+    assert_ignored(|slot, execute| {
+        let open = |session: &mut exoskel_link::Session| {
+            session.open_link("no such endpoint", TrafficClass::Code)
+        };
+        if let Ok(link) = slot.connection.with(open) {
+            slot.raw(link, 0, MessageKind::Request(1), Bytes::from_static(b"hello"), Vec::new());
+        }
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn a_slot_that_hangs_up_costs_nobody_a_result() {
+    assert_dismissed(|slot, _| {
+        slot.connection.close(exoskel_link::CloseReason::Finished);
+    });
+    assert_dismissed(|slot, execute| {
+        let half = execute.count.div_ceil(2);
+        slot.say(&slot.honest(execute, execute.first, half));
+        slot.connection.close(exoskel_link::CloseReason::ShuttingDown);
+    });
+}

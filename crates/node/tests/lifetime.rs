@@ -1,0 +1,296 @@
+//! How sessions end: by silence, in order, with the identity behind them; and what they hold until then.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use exoskel_identity::Role;
+use exoskel_link::{CloseReason, Message, Protection, SessionError};
+use exoskel_node::connection::Ended;
+use exoskel_node::establish::Terms;
+use exoskel_node::pki::AuthorityDirectory;
+
+use wire::folder::Folder;
+use wire::relay::{Direction, Move, Relay};
+use wire::{End, Site, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now};
+
+const DEAD_AFTER: Duration = Duration::from_millis(300);
+
+fn impatient(site: &Site) -> (Terms, Terms) {
+    let (mut manager, mut worker) = (site.manager(), site.worker("lab1"));
+    manager.dead_after = DEAD_AFTER;
+    worker.dead_after = DEAD_AFTER;
+    (manager, worker)
+}
+
+#[test]
+fn a_peer_whose_process_stops_is_noticed_in_time() {
+    run(async {
+        let (manager, worker) = impatient(&Site::new());
+        let (relay, sockets) = Relay::tcp().await;
+        let (client, server) = sessions(sockets, &manager, &worker).await;
+        let begun = Instant::now();
+        relay.hold();
+        let (client, server) = tokio::join!(client.ended(), server.ended());
+        for ended in [client, server] {
+            assert!(
+                matches!(ended, Ended::Session(SessionError::PeerDead(after)) if after == DEAD_AFTER),
+                "{ended}"
+            );
+            assert!(
+                ended
+                    .to_string()
+                    .contains("nothing heard of the peer for 300ms")
+            );
+        }
+        // Far more than it should take; on a loaded machine tests run late.
+        assert!(begun.elapsed() < 20 * DEAD_AFTER);
+        relay.release();
+    });
+}
+
+/// A dead peer is noticed also by who is in the middle of sending to it.
+#[test]
+fn a_peer_that_stops_reading_and_writing_is_noticed_by_who_sends() {
+    run(async {
+        let (manager, worker) = impatient(&Site::new());
+        let (relay, sockets) = Relay::tcp().await;
+        let (client, server) = sessions(sockets, &manager, &worker).await;
+        let link = client.open();
+        relay.hold();
+        for _ in 0..4 {
+            client.post(link, b"much", &vec![7; 1 << 20]).unwrap();
+        }
+        let (client, server) = tokio::join!(client.ended(), server.ended());
+        for ended in [client, server] {
+            assert!(
+                matches!(ended, Ended::Session(SessionError::PeerDead(_))),
+                "{ended}"
+            );
+        }
+        relay.release();
+    });
+}
+
+/// Heartbeats alone keep an idle session alive: nothing else is said for several times the limit.
+#[test]
+fn an_idle_session_lives_on_heartbeats() {
+    run(async {
+        let (manager, worker) = impatient(&Site::new());
+        let (relay, sockets) = Relay::tcp().await;
+        let beats = tokio::sync::watch::Sender::new(0);
+        let counter = beats.clone();
+        relay.set(move |record| {
+            if record.direction == Direction::ToServer && record.number.is_some() {
+                counter.send_modify(|beats| *beats += 1);
+            }
+            Move::Pass(record.bytes)
+        });
+        let (client, mut server) = sessions(sockets, &manager, &worker).await;
+        let begun = Instant::now();
+        // Each is sent when nothing was for a quarter of the limit.
+        let mut seen = beats.subscribe();
+        soon("heartbeats", seen.wait_for(|beats| *beats >= 10))
+            .await
+            .map(drop)
+            .unwrap();
+        assert!(begun.elapsed() > 2 * DEAD_AFTER);
+        let link = client.open();
+        client.post(link, b"still there", &[]).unwrap();
+        assert_eq!(server.message().await.0, b"still there");
+        part(client, server).await;
+    });
+}
+
+#[test]
+fn an_orderly_end_lets_everything_out_first() {
+    run(async {
+        let site = Site::new();
+        for sockets in [tcp().await, socketpair()] {
+            let (client, server) = sessions(sockets, &site.manager(), &site.worker("lab1")).await;
+            let link = client.open();
+            // More than the sockets take, less than the credit.
+            for number in 0..7 {
+                client
+                    .connection
+                    .queue(link, message(&[number], &[number; 1 << 20]))
+                    .unwrap();
+            }
+            client.connection.close(CloseReason::ShuttingDown);
+            let ((server, messages), client) = tokio::join!(server.rest(), client.ended());
+            assert!(
+                matches!(server, Ended::Closed(CloseReason::ShuttingDown)),
+                "{server}"
+            );
+            assert!(matches!(client, Ended::Closed(_)), "{client}");
+            assert_eq!(messages.len(), 7);
+            for (number, (head, bulk)) in messages.iter().enumerate() {
+                assert_eq!(usize::from(head[0]), number);
+                assert_eq!(bulk.len(), 1 << 20);
+                assert!(bulk.iter().all(|byte| usize::from(*byte) == number));
+            }
+        }
+    });
+}
+
+/// Both sides have much on its way when one of them closes; what credit allows still arrives at both.
+#[test]
+fn the_other_side_of_an_orderly_end_lets_everything_out_too() {
+    run(async {
+        let site = Site::new();
+        let (client, server) = sessions(tcp().await, &site.manager(), &site.worker("lab1")).await;
+        let (forth, back) = (client.open(), server.open());
+        for number in 0..7 {
+            let bulk = vec![number; 1 << 20];
+            client
+                .connection
+                .queue(forth, message(&[number], &bulk))
+                .unwrap();
+            server
+                .connection
+                .queue(back, message(&[number], &bulk))
+                .unwrap();
+        }
+        server.connection.flush();
+        client.connection.close(CloseReason::Finished);
+        let ((client, of_server), (server, of_client)) = tokio::join!(client.rest(), server.rest());
+        assert!(
+            matches!(client, Ended::Closed(CloseReason::Finished)),
+            "{client}"
+        );
+        assert!(
+            matches!(server, Ended::Closed(CloseReason::Finished)),
+            "{server}"
+        );
+        assert_eq!((of_client.len(), of_server.len()), (7, 7));
+    });
+}
+
+#[test]
+fn nothing_can_be_sent_after_the_end() {
+    run(async {
+        let site = Site::new();
+        let (client, server) = sessions(tcp().await, &site.manager(), &site.worker("lab1")).await;
+        let link = client.open();
+        let connection = client.connection.clone();
+        part(client, server).await;
+        let late: Result<(), SessionError> = connection.send(link, message(b"late", &[]));
+        assert!(matches!(late, Err(SessionError::Closed(_))));
+    });
+}
+
+/// An identity of a few seconds.
+fn short_lived(seconds: u64, stubborn: bool) -> (Terms, Terms, Folder) {
+    let folder = Folder::new();
+    let now = unix_now();
+    let authority = AuthorityDirectory::initialise(&folder.0, now).unwrap();
+    let validity = Duration::from_secs(seconds);
+    let year = Duration::from_secs(365 * 86_400);
+    let manager = authority.issue(Role::Manager, "head", year, now).unwrap();
+    let worker = authority
+        .issue(Role::Worker, "lab1", validity, now)
+        .unwrap();
+    let (mut manager, worker) = (
+        terms(manager, &[Role::Worker]),
+        terms(worker, &[Role::Manager]),
+    );
+    if stubborn {
+        manager.dead_after = Duration::from_secs(60);
+    }
+    (manager, worker, folder)
+}
+
+#[test]
+fn a_session_ends_with_the_identity_behind_it() {
+    run(async {
+        let (manager, worker, _folder) = short_lived(2, false);
+        let (client, server) = sessions(tcp().await, &manager, &worker).await;
+        let begun = Instant::now();
+        let (client, server) = tokio::join!(client.ended(), server.ended());
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        for ended in [client, server] {
+            assert!(
+                matches!(ended, Ended::Closed(CloseReason::Expired)),
+                "{ended}"
+            );
+        }
+    });
+}
+
+/// Who is told that its time is over may not stay by saying nothing to it, nor go on talking.
+#[test]
+fn who_does_not_answer_a_close_is_cut_off() {
+    run(async {
+        let (manager, worker, _folder) = short_lived(2, true);
+        let (relay, sockets) = Relay::tcp().await;
+        // The worker never hears of the end, so it goes on sending what it has.
+        let (client, server) = sessions(sockets, &manager, &worker).await;
+        relay.hold_one(Direction::ToServer);
+        let link = server.open();
+        let talking = server.connection.clone();
+        let talk = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(20));
+            while talking.send(link, message(b"more", &[])).is_ok() {
+                pace.tick().await;
+            }
+        });
+        let begun = Instant::now();
+        let ended = client.ended().await;
+        assert!(
+            matches!(ended, Ended::Closed(CloseReason::Expired)),
+            "{ended}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(6));
+        relay.cut();
+        server.ended().await;
+        soon("the talk's end", talk).await.unwrap();
+    });
+}
+
+/// What a peer has under way is bounded by the credit it was given, however much it would like to send.
+#[test]
+fn a_slow_reader_holds_no_more_than_its_credit() {
+    run(async {
+        let site = Site::new();
+        let credit = 1 << 20;
+        let part_bytes = 200_000;
+        for floor in [Protection::Plain, Protection::Encrypted] {
+            let (manager, mut worker) = (site.manager(), site.worker("lab1"));
+            worker.limits.credit_bytes = credit;
+            worker.floor = floor;
+            let (relay, sockets) = Relay::unseen();
+            let (client, mut server): (End, End) = sessions(sockets, &manager, &worker).await;
+            let link = client.open();
+            let count = 100;
+            for _ in 0..count {
+                let message: Message = message(b"", &vec![1; part_bytes]);
+                client.connection.queue(link, message).unwrap();
+            }
+            client.connection.flush();
+            // All that the credit allows has come, and no more of it does.
+            let counts = |end: &End| end.connection.with(|session| session.counts());
+            let stalled = async {
+                let mut last = 0;
+                loop {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    let sealed = counts(&client).records_sealed;
+                    if sealed == last && sealed > 5 {
+                        return;
+                    }
+                    last = sealed;
+                }
+            };
+            soon("the end of credit", stalled).await;
+            let came = server.waiting_bytes();
+            let message_bytes = part_bytes as u64 + Message::OVERHEAD_BYTES;
+            assert!(came > credit - message_bytes, "{came}");
+            assert!(came <= credit + message_bytes, "{came}");
+            let left = client.connection.with(|session| session.queued_bytes());
+            assert_eq!(left, count * message_bytes - came);
+            relay.cut();
+            let (_, _) = tokio::join!(client.ended(), server.ended());
+        }
+    });
+}
