@@ -216,7 +216,7 @@ pub async fn welcome(
             Ok(parts) => parts,
             Err(refuse) => {
                 wire.send(&Answer::Refuse(refuse.clone()).encode()?).await?;
-                wire.drain().await;
+                drain(wire.socket).await;
                 return Err(EstablishError::Refused(refuse));
             }
         };
@@ -581,7 +581,7 @@ impl<'a> HandshakeWire<'a> {
         // Even a failed step may have an alert to send.
         let written = self.write().await;
         if result.is_err() {
-            self.drain().await;
+            drain(self.socket).await;
         }
         result?;
         written
@@ -611,20 +611,20 @@ impl<'a> HandshakeWire<'a> {
         self.socket.write_all(&out).await?;
         Ok(())
     }
+}
 
-    /// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
-    async fn drain(&self) {
-        self.socket.shutdown_write();
-        let drain = async {
-            let mut sink = [0; 4096];
-            for _ in 0..HANDSHAKE_BYTES_MAX / sink.len() {
-                let mut one = [0; 1];
-                if self.socket.read_exact(&mut one).await.is_err() {
-                    return;
-                }
-                let _ = self.socket.try_read(&mut sink);
+/// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
+async fn drain(socket: &Socket) {
+    socket.shutdown_write();
+    let drain = async {
+        let mut sink = [0; 4096];
+        for _ in 0..HANDSHAKE_BYTES_MAX / sink.len() {
+            let mut one = [0; 1];
+            if socket.read_exact(&mut one).await.is_err() {
+                return;
             }
-        };
-        let _ = tokio::time::timeout(REFUSAL_TIME, drain).await;
-    }
+            let _ = socket.try_read(&mut sink);
+        }
+    };
+    let _ = tokio::time::timeout(REFUSAL_TIME, drain).await;
 }

@@ -127,34 +127,34 @@ impl Worker {
             name: terms.credential.identity().name,
         };
         let (stop, stopped) = watch::channel(false);
-        let work = async move {
-            listener.set_nonblocking(true).unwrap();
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            let mut ending = stopped.clone();
-            loop {
-                let stream = tokio::select! {
-                    accepted = listener.accept() => accepted.unwrap().0,
-                    _ = ending.wait_for(|stop| *stop) => return,
-                };
-                let socket = Socket::tcp(stream).unwrap();
-                // A manager that goes in the middle of a handshake is nobody's fault.
-                let Ok(established) = welcome(socket, &terms, anybody).await else {
-                    continue;
-                };
-                tokio::select! {
-                    () = serve(established, stopped.clone()) => {}
-                    _ = ending.wait_for(|stop| *stop) => return,
-                }
-                if !again {
-                    return;
-                }
-            }
-        };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap();
+            let work = async {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let mut ending = stopped.clone();
+                loop {
+                    let stream = tokio::select! {
+                        accepted = listener.accept() => accepted.unwrap().0,
+                        _ = ending.wait_for(|stop| *stop) => return,
+                    };
+                    let socket = Socket::tcp(stream).unwrap();
+                    // A manager that goes in the middle of a handshake is nobody's fault.
+                    let Ok(established) = welcome(socket, &terms, anybody).await else {
+                        continue;
+                    };
+                    tokio::select! {
+                        () = serve(established, stopped.clone()) => {}
+                        _ = ending.wait_for(|stop| *stop) => return,
+                    }
+                    if !again {
+                        return;
+                    }
+                }
+            };
             runtime.block_on(work);
         });
         Self { line, thread, stop }
