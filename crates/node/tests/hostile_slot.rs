@@ -9,7 +9,7 @@ mod wire;
 use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
 use exoskel_node::manager::Notice;
-use exoskel_node::message::{Execute, ToManager};
+use exoskel_node::message::{Execute, RESULT_ENDPOINT, ToManager};
 use exoskel_node::payload::RecordWriter;
 
 use crew::{Hostile, Strike, outcomes, records};
@@ -46,10 +46,12 @@ fn heads_that_are_too_short_end_the_session() {
 #[test]
 fn handlers_that_do_not_exist_end_the_session() {
     assert_dismissed(|slot, _| {
-        slot.raw(slot.results, 6, MessageKind::Post, Bytes::new(), Vec::new());
-    });
-    assert_dismissed(|slot, _| {
-        slot.raw(slot.results, u16::MAX, MessageKind::Post, Bytes::new(), Vec::new());
+        // Before the manager has said how many there are, its own session lets it pass.
+        let open = |session: &mut exoskel_link::Session| {
+            session.open_link(RESULT_ENDPOINT, TrafficClass::Data)
+        };
+        let link = slot.connection.with(open).unwrap();
+        slot.raw(link, u16::MAX, MessageKind::Post, Bytes::new(), Vec::new());
     });
 }
 
