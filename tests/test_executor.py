@@ -202,16 +202,17 @@ def test_what_has_not_begun_can_be_cancelled(executor: ex.Executor, tmp_path: Pa
     assert eventually(lambda: len(list(runs.iterdir())) == 2)
     cancelled = [future for future in futures if future.cancel()]
     begun = [future for future in futures if not future.cancelled()]
-    assert len(begun) == 2
+    # What waits at a slot counts as begun, as with other executors.
+    assert 2 <= len(begun) < 20
     assert all(future.cancelled() and future.done() for future in cancelled)
     with pytest.raises(concurrent.futures.CancelledError):
         cancelled[0].result()
     done, _ = concurrent.futures.wait(cancelled, timeout=60)
-    assert len(done) == 298
+    assert done == set(cancelled)
     opened.touch()
     assert all(isinstance(future.result(), int) for future in begun)
     assert executor.submit(abs, -1).result() == 1
-    assert len(list(runs.iterdir())) == 2
+    assert len(list(runs.iterdir())) == len(begun)
 
 
 def test_shutdown_waits_for_what_was_submitted(tmp_path: Path) -> None:
@@ -239,12 +240,12 @@ def test_shutdown_can_cancel_and_need_not_wait(tmp_path: Path) -> None:
     futures = [executor.submit(task, number) for number in range(20)]
     assert eventually(begun.exists)
     executor.shutdown(wait=False, cancel_futures=True)
-    assert sum(future.cancelled() for future in futures) == 19
+    left = [future for future in futures if not future.cancelled()]
+    assert 1 <= len(left) < 10
     with pytest.raises(RuntimeError, match="shut down"):
         executor.submit(abs, 1)
     opened.touch()
-    (left,) = (future for future in futures if not future.cancelled())
-    assert left.result(60) == 0
+    assert [future.result(60) for future in left] == list(range(len(left)))
 
 
 def test_several_threads_at_once(executor: ex.Executor) -> None:
@@ -341,6 +342,68 @@ SCRIPTS = {
     "dropped": "future.result(); del executor; gc.collect()",
     "dropped with collector": "import concurrent.futures as c; c.wait([future]); del executor, future; gc.collect()",
 }
+
+
+def test_what_was_submitted_is_done_even_if_nobody_waits(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent("""
+            import pathlib, sys, time
+            import exoskel as ex
+
+            def task(number):
+                time.sleep(0.01)
+                print(number)
+
+            def submit(executor):
+                for number in range(10):
+                    executor.submit(task, number)
+
+            submit(ex.Executor(1))      # dropped at once
+            executor = ex.Executor(1)   # ends with the script
+            submit(executor)
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    numbers = sorted(int(line.partition("] ")[2]) for line in done.stdout.splitlines())
+    assert numbers == sorted([*range(10), *range(10)])
+
+
+@pytest.mark.parametrize("block", [True, False], ids=["with", "without a block"])
+@pytest.mark.parametrize("use", ["result()", "add_done_callback(print); time.sleep(60)"])
+def test_ctrl_c_ends_everything_within_two_seconds(use: str, block: bool, tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    head = "with ex.Executor(2) as executor:" if block else "executor = ex.Executor(2)\nif True:"
+    script.write_text(
+        "import time\nimport exoskel as ex\n"
+        f"{head}\n"
+        "    futures = [executor.submit(time.sleep, 60) for _ in range(10)]\n"
+        "    executor.submit(abs, 1)\n"
+        "    print(*[pid for row in executor.summary().workers for pid in row.process_ids], flush=True)\n"
+        f"    futures[0].{use}\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            slots = process.stdout.readline().split()
+            assert len(slots) == 2
+            interrupted = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert time.monotonic() - interrupted < 2
+    assert process.returncode == -signal.SIGINT, errors
+    assert not any(os.path.exists(f"/proc/{slot}") for slot in slots)
 
 
 @pytest.mark.parametrize("use", SCRIPTS)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor as BaseExecutor
 from concurrent.futures import Future as BaseFuture
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
@@ -35,6 +37,7 @@ class Future(BaseFuture[_Result]):
     """
 
     _stream: "_Stream | None" = None
+    _index: int = -1
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +60,7 @@ class Future(BaseFuture[_Result]):
         return super().done()
 
     def cancel(self) -> bool:
-        """Cancel the task if no worker has begun it."""
+        """Cancel the task if no worker has it yet."""
         if super().done() or self._stream is None:
             return super().cancel()
         if not self._stream.cancel(self):
@@ -74,7 +77,7 @@ class Future(BaseFuture[_Result]):
 
     def _watch(self) -> None:
         if self._stream is not None and not super().done():
-            self._stream.executor.start_collector()
+            self._stream.engine.start_collector()
 
     def _wait(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -105,10 +108,11 @@ class _Waiters(list[Any]):
 class _Stream:
     """The calls of one function."""
 
-    def __init__(self, executor: "Executor", core: "_core.SubmitStream") -> None:
-        self.executor = executor
+    def __init__(self, engine: "_Engine", core: "_core.SubmitStream") -> None:
+        self.engine = engine
         self._core = core
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end a dropped executor from anywhere.
+        self._lock = threading.RLock()
         self._futures: dict[int, Future[Any]] = {}
 
     def submit(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Future[Any]:
@@ -117,15 +121,14 @@ class _Stream:
             index = self._core.submit((arguments, keywords))
             future._stream = self
             self._futures[index] = future
-            future._index = index  # type: ignore[attr-defined]  # ours, for cancel
+            future._index = index
         return future
 
     def cancel(self, future: Future[Any]) -> bool:
-        index: int = future._index  # type: ignore[attr-defined]
-        if not self._core.cancel(index):
+        if not self._core.cancel(future._index):
             return False
         with self._lock:
-            self._futures.pop(index, None)
+            self._futures.pop(future._index, None)
         return True
 
     def collect(self, timeout: float) -> None:
@@ -172,6 +175,105 @@ class _Stream:
         self._core.close()
 
 
+class _Engine:
+    """The driver and the streams of an executor, which it doesn't know: an executor that is dropped can end."""
+
+    def __init__(self, core: "_core.Manager") -> None:
+        self.core = core
+        self.is_shut_down = False
+        self._lock = threading.RLock()
+        self._ending = threading.RLock()
+        self._streams: OrderedDict[int, tuple[Any, _Stream]] = OrderedDict()
+        self._collector: threading.Thread | None = None
+        self._wanted = threading.Event()
+        self._ended = False
+        self._process = os.getpid()
+
+    def stream_of(self, function: Callable[..., Any]) -> _Stream:
+        with self._lock:
+            if self.is_shut_down:
+                raise RuntimeError("the executor is shut down; make a new one")
+            # By identity: callables need be neither hashable nor comparable; the entry keeps the function alive.
+            key = id(function)
+            known = self._streams.get(key)
+            if known is not None:
+                self._streams.move_to_end(key)
+                return known[1]
+            stream = _Stream(self, self.core.open(pickled(function)))
+            self._streams[key] = (function, stream)
+            if len(self._streams) > FUNCTIONS_MAX:
+                self._forget_one()
+            return stream
+
+    def _forget_one(self) -> None:
+        for key, (_, stream) in itertools.islice(self._streams.items(), FUNCTIONS_MAX):
+            if not stream.pending:
+                stream.close()
+                del self._streams[key]
+                break
+
+    def pending(self) -> list[_Stream]:
+        with self._lock:
+            return [stream for _, stream in self._streams.values() if stream.pending]
+
+    def start_collector(self) -> None:
+        """Start the thread that gives outcomes to futures nobody waits for by `result`."""
+        with self._lock:
+            if self._collector is None and not self._ended:
+                self._collector = threading.Thread(
+                    target=self._collect, name="exoskel-collector", daemon=True
+                )
+                self._collector.start()
+        self._wanted.set()
+
+    def _collect(self) -> None:
+        while not self._ended:
+            self._wanted.clear()
+            if not self._collect_once():
+                self._wanted.wait(_PATIENCE_SECONDS)
+
+    def _collect_once(self) -> bool:
+        streams = self.pending()
+        for stream in streams:
+            stream.collect(_PATIENCE_SECONDS if len(streams) == 1 else 0.001)
+        return bool(streams)
+
+    def cancel_all(self) -> None:
+        for stream in self.pending():
+            stream.cancel_all()
+
+    def finish(self) -> None:
+        """Wait until every task has an outcome, and end the driver."""
+        try:
+            while self._collect_once():
+                pass
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End the driver, whatever it does."""
+        with self._ending:
+            if not self._ended:
+                shut_down(self.core, self._process)
+                self._ended = True
+        self._wanted.set()
+        collector = self._collector
+        if collector is not None and collector is not threading.current_thread():
+            collector.join()
+
+    def drop(self) -> None:
+        """The executor is gone, or the interpreter ends: what was submitted is still done, unless it was Ctrl-C."""
+        self.is_shut_down = True
+        if os.getpid() != self._process:
+            return
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            self.end()
+        elif self.pending() and threading.main_thread().is_alive():
+            threading.Thread(target=self.finish, name="exoskel-shutdown").start()
+        else:
+            self.finish()
+
+
 class Executor(BaseExecutor):
     """Runs calls on slots; see `concurrent.futures.Executor`.
 
@@ -201,13 +303,12 @@ class Executor(BaseExecutor):
     ) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ValueError(f"got {slots!r} slots, expected a whole number of at least 1")
-        self._core = start(
+        core = start(
             slots,
             functions=[],
             workers=workers,
             credential=credential,
             policy=policy,
-            revocation_list=revocation_list,
             listen=listen,
             transport=transport,
             protection=protection,
@@ -215,16 +316,13 @@ class Executor(BaseExecutor):
             dead_after=dead_after,
             connect_timeout=connect_timeout,
         )
-        self._lock = threading.Lock()
-        self._streams: OrderedDict[int, tuple[Any, _Stream]] = OrderedDict()
-        self._shut_down = False
-        self._collector: threading.Thread | None = None
-        self._wanted = threading.Event()
-        self._finalizer = weakref.finalize(self, shut_down, self._core, os.getpid())
+        self._engine = _Engine(core)
+        self._finalizer = weakref.finalize(self, self._engine.drop)
         try:
-            wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
+            wait_for_slots(core, wait if listen else connect_timeout * 2, patient=bool(listen))
         except BaseException:
-            self._finalizer()
+            self._finalizer.detach()
+            self._engine.end()
             raise
 
     def submit(
@@ -251,11 +349,7 @@ class Executor(BaseExecutor):
         RuntimeError
             After `shutdown`.
         """
-        with self._lock:
-            if self._shut_down:
-                raise RuntimeError("the executor is shut down; make a new one")
-            stream = self._stream_of(fn)
-        return stream.submit(args, kwargs)
+        return self._engine.stream_of(fn).submit(args, kwargs)
 
     def map(
         self,
@@ -271,66 +365,30 @@ class Executor(BaseExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the executor once its tasks are done; see `concurrent.futures.Executor.shutdown`."""
-        with self._lock:
-            self._shut_down = True
-            streams = [stream for _, stream in self._streams.values()]
+        engine = self._engine
+        engine.is_shut_down = True
         if cancel_futures:
-            for stream in streams:
-                stream.cancel_all()
-        if not wait and any(stream.pending for stream in streams):
-            threading.Thread(target=self._finish, args=(streams,), name="exoskel-shutdown").start()
+            engine.cancel_all()
+        if not wait and engine.pending():
+            threading.Thread(target=engine.finish, name="exoskel-shutdown").start()
         else:
-            self._finish(streams)
+            engine.finish()
+        # From here on dropping it has nothing left to do.
+        self._finalizer.detach()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            # Whoever presses Ctrl-C doesn't want to wait for tasks.
+            self._engine.is_shut_down = True
+            self._engine.end()
+        else:
+            self.shutdown()
 
     def summary(self) -> "Summary":
         """What each worker did so far; see `exoskel.Manager.summary`."""
-        return summarize(self._core.report())
-
-    def start_collector(self) -> None:
-        """Start the thread that gives outcomes to futures nobody waits for by `result`."""
-        with self._lock:
-            if self._collector is None:
-                self._collector = threading.Thread(target=self._collect, name="exoskel-collector", daemon=True)
-                self._collector.start()
-        self._wanted.set()
-
-    def _stream_of(self, function: Callable[..., Any]) -> _Stream:
-        # By identity: callables need be neither hashable nor comparable; the entry keeps the function alive.
-        key = id(function)
-        known = self._streams.get(key)
-        if known is not None:
-            self._streams.move_to_end(key)
-            return known[1]
-        stream = _Stream(self, self._core.open(pickled(function)))
-        self._streams[key] = (function, stream)
-        if len(self._streams) > FUNCTIONS_MAX:
-            for old, (_, unused) in itertools.islice(self._streams.items(), FUNCTIONS_MAX):
-                if not unused.pending:
-                    unused.close()
-                    del self._streams[old]
-                    break
-        return stream
-
-    def _collect(self) -> None:
-        while self._finalizer.alive:
-            with self._lock:
-                streams = [stream for _, stream in self._streams.values() if stream.pending]
-            if not streams:
-                self._wanted.clear()
-                self._wanted.wait(_PATIENCE_SECONDS)
-                continue
-            for stream in streams:
-                stream.collect(_PATIENCE_SECONDS if len(streams) == 1 else 0.001)
-
-    def _finish(self, streams: list[_Stream]) -> None:
-        while any(stream.pending for stream in streams):
-            for stream in streams:
-                if stream.pending:
-                    stream.collect(_PATIENCE_SECONDS if len(streams) == 1 else 0.001)
-        self._finalizer()
-        collector = self._collector
-        if collector is not None and collector is not threading.current_thread():
-            self._wanted.set()
-            collector.join()
-
-
+        return summarize(self._engine.core.report())

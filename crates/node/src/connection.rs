@@ -16,6 +16,9 @@ use crate::socket::Socket;
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
 
+/// Spent buffers that wait for the task, at most.
+const SPENT_MAX: usize = 64;
+
 /// Slices handed to the kernel in one call (far below Linux's limit of 1,024; more brings nothing).
 const SLICES_MAX: usize = 64;
 
@@ -37,11 +40,19 @@ pub enum Ended {
 pub struct Connection {
     socket: Socket,
     session: Mutex<Session>,
-    /// Messages that another thread left for the task to seal and write.
-    mailbox: Mutex<Vec<(LinkId, Message)>>,
+    /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
+    mailbox: Mutex<Mailbox>,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
     epoch: Instant,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    /// To be sealed and written.
+    messages: Vec<(LinkId, Message)>,
+    /// Memory that received messages no longer need.
+    spent: Vec<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -109,11 +120,16 @@ impl Connection {
     /// Leaves a message for the connection's task to seal and write, for a caller that has something better to do.
     /// What is wrong with it ends the session.
     pub fn leave(&self, link: LinkId, message: Message) {
-        self.mailbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((link, message));
+        self.mailbox().messages.push((link, message));
         self.wake.notify_one();
+    }
+
+    /// Takes memory back that a received message no longer needs.
+    pub fn recycle(&self, spent: Vec<u8>) {
+        let mut mailbox = self.mailbox();
+        if mailbox.spent.len() < SPENT_MAX {
+            mailbox.spent.push(spent);
+        }
     }
 
     /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer.
@@ -193,10 +209,15 @@ impl Connection {
     }
 
     fn empty_mailbox(&self, session: &mut Session) -> Result<(), SessionError> {
-        let left =
-            std::mem::take(&mut *self.mailbox.lock().unwrap_or_else(PoisonError::into_inner));
-        left.into_iter()
+        let Mailbox { messages, spent } = std::mem::take(&mut *self.mailbox());
+        spent.into_iter().for_each(|buffer| session.recycle(buffer));
+        messages
+            .into_iter()
             .try_for_each(|(link, message)| session.send(link, message))
+    }
+
+    fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether we closed and everything has left.

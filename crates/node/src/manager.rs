@@ -28,8 +28,12 @@ use crate::payload::Batch;
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
 
-/// Notices that wait for the user at most; later ones are counted and dropped.
+/// Notices that wait for the user at most; later ones are dropped.
 const NOTICES_MAX: usize = 10_000;
+
+/// What workers print and who was refused may take up half of them, and so many bytes: whoever fills these must not
+/// keep a warning from the user, nor use up memory.
+const NOTICE_BYTES_MAX: usize = 16 << 20;
 
 /// What a manager is made of.
 pub struct ManagerConfig {
@@ -115,7 +119,7 @@ pub(crate) struct Shared {
     wake: Notify,
     pending: AtomicBool,
     streams: AtomicU64,
-    notices: Mutex<Vec<Notice>>,
+    notices: Mutex<Notices>,
     has_notices: AtomicBool,
     /// Memory of received results that users no longer need.
     spent: Mutex<Vec<Vec<u8>>>,
@@ -132,6 +136,27 @@ pub(crate) enum Command {
     Close(u64),
     Report(mpsc::Sender<Vec<WorkerReport>>),
     Shutdown,
+}
+
+/// Notices that wait for the user.
+#[derive(Default)]
+struct Notices {
+    list: Vec<Notice>,
+    /// Of the texts that others can make us keep.
+    bytes: usize,
+}
+
+impl Notices {
+    fn push(&mut self, notice: Notice) {
+        let (bytes, count_max) = match &notice {
+            Notice::Output(_, _, text) | Notice::Audit(text) => (text.len(), NOTICES_MAX / 2),
+            Notice::Warning(_) => (0, NOTICES_MAX),
+        };
+        if self.list.len() < count_max && self.bytes + bytes <= NOTICE_BYTES_MAX {
+            self.bytes += bytes;
+            self.list.push(notice);
+        }
+    }
 }
 
 impl ManagerNode {
@@ -224,7 +249,7 @@ impl ManagerNode {
     #[must_use]
     pub fn take_notices(&self) -> Vec<Notice> {
         self.shared.has_notices.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *lock(&self.shared.notices))
+        std::mem::take(&mut *lock(&self.shared.notices)).list
     }
 
     /// Ends all sessions in order, waits for local workers to leave, and ends the driver.
@@ -306,10 +331,7 @@ impl Shared {
     }
 
     fn notice(&self, notice: Notice) {
-        let mut notices = lock(&self.notices);
-        if notices.len() < NOTICES_MAX {
-            notices.push(notice);
-        }
+        lock(&self.notices).push(notice);
         self.has_notices.store(true, Ordering::Relaxed);
     }
 

@@ -235,6 +235,23 @@ impl RecordHead {
     }
 }
 
+/// Whether a list of records that came from elsewhere holds so many items and bulk parts.
+///
+/// # Errors
+/// When it isn't well-formed or holds another number of them.
+pub fn check_records(records: &[u8], parts: usize, count: u32) -> Result<(), RecordError> {
+    let (mut position, mut seen) = (0, 0_usize);
+    for _ in 0..count {
+        seen += RecordHead::read(records, &mut position)?.parts();
+    }
+    if position != records.len() || seen != parts {
+        return Err(RecordError(
+            "another number of items or bulk parts than it says",
+        ));
+    }
+    Ok(())
+}
+
 /// Consecutive items kept by the manager until their outcomes are known.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
@@ -259,7 +276,8 @@ impl Batch {
         count: u32,
         restricted: bool,
     ) -> Result<Self, RecordError> {
-        let mut offsets = Vec::with_capacity(count as usize + 1);
+        // The count is a claim; each record has at least one byte.
+        let mut offsets = Vec::with_capacity((count as usize).min(records.len()) + 1);
         let mut bulk_starts = Vec::new();
         let mut parts = 0_usize;
         let mut position = 0;

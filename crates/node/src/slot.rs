@@ -284,7 +284,7 @@ impl SlotNode {
 
     /// Takes memory back that a received item no longer needs.
     pub fn recycle(&self, spent: Vec<u8>) {
-        self.connection.with(|session| session.recycle(spent));
+        self.connection.recycle(spent);
     }
 
     /// Says that the serial part of a frame is done.

@@ -6,6 +6,8 @@
 mod crew;
 mod wire;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
 use exoskel_node::manager::Notice;
@@ -36,10 +38,22 @@ fn an_honest_pair_does_the_work() {
 #[test]
 fn heads_that_are_too_short_end_the_session() {
     assert_dismissed(|slot, _| {
-        slot.raw(slot.results, 0, MessageKind::Post, Bytes::from_static(b"short"), Vec::new());
+        slot.raw(
+            slot.results,
+            0,
+            MessageKind::Post,
+            Bytes::from_static(b"short"),
+            Vec::new(),
+        );
     });
     assert_dismissed(|slot, _| {
-        slot.raw(slot.results, 3, MessageKind::Post, Bytes::from_static(&[0; 33]), Vec::new());
+        slot.raw(
+            slot.results,
+            3,
+            MessageKind::Post,
+            Bytes::from_static(&[0; 33]),
+            Vec::new(),
+        );
     });
 }
 
@@ -59,7 +73,10 @@ fn handlers_that_do_not_exist_end_the_session() {
 fn results_of_frames_that_it_never_got_are_dropped() {
     assert_ignored(|slot, execute| {
         for frame in [execute.frame + 1, execute.frame + 1000, 0, u64::MAX] {
-            let stolen = Execute { frame, ..execute.clone() };
+            let stolen = Execute {
+                frame,
+                ..execute.clone()
+            };
             if frame != execute.frame {
                 slot.say(&slot.honest(&stolen, execute.first, execute.count));
             }
@@ -110,7 +127,11 @@ fn results_beyond_both_ends_of_the_frame_count_inside_it() {
 #[test]
 fn a_count_of_all_items_there_can_be_ends_the_session() {
     assert_dismissed(|slot, execute| {
-        slot.say(&claim(execute, u32::MAX, records(execute.segment, execute.first, 1)));
+        slot.say(&claim(
+            execute,
+            u32::MAX,
+            records(execute.segment, execute.first, 1),
+        ));
     });
 }
 
@@ -142,12 +163,22 @@ fn more_results_than_it_says_end_the_session() {
 #[test]
 fn records_that_are_none_end_the_session() {
     assert_dismissed(|slot, execute| {
-        slot.say(&claim(execute, execute.count, Bytes::from_static(&[0xff; 64])));
+        slot.say(&claim(
+            execute,
+            execute.count,
+            Bytes::from_static(&[0xff; 64]),
+        ));
     });
     // A pickle of 2^62 bytes.
     assert_dismissed(|slot, execute| {
-        let huge = [0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0];
-        slot.say(&claim(execute, execute.count, Bytes::copy_from_slice(&huge)));
+        let huge = [
+            0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0,
+        ];
+        slot.say(&claim(
+            execute,
+            execute.count,
+            Bytes::copy_from_slice(&huge),
+        ));
     });
 }
 
@@ -251,7 +282,11 @@ fn items_that_nobody_asked_back_are_run_once_all_the_same() {
             (execute.frame, u64::MAX, u32::MAX),
             (execute.frame + 7, execute.first, 1),
         ] {
-            slot.say(&ToManager::Recalled { frame, first, count });
+            slot.say(&ToManager::Recalled {
+                frame,
+                first,
+                count,
+            });
         }
         slot.answer(execute);
     });
@@ -270,12 +305,23 @@ fn leases_that_it_does_not_hold_are_not_released() {
 #[test]
 fn absurd_times_do_no_harm() {
     assert_ignored(|slot, execute| {
-        let ToManager::Results { frame, first, count, records, .. } =
-            slot.honest(execute, execute.first, execute.count)
+        let ToManager::Results {
+            frame,
+            first,
+            count,
+            records,
+            ..
+        } = slot.honest(execute, execute.first, execute.count)
         else {
             return;
         };
-        slot.say(&ToManager::Results { frame, first, count, busy: u64::MAX, records });
+        slot.say(&ToManager::Results {
+            frame,
+            first,
+            count,
+            busy: u64::MAX,
+            records,
+        });
     });
 }
 
@@ -298,7 +344,8 @@ fn output_of_any_bytes_is_text_with_its_workers_name() {
         },
         1,
     );
-    let printed = |notice: &Notice| matches!(notice, Notice::Output(worker, 255, _) if worker == "evil");
+    let printed =
+        |notice: &Notice| matches!(notice, Notice::Output(worker, 255, _) if worker == "evil");
     assert!(outcome.notices.iter().any(printed));
 }
 
@@ -321,9 +368,37 @@ fn messages_against_a_links_direction_end_the_session() {
             session.open_link("no such endpoint", TrafficClass::Code)
         };
         if let Ok(link) = slot.connection.with(open) {
-            slot.raw(link, 0, MessageKind::Request(1), Bytes::from_static(b"hello"), Vec::new());
+            slot.raw(
+                link,
+                0,
+                MessageKind::Request(1),
+                Bytes::from_static(b"hello"),
+                Vec::new(),
+            );
         }
         slot.answer(execute);
+    });
+}
+
+/// It breaks the rules, then neither reads the manager's Close nor answers it, and keeps its heart beating.
+#[test]
+fn a_slot_that_will_not_go_is_cut_off() {
+    assert_dismissed(|slot, _| {
+        let malformed = Bytes::from_static(b"short");
+        slot.raw(slot.results, 0, MessageKind::Post, malformed, Vec::new());
+        let exoskel_node::socket::Socket::Tcp(stream) = slot.connection.socket() else {
+            return;
+        };
+        let mut sink = [0; 4096];
+        loop {
+            // Sends a heartbeat when one is due.
+            slot.connection.flush();
+            match rustix::io::read(stream, &mut sink[..]) {
+                Ok(1..) => {}
+                Err(rustix::io::Errno::AGAIN) => std::thread::sleep(Duration::from_millis(20)),
+                _ => return,
+            }
+        }
     });
 }
 
@@ -335,6 +410,28 @@ fn a_slot_that_hangs_up_costs_nobody_a_result() {
     assert_dismissed(|slot, execute| {
         let half = execute.count.div_ceil(2);
         slot.say(&slot.honest(execute, execute.first, half));
-        slot.connection.close(exoskel_link::CloseReason::ShuttingDown);
+        slot.connection
+            .close(exoskel_link::CloseReason::ShuttingDown);
     });
+}
+
+/// The manager's user may be busy elsewhere for long; what workers print then must not pile up in memory.
+#[test]
+fn a_flood_of_output_is_cut() {
+    let outcome = outcomes(
+        |slot, execute| {
+            for _ in 0..40 {
+                let text = Bytes::from(vec![b'x'; 1 << 20]);
+                slot.say(&ToManager::Output { stream: 0, text });
+            }
+            slot.answer(execute);
+        },
+        1,
+    );
+    let printed = outcome.notices.iter().filter_map(|notice| match notice {
+        Notice::Output(_, _, text) => Some(text.len()),
+        _ => None,
+    });
+    let printed: usize = printed.sum();
+    assert!(printed > 0 && printed <= 16 << 20, "{printed}");
 }

@@ -238,7 +238,7 @@ fn records_out_of_order_are_noticed() {
                     kept = Some(record.bytes);
                     return Move::Pass(Vec::new());
                 }
-                let late = kept.replace(Vec::new()).unwrap_or_default();
+                let late = kept.as_mut().map(std::mem::take).unwrap_or_default();
                 Move::Pass([record.bytes, late].concat())
             };
             let (client, server, messages) = through(data, swap).await;

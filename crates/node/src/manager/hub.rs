@@ -542,7 +542,7 @@ impl Hub {
         if !bulk.is_empty() {
             // The connection that just gave buffers away is the one that needs some.
             for spent in self.shared.take_spent() {
-                slot.connection.with(|session| session.recycle(spent));
+                slot.connection.recycle(spent);
             }
         }
         match ToManager::decode(handler, head) {

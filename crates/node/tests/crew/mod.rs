@@ -169,7 +169,8 @@ impl Worker {
     pub(crate) fn hostile(site: &Site, strike: Strike, times: usize) -> (Self, Arc<AtomicUsize>) {
         let struck = Arc::new(AtomicUsize::new(0));
         let counter = struck.clone();
-        let serve = move |established, stop| hostile(established, stop, strike, times, counter.clone());
+        let serve =
+            move |established, stop| hostile(established, stop, strike, times, counter.clone());
         (Self::start(site.worker("evil"), serve, false), struck)
     }
 }
@@ -177,9 +178,7 @@ impl Worker {
 async fn honest(established: Established, _: watch::Receiver<bool>) {
     let connection = established.connection;
     for endpoint in SlotNode::endpoints() {
-        connection
-            .with(|session| session.offer(endpoint))
-            .unwrap();
+        connection.with(|session| session.offer(endpoint)).unwrap();
     }
     let node = SlotNode::start(connection, established.message_bytes_max).unwrap();
     let interpreter = node.clone();
@@ -221,9 +220,7 @@ async fn hostile(
 ) {
     let connection = established.connection;
     for endpoint in SlotNode::endpoints() {
-        connection
-            .with(|session| session.offer(endpoint))
-            .unwrap();
+        connection.with(|session| session.offer(endpoint)).unwrap();
     }
     let open = |session: &mut exoskel_link::Session| {
         session.open_link(RESULT_ENDPOINT, TrafficClass::Data)
@@ -386,7 +383,11 @@ fn check(mut reader: RecordReader, first: u64, count: u32, worker: &str) {
         let record = reader.next_record();
         let record = record.unwrap_or_else(|error| panic!("item {index} of {worker}: {error}"));
         let record = record.unwrap_or_else(|| panic!("item {index} of {worker} is missing"));
-        assert_eq!(record.pickle[..8], index.to_be_bytes(), "item {index} of {worker}");
+        assert_eq!(
+            record.pickle[..8],
+            index.to_be_bytes(),
+            "item {index} of {worker}"
+        );
         assert!(record.bulk.is_empty());
     }
     assert!(reader.is_empty(), "more records than items, of {worker}");
