@@ -25,6 +25,7 @@ def add_one(value: int) -> int:
 increase: Callable[[Any], Any] = functools.partial(operator.add, 1)
 double: Callable[[Any], Any] = functools.partial(operator.mul, 2)
 
+TEN_STAGES: list[Any] = [increase, ex.Farm(double)] * 5
 PROGRAMS: dict[str, Any] = {
     "function": increase,
     "seq": ex.Seq(increase),
@@ -39,7 +40,7 @@ PROGRAMS: dict[str, Any] = {
     "farm of a pipeline of farms": ex.Farm(ex.Pipeline(ex.Farm(increase), double, ex.Farm(double))),
     "pipeline of pipelines": ex.Pipeline(ex.Pipeline(increase, double), ex.Pipeline(double)),
     "one stage": ex.Pipeline(ex.Pipeline(ex.Seq(increase))),
-    "ten stages": ex.Pipeline(*([increase, ex.Farm(double)] * 5)),
+    "ten stages": ex.Pipeline(*TEN_STAGES),
 }
 
 
@@ -129,7 +130,7 @@ def test_callables_of_all_kinds_travel() -> None:
         (lambda value: captured["offset"] - value, 37),
         (math.sqrt, math.sqrt(3)),
         (functools.partial(pow, 2), 8),
-        (operator.itemgetter(slice(2)), TypeError),
+        (operator.methodcaller("no_such_method"), AttributeError),
         (str, "3"),
         (Scaled(5), 15),
         (Scaled(5).method, 8),

@@ -252,6 +252,10 @@ message_bytes_max
         from .hosts import read_hosts
 
         hosts = [(str(address), address.name) for address in read_hosts(workers)]
+    for path in filter(None, (policy, revocation_list)):
+        # Now, with the error that people know, and not as a credential's or a policy's.
+        with open(path, "rb"):
+            pass
     if listen is not None:
         from .hosts import parse_address
 

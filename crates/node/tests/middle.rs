@@ -19,6 +19,9 @@ const MESSAGES: u8 = 4;
 
 const BOTH: [Protection; 2] = [Protection::Plain, Protection::Encrypted];
 
+/// What became of the session at the client and at the server, and what the server got.
+type Outcome = (Ended, Ended, Vec<(Vec<u8>, Vec<u8>)>);
+
 /// Two ends with a wire of this protection, and somebody on it.
 async fn wired(data: Protection) -> (Relay, End, End) {
     let site = Site::new();
@@ -33,10 +36,7 @@ async fn wired(data: Protection) -> (Relay, End, End) {
 
 /// Lets the client send messages through somebody's hands; what became of the session at both ends, and what the
 /// server got.
-async fn through(
-    data: Protection,
-    hand: impl FnMut(Record) -> Move + Send + 'static,
-) -> (Ended, Ended, Vec<(Vec<u8>, Vec<u8>)>) {
+async fn through(data: Protection, hand: impl FnMut(Record) -> Move + Send + 'static) -> Outcome {
     let (relay, client, server) = wired(data).await;
     relay.set(hand);
     let link = client.open();
@@ -50,7 +50,7 @@ async fn through(
 }
 
 /// The server gave up over the records, the client was told of it, and nothing false was delivered.
-fn assert_noticed(what: &str, outcome: &(Ended, Ended, Vec<(Vec<u8>, Vec<u8>)>)) {
+fn assert_noticed(what: &str, outcome: &Outcome) {
     let (client, server, messages) = outcome;
     // A record may also be known to be wrong before its tag is looked at, from what its header says.
     let is_noticed = matches!(

@@ -1,0 +1,80 @@
+//! Children of a manager that never become workers: none of them is left behind.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod wire;
+
+use std::ffi::OsString;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use exoskel_flow::SchedulerConfig;
+use exoskel_node::manager::{
+    LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Readiness, Recruiting,
+};
+use exoskel_node::pki::ThrowAwayAuthority;
+
+use wire::{Site, unix_now};
+
+/// Processes whose parent is this one, zombies included.
+fn children() -> Vec<String> {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").unwrap();
+    let stats = processes
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+        // The name may hold anything; what follows it does not.
+        .filter(|stat| {
+            let behind = stat.rsplit(')').next().unwrap_or_default();
+            behind.split_whitespace().nth(1) == Some(&own)
+        });
+    stats.collect()
+}
+
+fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
+    let site = Site::new();
+    let mut terms = site.manager();
+    terms.patience = Duration::from_millis(200);
+    ManagerNode::start(ManagerConfig {
+        terms,
+        renewal: None,
+        scheduler: SchedulerConfig::default(),
+        recruiting: Recruiting {
+            slots: 2,
+            local: Some(LocalWorkers {
+                command: command.iter().map(OsString::from).collect(),
+                transport,
+                authority: ThrowAwayAuthority::new(unix_now()).unwrap(),
+                policy: None,
+            }),
+            hosts: Vec::new(),
+            listen: None,
+        },
+        setup_local: Bytes::new(),
+        setup_remote: Bytes::new(),
+    })
+    .unwrap()
+}
+
+/// One test, since it looks at all processes that this one has started.
+#[test]
+fn nobody_is_left_behind() {
+    for transport in [LocalTransport::Socketpair, LocalTransport::Tcp] {
+        for command in [
+            &["sh", "-c", "exec sleep 60"][..],
+            &["false"],
+            &["/nowhere/at/all"],
+        ] {
+            let manager = manager_of(command, transport);
+            let mut seen = Readiness::default();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while seen.failures.is_empty() {
+                assert!(Instant::now() < deadline, "{command:?}: {seen:?}");
+                seen = manager.wait_readiness(&seen, Duration::from_millis(500));
+            }
+            assert_eq!(seen.ready, 0);
+            manager.shutdown();
+            assert_eq!(children(), Vec::<String>::new(), "{command:?}");
+        }
+    }
+}

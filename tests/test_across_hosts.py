@@ -1,0 +1,412 @@
+"""Real workers that are lost, busy, refused or joined in mid-run; each runs as `exoskel worker` in a process of its own."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exoskel as ex
+from exoskel.cli import main
+
+POLICY = """\
+[domain.lab]
+addresses = ["127.0.0.0/24"]
+names = ["*.lab.example.org"]
+results = "pickle"
+
+[[rule]]
+from = "lab"
+to = "lab"
+protection = "plain"
+"""
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Worker:
+    """A running worker: its supervisor, and its line in a hosts file."""
+
+    def __init__(self, process: "subprocess.Popen[str]", line: str) -> None:
+        self.process = process
+        self.line = line
+
+    def kill(self) -> None:
+        """Take it away with all its slots, as a power cut would."""
+        slots = children(self.process.pid)
+        self.process.kill()
+        for slot in slots:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(slot, signal.SIGKILL)
+        self.process.wait()
+
+
+def children(parent: int) -> list[int]:
+    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class Site:
+    """An authority, a policy, a manager's credential, and workers."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.policy = place / "policy.toml"
+        self.policy.write_text(POLICY)
+        assert main(["pki", "init", str(place / "pki"), "--json"]) == 0
+        self.credential = self.issue("manager", "head.lab.example.org")
+        self._workers = contextlib.ExitStack()
+
+    def issue(self, role: str, name: str, *more: str) -> Path:
+        path = self.place / f"{name}.pem"
+        place = ["--directory", str(self.place / "pki"), "--output", str(path)]
+        assert main(["pki", "issue", *place, "--role", role, "--name", name, "--json", *more]) == 0
+        return path
+
+    def worker(
+        self, name: str, *, slots: int = 1, join: str | None = None, policy: str | None = None
+    ) -> Worker:
+        """Start a worker; it ends with the test."""
+        home = self.place / f"home-{name}"
+        home.mkdir()
+        policy_file = home / "policy.toml"
+        policy_file.write_text(POLICY if policy is None else policy)
+        way = ["--listen", "tcp://127.0.0.1:0"] if join is None else ["--join", f"tcp://{join}"]
+        options = ["--policy", str(policy_file), "--slots", str(slots), "--json"]
+        command = [sys.executable, "-P", "-m", "exoskel", "worker", *way, *options]
+        log = self._workers.enter_context(open(home / "log", "wb"))
+        process = self._workers.enter_context(
+            subprocess.Popen(
+                [*command, "--credential", str(self.issue("worker", name))],
+                cwd=home,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        )
+        self._workers.callback(process.terminate)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (home / "log").read_text()
+        return Worker(process, f"{json.loads(line).get('listen', '')} {name}")
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def connect(self, program: Any, slots: int, *workers: Worker, **options: Any) -> ex.Manager:
+        hosts = [worker.line for worker in workers]
+        options = {"workers": hosts or None, "policy": self.policy, **options}
+        return ex.Manager(
+            program, ex.ParDegree(slots), credential=self.credential, connect_timeout=5, **options
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Make a site in a new directory."""
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+# By value: workers have no tests.
+WHERE: Callable[[int], tuple[int, int]] = lambda item: (item, __import__("os").getpid())  # noqa: E731
+
+
+def by_name(manager: ex.Manager) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for worker in manager.summary().workers:
+        rows.setdefault(worker.name, []).append(worker)
+    return rows
+
+
+def test_a_hosts_file_with_comments_and_more_slots_than_asked_for(
+    site: Site, tmp_path: Path
+) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org", slots=2) for number in (1, 2)]
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(
+        f"# the lab\n\n{workers[0].line}  # two cores\n{workers[0].line}\n   {workers[1].line}\n"
+    )
+    with site.connect(ex.Farm(WHERE), 3, workers=hosts) as manager:
+        results = list(manager.map(range(5000)))
+        rows = by_name(manager)
+    assert [item for item, _ in results] == list(range(5000))
+    assert len({process for _, process in results}) == 3
+    assert sum(row.slots for group in rows.values() for row in group) == 3
+    assert set(rows) == {"node1.lab.example.org", "node2.lab.example.org"}
+    assert all(row.protection == "plain" for group in rows.values() for row in group)
+    assert "node1.lab.example.org" in str(manager.summary())
+
+
+@pytest.mark.parametrize(
+    ("worker_policy", "options"),
+    [("", {}), (POLICY, {"protection": "encrypted"}), (POLICY, {"policy": None})],
+    ids=["the worker's policy", "the manager's argument", "the manager's policy"],
+)
+def test_the_stricter_end_decides(
+    site: Site, worker_policy: str, options: dict[str, Any]
+) -> None:
+    worker = site.worker("node1.lab.example.org", policy=worker_policy)
+    with site.connect(ex.Farm(abs), 1, worker, **options) as manager:
+        assert list(manager.map(range(-100, 0))) == list(range(100, 0, -1))
+        (row,) = manager.summary().workers
+    assert row.protection == "encrypted"
+
+
+def test_a_lost_worker_is_replaced_from_the_next_line(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2, 3)]
+    count = 40_000
+    with site.connect(ex.Farm(WHERE), 2, *workers) as manager:
+        stream = manager.map(range(count))
+        seen = [next(stream)[0] for _ in range(2000)]
+        assert set(by_name(manager)) == {"node1.lab.example.org", "node2.lab.example.org"}
+        workers[0].kill()
+        seen += [item for item, _ in stream]
+        assert seen == list(range(count))
+        # The new one has been dialled, whether or not there was work left for it.
+        assert eventually(lambda: "node3.lab.example.org" in by_name(manager))
+        assert [item for item, _ in manager.map(range(3000))] == list(range(3000))
+        rows = by_name(manager)
+    assert [row.state for row in rows["node1.lab.example.org"]] == ["lost"]
+    assert "node1.lab.example.org" in caplog.text
+
+
+def test_with_no_line_left_the_run_goes_on_with_fewer_and_says_so(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2)]
+    with site.connect(ex.Farm(WHERE), 2, *workers) as manager:
+        stream = manager.map(range(40_000))
+        assert next(stream)[0] == 0
+        workers[1].kill()
+        assert [item for item, _ in stream] == list(range(1, 40_000))
+    assert "node2.lab.example.org" in caplog.text
+    assert "slots that go on: 1" in caplog.text
+
+
+def test_when_all_are_lost_the_stream_ends_with_the_reason(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org")
+    with site.connect(ex.Farm(WHERE), 1, worker) as manager:
+        stream = manager.map(range(10_000_000))
+        next(stream)
+        worker.kill()
+        with pytest.raises(ex.NoWorkerError):
+            list(stream)
+        with pytest.raises(ex.NoWorkerError):
+            list(manager.map(range(10)))
+
+
+def test_a_slot_that_stops_on_another_host_is_noticed(site: Site) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2)]
+    with site.connect(ex.Farm(WHERE), 2, *workers, dead_after=1.0) as manager:
+        stream = manager.map(range(100_000))
+        _, process = next(stream)
+        os.kill(process, signal.SIGSTOP)
+        stopped = time.monotonic()
+        lost = lambda: any(row.state == "lost" for row in manager.summary().workers)  # noqa: E731
+        assert eventually(lost)
+        # The limit is dead_after; the rest is what two busy cores may add.
+        assert time.monotonic() - stopped < 1 + 3
+        assert [item for item, _ in stream] == list(range(1, 100_000))
+        os.kill(process, signal.SIGKILL)
+
+
+def test_an_item_that_ends_its_process_is_charged_across_hosts_too(site: Site) -> None:
+    def task(item: int) -> int:
+        import os
+
+        if item == 20:
+            os._exit(1)
+        return item
+
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2, 3)]
+    with site.connect(ex.Farm(task), 2, *workers, retries=2) as manager:
+        results = list(manager.map(range(100), errors="return"))
+    assert isinstance(results.pop(20), ex.WorkerLostError)
+    assert results == [item for item in range(100) if item != 20]
+
+
+def test_an_executor_across_hosts(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org", slots=2)
+    with ex.Executor(
+        2, workers=[worker.line], credential=site.credential, policy=site.policy
+    ) as executor:
+        futures = [executor.submit(pow, number, 2) for number in range(500)]
+        assert [future.result() for future in futures] == [number**2 for number in range(500)]
+        assert {row.protection for row in executor.summary().workers} == {"plain"}
+
+
+def test_a_manager_that_a_worker_does_not_allow_is_told_why(site: Site) -> None:
+    policy = POLICY + '\n[allow]\nmanagers = ["other.lab.example.org"]\n'
+    worker = site.worker("node1.lab.example.org", policy=policy)
+    with pytest.raises(ex.NoWorkerError, match=r"127\.0\.0\.1:.*\[allow\] managers"):
+        site.connect(ex.Farm(abs), 1, worker)
+
+
+def test_a_worker_that_the_manager_does_not_allow_is_not_used(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org")
+    site.policy.write_text(POLICY + '\n[allow]\nworkers = ["node2.*"]\n')
+    with pytest.raises(ex.NoWorkerError, match=r"127\.0\.0\.1:.*\[allow\] workers"):
+        site.connect(ex.Farm(abs), 1, worker)
+
+
+def test_pythons_that_do_not_match_are_named(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org")
+    script = site.place / "job.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import types
+            import exoskel as ex
+            import exoskel.manager
+
+            real = exoskel.manager.sys
+            old = types.SimpleNamespace(major=3, minor=9)
+            exoskel.manager.sys = types.SimpleNamespace(version_info=old, path=real.path, executable=real.executable)
+            try:
+                ex.Manager(abs, ex.ParDegree(1), workers=[{worker.line!r}], credential={str(site.credential)!r})
+            except ex.NoWorkerError as error:
+                print(error)
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "3.9" in done.stdout, done.stderr
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in done.stdout
+    assert worker.line.split()[0].removeprefix("tcp://") in done.stdout
+
+
+def test_a_worker_whose_slots_are_taken_serves_the_next_manager_later(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org")
+    with site.connect(ex.Farm(abs), 1, worker) as first:
+        assert list(first.map([-1])) == [1]
+        began = time.monotonic()
+        with pytest.raises(ex.NoWorkerError, match=r"127\.0\.0\.1"):
+            ex.Manager(
+                abs,
+                ex.ParDegree(1),
+                workers=[worker.line],
+                credential=site.credential,
+                connect_timeout=1,
+            )
+        # Twice the connect time-out, and what busy cores may add.
+        assert time.monotonic() - began < 2 + 4
+        assert list(first.map([-2])) == [2]
+    with site.connect(ex.Farm(abs), 1, worker) as second:
+        assert list(second.map([-3])) == [3]
+
+
+def test_an_expired_worker_says_so_at_its_start(site: Site) -> None:
+    credential = site.issue("worker", "node1.lab.example.org", "--days", "0.00001")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+
+    def refused() -> bool:
+        with subprocess.Popen(
+            [*command, "--slots", "1", "--credential", str(credential), "--once"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                _, errors = process.communicate(timeout=2)
+            except subprocess.TimeoutExpired:
+                # It was still valid when it started.
+                process.terminate()
+                process.communicate()
+                return False
+        return process.returncode == 1 and "expired" in errors
+
+    assert eventually(refused, 30)
+
+
+def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
+    address = free_address()
+    workers = [site.worker(f"node{number}.lab.example.org", join=address) for number in (1, 2)]
+    with site.connect(ex.Farm(WHERE), 2, listen=address, wait=30) as manager:
+        stream = manager.map(range(60_000))
+        seen = [next(stream) for _ in range(100)]
+        # One slot dies and its supervisor starts another, one host is lost for good, and a new one comes.
+        (slot,) = children(workers[0].process.pid)
+        os.kill(slot, signal.SIGKILL)
+        workers[1].kill()
+        site.worker("node3.lab.example.org", join=address)
+        seen += stream
+        assert [item for item, _ in seen] == list(range(60_000))
+        assert eventually(lambda: "node3.lab.example.org" in by_name(manager))
+        assert [item for item, _ in manager.map(range(100))] == list(range(100))
+
+
+def test_a_manager_that_listens_begins_with_those_who_came(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = free_address()
+    site.worker("node1.lab.example.org", join=address)
+    with site.connect(ex.Farm(abs), 2, listen=address, wait=3) as manager:
+        assert list(manager.map([-1])) == [1]
+    assert "1 of 2 slots are ready" in caplog.text
+
+
+def test_every_session_leaves_a_line_at_both_ends(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = site.worker("node1.lab.example.org")
+    log = site.place / "home-node1.lab.example.org" / "log"
+    with (
+        caplog.at_level(logging.INFO, logger="exoskel.audit"),
+        site.connect(ex.Farm(abs), 1, worker) as manager,
+    ):
+        assert list(manager.map([-1])) == [1]
+    assert "accepted worker node1.lab.example.org" in caplog.text
+    assert "accepted manager head.lab.example.org" in log.read_text()
+
+
+def test_output_from_another_host_cannot_rewrite_the_terminal(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = site.worker("node1.lab.example.org")
+    with site.connect(ex.Farm(lambda item: print("\x1b[2J[local-1] item", item)), 1, worker) as one:
+        assert list(one.map([1])) == [None]
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == r"[node1.lab.example.org] \x1b[2J[local-1] item 1"
+
+
+def test_managers_of_several_threads_share_workers(site: Site) -> None:
+    worker = site.worker("node1.lab.example.org", slots=2)
+    sums: list[int] = []
+
+    def run() -> None:
+        with site.connect(ex.Farm(abs), 1, worker) as manager:
+            sums.append(sum(manager.map(range(-1000, 0))))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == [sum(range(1001))] * 2

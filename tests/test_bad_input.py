@@ -1,0 +1,333 @@
+"""What can't work says so at once, names what it got, and says what to do."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exoskel as ex
+from exoskel.cli import main
+
+ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "a number as contract": (
+        lambda: ex.Manager(abs, 4),  # type: ignore[arg-type]
+        TypeError,
+        r"ParDegree\(4\)",
+    ),
+    "no program": (
+        lambda: ex.Manager(5, ex.ParDegree(1)),  # type: ignore[arg-type]
+        TypeError,
+        "got 5 .* expected a function",
+    ),
+    "an unknown skeleton": (
+        lambda: ex.Farm("render"),  # type: ignore[arg-type]
+        TypeError,
+        "'render' in Farm",
+    ),
+    "an unknown argument of a skeleton": (
+        lambda: ex.Farm(abs, slots=4),  # type: ignore[call-arg]
+        TypeError,
+        "slots",
+    ),
+    "no slots": (lambda: ex.ParDegree(0), ValueError, "at least 1"),
+    "no retries": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), retries=0),
+        ValueError,
+        "retries=0",
+    ),
+    "a transport of another kind": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), transport="udp"),  # type: ignore[arg-type]
+        ValueError,
+        'got transport "udp", expected "socketpair" or "tcp"',
+    ),
+    "a protection of another kind": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), protection="strong"),  # type: ignore[arg-type]
+        ValueError,
+        "strong",
+    ),
+    "negative patience": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), dead_after=-1),
+        ValueError,
+        "dead_after=-1",
+    ),
+    "patience that is no number": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), connect_timeout=float("nan")),
+        ValueError,
+        "connect_timeout=nan",
+    ),
+    "an item limit that is too small": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), message_bytes_max=1),
+        ValueError,
+        "message_bytes_max=1",
+    ),
+    "a function that can't travel": (
+        lambda: ex.Manager(ex.Farm(threading.Lock().acquire), ex.ParDegree(1)),
+        ex.ProgramError,
+        "can't send .* make them inside the function",
+    ),
+    "a policy that is not there": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), policy="/nowhere/policy.toml"),
+        FileNotFoundError,
+        "/nowhere/policy.toml",
+    ),
+    "hosts without a credential": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), workers=["127.0.0.1:1"]),
+        ex.CredentialError,
+        "exoskel pki issue --role manager",
+    ),
+    "a hosts file that is not there": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), workers="/nowhere/hosts.txt"),
+        FileNotFoundError,
+        "/nowhere/hosts.txt",
+    ),
+    "a host that is none": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), workers=["127.0.0.1:port"]),
+        ValueError,
+        "port",
+    ),
+    "no host": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), workers=[]),
+        ValueError,
+        "no address",
+    ),
+    "an address to listen at that is none": (
+        lambda: ex.Manager(abs, ex.ParDegree(1), listen="udp://0.0.0.0:1"),
+        ValueError,
+        "expected tcp://host:port",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_that_make_no_sense_are_named(name: str) -> None:
+    action, kind, text = ARGUMENTS[name]
+    with pytest.raises(kind, match=text):
+        action()
+
+
+def test_map_knows_two_ways_with_errors() -> None:
+    with (
+        ex.Manager(abs, ex.ParDegree(1)) as manager,
+        pytest.raises(ValueError, match='expected "raise" or "return"'),
+    ):
+        manager.map([1], errors="ignore")  # type: ignore[arg-type]
+
+
+POLICIES = {
+    "no toml": ("[domain.lab\n", "line 1"),
+    "an unknown key": ('[domain.lab]\nadresses = ["10.0.0.0/8"]\n', "line 2"),
+    "an unknown domain": ('[[rule]]\nfrom = "lab"\nto = "any"\nprotection = "plain"\n', "lab"),
+    "an unknown protection": ('[[rule]]\nfrom = "any"\nto = "any"\nprotection = "weak"\n', "weak"),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_cannot_be_used_names_the_place(name: str, tmp_path: Path) -> None:
+    text, said = POLICIES[name]
+    policy = tmp_path / "policy.toml"
+    policy.write_text(text)
+    with pytest.raises(ex.PolicyError, match=said):
+        ex.Manager(abs, ex.ParDegree(1), policy=policy)
+
+
+def test_an_item_that_cannot_be_pickled_ends_its_stream_only() -> None:
+    with ex.Manager(ex.Farm(lambda item: item), ex.ParDegree(2)) as manager:
+        stream = manager.map([1, threading.Lock(), 3])
+        with pytest.raises((TypeError, ex.ProgramError), match="pickle"):
+            list(stream)
+        assert list(stream) == []
+        assert list(manager.map([1])) == [1]
+
+
+def test_a_result_that_cannot_be_pickled_is_its_item_s_exception() -> None:
+    def task(item: int) -> Any:
+        return threading.Lock() if item == 1 else item
+
+    with ex.Manager(ex.Pipeline(ex.Farm(task), lambda item: item), ex.ParDegree(2)) as manager:
+        results = list(manager.map(range(4), errors="return"))
+    assert [results[0], results[2], results[3]] == [0, 2, 3]
+    # Between two stages of one slot nothing needs to travel; at the end it does.
+    assert isinstance(results[1], TypeError)
+    assert "pickle" in str(results[1])
+
+
+
+def test_what_cannot_be_unpickled_is_its_item_s_exception() -> None:
+    class Broken:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return int, ("no number",)
+
+    with ex.Manager(ex.Farm(lambda item: Broken() if item == 1 else item), ex.ParDegree(2)) as manager:
+        results = list(manager.map([0, 1, Broken(), 3], errors="return"))
+    assert [results[0], results[3]] == [0, 3]
+    assert isinstance(results[1], ValueError)
+    assert isinstance(results[2], ValueError)
+
+
+LIMIT = 1 << 20
+
+
+@pytest.mark.parametrize("kind", ["bytes", "many", "text"])
+def test_a_result_over_the_size_limit_is_its_item_s_exception(kind: str) -> None:
+    def task(item: int) -> Any:
+        if item != 1:
+            return item
+        return {"bytes": bytes(2 * LIMIT), "many": list(range(LIMIT)), "text": "x" * 2 * LIMIT}[kind]
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(2), message_bytes_max=LIMIT) as manager:
+        results = list(manager.map(range(4), errors="return"))
+        assert [results[0], results[2], results[3]] == [0, 2, 3]
+        assert isinstance(results[1], ex.SizeLimitError)
+        assert "message_bytes_max" in str(results[1])
+        assert all(worker.state != "lost" for worker in manager.summary().workers)
+
+
+def test_an_item_over_the_size_limit_is_refused_and_nothing_else_is_lost() -> None:
+    with ex.Manager(ex.Farm(lambda item: len(item)), ex.ParDegree(2), message_bytes_max=LIMIT) as manager:
+        stream = manager.map([b"1", bytes(2 * LIMIT)], errors="return")
+        with pytest.raises(ex.SizeLimitError, match="message_bytes_max"):
+            for result in stream:
+                if isinstance(result, BaseException):
+                    raise result
+        assert list(manager.map([b"123"])) == [3]
+        assert all(worker.state != "lost" for worker in manager.summary().workers)
+
+
+def test_an_exception_over_the_size_limit_keeps_its_item() -> None:
+    def task(item: int) -> int:
+        if item == 1:
+            raise ValueError("x" * 2 * LIMIT)
+        return item
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(1), message_bytes_max=LIMIT) as manager:
+        results = list(manager.map(range(3), errors="return"))
+    assert [results[0], results[2]] == [0, 2]
+    assert isinstance(results[1], Exception)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """Make an authority with a manager's credential."""
+    assert main(["pki", "init", str(tmp_path / "pki"), "--json"]) == 0
+    issue(tmp_path, "manager", "head")
+    return tmp_path
+
+
+def issue(place: Path, role: str, name: str, *more: str) -> Path:
+    path = place / f"{name}.pem"
+    arguments = ["--directory", str(place / "pki"), "--output", str(path)]
+    assert main(["pki", "issue", *arguments, "--role", role, "--name", name, "--json", *more]) == 0
+    return path
+
+
+def connect(credential: Path, *hosts: str, **options: Any) -> ex.Manager:
+    options = {"connect_timeout": 2.0, **options}
+    return ex.Manager(
+        ex.Farm(abs), ex.ParDegree(len(hosts) or 1), workers=hosts, credential=credential, **options
+    )
+
+
+def test_a_credential_that_others_can_read_is_refused(authority: Path) -> None:
+    credential = authority / "head.pem"
+    credential.chmod(0o640)
+    with pytest.raises(ex.CredentialError, match=r"chmod 600"):
+        connect(credential, "127.0.0.1:1")
+
+
+CREDENTIALS = {
+    "nothing": (b"", "head.pem"),
+    "no pem": (b"\x00\xff" * 100, "head.pem"),
+    "no key": (None, "PRIVATE KEY"),
+}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_a_credential_that_is_none_is_refused(name: str, authority: Path) -> None:
+    contents, said = CREDENTIALS[name]
+    credential = authority / "head.pem"
+    if contents is None:
+        contents = credential.read_bytes().partition(b"-----BEGIN PRIVATE KEY")[0]
+    credential.write_bytes(contents)
+    with pytest.raises(ex.CredentialError, match=said):
+        connect(credential, "127.0.0.1:1")
+
+
+def test_a_worker_s_credential_makes_no_manager(authority: Path) -> None:
+    with pytest.raises(ex.CredentialError, match="manager"):
+        connect(issue(authority, "worker", "lab1"), "127.0.0.1:1")
+
+
+def test_an_expired_credential_is_refused_before_anybody_is_bothered(authority: Path) -> None:
+    credential = issue(authority, "manager", "short", "--days", "0.00001")
+    # Certificates count in whole seconds: a second and a bit.
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            connect(credential, closed_port()).close()
+        except ex.CredentialError as error:
+            assert "expired" in str(error)
+            break
+        except ex.NoWorkerError:
+            continue
+    else:
+        pytest.fail("the credential never expired")
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_no_worker_in_reach_is_one_error_that_names_each_reason(authority: Path) -> None:
+    """A port nobody listens on, a host that doesn't exist, and peers that accept and say nothing or the wrong thing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as rude:
+        def be_rude() -> None:
+            connection, _ = rude.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" * 10)
+                while connection.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=be_rude)
+        thread.start()
+        hosts = [
+            closed_port(),
+            "no-such-host.invalid:7601",
+            "{}:{}".format(*silent.getsockname()),
+            "{}:{}".format(*rude.getsockname()),
+        ]
+        began = time.monotonic()
+        with pytest.raises(ex.NoWorkerError) as caught:
+            connect(authority / "head.pem", *hosts, connect_timeout=2.0)
+        took = time.monotonic() - began
+        thread.join()
+    for host in hosts:
+        assert host in str(caught.value)
+    assert "refused" in str(caught.value)
+    # Each attempt has two seconds; a second one may follow. The rest is what busy cores may add.
+    assert took < 2 * 2 + 4
+
+
+def test_nobody_joins(authority: Path) -> None:
+    with pytest.raises(ex.NoWorkerError, match=r"within 0\.5 seconds"):
+        ex.Manager(
+            abs,
+            ex.ParDegree(1),
+            listen="127.0.0.1:0",
+            wait=0.5,
+            credential=authority / "head.pem",
+        )
+
+
+def test_a_port_that_is_taken_is_named(authority: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "{}:{}".format(*taken.getsockname())
+        with pytest.raises((OSError, ex.LinkError), match=r"(?i)in use"):
+            ex.Manager(
+                abs, ex.ParDegree(1), listen=address, wait=1, credential=authority / "head.pem"
+            )
