@@ -22,6 +22,9 @@ const SPENT_MAX: usize = 64;
 /// Slices handed to the kernel in one call (far below Linux's limit of 1,024; more brings nothing).
 const SLICES_MAX: usize = 64;
 
+/// How long the other side may take to answer our Close before the connection is cut.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
@@ -42,9 +45,24 @@ pub struct Connection {
     session: Mutex<Session>,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
     mailbox: Mutex<Mailbox>,
+    /// How the end that is under way came about.
+    farewell: Mutex<Farewell>,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
     epoch: Instant,
+}
+
+/// The end of a session, once one of its sides wants it.
+#[derive(Default)]
+struct Farewell {
+    /// The first reason that was given, by us or by the peer.
+    reason: Option<CloseReason>,
+    /// Nothing of what the peer says counts any more.
+    is_abrupt: bool,
+    /// When the connection is cut, whatever the peer does.
+    until: Option<Instant>,
+    /// The peer has ended its direction.
+    is_read: bool,
 }
 
 #[derive(Default)]
@@ -72,6 +90,7 @@ impl Connection {
             socket,
             session: Mutex::new(session),
             mailbox: Mutex::default(),
+            farewell: Mutex::default(),
             wake: Notify::new(),
             epoch,
         })
@@ -143,21 +162,42 @@ impl Connection {
     /// Closes in order: what is queued leaves first.
     pub fn close(&self, reason: CloseReason) {
         let mut session = self.lock();
-        session.close(reason);
-        let _ = self.write(&mut session);
-        self.wake.notify_one();
+        // What is wrong with a message that was left ends the session as well: nobody waits for it any more.
+        let _ = self.empty_mailbox(&mut session);
+        session.close(reason.clone());
+        self.say_farewell(&mut session, reason, false);
     }
 
-    /// Ends the session at once: what is queued is dropped.
+    /// Ends the session at once: what is queued is dropped, and so is what the peer still says.
     pub fn abort(&self, reason: CloseReason) {
         let mut session = self.lock();
-        session.abort(reason);
-        let _ = self.write(&mut session);
+        session.abort(reason.clone());
+        self.say_farewell(&mut session, reason, true);
+    }
+
+    fn say_farewell(&self, session: &mut Session, reason: CloseReason, is_abrupt: bool) {
+        let mut farewell = self.farewell.lock().unwrap_or_else(PoisonError::into_inner);
+        farewell.reason.get_or_insert(reason);
+        if is_abrupt {
+            farewell.is_abrupt = true;
+            farewell
+                .until
+                .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
+        }
+        drop(farewell);
+        let _ = self.write(session);
         self.wake.notify_one();
     }
 
     /// Serves the connection until it ends; `handle` gets every event of the session.
-    pub async fn run(&self, mut handle: impl FnMut(Event)) -> Ended {
+    pub async fn run(&self, handle: impl FnMut(Event)) -> Ended {
+        let ended = self.serve(handle).await;
+        // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
+        let _ = self.lock().received_end();
+        ended
+    }
+
+    async fn serve(&self, mut handle: impl FnMut(Event)) -> Ended {
         let mut blocked = false;
         let tick =
             self.with(|session| session.next_timeout())
@@ -168,16 +208,18 @@ impl Connection {
         let mut clock = tokio::time::interval(tick);
         clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let interest = if blocked {
-                Interest::READABLE | Interest::WRITABLE
-            } else {
-                Interest::READABLE
+            // Behind the peer's end the socket would always be readable.
+            let is_read = self.farewell().is_read;
+            let interest = match (is_read, blocked) {
+                (false, false) => Interest::READABLE,
+                (false, true) => Interest::READABLE | Interest::WRITABLE,
+                (true, _) => Interest::WRITABLE,
             };
             tokio::select! {
                 ready = self.socket.ready(interest) => match ready {
-                    Ok(ready) if ready.is_readable() || ready.is_read_closed() => {
+                    Ok(ready) if !is_read && (ready.is_readable() || ready.is_read_closed()) => {
                         if let Err(ended) = self.read(&mut handle) {
-                            return ended;
+                            return self.fail(ended).await;
                         }
                     }
                     Ok(_) => {}
@@ -185,27 +227,38 @@ impl Connection {
                 },
                 () = self.wake.notified() => {}
                 _ = clock.tick() => {
-                    let result = self.lock().handle_timeout(self.now());
-                    if let Err(error) = result {
-                        return error.into();
+                    if let Err(error) = self.keep_time(&mut handle) {
+                        return self.fail(error.into()).await;
                     }
                 }
             }
-            let mut session = self.lock();
-            if let Err(error) = self.empty_mailbox(&mut session) {
-                return error.into();
-            }
-            let written = self.write(&mut session);
-            drop(session);
+            let written = match self.empty_and_write() {
+                Ok(written) => written,
+                Err(error) => return error.into(),
+            };
             match written {
                 None => blocked = false,
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
-                Some(error) => return error.into(),
+                // The peer may have said why it went before it did.
+                Some(error) => {
+                    let read = self.read(&mut handle);
+                    return match (read, self.farewell().reason.take()) {
+                        (Err(Ended::Session(error)), _) => error.into(),
+                        (_, Some(reason)) => Ended::Closed(reason),
+                        _ => error.into(),
+                    };
+                }
             }
             if let Some(ended) = self.ended() {
                 return ended;
             }
         }
+    }
+
+    fn empty_and_write(&self) -> Result<Option<io::Error>, SessionError> {
+        let mut session = self.lock();
+        self.empty_mailbox(&mut session)?;
+        Ok(self.write(&mut session))
     }
 
     fn empty_mailbox(&self, session: &mut Session) -> Result<(), SessionError> {
@@ -220,15 +273,24 @@ impl Connection {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether we closed and everything has left.
+    /// The orderly end, when both sides have said Close or the peer has had its time to.
     fn ended(&self) -> Option<Ended> {
         let session = self.lock();
-        if session.is_closed() && session.is_drained() {
-            drop(session);
-            self.socket.shutdown_write();
-            return Some(Ended::Closed(CloseReason::Finished));
+        let mut farewell = self.farewell();
+        let mut is_over = session.is_closed() && session.is_drained();
+        if !is_over && (session.is_drained() || farewell.until.is_some()) {
+            let until = *farewell
+                .until
+                .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
+            is_over = Instant::now() >= until;
         }
-        None
+        if !is_over {
+            return None;
+        }
+        self.socket.shutdown_write();
+        Some(Ended::Closed(
+            farewell.reason.take().unwrap_or(CloseReason::Finished),
+        ))
     }
 
     fn read(&self, handle: &mut impl FnMut(Event)) -> Result<(), Ended> {
@@ -242,36 +304,88 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             let result = if count == 0 {
+                self.farewell().is_read = true;
                 session.received_end()
             } else {
                 session.received(count, self.now())
             };
-            let mut events = Vec::new();
-            while let Some(event) = session.poll_event() {
-                events.push(event);
-            }
+            let events = events_of(&mut session);
             drop(session);
-            let mut closed = None;
-            for event in events {
-                if let Event::Closed { reason } = &event {
-                    closed = Some(reason.clone());
-                }
-                handle(event);
-            }
-            if let Err(error) = result {
-                // The Close that is queued tells the peer why.
-                let _ = self.write(&mut self.lock());
-                self.socket.shutdown_write();
-                return Err(error.into());
-            }
-            if let Some(reason) = closed {
-                return Err(Ended::Closed(reason));
-            }
+            self.hand_out(events, handle, false);
+            result?;
             if count == 0 {
-                return Err(Ended::Closed(CloseReason::Finished));
+                return Ok(());
             }
         }
         Ok(())
+    }
+
+    fn keep_time(&self, handle: &mut impl FnMut(Event)) -> Result<(), SessionError> {
+        let mut session = self.lock();
+        let result = session.handle_timeout(self.now());
+        let events = events_of(&mut session);
+        drop(session);
+        // Our own end, when the identity behind the session has expired.
+        self.hand_out(events, handle, true);
+        result
+    }
+
+    fn hand_out(&self, events: Vec<Event>, handle: &mut impl FnMut(Event), is_our_end: bool) {
+        for event in events {
+            if let Event::Closed { reason } = &event {
+                let mut farewell = self.farewell();
+                farewell.reason.get_or_insert_with(|| reason.clone());
+                if is_our_end {
+                    farewell.is_abrupt = true;
+                    farewell
+                        .until
+                        .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
+                }
+            } else {
+                let mut farewell = self.farewell();
+                if farewell.is_abrupt {
+                    continue;
+                }
+                // It still has something to say: its time begins anew.
+                farewell.until = None;
+            }
+            handle(event);
+        }
+    }
+
+    /// The end by a fault. The peer is told why, and gets a moment to read it: unread bytes of its own would turn the
+    /// Close into a reset.
+    async fn fail(&self, ended: Ended) -> Ended {
+        let farewell = self.farewell().reason.clone();
+        if let (Ended::Session(SessionError::Truncated { .. }) | Ended::Socket(_), Some(reason)) =
+            (&ended, farewell)
+        {
+            // We had said Close; that the peer went without an answer changes nothing.
+            return Ended::Closed(reason);
+        }
+        if matches!(ended, Ended::Socket(_)) {
+            return ended;
+        }
+        let _ = self.write(&mut self.lock());
+        self.socket.shutdown_write();
+        if !self.farewell().is_read && !matches!(ended, Ended::Session(SessionError::PeerDead(_))) {
+            let drain = async {
+                let mut sink = [0; 4096];
+                while self.socket.ready(Interest::READABLE).await.is_ok() {
+                    match self.socket.try_read(&mut sink) {
+                        Ok(1..) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        _ => return,
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(FAREWELL_TIME / 4, drain).await;
+        }
+        ended
+    }
+
+    fn farewell(&self) -> MutexGuard<'_, Farewell> {
+        self.farewell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes until nothing is left (none) or the socket refuses (its error).
@@ -304,4 +418,8 @@ impl Connection {
     fn lock(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn events_of(session: &mut Session) -> Vec<Event> {
+    std::iter::from_fn(|| session.poll_event()).collect()
 }

@@ -28,7 +28,7 @@ use crate::message::{
     TASK_ENDPOINT, ToManager, ToSlot,
 };
 use crate::outlet::{Contents, Origin, Outcomes, Outlet};
-use crate::payload::{Batch, RecordReader};
+use crate::payload::{Batch, RecordReader, check_records};
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
@@ -182,10 +182,15 @@ async fn shut_down(hub: &Rc<RefCell<Hub>>) {
 ///
 /// The slot counts as soon as this returns, so that nobody recruits another in its place.
 pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: recruit::Source) {
-    let joined = hub.borrow_mut().join(established);
+    // Only our own children are local, whatever a peer says of itself.
+    let is_child = matches!(source, recruit::Source::Local(_));
+    let joined = hub.borrow_mut().join(established, is_child);
     let slot = match joined {
         Ok(slot) => slot,
-        Err(error) => return hub.borrow_mut().attempt_failed(&source, &error.to_string()),
+        Err(error) => {
+            hub.borrow_mut().attempt_failed(&source, &error.to_string());
+            return recruit::replace(hub, source);
+        }
     };
     let (hub, connection) = (hub.clone(), established.connection.clone());
     tokio::task::spawn_local(async move {
@@ -375,7 +380,7 @@ impl Hub {
     }
 
     /// Takes in a slot whose session has begun; it gets work when it says that it is ready.
-    fn join(&mut self, established: &Established) -> Result<u32, SessionError> {
+    fn join(&mut self, established: &Established, is_child: bool) -> Result<u32, SessionError> {
         let connection = established.connection.clone();
         let (tasks, code) = connection.with(|session| {
             session.offer(Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS))?;
@@ -409,8 +414,7 @@ impl Hub {
             streams: HashSet::new(),
         };
         self.slots.insert(number, slot);
-        let local = established.properties.contains_key("local");
-        let setup = if local {
+        let setup = if is_child {
             self.config.setup_local.clone()
         } else {
             self.config.setup_remote.clone()
@@ -547,9 +551,16 @@ impl Hub {
         }
         match ToManager::decode(handler, head) {
             Ok(message) => self.message(number, message, bulk),
-            Err(error) => slot.connection.close(CloseReason::Fault(error.to_string())),
+            Err(error) => self.dismiss(number, error.to_string()),
         }
         self.pump();
+    }
+
+    /// Ends the session with a slot that breaks the rules; nothing of what it still says counts.
+    fn dismiss(&self, number: u32, reason: String) {
+        if let Some(slot) = self.slots.get(&number) {
+            slot.connection.abort(CloseReason::Fault(reason));
+        }
     }
 
     fn message(&mut self, number: u32, message: ToManager, bulk: Vec<Vec<u8>>) {
@@ -620,6 +631,11 @@ impl Hub {
         bulk: Vec<Vec<u8>>,
     ) {
         let now = self.now();
+        // What the scheduler has counted is done. So what can't be read must not reach it: the items stay with the
+        // slot, and go to another one when this one is dismissed.
+        if let Err(error) = check_records(&records, bulk.len(), count) {
+            return self.dismiss(number, error.to_string());
+        }
         let bytes = records.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
         let sizes = Sizes::Total { count, bytes };
         let Some(accepted) = self
@@ -657,10 +673,8 @@ impl Hub {
         let batch = match Batch::parse(records, bulk, count, origin.restricted) {
             Ok(batch) => batch,
             Err(error) => {
-                if let Some(slot) = self.slots.get(&number) {
-                    slot.connection.close(CloseReason::Fault(error.to_string()));
-                }
-                return;
+                // Can't be: it was checked above.
+                return self.dismiss(number, error.to_string());
             }
         };
         for range in ranges {
@@ -849,7 +863,7 @@ impl Hub {
         };
         if let Err(error) = slot.connection.queue(link, message) {
             // Over a limit, or the session is ending: its end puts the items back.
-            slot.connection.close(CloseReason::Fault(error.to_string()));
+            slot.connection.abort(CloseReason::Fault(error.to_string()));
         }
         if self.dirty.last() != Some(&number) {
             self.dirty.push(number);
