@@ -167,9 +167,7 @@ def test_a_hosts_file_with_comments_and_more_slots_than_asked_for(
     [("", {}), (POLICY, {"protection": "encrypted"}), (POLICY, {"policy": None})],
     ids=["the worker's policy", "the manager's argument", "the manager's policy"],
 )
-def test_the_stricter_end_decides(
-    site: Site, worker_policy: str, options: dict[str, Any]
-) -> None:
+def test_the_stricter_end_decides(site: Site, worker_policy: str, options: dict[str, Any]) -> None:
     worker = site.worker("node1.lab.example.org", policy=worker_policy)
     with site.connect(ex.Farm(abs), 1, worker, **options) as manager:
         assert list(manager.map(range(-100, 0))) == list(range(100, 0, -1))

@@ -156,13 +156,14 @@ def test_a_result_that_cannot_be_pickled_is_its_item_s_exception() -> None:
     assert "pickle" in str(results[1])
 
 
-
 def test_what_cannot_be_unpickled_is_its_item_s_exception() -> None:
     class Broken:
         def __reduce__(self) -> tuple[Any, ...]:
             return int, ("no number",)
 
-    with ex.Manager(ex.Farm(lambda item: Broken() if item == 1 else item), ex.ParDegree(2)) as manager:
+    with ex.Manager(
+        ex.Farm(lambda item: Broken() if item == 1 else item), ex.ParDegree(2)
+    ) as manager:
         results = list(manager.map([0, 1, Broken(), 3], errors="return"))
     assert [results[0], results[3]] == [0, 3]
     assert isinstance(results[1], ValueError)
@@ -177,7 +178,9 @@ def test_a_result_over_the_size_limit_is_its_item_s_exception(kind: str) -> None
     def task(item: int) -> Any:
         if item != 1:
             return item
-        return {"bytes": bytes(2 * LIMIT), "many": list(range(LIMIT)), "text": "x" * 2 * LIMIT}[kind]
+        return {"bytes": bytes(2 * LIMIT), "many": list(range(LIMIT)), "text": "x" * 2 * LIMIT}[
+            kind
+        ]
 
     with ex.Manager(ex.Farm(task), ex.ParDegree(2), message_bytes_max=LIMIT) as manager:
         results = list(manager.map(range(4), errors="return"))
@@ -188,7 +191,9 @@ def test_a_result_over_the_size_limit_is_its_item_s_exception(kind: str) -> None
 
 
 def test_an_item_over_the_size_limit_is_refused_and_nothing_else_is_lost() -> None:
-    with ex.Manager(ex.Farm(lambda item: len(item)), ex.ParDegree(2), message_bytes_max=LIMIT) as manager:
+    with ex.Manager(
+        ex.Farm(lambda item: len(item)), ex.ParDegree(2), message_bytes_max=LIMIT
+    ) as manager:
         stream = manager.map([b"1", bytes(2 * LIMIT)], errors="return")
         with pytest.raises(ex.SizeLimitError, match="message_bytes_max"):
             for result in stream:
@@ -285,7 +290,11 @@ def closed_port() -> str:
 
 def test_no_worker_in_reach_is_one_error_that_names_each_reason(authority: Path) -> None:
     """A port nobody listens on, a host that doesn't exist, and peers that accept and say nothing or the wrong thing."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as rude:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        socket.create_server(("127.0.0.1", 0)) as rude,
+    ):
+
         def be_rude() -> None:
             connection, _ = rude.accept()
             with connection, contextlib.suppress(ConnectionError):

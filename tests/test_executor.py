@@ -283,9 +283,7 @@ def test_a_future_can_be_waited_for_by_several_threads(
     opened = tmp_path / "opened"
     future = executor.submit(wait_for(opened), 5)
     results: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(future.result(60))) for _ in range(6)
-    ]
+    threads = [threading.Thread(target=lambda: results.append(future.result(60))) for _ in range(6)]
     for thread in threads:
         thread.start()
     opened.touch()

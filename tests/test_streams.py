@@ -404,7 +404,20 @@ def test_numbers_and_text_of_all_sizes_arrive(manager: ex.Manager) -> None:
         for sign in (1, -1)
         for offset in (-1, 0, 1)
     ]
-    items += [0.0, -0.0, 1e308, float("inf"), True, False, None, ..., 1j, "", "é" * 40_000, "\ud800"]
+    items += [
+        0.0,
+        -0.0,
+        1e308,
+        float("inf"),
+        True,
+        False,
+        None,
+        ...,
+        1j,
+        "",
+        "é" * 40_000,
+        "\ud800",
+    ]
     items += [(), (1,), (1, (2, (3, (4, (5,))))), tuple(range(300)), {}, [], set(), frozenset([1])]
     results = list(manager.map(items))
     assert list(map(repr, results)) == list(map(repr, items))

@@ -326,7 +326,11 @@ class Executor(BaseExecutor):
             raise
 
     def submit(
-        self, fn: Callable[_Parameters, _Result], /, *args: _Parameters.args, **kwargs: _Parameters.kwargs
+        self,
+        fn: Callable[_Parameters, _Result],
+        /,
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
     ) -> Future[_Result]:
         """Run ``fn(*args, **kwargs)`` on a slot; never waits.
 

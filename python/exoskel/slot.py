@@ -26,7 +26,9 @@ class Loader:
         """Write a line about an accepted or refused session to standard error, where the worker's owner reads it."""
         import time
 
-        print(time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True)
+        print(
+            time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True
+        )
 
     def attach(self, slot: "_core.SlotOutput") -> None:
         """Send what tasks print to the manager of this session."""

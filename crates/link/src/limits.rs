@@ -21,6 +21,8 @@ impl Limits {
     pub const BULK_PARTS_CEILING: u16 = 4096;
     /// The most bytes that a limit of bytes may say.
     pub const BYTES_CEILING: u64 = 1 << 48;
+    /// The most control messages that may wait to be written; only a peer that asks and doesn't read gets there.
+    pub const CONTROL_QUEUE_MAX: usize = 4096;
     /// The most links that a side may allow.
     pub const LINKS_CEILING: u32 = 1 << 20;
 }

@@ -129,6 +129,20 @@ pub enum EstablishError {
     },
 }
 
+impl EstablishError {
+    /// Whether another attempt may end better.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Socket(_) | Self::Silent(_) => true,
+            Self::Handshake(HandshakeError::Refused(refuse)) | Self::Refused(refuse) => {
+                refuse.reason == RefuseReason::Busy
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Makes a session on a socket that we dialled. `name` is whom we meant to reach.
 ///
 /// # Errors
@@ -150,7 +164,10 @@ pub async fn dial(
         let proof = wire.proof()?;
         let admission = terms.policy.admission(&proof.peer);
         if !admission.is_allowed() {
-            return Err(EstablishError::NotAllowed(admission.to_string()));
+            return Err(EstablishError::NotAllowed(format!(
+                "{}: {admission}",
+                proof.peer.identity()
+            )));
         }
         let hello = terms.hello(&socket, &proof.peer);
         let hello_bytes = hello.encode()?;
@@ -320,7 +337,7 @@ impl Terms {
         if !admission.is_allowed() {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
-                text: admission.to_string(),
+                text: format!("{}: {admission}", peer.identity()),
             });
         }
         judge(hello, peer)?;
@@ -369,7 +386,7 @@ impl Terms {
         let peer = verdict.map_err(|error| error.to_string())?;
         let admission = self.policy.admission(&peer);
         if !admission.is_allowed() {
-            return Err(admission.to_string());
+            return Err(format!("{}: {admission}", peer.identity()));
         }
         let floors = self.floors(connection.socket(), peer.identity(), standing.proof);
         connection.with(|session| session.raise_protections(floors));

@@ -95,6 +95,8 @@ pub struct Readiness {
     pub pending: u32,
     /// Slots that were asked for.
     pub wanted: u32,
+    /// Whether nobody else can be asked.
+    pub is_final: bool,
     /// Why attempts failed, most recent last.
     pub failures: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! How a worker's process meets its manager: over an inherited connection, by listening, or by dialling.
 
+use std::cell::Cell;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::CloseReason;
-use exoskel_link::handshake::Hello;
+use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::Proof;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -180,6 +181,7 @@ async fn accept_one(
     terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, String> {
+    let taken = Rc::new(Cell::new(false));
     let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
     let strangers = tokio::task::LocalSet::new();
@@ -191,15 +193,32 @@ async fn accept_one(
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let (sender, news, terms) = (sender.clone(), news.clone(), terms.clone());
+            let (sender, news, terms, taken) =
+                (sender.clone(), news.clone(), terms.clone(), taken.clone());
             tokio::task::spawn_local(async move {
+                let ours = Cell::new(false);
+                // The first manager that proves itself has the slot; a second one is told to ask again.
+                let judge = |_: &Hello, _: &VerifiedIdentity| {
+                    if taken.replace(true) {
+                        let text = "this slot has just been taken by another manager".to_owned();
+                        return Err(Refuse {
+                            reason: RefuseReason::Busy,
+                            text,
+                        });
+                    }
+                    ours.set(true);
+                    Ok(())
+                };
                 let result = match (terms(), Socket::tcp(stream)) {
-                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, anybody)
+                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, judge)
                         .await
                         .map_err(|error| error.to_string()),
                     (Err(reason), _) => Err(reason),
                     (_, Err(error)) => Err(error.to_string()),
                 };
+                if result.is_err() && ours.get() {
+                    taken.set(false);
+                }
                 match result {
                     Ok(established) => drop(sender.try_send(established)),
                     Err(reason) => {
@@ -238,6 +257,6 @@ fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {
 }
 
 /// Role and policy have been checked by then; a slot has nothing to add.
-fn anybody(_: &Hello, _: &VerifiedIdentity) -> Result<(), exoskel_link::handshake::Refuse> {
+fn anybody(_: &Hello, _: &VerifiedIdentity) -> Result<(), Refuse> {
     Ok(())
 }

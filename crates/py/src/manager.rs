@@ -235,9 +235,7 @@ impl Manager {
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
         loop {
-            let decided = seen.wanted > 0
-                && seen.pending == 0
-                && (seen.ready > 0 || !seen.failures.is_empty());
+            let decided = seen.wanted > 0 && seen.pending == 0 && (seen.ready > 0 || seen.is_final);
             let left = deadline.saturating_duration_since(Instant::now());
             if (seen.wanted > 0 && seen.ready >= seen.wanted)
                 || (decided && !patient)

@@ -16,6 +16,9 @@ use rustls_pki_types::UnixTime;
 
 use crate::error::{Kind, raise};
 
+/// Links that a peer may open: a manager opens two to a slot, a slot one to its manager.
+const LINKS_MAX: u32 = 8;
+
 /// Settings of sessions that don't depend on the peer.
 #[derive(Clone)]
 pub(crate) struct SessionSettings {
@@ -45,6 +48,7 @@ impl SessionSettings {
             floor: self.floor,
             limits: Limits {
                 message_bytes_max: self.message_bytes_max,
+                links_max: LINKS_MAX,
                 ..Limits::default()
             },
             dead_after: self.dead_after,

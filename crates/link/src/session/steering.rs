@@ -2,6 +2,7 @@
 
 use crate::control::ControlMessage;
 use crate::error::{CodecError, LinkRefusal, SessionError};
+use crate::limits::Limits;
 use crate::message::{Event, LinkId};
 use crate::session::Session;
 use crate::session::link::{Link, LinkState, signed};
@@ -13,6 +14,7 @@ impl Session {
         message: ControlMessage,
         counter: u64,
     ) -> Result<(), SessionError> {
+        self.check_control_queue()?;
         let outcome = match message {
             ControlMessage::LinkOpen { .. } => self.peer_opens(message),
             ControlMessage::LinkAccept { link, handlers } => self.peer_accepts(link, handlers),
@@ -58,6 +60,19 @@ impl Session {
             }
         };
         outcome.map_err(|(link, why)| SessionError::Unexpected { counter, link, why })
+    }
+
+    /// A peer that makes us answer and doesn't read the answers would fill our memory with them.
+    fn check_control_queue(&self) -> Result<(), SessionError> {
+        let queued = self.control.len();
+        if queued > Limits::CONTROL_QUEUE_MAX {
+            return Err(SessionError::PeerLimit {
+                limit: "control_queue_max",
+                got: queued as u64,
+                maximum: Limits::CONTROL_QUEUE_MAX as u64,
+            });
+        }
+        Ok(())
     }
 
     fn peer_opens(&mut self, message: ControlMessage) -> Outcome {

@@ -33,6 +33,9 @@ use crate::payload::{Batch, RecordReader, check_records};
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
+/// Reasons of failed attempts that are kept for the user.
+const FAILURES_KEPT: usize = 100;
+
 /// How often credential, policy and revocation list are looked at.
 const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
@@ -198,6 +201,11 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
             .run(|event| hub.borrow_mut().event(slot, event))
             .await;
         hub.borrow_mut().leave(slot, &ended);
+        if matches!(ended, Ended::Closed(CloseReason::Fault(_))) {
+            hub.borrow_mut().recruiter.failed(&source, false);
+        } else {
+            hub.borrow_mut().recruiter.proved(&source);
+        }
         recruit::replace(&hub, source);
     });
 }
@@ -482,9 +490,15 @@ impl Hub {
         let text = format!("{source}: {reason}");
         self.shared
             .notice(Notice::Audit(format!("no session with {text}")));
+        let is_final = !self.recruiter.has_hope();
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
-            readiness.failures.push(text);
+            readiness.is_final = is_final;
+            if readiness.failures.last() != Some(&text) {
+                readiness.failures.push(text);
+            }
+            let surplus = readiness.failures.len().saturating_sub(FAILURES_KEPT);
+            readiness.failures.drain(..surplus);
         });
         self.wake_users();
     }

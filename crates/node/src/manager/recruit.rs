@@ -1,6 +1,6 @@
 //! Where slots come from: children of this process, lines of a host file, workers that dial in.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -11,14 +11,14 @@ use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use exoskel_identity::Role;
-use exoskel_link::handshake::{Refuse, RefuseReason};
+use exoskel_identity::{Role, VerifiedIdentity};
+use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustls::pki_types::UnixTime;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::hub::{Hub, serve};
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{Established, dial, welcome};
+use crate::establish::{EstablishError, Established, dial, welcome};
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
 
@@ -77,7 +77,7 @@ pub struct HostLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     Local(u32),
-    Host(usize, String),
+    Host(usize, HostLine),
     Joined(String),
 }
 
@@ -85,7 +85,10 @@ impl fmt::Display for Source {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(number) => write!(formatter, "local worker {number}"),
-            Self::Host(_, address) => write!(formatter, "worker at {address}"),
+            Self::Host(_, line) if line.address.starts_with(&line.name) => {
+                write!(formatter, "worker {}", line.address)
+            }
+            Self::Host(_, line) => write!(formatter, "worker {} at {}", line.name, line.address),
             Self::Joined(address) => write!(formatter, "worker that dialled in from {address}"),
         }
     }
@@ -180,7 +183,7 @@ impl Recruiter {
             .min_by_key(|(position, host)| (host.failures, host.in_use, *position));
         candidate.map(|(position, host)| {
             host.in_use += 1;
-            Source::Host(position, host.line.address.clone())
+            Source::Host(position, host.line.clone())
         })
     }
 
@@ -202,38 +205,47 @@ impl Recruiter {
         }
     }
 
-    fn failed(&mut self, source: &Source) {
+    /// An attempt came to nothing, or a slot broke the rules; `is_final` when another attempt can't end better.
+    pub(super) fn failed(&mut self, source: &Source, is_final: bool) {
+        let count = if is_final { FAILURES_MAX } else { 1 };
         match source {
-            Source::Local(_) => self.local_failures += 1,
+            Source::Local(_) => self.local_failures += count,
             Source::Host(position, _) => {
                 if let Some(host) = self.hosts.get_mut(*position) {
-                    host.failures += 1;
+                    host.failures += count;
                 }
             }
             Source::Joined(_) => {}
         }
-        self.release(source);
     }
 
-    fn succeeded(&mut self, source: &Source, established: &Established) {
+    /// A slot kept to the rules to its end, whatever that was: its source is as good as new.
+    pub(super) fn proved(&mut self, source: &Source) {
         match source {
             Source::Local(_) => self.local_failures = 0,
             Source::Host(position, _) => {
                 if let Some(host) = self.hosts.get_mut(*position) {
                     host.failures = 0;
-                    let slots = established
-                        .properties
-                        .get("slots")
-                        .and_then(|slots| slots.parse().ok());
-                    host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
                 }
             }
             Source::Joined(_) => {}
         }
     }
 
+    fn succeeded(&mut self, source: &Source, established: &Established) {
+        if let Source::Host(position, _) = source
+            && let Some(host) = self.hosts.get_mut(*position)
+        {
+            let slots = established
+                .properties
+                .get("slots")
+                .and_then(|slots| slots.parse().ok());
+            host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
+        }
+    }
+
     /// Whether somebody may still come.
-    fn has_hope(&self) -> bool {
+    pub(super) fn has_hope(&self) -> bool {
         self.in_flight > 0
             || (self.local && self.local_failures < FAILURES_MAX)
             || self.hosts.iter().any(|host| host.failures < FAILURES_MAX)
@@ -312,8 +324,10 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: TcpListener) {
 async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: SocketAddr) {
     let source = Source::Joined(address.to_string());
     let terms = hub.borrow().config.terms.clone();
-    let judge = |_: &exoskel_link::handshake::Hello, _: &exoskel_identity::VerifiedIdentity| {
-        let borrowed = hub.borrow();
+    // The place is taken while the handshake ends, so that two workers can't have the same.
+    let reserved = Cell::new(false);
+    let judge = |_: &Hello, _: &VerifiedIdentity| {
+        let mut borrowed = hub.borrow_mut();
         if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
             let text = format!(
                 "the manager has the {} slots it asked for",
@@ -324,6 +338,8 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: Sock
                 text,
             });
         }
+        borrowed.recruiter.in_flight += 1;
+        reserved.set(true);
         Ok(())
     };
     let result = match Socket::tcp(stream) {
@@ -332,9 +348,36 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: Sock
             .map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    if reserved.get() {
+        hub.borrow_mut().recruiter.in_flight -= 1;
+    }
     match result {
         Ok(established) => serve(hub, &established, source),
         Err(reason) => hub.borrow_mut().refused(&source, &reason),
+    }
+}
+
+/// Why an attempt came to nothing.
+struct Failed {
+    text: String,
+    is_final: bool,
+}
+
+impl Failed {
+    fn for_now(text: String) -> Self {
+        Self {
+            text,
+            is_final: false,
+        }
+    }
+}
+
+impl From<EstablishError> for Failed {
+    fn from(error: EstablishError) -> Self {
+        Self {
+            is_final: !error.may_pass(),
+            text: error.to_string(),
+        }
     }
 }
 
@@ -354,17 +397,20 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     let terms = hub.borrow().config.terms.clone();
     let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(&line.address)).await;
     let connected = match connecting {
-        Ok(Ok(stream)) => Socket::tcp(stream).map_err(|error| error.to_string()),
-        Ok(Err(error)) => Err(format!(
+        Ok(Ok(stream)) => Socket::tcp(stream).map_err(|error| Failed::for_now(error.to_string())),
+        Ok(Err(error)) => Err(Failed::for_now(format!(
             "can't connect: {error}; is `exoskel worker --listen` running there?"
-        )),
-        Err(_) => Err(format!("no connection within {:?}", terms.patience)),
+        ))),
+        Err(_) => Err(Failed::for_now(format!(
+            "no connection within {:?}",
+            terms.patience
+        ))),
     };
     let result = match connected {
         Ok(socket) => dial(socket, &terms, Some(line.name))
             .await
-            .map_err(|error| error.to_string()),
-        Err(reason) => Err(reason),
+            .map_err(Failed::from),
+        Err(failed) => Err(failed),
     };
     conclude(&hub, source, result);
 }
@@ -374,15 +420,13 @@ type Started = Result<(Socket, String), String>;
 async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
     let terms = hub.borrow().config.terms.clone();
     let result = match started {
-        Ok((socket, name)) => dial(socket, &terms, Some(name))
-            .await
-            .map_err(|error| error.to_string()),
-        Err(reason) => Err(reason),
+        Ok((socket, name)) => dial(socket, &terms, Some(name)).await.map_err(Failed::from),
+        Err(reason) => Err(Failed::for_now(reason)),
     };
     conclude(&hub, Source::Local(number), result);
 }
 
-fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, String>) {
+fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, Failed>) {
     hub.borrow_mut().recruiter.in_flight -= 1;
     match result {
         Ok(established) => {
@@ -391,8 +435,9 @@ fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, 
             fill(hub);
         }
         Err(reason) => {
-            hub.borrow_mut().recruiter.failed(&source);
-            hub.borrow_mut().attempt_failed(&source, &reason);
+            hub.borrow_mut().recruiter.failed(&source, reason.is_final);
+            hub.borrow_mut().recruiter.release(&source);
+            hub.borrow_mut().attempt_failed(&source, &reason.text);
             if !hub.borrow().is_shutting_down() {
                 fill(hub);
             }
