@@ -76,6 +76,7 @@ class Site:
         self._workers = contextlib.ExitStack()
 
     def issue(self, role: str, name: str, *more: str) -> Path:
+        """Issue a credential."""
         path = self.place / f"{name}.pem"
         place = ["--directory", str(self.place / "pki"), "--output", str(path)]
         assert main(["pki", "issue", *place, "--role", role, "--name", name, "--json", *more]) == 0
@@ -92,26 +93,26 @@ class Site:
         way = ["--listen", "tcp://127.0.0.1:0"] if join is None else ["--join", f"tcp://{join}"]
         options = ["--policy", str(policy_file), "--slots", str(slots), "--json"]
         command = [sys.executable, "-P", "-m", "exoskel", "worker", *way, *options]
-        log = self._workers.enter_context(open(home / "log", "wb"))
-        process = self._workers.enter_context(
-            subprocess.Popen(
-                [*command, "--credential", str(self.issue("worker", name))],
-                cwd=home,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+        log = home / "log"
+        log.touch()
+        command += ["--credential", str(self.issue("worker", name))]
+        with open(log, "wb") as errors:
+            process = subprocess.Popen(
+                command, cwd=home, stdout=subprocess.PIPE, stderr=errors, text=True
             )
-        )
+        self._workers.enter_context(process)
         self._workers.callback(process.terminate)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, (home / "log").read_text()
+        assert line, log.read_text()
         return Worker(process, f"{json.loads(line).get('listen', '')} {name}")
 
     def close(self) -> None:
+        """End all workers."""
         self._workers.close()
 
     def connect(self, program: Any, slots: int, *workers: Worker, **options: Any) -> ex.Manager:
+        """Make a manager of these workers."""
         hosts = [worker.line for worker in workers]
         options = {"workers": hosts or None, "policy": self.policy, **options}
         return ex.Manager(

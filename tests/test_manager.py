@@ -104,9 +104,11 @@ class Scaled:
         self.factor = factor
 
     def __call__(self, value: int) -> int:
+        """Return the product."""
         return self.factor * value
 
-    def method(self, value: int) -> int:
+    def shifted(self, value: int) -> int:
+        """Return the sum."""
         return self.factor + value
 
 
@@ -133,7 +135,7 @@ def test_callables_of_all_kinds_travel() -> None:
         (operator.methodcaller("no_such_method"), AttributeError),
         (str, "3"),
         (Scaled(5), 15),
-        (Scaled(5).method, 8),
+        (Scaled(5).shifted, 8),
         (Local(), -3),
         ("abc".__mul__, "abcabcabc"),
         (add_one, 4),

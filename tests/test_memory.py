@@ -123,6 +123,22 @@ def test_large_items_are_taken_from_the_input_as_they_fit(tmp_path: Path) -> Non
     assert all(late < 512 * 1024 for late in answer["late"])
 
 
+def test_large_results_of_closed_streams_do_not_stay_at_the_workers(tmp_path: Path) -> None:
+    answer = run(
+        tmp_path,
+        """
+        with ex.Manager(ex.Farm(bytes), ex.ParDegree(2)) as manager:
+            for _ in range(100):
+                stream = manager.map(itertools.repeat(8 << 20))
+                assert len(next(stream)) == 8 << 20
+                stream.close()
+            late = peaks(manager)
+        print(json.dumps({"late": late}))
+        """,
+    )
+    assert all(late < 192 * 1024 for late in answer["late"])
+
+
 def test_many_streams_and_functions_leave_nothing_behind(tmp_path: Path) -> None:
     answer = run(
         tmp_path,

@@ -53,8 +53,9 @@ def test_a_caller_that_stops_reading_stops_the_input_and_can_come_back(manager: 
 
     def items() -> Iterator[int]:
         nonlocal taken
-        for taken in range(1_000_000):  # noqa: B007  # the loop's own counter is what is watched
-            yield taken
+        for item in range(1_000_000):
+            taken = item
+            yield item
 
     stream = manager.map(items())
     head = list(itertools.islice(stream, 10))
@@ -262,7 +263,7 @@ def test_exceptions_of_every_kind_arrive() -> None:
                 raise Holding(threading.Lock())
             case "chained":
                 try:
-                    os.environ["no such variable"]
+                    os.environ["NO_SUCH_VARIABLE"]
                 except KeyError as error:
                     raise ValueError("outer") from error
             case "group":
@@ -285,7 +286,7 @@ def test_exceptions_of_every_kind_arrive() -> None:
         assert "1 and 2" in str(outcome("arguments"))
         assert "Holding" in str(outcome("unpicklable"))
         chained = outcome("chained")
-        assert "KeyError: 'no such variable'" in str(chained.__cause__)
+        assert "KeyError: 'NO_SUCH_VARIABLE'" in str(chained.__cause__)
         group = outcome("group")
         assert isinstance(group, ExceptionGroup)
         assert [type(error) for error in group.exceptions] == [ValueError, TypeError]

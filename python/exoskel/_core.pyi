@@ -69,6 +69,7 @@ def serve_slot(
     credential: str | None = None,
     policy_fd: int | None = None,
     policy: str | None = None,
+    revocation_list: str | None = None,
     properties: list[tuple[str, str]],
     python: str,
     dead_after: float,

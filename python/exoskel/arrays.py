@@ -89,7 +89,10 @@ def array(
             f"got {view.nbytes} bytes for an array, expected {expected} bytes by its shape"
         )
     return numpy.ndarray(
-        shape, elements, view.cast("B") if view.nbytes else bytearray(), order="F" if order == "F" else "C"
+        shape,
+        elements,
+        view.cast("B") if view.nbytes else bytearray(),
+        order="F" if order == "F" else "C",
     )
 
 

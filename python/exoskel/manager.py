@@ -18,6 +18,8 @@ __all__ = ["Manager"]
 
 # One message at most: an item and its result with everything that belongs to them.
 MESSAGE_BYTES_MAX = 1 << 30
+# So many reasons are told why there is no worker.
+REASONS_MAX = 20
 # Less than this leaves no room for what goes with the items.
 MESSAGE_BYTES_MIN = 1 << 18
 
@@ -94,7 +96,9 @@ class Manager:
         message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
         if not isinstance(contract, ParDegree):
-            raise TypeError(f"got {contract!r} as contract, expected a ParDegree such as ParDegree(4)")
+            raise TypeError(
+                f"got {contract!r} as contract, expected a ParDegree such as ParDegree(4)"
+            )
         structure, functions = flatten(program)
         self._structure = structure
         self._functions = [pickled(function) for function in functions]
@@ -119,7 +123,9 @@ class Manager:
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, shut_down, self._core, self._process)
         try:
-            wait_for_slots(self._core, wait if listen else connect_timeout * 2, patient=bool(listen))
+            wait_for_slots(
+                self._core, wait if listen else connect_timeout * 2, patient=bool(listen)
+            )
         except BaseException:
             self.close()
             raise
@@ -252,10 +258,11 @@ message_bytes_max
         from .hosts import read_hosts
 
         hosts = [(str(address), address.name) for address in read_hosts(workers)]
-    for path in filter(None, (policy, revocation_list)):
-        # Now, with the error that people know, and not as a credential's or a policy's.
-        with open(path, "rb"):
-            pass
+    for path in (policy, revocation_list):
+        if path is not None:
+            # Now, with the error that people know, and not as a credential's or a policy's.
+            with open(path, "rb"):
+                pass
     if listen is not None:
         from .hosts import parse_address
 
@@ -309,7 +316,11 @@ def wait_for_slots(core: "_core.Manager", timeout: float, *, patient: bool) -> N
     """
     ready, wanted, failures = core.wait_ready(timeout, patient)
     if ready == 0:
-        reasons = "".join(f"\n  {failure}" for failure in failures[-10:])
+        # Hosts are asked again and again, and mostly say the same.
+        different = list(dict.fromkeys(failures))
+        reasons = "".join(f"\n  {failure}" for failure in different[-REASONS_MAX:])
+        if len(different) > REASONS_MAX:
+            reasons = f"\n  ... and {len(different) - REASONS_MAX} more{reasons}"
         raise NoWorkerError(
             f"no worker within {timeout:g} seconds, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
         )

@@ -38,6 +38,8 @@ const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 /// Which attempt at which item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemKey {
+    /// Its stream.
+    pub stream: u32,
     /// The frame it belongs to.
     pub frame: u64,
     /// Its index.
@@ -95,7 +97,8 @@ struct State {
     /// For each stream which of its segments have a serial part and a rest.
     programs: HashMap<u32, Vec<bool>>,
     pending: Pending,
-    held: HashMap<(u64, u64), Pending>,
+    /// Large results that wait for a grant, and their streams.
+    held: HashMap<(u64, u64), (u32, Pending)>,
     /// When the running item was started.
     started: Option<Instant>,
     running: bool,
@@ -214,6 +217,7 @@ impl SlotNode {
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<(), SessionError> {
         let ItemKey {
+            stream,
             frame,
             index,
             grant,
@@ -243,7 +247,10 @@ impl SlotNode {
         if bytes > grant {
             let mut large = Pending::new(frame, index);
             large.writer.append(&mut state.scratch);
-            state.held.insert((frame, index), large);
+            // Nobody grants what a forgotten stream has made.
+            if state.programs.contains_key(&stream) {
+                state.held.insert((frame, index), (stream, large));
+            }
             drop(state);
             return self.post(
                 &ToManager::Announced {
@@ -425,14 +432,26 @@ impl SlotNode {
             ToSlot::Grant { frame, index } => {
                 let held = state.held.remove(&(frame, index));
                 drop(state);
-                if let Some(held) = held {
+                if let Some((_, held)) = held {
                     let _ = self.send_results(held);
                 }
                 return;
             }
             ToSlot::Forget { stream } => {
-                state.jobs.retain(|job| job.execute.stream != stream);
+                // The manager still counts on an answer for what waits here.
+                let given_back = state.forget_jobs(stream);
+                for (frame, first, count) in given_back {
+                    let _ = self.post(
+                        &ToManager::Recalled {
+                            frame,
+                            first,
+                            count,
+                        },
+                        Vec::new(),
+                    );
+                }
                 state.programs.remove(&stream);
+                state.held.retain(|_, (of, _)| *of != stream);
                 state.code.push_back(ToSlot::Forget { stream });
             }
             code => {
@@ -540,6 +559,23 @@ impl State {
         std::mem::replace(&mut self.pending, rest)
     }
 
+    /// Drops the jobs of a stream; says what of each has not been started.
+    fn forget_jobs(&mut self, stream: u32) -> Vec<(u64, u64, u32)> {
+        let frames: Vec<u64> = self
+            .jobs
+            .iter()
+            .filter(|job| job.execute.stream == stream)
+            .map(|job| job.execute.frame)
+            .collect();
+        frames
+            .into_iter()
+            .map(|frame| {
+                let (first, count) = self.give_back(frame, u32::MAX);
+                (frame, first, count)
+            })
+            .collect()
+    }
+
     /// Takes up to `count` items off the end of a frame.
     fn give_back(&mut self, frame: u64, count: u32) -> (u64, u32) {
         let Some(position) = self.jobs.iter().position(|job| job.execute.frame == frame) else {
@@ -576,6 +612,7 @@ impl Job {
         } = self.execute;
         Some(Item {
             key: ItemKey {
+                stream,
                 frame,
                 index,
                 grant,

@@ -494,7 +494,7 @@ impl Hub {
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
             readiness.is_final = is_final;
-            if readiness.failures.last() != Some(&text) {
+            if !readiness.failures.contains(&text) {
                 readiness.failures.push(text);
             }
             let surplus = readiness.failures.len().saturating_sub(FAILURES_KEPT);
