@@ -65,6 +65,7 @@ def serve_slot(
     connection_fd: int | None = None,
     listen_fd: int | None = None,
     join: str | None = None,
+    manager_name: str | None = None,
     credential_fd: int | None = None,
     credential: str | None = None,
     policy_fd: int | None = None,

@@ -39,8 +39,9 @@ pub enum Rendezvous {
     Inherited(OwnedFd),
     /// A listening TCP socket, shared with the worker's other slots: whoever is free accepts.
     Listening(OwnedFd),
-    /// The manager's `host:port`; asked again until it answers.
-    Dialling(String),
+    /// The manager's `host:port`, asked again until it answers, and the name its certificate must have. Without a name
+    /// any manager of the authority that the policy allows is accepted.
+    Dialling(String, Option<String>),
 }
 
 /// What a slot's I/O thread tells its interpreter.
@@ -155,9 +156,9 @@ async fn establish(
                 .map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
             accept_one(&listener, Rc::new(terms), news).await
         }
-        Rendezvous::Dialling(address) => loop {
+        Rendezvous::Dialling(address, name) => loop {
             let terms = terms()?;
-            match reach(&address, &terms).await {
+            match reach(&address, name.clone(), &terms).await {
                 Ok(established) => return Ok(established),
                 Err(reason) => {
                     if news
@@ -235,13 +236,13 @@ async fn accept_one(
     }
 }
 
-async fn reach(address: &str, terms: &Terms) -> Result<Established, String> {
+async fn reach(address: &str, name: Option<String>, terms: &Terms) -> Result<Established, String> {
     let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(address)).await;
     let stream = connecting
         .map_err(|_| format!("no connection within {:?}", terms.patience))?
         .map_err(|error| format!("can't connect: {error}"))?;
     let socket = Socket::tcp(stream).map_err(|error| error.to_string())?;
-    dial(socket, terms, None)
+    dial(socket, terms, name)
         .await
         .map_err(|error: EstablishError| error.to_string())
 }

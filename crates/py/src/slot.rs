@@ -46,7 +46,7 @@ impl SlotOutput {
 
 /// Serves one manager and returns when its session is over.
 #[pyfunction]
-#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, credential_fd=None, credential=None, policy_fd=None, policy=None, revocation_list=None, properties, python, dead_after, message_bytes_max))]
+#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, policy_fd=None, policy=None, revocation_list=None, properties, python, dead_after, message_bytes_max))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of a Python function"
@@ -57,6 +57,7 @@ pub(crate) fn serve_slot(
     connection_fd: Option<RawFd>,
     listen_fd: Option<RawFd>,
     join: Option<String>,
+    manager_name: Option<String>,
     credential_fd: Option<RawFd>,
     credential: Option<String>,
     policy_fd: Option<RawFd>,
@@ -71,7 +72,7 @@ pub(crate) fn serve_slot(
     let rendezvous = match (connection_fd, listen_fd, join) {
         (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
         (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
-        (None, None, Some(address)) => Rendezvous::Dialling(address),
+        (None, None, Some(address)) => Rendezvous::Dialling(address, manager_name),
         _ => {
             return Err(PyValueError::new_err(
                 "expected exactly one of connection_fd, listen_fd and join",

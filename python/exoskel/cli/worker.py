@@ -53,6 +53,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--policy", type=Path, metavar="FILE", help="the policy (default: the built-in one)"
     )
     parser.add_argument(
+        "--manager-name",
+        metavar="NAME",
+        help="with --join: the name in the manager's certificate (default: the host in the address; an address in numbers "
+        "accepts any manager that the authority and the policy allow)",
+    )
+    parser.add_argument(
         "--revocation-list",
         type=Path,
         metavar="FILE",
@@ -112,9 +118,11 @@ def _worker(arguments: argparse.Namespace) -> int:
         command += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
     if arguments.join:
         manager = _address(arguments.join, _MANAGER_PORT)
-        supervisor = Supervisor(
-            [*command, "--join", f"tcp://{manager}"], slots, once=arguments.once
-        )
+        command += ["--join", f"tcp://{manager}"]
+        name = arguments.manager_name or (None if _is_number(manager.host) else manager.host)
+        if name is not None:
+            command += ["--manager-name", name]
+        supervisor = Supervisor(command, slots, once=arguments.once)
         doing = {"join": f"tcp://{manager}"}
     else:
         listener = listening_socket(_address(arguments.listen))
@@ -177,6 +185,17 @@ def _check_credential(path: Path) -> None:
 
 def _address(text: str, port: int | None = None) -> HostAddress:
     return parse_address(text) if port is None else parse_address(text, port)
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is an IP address, which no certificate names."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _slots(text: str) -> int:
