@@ -1,9 +1,11 @@
 """Real workers that are lost, busy, refused or joined in mid-run; each runs as `exoskel worker` in a process of its own."""
 
 import contextlib
+import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -83,7 +85,13 @@ class Site:
         return path
 
     def worker(
-        self, name: str, *, slots: int = 1, join: str | None = None, policy: str | None = None
+        self,
+        name: str,
+        *more: str,
+        slots: int = 1,
+        join: str | None = None,
+        policy: str | None = None,
+        days: float = 30,
     ) -> Worker:
         """Start a worker; it ends with the test."""
         home = self.place / f"home-{name}"
@@ -95,7 +103,8 @@ class Site:
         command = [sys.executable, "-P", "-m", "exoskel", "worker", *way, *options]
         log = home / "log"
         log.touch()
-        command += ["--credential", str(self.issue("worker", name))]
+        credential = self.issue("worker", name, "--days", str(days))
+        command += ["--credential", str(credential), *more]
         with open(log, "wb") as errors:
             process = subprocess.Popen(
                 command, cwd=home, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -409,3 +418,57 @@ def test_managers_of_several_threads_share_workers(site: Site) -> None:
     for thread in threads:
         thread.join()
     assert sums == [sum(range(1001))] * 2
+
+
+def test_a_revoked_manager_loses_its_session(site: Site, tmp_path: Path) -> None:
+    given = tmp_path / "given.crl"
+    made = tmp_path / "pki" / "revoked.crl"
+    shutil.copy(made, given)
+    worker = site.worker("node1.lab.example.org", "--revocation-list", str(given))
+    with site.connect(ex.Farm(WHERE), 1, worker) as manager:
+        stream = manager.map(itertools.count())
+        assert next(stream)[0] == 0
+        directory = str(tmp_path / "pki")
+        assert (
+            main(["pki", "revoke", "head.lab.example.org", "--directory", directory, "--json"]) == 0
+        )
+        # As an administrator would: the whole file at once.
+        shutil.copy(made, tmp_path / "new.crl")
+        os.replace(tmp_path / "new.crl", given)
+        with pytest.raises(ex.NoWorkerError, match="revoked|certificate"):
+            for _ in stream:
+                pass
+
+
+def test_a_policy_that_changes_counts_for_running_sessions(site: Site) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2)]
+    with site.connect(ex.Farm(WHERE), 2, *workers) as manager:
+        stream = manager.map(itertools.count())
+        seen: set[int] = set()
+        while len(seen) < 2:
+            seen.add(next(stream)[1])
+        denied = site.place / "denied.toml"
+        denied.write_text(POLICY + '\n[deny]\nworkers = ["node2.lab.example.org"]\n')
+        os.replace(denied, site.policy)
+        for _ in stream:
+            if by_name(manager)["node2.lab.example.org"][0].slots == 0:
+                break
+        # What was under way there runs elsewhere, and in order.
+        index, _ = next(stream)
+        assert next(stream)[0] == index + 1
+        assert by_name(manager)["node1.lab.example.org"][0].slots == 1
+
+
+def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
+    name = "node1.lab.example.org"
+    worker = site.worker(name, days=6 / 86_400)
+    with site.connect(ex.Farm(WHERE), 1, worker) as manager:
+        # The same file with a certificate that lasts; the session that runs ends with the old one's time.
+        site.issue("worker", name)
+        stream = manager.map(itertools.count())
+        index, first = next(stream)
+        assert index == 0
+        for expected, (index, process) in enumerate(stream, start=1):
+            assert index == expected
+            if process != first:
+                break
