@@ -464,7 +464,7 @@ def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
     worker = site.worker(name, days=6 / 86_400)
     with site.connect(ex.Farm(WHERE), 1, worker) as manager:
         # The same file with a certificate that lasts; the session that runs ends with the old one's time.
-        site.issue("worker", name)
+        site.issue("worker", name, "--force")
         stream = manager.map(itertools.count())
         index, first = next(stream)
         assert index == 0
