@@ -435,7 +435,7 @@ def test_a_revoked_manager_loses_its_session(site: Site, tmp_path: Path) -> None
         # As an administrator would: the whole file at once.
         shutil.copy(made, tmp_path / "new.crl")
         os.replace(tmp_path / "new.crl", given)
-        with pytest.raises(ex.NoWorkerError, match="revoked|certificate"):
+        with pytest.raises(ex.NoWorkerError, match=r"revoked|certificate"):
             for _ in stream:
                 pass
 
