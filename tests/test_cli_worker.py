@@ -21,14 +21,14 @@ from exoskel.cli import main
 # Runs the supervisor with a slot program of the test's own.
 DRIVER = """
     import sys
-    from exoskel.cli.supervisor import Supervisor, listening_socket
-    from exoskel.hosts import parse_address
+    from exoskel import _core
+    from exoskel.cli.supervisor import Supervisor
 
     program, slots, once = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "once"
-    listener = listening_socket(parse_address("127.0.0.1:0"))
+    listener = _core.Listener("127.0.0.1:0")
     command = [sys.executable, program, "--listen-fd", str(listener.fileno())]
     with Supervisor(command, slots, once=once, listener=listener) as supervisor:
-        print(listener.getsockname()[1], flush=True)
+        print(listener.address.rpartition(":")[2], flush=True)
         code = supervisor.run()
     sys.exit(code)
 """

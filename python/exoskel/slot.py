@@ -90,8 +90,6 @@ def main(arguments: list[str] | None = None) -> int:
     dead_after = float(options.pop("dead_after", "5"))
     # The supervisor's own count of its slots; nothing here depends on it.
     options.pop("slot", None)
-    if "join" in options:
-        options["join"] = options["join"].removeprefix("tcp://")
     places.update(options)
     try:
         _core.serve_slot(

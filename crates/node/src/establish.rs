@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,9 @@ const TLS_RECORD_MAX: usize = 16_384 + 256;
 
 /// How long a refused peer may take to read why.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
+
+/// Names the running kernel: a random number that it draws when it starts, the same in all of its containers.
+const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What this node brings to every handshake.
 #[derive(Clone)]
@@ -298,7 +302,7 @@ struct Facts<'a> {
 impl Terms {
     fn hello(&self, socket: &Socket, peer: &VerifiedIdentity) -> Hello {
         let path = path(socket);
-        let proof = if matches!(path, Path::SameHost) {
+        let proof = if matches!(path, Path::SameHost { .. }) {
             Proof::SameHost
         } else {
             Proof::Direct
@@ -491,10 +495,13 @@ fn time_left(peer: &VerifiedIdentity) -> Duration {
 
 /// How this end sees the way. Only the kernel's word about a Unix socket counts as the same host.
 fn path(socket: &Socket) -> Path {
-    match socket.addresses() {
-        Some((local, remote)) => Path::Network { local, remote },
-        None if socket.proven_same_host() => Path::SameHost,
-        None => Path::Relayed,
+    match (socket.addresses(), std::fs::read(MACHINE)) {
+        (Some((local, remote)), _) => Path::Network { local, remote },
+        (None, Ok(machine)) if socket.proven_same_host() => {
+            let name = socket.unix_path().unwrap_or_default();
+            Path::same_host(&machine, name.as_os_str().as_bytes())
+        }
+        (None, _) => Path::Relayed,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //!
+//! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
 //! - [`socket`], [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
@@ -10,9 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod connection;
 mod descriptor;
 pub mod establish;
+pub mod listening;
 pub mod manager;
 pub mod message;
 pub mod outlet;

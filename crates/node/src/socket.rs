@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
@@ -48,6 +49,7 @@ impl Socket {
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "tcp",
+            Self::Unix(_) if self.unix_path().is_some() => "unix",
             Self::Unix(_) => "socketpair",
         }
     }
@@ -64,21 +66,56 @@ impl Socket {
         }
     }
 
-    /// Where the peer is, for messages to people.
+    /// The path at which the one of us listens whom the other has dialled; none for TCP and for a socketpair.
+    ///
+    /// Who dials may have given its own end a name as well, which says nothing.
     #[must_use]
-    pub fn peer_text(&self) -> String {
-        self.addresses()
-            .map_or_else(|| "a socketpair".to_owned(), |(_, peer)| peer.to_string())
+    pub fn unix_path(&self) -> Option<PathBuf> {
+        let Self::Unix(stream) = self else {
+            return None;
+        };
+        let path = |name: io::Result<tokio::net::unix::SocketAddr>| {
+            name.ok()?.as_pathname().map(ToOwned::to_owned)
+        };
+        match stream.local_addr() {
+            Ok(own) if own.is_unnamed() => path(stream.peer_addr()),
+            own => path(own),
+        }
     }
 
-    /// Whether the kernel proves that the peer is a process of this machine under this account (or root).
+    /// Where the peer is, for messages to people: the kernel's word on who that is, for a Unix socket.
+    #[must_use]
+    pub fn peer_text(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map_or_else(
+                |_| "an address that is gone".to_owned(),
+                |peer| canonical(peer).to_string(),
+            ),
+            Self::Unix(stream) => {
+                let Some(path) = self.unix_path() else {
+                    return "a socketpair".to_owned();
+                };
+                let who = stream.peer_cred().ok().map(|peer| {
+                    let process = peer.pid().unwrap_or_default();
+                    format!(" (process {process} of account {})", peer.uid())
+                });
+                format!("unix:{}{}", path.display(), who.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Whether the kernel vouches for the peer: a process on this machine of this account, or of root, whom nothing
+    /// keeps out.
+    ///
+    /// It is the process that connected, or the one that listened. Whether that is the session's other end or a relay,
+    /// the kernel can't know: see [`Path::same_host`](exoskel_link::handshake::Path::same_host).
     #[must_use]
     pub fn proven_same_host(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
-            Self::Unix(stream) => stream.peer_cred().is_ok_and(|peer| {
-                peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0
-            }),
+            Self::Unix(stream) => stream
+                .peer_cred()
+                .is_ok_and(|peer| is_own_account(peer.uid(), rustix::process::geteuid().as_raw())),
         }
     }
 
@@ -153,8 +190,37 @@ impl Socket {
     }
 }
 
+/// What the kernel shows in the place of every account that has no number in this process's user namespace
+/// (`/proc/sys/kernel/overflowuid`, unless an administrator has changed it).
+const NOBODY_KNOWN: u32 = 65_534;
+
+/// Whether a peer's account is as good as ours.
+fn is_own_account(peer: u32, own: u32) -> bool {
+    peer == 0 || (peer == own && peer != NOBODY_KNOWN)
+}
+
 /// IPv4 addresses that come mapped into IPv6 are IPv4 addresses: rules are written for those.
 fn canonical(address: SocketAddr) -> SocketAddr {
     let ip: IpAddr = address.ip().to_canonical();
     SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_account_and_root_are_near() {
+        for (peer, own, near) in [
+            (1000, 1000, true),
+            (0, 1000, true),
+            (0, 0, true),
+            (1000, 0, false),
+            (1001, 1000, false),
+            // Anybody at all, seen from a container.
+            (NOBODY_KNOWN, NOBODY_KNOWN, false),
+        ] {
+            assert_eq!(is_own_account(peer, own), near, "{peer} seen by {own}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The extension module `exoskel._core`: the only crate that knows Python.
 //!
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
-//! - `slot`: the loop of a worker's process.
+//! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `shape`: what a stranger's
 //!   pickle may look like.
 //! - `administration`: certificates and policies for the command line.
@@ -14,6 +14,7 @@ mod administration;
 mod buffer;
 mod error;
 mod fork;
+mod listener;
 mod manager;
 mod pickle;
 mod shape;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<listener::Listener>()?;
     module.add_class::<manager::Manager>()?;
     module.add_class::<stream::MapStream>()?;
     module.add_class::<stream::SubmitStream>()?;
