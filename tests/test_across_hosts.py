@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.processes import children, eventually
-from tests.site import POLICY, Site, free_address
+from tests.site import MANAGER, POLICY, Site, free_address
 
 import exoskel as ex
 from exoskel.cli import main
@@ -353,3 +354,38 @@ def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
             assert index == expected
             if process != first:
                 break
+
+
+def test_a_joining_worker_is_told_the_manager_s_name(site: Site) -> None:
+    address = free_address()
+    worker = site.worker(
+        "node1.lab.example.org", "--manager-name", MANAGER, join=f"tcp://{address}"
+    )
+    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+        assert list(manager.map([-1])) == [1]
+    assert f"accepted manager {MANAGER}" in worker.log.read_text()
+
+
+def test_a_joining_worker_serves_no_manager_of_another_name(site: Site) -> None:
+    """Neither where it is told the name, nor where the address says it; with an IP address it takes any manager."""
+    address = free_address()
+    port = address.rpartition(":")[2]
+    told = site.worker(
+        "node1.lab.example.org", "--manager-name", "tail.lab.example.org", join=f"tcp://{address}"
+    )
+    meant = site.worker("node2.lab.example.org", join=f"tcp://localhost:{port}")
+    with pytest.raises(ex.NoWorkerError):
+        site.connect(ex.Farm(abs), 1, listen=address, wait=3)
+    refused = "no session with the manager at {}: .*" + f"{MANAGER}.*{{}}"
+    for worker, reached, name in (
+        (told, address, "tail.lab.example.org"),
+        (meant, f"localhost:{port}", "localhost"),
+    ):
+        written = worker.log.read_text()
+        assert re.search(refused.format(re.escape(reached), re.escape(name)), written), written
+        assert "accepted" not in written
+    # Both went on asking: for a manager of the right name one of them is there.
+    site.worker("node3.lab.example.org", join=f"tcp://{address}")
+    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+        assert list(manager.map([-1])) == [1]
+        assert set(by_name(manager)) == {"node3.lab.example.org"}
