@@ -1,6 +1,10 @@
 //! Hello, the answer, what they agree on, and that nobody in between can weaken it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -269,6 +273,19 @@ fn a_relay_makes_nobody_look_near() {
         ));
     }
     assert_eq!(Path::Relayed.proof(Path::Relayed), Proof::Unproven);
+}
+
+/// As docs/protocol.md has it, computed by other means.
+#[test]
+fn a_witness_is_a_digest_of_machine_and_socket() {
+    let Path::SameHost { witness } = here() else {
+        panic!("expected the same host");
+    };
+    let hexadecimal: String = witness.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hexadecimal,
+        "493e51b12ebb54a0bc7315fdc6982dedb5cf0c23b2a1987de192a1c00caa0612"
+    );
 }
 
 /// A tunnel between Unix sockets (`ssh -L`) runs under our own account at both of its ends, so each kernel vouches for

@@ -529,7 +529,7 @@ fn path(socket: &Socket) -> Path {
         (Some((local, remote)), _) => Path::Network { local, remote },
         (None, Ok(machine)) if socket.proven_same_host() => {
             let name = socket.unix_path().unwrap_or_default();
-            Path::same_host(&machine, name.as_os_str().as_bytes())
+            Path::same_host(machine.trim_ascii_end(), name.as_os_str().as_bytes())
         }
         (None, _) => Path::Relayed,
     }
