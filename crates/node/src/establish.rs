@@ -525,13 +525,16 @@ fn time_left(peer: &VerifiedIdentity) -> Duration {
 
 /// How this end sees the way. Only the kernel's word about a Unix socket counts as the same host.
 fn path(socket: &Socket) -> Path {
-    match (socket.addresses(), std::fs::read(MACHINE)) {
-        (Some((local, remote)), _) => Path::Network { local, remote },
-        (None, Ok(machine)) if socket.proven_same_host() => {
+    if let Some((local, remote)) = socket.addresses() {
+        return Path::Network { local, remote };
+    }
+    match std::fs::read(MACHINE) {
+        Ok(machine) if socket.proven_same_host() => {
             let name = socket.unix_path().unwrap_or_default();
             Path::same_host(machine.trim_ascii_end(), name.as_os_str().as_bytes())
         }
-        (None, _) => Path::Relayed,
+        // A machine that can't be named is nobody's.
+        _ => Path::Relayed,
     }
 }
 
