@@ -1,0 +1,21 @@
+//! Grid identity at the door of any server.
+//!
+//! A [`Server`] accepts TLS connections, has every client's chain judged inside its handshake, and hands a [`Stream`]
+//! and a [`Peer`] to a [`Handler`]. Limits, metrics and the audit trail are the same for every kind of handler.
+
+#![forbid(unsafe_code)]
+
+mod audit;
+mod connections;
+mod door;
+mod host;
+mod limits;
+mod metrics;
+mod server;
+mod tls;
+
+pub use audit::{Audit, AuditTarget, Verdict};
+pub use host::{HostCredential, HostCredentialError};
+pub use limits::{BadLimit, Limits};
+pub use metrics::{End, Metrics, Outcome, Refusal};
+pub use server::{Handler, Peer, Server, ServerHandle, Settings, StartError, Stream, Working};
