@@ -6,16 +6,25 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod body;
 mod connections;
 mod door;
 mod host;
+mod http;
+mod layer;
 mod limits;
 mod metrics;
+mod places;
+mod renewal;
 mod server;
 mod tls;
 
 pub use audit::{Audit, AuditTarget, Verdict};
+pub use body::{BodyError, RequestBody};
 pub use host::{HostCredential, HostCredentialError};
+pub use http::{BoxError, Http};
+pub use layer::{Identified, IdentityLayer};
 pub use limits::{BadLimit, Limits};
 pub use metrics::{End, Metrics, Outcome, Refusal};
+pub use renewal::{RENEWAL_INTERVAL, Renewable, Renewal};
 pub use server::{Handler, Peer, Server, ServerHandle, Settings, StartError, Stream, Working};

@@ -3,28 +3,34 @@
 use std::time::Duration;
 
 /// How often the watchman looks for connections whose time is over. Their limits are exact to this.
-pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Connections that the kernel holds for us before we accept them (it takes `net.core.somaxconn` if that is less).
-pub const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// How long a client whose certificate was refused may take to read the alert that says why.
-pub const REFUSAL_TIME: Duration = Duration::from_secs(1);
+pub(crate) const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 /// Bytes that are read and thrown away meanwhile: an unread byte would turn the alert into a reset.
-pub const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 /// How long the accept loop rests when the process has no file descriptors left.
-pub const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Audit lines that may wait for the disk. When they are full, new decisions wait too: none goes unwritten.
-pub const AUDIT_LINES_MAX: usize = 8192;
+pub(crate) const AUDIT_LINES_MAX: usize = 8192;
 
 /// Bytes of a front's secret file.
-pub const SECRET_BYTES_MAX: usize = 1024;
+pub(crate) const SECRET_BYTES_MAX: usize = 1024;
 
 /// Bytes of a host certificate or key file.
-pub const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
+pub(crate) const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Fields that the HTTP parser takes without asking for memory of their own.
+pub(crate) const HEADERS_MAX_OF_PARSER: usize = 100;
+
+/// What a client is told that met a full queue.
+pub(crate) const RETRY_AFTER_SECONDS: u16 = 1;
 
 /// Bounds of one server. [`Limits::default`] suits a service on a host of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
-use exoskel_identity::{PeerVerifier, VerifiedIdentity};
-use rustls::ServerConfig;
+use exoskel_identity::VerifiedIdentity;
+use rustls::crypto::CryptoProvider;
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::UnixTime;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -22,13 +24,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::audit::{Audit, Line, Verdict};
-use crate::connections::{Admitted, Connection, Connections, Running, Transport};
+use crate::connections::{Admitted, Client, Connection, Connections, Running, Transport};
 use crate::door::{Door, Refused};
 use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{
     BACKLOG, BadLimit, DESCRIPTORS_PAUSE, Limits, REFUSAL_BYTES_MAX, REFUSAL_TIME, WATCH_INTERVAL,
 };
 use crate::metrics::{End, Metrics, Outcome};
+use crate::places::Places;
+use crate::renewal::Renewable;
 use crate::tls::{VERDICT, provider, server_config};
 
 /// What a server is made of.
@@ -39,7 +43,7 @@ pub struct Settings {
     /// The certificate that clients see.
     pub host: HostCredential,
     /// Who judges the clients' chains.
-    pub verifier: Arc<dyn PeerVerifier>,
+    pub verifier: Arc<dyn Renewable>,
     /// What strangers and slow clients may take.
     pub limits: Limits,
     /// Where decisions are written down.
@@ -50,7 +54,7 @@ pub struct Settings {
 
 impl Settings {
     /// Settings with default limits, this host's clock and no audit trail.
-    pub fn new(listen: SocketAddr, host: HostCredential, verifier: Arc<dyn PeerVerifier>) -> Self {
+    pub fn new(listen: SocketAddr, host: HostCredential, verifier: Arc<dyn Renewable>) -> Self {
         Self {
             listen,
             host,
@@ -152,9 +156,7 @@ impl Peer {
     /// Waits until the server wants to stop. A connection that goes on is ended after
     /// [`Limits::shutdown_time`].
     pub async fn stopping(&self) {
-        let mut stopping = self.shared.stopping.subscribe();
-        // An error would mean that the server is gone, which is as good a reason to stop.
-        let _ = stopping.wait_for(|stopping| *stopping).await;
+        self.shared.stopping().await;
     }
 
     /// Whether the service has ended this connection.
@@ -233,12 +235,55 @@ impl AsyncWrite for Stream {
 pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) door: Arc<Door>,
+    pub(crate) verifier: Arc<dyn Renewable>,
+    host: Host,
+    renewing: Mutex<()>,
+    /// Grows with each change after which everybody is judged again.
+    epoch: AtomicU64,
+    pub(crate) places: Places,
     pub(crate) audit: Arc<Audit>,
     pub(crate) time: Arc<dyn TimeProvider>,
     stopping: watch::Sender<bool>,
 }
 
+/// The host's certificate, as new connections show it.
+struct Host {
+    files: HostCredential,
+    provider: Arc<CryptoProvider>,
+    current: Arc<ArcSwap<CertifiedKey>>,
+}
+
 impl Shared {
+    /// Reads the host's certificate again.
+    pub(crate) fn renew_host(&self) -> Result<(), HostCredentialError> {
+        let new = self.host.files.load(&self.host.provider)?;
+        if new.cert != self.host.current.load().cert {
+            self.host.current.store(new);
+        }
+        Ok(())
+    }
+
+    /// Waits until the server is told to stop.
+    pub(crate) async fn stopping(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // The sender lives as long as this does, so there is no error.
+        let _ = stopping.wait_for(|stopping| *stopping).await;
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// A verdict of an earlier epoch counts no longer.
+    pub(crate) fn begin_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Held by the one who renews.
+    pub(crate) fn renewing(&self) -> MutexGuard<'_, ()> {
+        self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn now(&self) -> UnixTime {
         // A host without a calendar trusts nobody: everything has expired by then.
         self.time
@@ -252,7 +297,6 @@ pub struct Server {
     listener: TcpListener,
     settings: Settings,
     shared: Arc<Shared>,
-    provider: Arc<rustls::crypto::CryptoProvider>,
 }
 
 impl fmt::Debug for Server {
@@ -272,8 +316,7 @@ impl Server {
     pub fn bind(settings: Settings) -> Result<Self, StartError> {
         settings.limits.check()?;
         let provider = provider();
-        // What can be wrong with the files is known now rather than at the first client.
-        settings.host.load(&provider)?;
+        let host = settings.host.load(&provider)?;
         let listener = listen(settings.listen).map_err(|reason| StartError::Listen {
             address: settings.listen,
             reason,
@@ -282,6 +325,15 @@ impl Server {
         let shared = Arc::new(Shared {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
             door: Arc::new(Door::new(settings.verifier.clone())),
+            verifier: settings.verifier.clone(),
+            host: Host {
+                files: settings.host.clone(),
+                provider,
+                current: Arc::new(ArcSwap::new(host)),
+            },
+            renewing: Mutex::default(),
+            epoch: AtomicU64::new(0),
+            places: Places::new(&settings.limits),
             audit: settings.audit.clone(),
             time: settings.time.clone(),
             stopping: watch::Sender::new(false),
@@ -290,7 +342,6 @@ impl Server {
             listener,
             settings,
             shared,
-            provider,
         })
     }
 
@@ -314,15 +365,16 @@ impl Server {
     /// # Errors
     /// [`StartError`] when the TLS engine can't be set up.
     pub async fn run<H: Handler>(self, handler: H) -> Result<(), StartError> {
-        let config = ArcSwap::from_pointee(server_config(
-            self.provider.clone(),
+        let config = server_config(
+            self.shared.host.provider.clone(),
             self.shared.door.clone(),
-            self.settings.host.load(&self.provider)?,
+            self.shared.host.current.clone(),
             H::PROTOCOLS,
             self.settings.time.clone(),
-        )?);
+        )?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let watchman = AbortOnDrop(tokio::spawn(watch_connections(self.shared.clone())));
-        accept(&self.listener, &self.shared, &config, Arc::new(handler)).await;
+        accept(&self.listener, &self.shared, &acceptor, Arc::new(handler)).await;
         drop(self.listener);
         let emptied = self.shared.connections.emptied();
         let time = self.settings.limits.shutdown_time;
@@ -378,19 +430,14 @@ impl ServerHandle {
         self.shared.connections.count()
     }
 
-    /// Judges everybody who is connected again, and ends the connections of those who are no longer good. Call it
-    /// after trust, bans or rules have changed. It computes signatures: not for a thread that moves data.
-    pub fn judge_again(&self) {
-        judge_again(&self.shared);
+    /// Waits until [`stop`](Self::stop) is called.
+    pub async fn stopping(&self) {
+        self.shared.stopping().await;
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
-}
-
-fn judge_again(shared: &Shared) {
-    let _ = shared;
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -410,7 +457,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 async fn accept<H: Handler>(
     listener: &TcpListener,
     shared: &Arc<Shared>,
-    config: &ArcSwap<ServerConfig>,
+    acceptor: &TlsAcceptor,
     handler: Arc<H>,
 ) {
     let mut stopping = shared.stopping.subscribe();
@@ -424,13 +471,8 @@ async fn accept<H: Handler>(
             Ok((socket, address)) => {
                 // A refused one is reset as its socket is dropped here.
                 if let Ok(admitted) = shared.connections.open(socket, address) {
-                    let acceptor = TlsAcceptor::from(config.load_full());
-                    tokio::spawn(serve(
-                        admitted,
-                        acceptor,
-                        shared.clone(),
-                        handler.clone(),
-                    ));
+                    let served = serve(admitted, acceptor.clone(), shared.clone(), handler.clone());
+                    tokio::spawn(served);
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}
@@ -485,6 +527,7 @@ async fn welcome(
 ) -> Option<(Stream, Peer)> {
     let metrics = shared.connections.metrics();
     let connection = admitted.connection();
+    let epoch = shared.epoch();
     let handshake = async {
         let result = acceptor.accept(admitted.transport()).into_fallible().await;
         (result, VERDICT.with(Cell::take))
@@ -493,7 +536,21 @@ async fn welcome(
     let now = shared.now();
     match (result, verdict) {
         (Ok(stream), Some(Ok(identity))) => {
-            admitted.identify(identity.clone());
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let client = Client {
+                identity: identity.clone(),
+                chain: chain.into(),
+            };
+            let chain = client.chain.clone();
+            admitted.identify(client);
+            // Who judged everybody again meanwhile did not see this connection.
+            if shared.epoch() != epoch {
+                if let Err(refused) = shared.door.judge(&chain, now) {
+                    metrics.count_handshake(Outcome::Refused, connection.age());
+                    record_refusal(shared, connection, &refused, now).await;
+                    return None;
+                }
+            }
             metrics.count_handshake(Outcome::Accepted, connection.age());
             let line = Line::identified(
                 &identity,
@@ -533,7 +590,7 @@ async fn welcome(
 }
 
 /// The action that a connection as such asks for.
-const CONNECT: &str = "connect";
+pub(crate) const CONNECT: &str = "connect";
 
 async fn record_refusal(
     shared: &Shared,

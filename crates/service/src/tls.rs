@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use exoskel_identity::{IdentityError, VerifiedIdentity};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
@@ -50,7 +51,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 pub(crate) fn server_config(
     provider: Arc<CryptoProvider>,
     door: Arc<Door>,
-    credential: Arc<CertifiedKey>,
+    credential: Arc<ArcSwap<CertifiedKey>>,
     protocols: &[&[u8]],
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, rustls::Error> {
@@ -61,7 +62,7 @@ pub(crate) fn server_config(
     let mut config = ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(Arc::new(check))
-        .with_cert_resolver(Arc::new(OneCertificate(credential)));
+        .with_cert_resolver(Arc::new(CurrentCertificate(credential)));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // Resumption would let a client in without showing its chain.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -71,12 +72,13 @@ pub(crate) fn server_config(
     Ok(config)
 }
 
+/// The host's certificate can be renewed while handshakes run.
 #[derive(Debug)]
-struct OneCertificate(Arc<CertifiedKey>);
+struct CurrentCertificate(Arc<ArcSwap<CertifiedKey>>);
 
-impl ResolvesServerCert for OneCertificate {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.clone())
+        Some(self.0.load_full())
     }
 }
 

@@ -1,0 +1,142 @@
+//! What changes while the server runs: trust data and the host's certificate.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exoskel_identity::PeerVerifier;
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::audit::{Line, Verdict};
+use crate::metrics::End;
+use crate::server::{CONNECT, ServerHandle, Shared};
+
+/// How often trust data is read again where nothing else is said.
+pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A verifier whose trust data can be read again while it judges.
+pub trait Renewable: PeerVerifier {
+    /// Reads the trust data again. Verdicts made meanwhile use the old data, those made afterwards the new. What can't
+    /// be read keeps its last good state.
+    ///
+    /// It reads files and may take long: not for a thread that moves data.
+    fn renew(&self, now: UnixTime) -> Renewal;
+}
+
+/// What came of reading trust data again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether anything differs, so that everybody has to be judged again.
+    pub changed: bool,
+    /// What could not be read, and why. Its administrator must act.
+    pub faults: Vec<String>,
+}
+
+impl ServerHandle {
+    /// Reads trust data and host certificate again, and ends the connections of those who are no longer good. No
+    /// handshake fails for it: those under way finish with the data they began with.
+    pub async fn renew(&self) -> Renewal {
+        let shared = self.shared().clone();
+        let work = move || renew(&shared);
+        match tokio::task::spawn_blocking(work).await {
+            Ok((renewal, ended)) => {
+                self.record(&ended).await;
+                renewal
+            }
+            Err(error) => Renewal {
+                changed: false,
+                faults: vec![format!("reading trust data again failed: {error}")],
+            },
+        }
+    }
+
+    /// Renews at every interval, and whenever `asked` says so, until the server stops.
+    pub async fn keep_current<R>(&self, interval: Duration, mut asked: impl FnMut() -> R)
+    where
+        R: Future<Output = ()>,
+    {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The first tick is due at once, and the data has just been read.
+        ticks.tick().await;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stopping() => return,
+                _ = ticks.tick() => {}
+                () = asked() => {
+                    self.shared().audit.reopen().await;
+                }
+            }
+            for fault in self.renew().await.faults {
+                tracing::warn!("the last good state is kept: {fault}");
+            }
+        }
+    }
+
+    async fn record(&self, ended: &[Ended]) {
+        for one in ended {
+            let now = self.shared().now();
+            let line = Line::identified(
+                &one.identity,
+                one.address,
+                now,
+                CONNECT,
+                Verdict::Refused,
+                &one.reason,
+            );
+            self.shared().audit.record(&line).await;
+        }
+    }
+}
+
+/// A connection that was ended because its client is no longer good.
+struct Ended {
+    identity: exoskel_identity::VerifiedIdentity,
+    address: std::net::SocketAddr,
+    reason: String,
+}
+
+fn renew(shared: &Arc<Shared>) -> (Renewal, Vec<Ended>) {
+    // One at a time: the interval and a signal may meet.
+    let _one = shared.renewing();
+    let now = shared.now();
+    let mut renewal = shared.verifier.renew(now);
+    if let Err(error) = shared.renew_host() {
+        renewal.faults.push(error.to_string());
+    }
+    let metrics = shared.connections.metrics();
+    metrics.count_reload(renewal.faults.is_empty(), shared.verifier.generation());
+    let ended = if renewal.changed {
+        shared.begin_epoch();
+        judge_again(shared, now)
+    } else {
+        Vec::new()
+    };
+    (renewal, ended)
+}
+
+/// Judges everybody who is connected again. A chain is judged once, however many connections show it.
+fn judge_again(shared: &Shared, now: UnixTime) -> Vec<Ended> {
+    let mut verdicts: HashMap<Arc<[CertificateDer<'static>]>, Option<String>> = HashMap::new();
+    let mut ended = Vec::new();
+    for (connection, client) in shared.connections.identified() {
+        let verdict = verdicts.entry(client.chain.clone()).or_insert_with(|| {
+            shared
+                .door
+                .judge(&client.chain, now)
+                .err()
+                .map(|refused| refused.reason)
+        });
+        if let Some(reason) = verdict {
+            shared.connections.end(&connection, End::NoLongerGood);
+            ended.push(Ended {
+                identity: client.identity.clone(),
+                address: connection.address(),
+                reason: format!("no longer good: {reason}"),
+            });
+        }
+    }
+    ended
+}
