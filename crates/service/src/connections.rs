@@ -175,9 +175,7 @@ pub(crate) struct Running(Arc<Connection>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0
-            .moved
-            .store(self.0.clock.now(), Ordering::Relaxed);
+        self.0.moved.store(self.0.clock.now(), Ordering::Relaxed);
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -60,7 +60,10 @@ impl Refused {
     fn identity(error: IdentityError, chain: &[CertificateDer<'_>]) -> Self {
         let mut serials = Vec::new();
         let mut claimed = None;
-        for certificate in chain.iter().take(exoskel_identity::limits::CHAIN_CERTIFICATES_MAX) {
+        for certificate in chain
+            .iter()
+            .take(exoskel_identity::limits::CHAIN_CERTIFICATES_MAX)
+        {
             let Ok(details) = CertificateDetails::read(certificate) else {
                 break;
             };

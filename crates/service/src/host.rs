@@ -45,10 +45,9 @@ impl HostCredential {
             });
         }
         let text = read(&self.key, true)?;
-        let key =
-            PrivateKeyDer::from_pem_slice(&text).map_err(|_| HostCredentialError::NoKey {
-                file: self.key.clone(),
-            })?;
+        let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| HostCredentialError::NoKey {
+            file: self.key.clone(),
+        })?;
         let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| {
             HostCredentialError::Mismatch {
                 certificate: self.certificate.clone(),

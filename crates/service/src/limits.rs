@@ -23,6 +23,12 @@ pub(crate) const AUDIT_LINES_MAX: usize = 8192;
 /// Bytes of a front's secret file.
 pub(crate) const SECRET_BYTES_MAX: usize = 1024;
 
+/// Bytes that a front's secret has at least: sixteen random ones in hexadecimal digits.
+pub(crate) const SECRET_BYTES_MIN: usize = 32;
+
+/// How long the server behind a front may take to accept a connection.
+pub(crate) const UPSTREAM_CONNECT_TIME: Duration = Duration::from_secs(5);
+
 /// Bytes of a host certificate or key file.
 pub(crate) const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
 

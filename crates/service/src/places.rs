@@ -28,7 +28,11 @@ impl Places {
         let semaphore = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             running: semaphore(limits.requests_max),
-            queue: semaphore(limits.requests_max.saturating_add(limits.requests_waiting_max)),
+            queue: semaphore(
+                limits
+                    .requests_max
+                    .saturating_add(limits.requests_waiting_max),
+            ),
             wait: limits.request_wait_time,
         }
     }

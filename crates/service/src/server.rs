@@ -15,7 +15,7 @@ use exoskel_identity::VerifiedIdentity;
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
-use rustls_pki_types::UnixTime;
+use rustls_pki_types::{CertificateDer, UnixTime};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpListener;
@@ -126,6 +126,7 @@ where
 #[derive(Clone)]
 pub struct Peer {
     identity: VerifiedIdentity,
+    chain: Arc<[CertificateDer<'static>]>,
     protocol: Option<Box<[u8]>>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
@@ -135,6 +136,11 @@ impl Peer {
     /// Whom the chain proved. It is judged again when trust changes; the connection ends when it is no longer good.
     pub fn identity(&self) -> &VerifiedIdentity {
         &self.identity
+    }
+
+    /// The certificates that the client presented, leaf first.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
     }
 
     /// Where the client's packets come from.
@@ -564,6 +570,7 @@ async fn welcome(
             let protocol = stream.get_ref().1.alpn_protocol().map(Box::from);
             let peer = Peer {
                 identity,
+                chain,
                 protocol,
                 connection: connection.clone(),
                 shared: shared.clone(),

@@ -19,7 +19,9 @@ async fn a_client_comes_in_with_either_version_of_tls() {
     let card = server.authority.user("ada");
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let config = server.client(&card, &[], &[version]);
-        let socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let socket = tokio::net::TcpStream::connect(server.address)
+            .await
+            .unwrap();
         let mut stream = peers::connect(config, socket).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

@@ -127,7 +127,12 @@ impl Authority {
             certificate: directory.join("hostcert.pem"),
             key: directory.join("hostkey.pem"),
         };
-        write(&credential.certificate, "CERTIFICATE", &card.chain[0], 0o644);
+        write(
+            &credential.certificate,
+            "CERTIFICATE",
+            &card.chain[0],
+            0o644,
+        );
         write(&credential.key, "PRIVATE KEY", card.key.secret_der(), 0o600);
         credential
     }
@@ -187,11 +192,8 @@ impl PeerVerifier for Authority {
 impl Renewable for Authority {
     fn renew(&self, _now: UnixTime) -> Renewal {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        let new = PrivateAuthority::new(
-            std::slice::from_ref(&self.root),
-            &[self.list()],
-            generation,
-        );
+        let new =
+            PrivateAuthority::new(std::slice::from_ref(&self.root), &[self.list()], generation);
         *self.current.write().unwrap() = Arc::new(new.unwrap());
         Renewal {
             changed: true,
@@ -263,11 +265,7 @@ impl Running {
         let scratch = Scratch::new();
         let authority = Authority::new();
         let host = authority.host(scratch.path());
-        let mut settings = Settings::new(
-            "127.0.0.1:0".parse().unwrap(),
-            host,
-            authority.clone(),
-        );
+        let mut settings = Settings::new("127.0.0.1:0".parse().unwrap(), host, authority.clone());
         change(&mut settings);
         let server = Server::bind(settings).unwrap();
         let address = server.address().unwrap();
