@@ -485,6 +485,18 @@ def faults(world: World, manifest: Manifest, organisation: Organisation) -> None
 
     lose("attributes_of_another_vo", "ac-attributes", organisation.edited(outside), note="a server of testvo may not speak for tastvo")
 
+    def nameless(fields: list[bytes]) -> None:
+        fields[ATTRIBUTES] = der.sequence()
+
+    manifest.accept(
+        "voms_no_names",
+        "ac",
+        organisation.edited(nameless),
+        depth=1,
+        attribute_faults=["ac-attributes"],
+        note="an attribute certificate without names gives nothing",
+    )
+
     def no_holder(fields: list[bytes]) -> None:
         fields[HOLDER] = der.sequence()
 

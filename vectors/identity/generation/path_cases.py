@@ -427,7 +427,19 @@ def authorities(world: World, manifest: Manifest) -> None:
     refuse("policies_only_signing_policy", "namespaces", [world.user(both, "Is")])
     refuse("policies_only_namespaces", "signing-policy", [world.user(both, "Or")])
     neither = world.root("No policies", policies=False)
-    accept("policies_none", "signing-policy", [world.user(neither, "Nell")], note="no file: nothing is restricted")
+    nell = world.user(neither, "Nell")
+    refuse("policies_none", "signing-policy", [nell], note="nobody says what this authority may sign")
+    where_present = {"name_spaces": "where-present"}
+    accept("policies_none_allowed", "signing-policy", [nell], settings=where_present)
+    refuse("signing_policy_outside_where_present", "signing-policy", [outside], settings=where_present)
+    # An intermediate without a file of its own is bound by its issuer's.
+    heir = world.below(signing, "Inside heir", policies=False, directory="default", name=f"{HOSTS}/CN=Heir CA")
+    for word, user in {"inside": "Inside", "outside": "Outside"}.items():
+        chain = [world.user(heir, user), heir.certificate]
+        if word == "inside":
+            accept("signing_policy_inherited", "signing-policy", chain)
+        else:
+            refuse("signing_policy_inherited_outside", "signing-policy", chain)
     narrow = world.root("Narrow")
     narrow.signing_policy = signing_policy(ca_name("Narrow"), ca_name("Below narrow allowed"))
     narrow.namespaces = None
@@ -469,23 +481,16 @@ def revocation(world: World, manifest: Manifest) -> None:
         made.crl = world.shop.crl(made.certificate, **fields)  # type: ignore[arg-type]
         return made
 
-    stale = listed("Stale list", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST, revoked=[0x666])
+    stale = listed("Stale list", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST)
     user = world.user(stale, "Stan")
     refuse("crl_stale", "crl-current", [user])
     refuse("crl_stale_behind_proxy", "crl-current", [world.proxy(user), user])
-    accept(
-        "crl_stale_allowed",
+    refuse(
+        "crl_stale_where_listed",
         "crl-current",
         [user],
         settings=WHERE_LISTED,
-        ends=(),
-        note="a stale list still says who is on it, and no more",
-    )
-    refuse(
-        "crl_stale_and_revoked",
-        "revoked",
-        [world.user(stale, "Stella", serial=0x666)],
-        settings=WHERE_LISTED,
+        note="there is a list, so it counts; a stale one refuses everybody",
     )
     future = listed("Future list", start=FUTURE, end=datetime(2026, 12, 1, tzinfo=UTC))
     refuse("crl_not_yet_valid", "crl-current", [world.user(future, "Fay")])

@@ -85,6 +85,7 @@ class World:
         label: str,
         kind: str = "P-256",
         *,
+        name: str | None = None,
         directory: str | None = None,
         extensions: Sequence[str] = (*CA_EXTENSIONS, "authorityKeyIdentifier=keyid"),
         policies: bool = True,
@@ -93,7 +94,7 @@ class World:
         """An intermediate authority: certificates by the peer unless a trust directory is named."""
         made = self.shop.issue(
             issuer.certificate,
-            ca_name(label),
+            name or ca_name(label),
             key=kind,
             extensions=extensions,
             **{"start": CA_START, "end": CA_END, **fields},  # type: ignore[arg-type]
