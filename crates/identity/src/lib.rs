@@ -19,7 +19,9 @@ pub mod limits;
 mod private_authority;
 mod quote;
 mod revocation;
+mod slash_name;
 mod verified;
+mod voms;
 
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
@@ -28,4 +30,5 @@ pub use error::{ClaimError, CredentialError, IdentityError, Malformed, TrustErro
 pub use private_authority::PrivateAuthority;
 pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
+pub use voms::{AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, VomsFileError};
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};

@@ -30,3 +30,30 @@ pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Characters of a foreign text (a subject, a URI) that an error repeats.
 pub const QUOTED_CHARACTERS_MAX: usize = 120;
+
+/// Attribute certificates that one proxy may carry. A user of several virtual organisations has two or three.
+pub const ATTRIBUTE_CERTIFICATES_MAX: usize = 8;
+
+/// Attribute names of one attribute certificate. The largest organisations give a few dozen.
+pub const FQANS_MAX: usize = 256;
+
+/// Bytes of one attribute name.
+pub const FQAN_BYTES_MAX: usize = 512;
+
+/// Generic attributes of one attribute certificate.
+pub const GENERIC_ATTRIBUTES_MAX: usize = 256;
+
+/// Hosts to which one attribute certificate may be restricted.
+pub const ATTRIBUTE_TARGETS_MAX: usize = 64;
+
+/// Certificates that an attribute certificate carries about its signer: the signer's own and its authorities'.
+pub const SIGNER_CERTIFICATES_MAX: usize = 4;
+
+/// Bytes of one file in a `vomsdir`.
+pub const VOMS_FILE_BYTES_MAX: usize = 64 * 1024;
+
+/// Chains of names in one `.lsc` file.
+pub const SIGNER_CHAINS_MAX: usize = 64;
+
+/// Names in one chain of an `.lsc` file.
+pub const SIGNER_CHAIN_NAMES_MAX: usize = 16;
