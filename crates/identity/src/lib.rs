@@ -11,11 +11,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authorization;
 mod certificate;
 mod claim;
 mod credential;
 mod error;
 pub mod limits;
+pub mod policy_text;
 mod private_authority;
 mod quote;
 mod revocation;
@@ -23,6 +25,7 @@ mod slash_name;
 mod verified;
 mod voms;
 
+pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
 pub use credential::{Credential, revocation_lists_from_pem};
@@ -30,5 +33,5 @@ pub use error::{ClaimError, CredentialError, IdentityError, Malformed, TrustErro
 pub use private_authority::PrivateAuthority;
 pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
-pub use voms::{AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, VomsFileError};
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
+pub use voms::{AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, VomsFileError};

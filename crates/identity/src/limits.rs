@@ -57,3 +57,15 @@ pub const SIGNER_CHAINS_MAX: usize = 64;
 
 /// Names in one chain of an `.lsc` file.
 pub const SIGNER_CHAIN_NAMES_MAX: usize = 16;
+
+/// Bytes of a pattern of distinguished or attribute names.
+pub const PATTERN_BYTES_MAX: usize = 2048;
+
+/// Rules of a policy that allow, and of those that deny. Each is looked at for each decision.
+pub const AUTHORIZATION_RULES_MAX: usize = 1024;
+
+/// Bytes of a ban list or a grid-mapfile.
+pub const SITE_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of the name of an action, or of an account.
+pub const WORD_BYTES_MAX: usize = 64;

@@ -18,13 +18,25 @@ impl SlashName {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name, and the names that it could be below as a proxy's: itself without one common name after the other at
+    /// its end.
+    pub(crate) fn with_owners(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(self.as_str()), |name| {
+            let (owner, last) = name.rsplit_once('/')?;
+            (last.starts_with("cn=") && !owner.is_empty()).then_some(owner)
+        })
+    }
 }
 
 /// Whether a text has the form of a distinguished name rather than of an attribute name, which starts with an
 /// organisation: `/DC=...` against `/vo/...`.
 pub(crate) fn is_slash_name(text: &str) -> bool {
-    let first = text.strip_prefix('/').and_then(|rest| rest.split('/').next());
-    first.is_some_and(|part| part.find('=').is_some_and(|end| end > 0)) && !text.contains(char::is_control)
+    let first = text
+        .strip_prefix('/')
+        .and_then(|rest| rest.split('/').next());
+    first.is_some_and(|part| part.find('=').is_some_and(|end| end > 0))
+        && !text.contains(char::is_control)
 }
 
 /// Brings a name (or a pattern of names) into the form by which names are compared.
@@ -80,11 +92,37 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_is_below_its_owner() {
+        let name = SlashName::parse("/DC=org/CN=Alice/CN=1/CN=2").unwrap();
+        let names: Vec<&str> = name.with_owners().collect();
+        assert_eq!(
+            names,
+            [
+                "/dc=org/cn=alice/cn=1/cn=2",
+                "/dc=org/cn=alice/cn=1",
+                "/dc=org/cn=alice",
+                "/dc=org"
+            ]
+        );
+        let only = SlashName::parse("/CN=a").unwrap();
+        assert_eq!(only.with_owners().count(), 1);
+    }
+
+    #[test]
     fn names_and_attributes_are_told_apart() {
         for name in ["/DC=org/CN=a", "/CN=", "/C=DE/O=x/CN=host/a"] {
             assert!(SlashName::parse(name).is_some(), "{name}");
         }
-        for other in ["", "/", "/vo", "/vo/Role=x", "CN=a", "/=x", "/CN=a\nb", "alice"] {
+        for other in [
+            "",
+            "/",
+            "/vo",
+            "/vo/Role=x",
+            "CN=a",
+            "/=x",
+            "/CN=a\nb",
+            "alice",
+        ] {
             assert!(SlashName::parse(other).is_none(), "{other:?}");
         }
     }

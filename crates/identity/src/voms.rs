@@ -8,10 +8,9 @@ mod error;
 mod fqan;
 mod signers;
 
-use std::fmt;
-
 pub use self::error::{AttributeFault, AttributeProblem, VomsFileError};
 pub use self::fqan::{BadFqan, Fqan};
+pub(crate) use self::fqan::{CAPABILITY, ROLE, is_part_byte};
 
 /// An attribute with a value, which a virtual organisation gives to a member (GFD.182 section 3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -112,7 +112,10 @@ impl<'a> AttributeCertificate<'a> {
         period.end()?;
         let (policy_authority, fqans) = read_attributes(fields.at("attributes").sequence()?)?;
         // The issuer's unique identifier says nothing that its name and its signature don't.
-        if fields.at("issuer's unique identifier").starts_with(Tag::BitString) {
+        if fields
+            .at("issuer's unique identifier")
+            .starts_with(Tag::BitString)
+        {
             fields.next::<BitString<'a>, _>()?;
         }
         let extensions = match fields.at("extensions").rest {

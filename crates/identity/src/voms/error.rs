@@ -185,7 +185,9 @@ pub enum AttributeProblem {
     #[error("its signer can't be trusted: {0}")]
     Signer(Box<IdentityError>),
     /// The signature was made by somebody else, or over something else.
-    #[error("its signature is not one of {signer}, or not by an algorithm that counts ({algorithm})")]
+    #[error(
+        "its signature is not one of {signer}, or not by an algorithm that counts ({algorithm})"
+    )]
     Signature {
         /// Who should have signed.
         signer: Quoted,
@@ -230,7 +232,9 @@ pub enum VomsFileError {
     #[error("it states no chain of names, expected at least one")]
     NoChain,
     /// Beyond a limit.
-    #[error("it states more than {SIGNER_CHAINS_MAX} chains, or more than {SIGNER_CHAIN_NAMES_MAX} names in one")]
+    #[error(
+        "it states more than {SIGNER_CHAINS_MAX} chains, or more than {SIGNER_CHAIN_NAMES_MAX} names in one"
+    )]
     TooMany,
     /// A `.pem` file without a certificate that can be read.
     #[error("it holds no certificate that can be read, expected the VOMS server's")]

@@ -37,7 +37,7 @@ const NONE: &str = "NULL";
 impl Fqan {
     /// The virtual organisation: the first part of the group.
     pub fn vo(&self) -> &str {
-        self.group[1..].split('/').next().unwrap_or_default()
+        self.group.split('/').nth(1).unwrap_or_default()
     }
 
     /// The group with its virtual organisation, `/vo/group/subgroup`.
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Option<Fqan> {
     }
     let (head, capability) = split_off(text, "/Capability=");
     let (group, role) = split_off(head, "/Role=");
-    let parts_hold = group[1..].split('/').all(is_part);
+    let parts_hold = group.split('/').skip(1).all(is_part);
     let values_hold = [role, capability].into_iter().flatten().all(is_part);
     let value = |part: Option<&str>| part.filter(|part| *part != NONE).map(Box::from);
     // A group consists of parts, so "" and "/" are none.
@@ -144,9 +144,26 @@ mod tests {
     fn what_is_no_name_is_refused() {
         let long = format!("/{}", "a".repeat(FQAN_BYTES_MAX));
         for text in [
-            "", "/", "vo", "//", "/vo/", "/vo//x", "/vo/Role=", "/Role=x", "/vo/Role=a/b",
-            "/vo/Capability=x/Role=y", "/vo/Role=a/Role=b", "/vo/x=y", "/vo/*", "/vo,/other",
-            "/vo\n", "/vo/gr\u{fc}n", "/..", "/vo/.", "/vo x", &long,
+            "",
+            "/",
+            "vo",
+            "//",
+            "/vo/",
+            "/vo//x",
+            "/vo/Role=",
+            "/Role=x",
+            "/vo/Role=a/b",
+            "/vo/Capability=x/Role=y",
+            "/vo/Role=a/Role=b",
+            "/vo/x=y",
+            "/vo/*",
+            "/vo,/other",
+            "/vo\n",
+            "/vo/gr\u{fc}n",
+            "/..",
+            "/vo/.",
+            "/vo x",
+            &long,
         ] {
             assert!(text.parse::<Fqan>().is_err(), "{text:?}");
         }

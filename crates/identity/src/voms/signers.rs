@@ -66,10 +66,7 @@ impl SignerChains {
 
 /// Some sites' tools put a chain between `-----BEGIN TEXT-----` and `-----END TEXT-----`.
 fn is_text_mark(line: &str) -> bool {
-    matches!(
-        line.trim_matches('-').trim(),
-        "BEGIN TEXT" | "END TEXT"
-    ) && line.starts_with('-')
+    matches!(line.trim_matches('-').trim(), "BEGIN TEXT" | "END TEXT") && line.starts_with('-')
 }
 
 fn finish(
@@ -99,7 +96,10 @@ mod tests {
     const ROOT: &str = "/DC=org/DC=grid/CN=Root";
 
     fn names(lines: &[&str]) -> Vec<SlashName> {
-        lines.iter().map(|line| SlashName::parse(line).unwrap()).collect()
+        lines
+            .iter()
+            .map(|line| SlashName::parse(line).unwrap())
+            .collect()
     }
 
     fn parse(text: &str) -> Result<SignerChains, VomsFileError> {
@@ -133,16 +133,24 @@ mod tests {
     fn what_trusts_nobody_or_anybody_is_refused() {
         assert_eq!(parse(""), Err(VomsFileError::NoChain));
         assert_eq!(parse("# nothing\n"), Err(VomsFileError::NoChain));
-        assert_eq!(parse(SERVER), Err(VomsFileError::ShortChain { line: 1, got: 1 }));
         assert_eq!(
-            parse(&format!("{SERVER}\n{AUTHORITY}\n--- NEXT CHAIN ---\n{SERVER}\n")),
+            parse(SERVER),
+            Err(VomsFileError::ShortChain { line: 1, got: 1 })
+        );
+        assert_eq!(
+            parse(&format!(
+                "{SERVER}\n{AUTHORITY}\n--- NEXT CHAIN ---\n{SERVER}\n"
+            )),
             Err(VomsFileError::ShortChain { line: 4, got: 1 })
         );
         assert!(matches!(
             parse(&format!("{SERVER}\nGrid CA\n")),
             Err(VomsFileError::NoName { line: 2, .. })
         ));
-        assert_eq!(SignerChains::parse(b"/CN=\xff\n"), Err(VomsFileError::NotText));
+        assert_eq!(
+            SignerChains::parse(b"/CN=\xff\n"),
+            Err(VomsFileError::NotText)
+        );
         let long = "/CN=a\n/CN=b\n".repeat(SIGNER_CHAIN_NAMES_MAX);
         assert_eq!(parse(&long), Err(VomsFileError::TooMany));
         let many = "/CN=a\n/CN=b\n--NEXT CHAIN--\n".repeat(SIGNER_CHAINS_MAX + 1);
