@@ -34,4 +34,4 @@ pub use private_authority::PrivateAuthority;
 pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
-pub use voms::{AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, VomsFileError};
+pub use voms::{AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, SignerChainsError, VomsAttributes};

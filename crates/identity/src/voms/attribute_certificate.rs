@@ -1,7 +1,5 @@
 //! Attribute certificates as they are written: RFC 5755 with the attributes and extensions of VOMS (GFD.182).
 
-use std::borrow::Cow;
-
 use rustls_pki_types::UnixTime;
 use x509_parser::asn1_rs::{Any, BitString, Class, FromDer, GeneralizedTime, Integer, Oid, Tag};
 use x509_parser::extensions::{GeneralName, X509Extension};
@@ -15,8 +13,6 @@ use crate::limits::{
     SIGNER_CERTIFICATES_MAX,
 };
 
-/// The extension of a proxy certificate that holds attribute certificates.
-pub(crate) const ATTRIBUTE_CERTIFICATES: &str = "1.3.6.1.4.1.8005.100.100.5";
 /// The attribute that holds attribute names.
 const FQANS: &str = "1.3.6.1.4.1.8005.100.100.4";
 /// The extension that holds the signer's certificate and its authorities'.
@@ -39,17 +35,12 @@ const SERIAL_BYTES_MAX: usize = 21;
 /// An attribute certificate, borrowed from the proxy that carries it. Nothing here is proven.
 #[derive(Debug)]
 pub(crate) struct AttributeCertificate<'a> {
-    /// The bytes that are signed.
-    pub(crate) signed: &'a [u8],
     /// The issuer that the holder's certificate states, as a Name in DER.
     pub(crate) holder_issuer: &'a [u8],
     /// The serial number of the holder's certificate, as it is encoded.
     pub(crate) holder_serial: &'a [u8],
     /// Who says to have signed it, as a Name in DER.
     pub(crate) issuer: &'a [u8],
-    /// The algorithm of the signature, as an AlgorithmIdentifier in DER.
-    pub(crate) algorithm: &'a [u8],
-    pub(crate) signature: Cow<'a, [u8]>,
     /// Its own serial number, as it is encoded.
     pub(crate) serial: &'a [u8],
     pub(crate) not_before: UnixTime,
@@ -73,12 +64,16 @@ pub(crate) struct Extensions<'a> {
 /// Takes the value of a proxy's extension apart: the attribute certificates in DER, in their order.
 ///
 /// # Errors
-/// [`AttributeProblem`] when it is no list of them, or a list of too many.
+/// [`AttributeProblem`] when it is no list of them, an empty one, or one of too many.
 pub(crate) fn read_list(extension: &[u8]) -> Result<Vec<&[u8]>, AttributeProblem> {
     let mut outer = Fields::within(extension, "list of attribute certificates")?;
     let list = outer.sequence()?;
     outer.end()?;
-    raw_elements(list, "attribute certificates", ATTRIBUTE_CERTIFICATES_MAX)
+    let certificates = raw_elements(list, "attribute certificates", ATTRIBUTE_CERTIFICATES_MAX)?;
+    match certificates.len() {
+        0 => Err(malformed("list of attribute certificates")),
+        _ => Ok(certificates),
+    }
 }
 
 impl<'a> AttributeCertificate<'a> {
@@ -124,12 +119,9 @@ impl<'a> AttributeCertificate<'a> {
         };
         fields.end()?;
         Ok(Self {
-            signed,
             holder_issuer,
             holder_serial,
             issuer,
-            algorithm,
-            signature: signature.data,
             serial,
             not_before,
             not_after,
@@ -171,7 +163,7 @@ fn read_attributes<'a>(
             return Err(malformed("attributes"));
         }
     }
-    found.ok_or_else(|| malformed("attributes"))
+    found.ok_or(AttributeProblem::NoAttributes)
 }
 
 /// RFC 5755 section 4.4: one `IetfAttrSyntax` of octet strings.
@@ -182,9 +174,6 @@ fn read_fqans<'a>(mut values: Fields<'a>) -> Result<(&'a str, Vec<&'a str>), Att
     let names = value.at("attributes").sequence()?;
     value.end()?;
     let names = names.elements("attribute names", FQANS_MAX)?;
-    if names.is_empty() {
-        return Err(malformed("attributes"));
-    }
     let names = names.into_iter().map(|name| octets(&name, "attributes"));
     Ok((policy_authority, names.collect::<Result<_, _>>()?))
 }

@@ -46,6 +46,17 @@ impl std::error::Error for AttributeFault {
 /// The rule that an attribute certificate breaks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeProblem {
+    /// RFC 3820 section 3.8.2: an independent proxy is somebody of its own.
+    #[error(
+        "it stands above an independent proxy, which has none of its issuer's rights and none of its attributes"
+    )]
+    NotInherited,
+    /// Another certificate nearer to the leaf carries some.
+    #[error(
+        "a certificate nearer to the leaf carries attributes, and only the nearest one's count: whoever delegates can \
+         narrow them"
+    )]
+    NotNearest,
     /// Not the structure of RFC 5755 section 4.1 with the contents of GFD.182.
     #[error("its {field} is malformed: its VOMS server must issue another one")]
     Malformed {
@@ -117,6 +128,9 @@ pub enum AttributeProblem {
         /// What stood there.
         got: Quoted,
     },
+    /// An attribute certificate without attributes.
+    #[error("it has no attribute names")]
+    NoAttributes,
     /// An attribute that is no name.
     #[error("an attribute in it: {0}")]
     BadFqan(#[from] BadFqan),
@@ -162,12 +176,13 @@ pub enum AttributeProblem {
     },
     /// The chain is not one of those that the site's administrator wrote down.
     #[error(
-        "its signer's chain is {got}, which is none of the chains in {vo}/{host}.lsc: \
-         correct that file if the VOMS server has a new certificate"
+        "its signer's chain is {}, which is none of the chains in {vo}/{host}.lsc: \
+         correct that file if the VOMS server has a new certificate",
+        joined(.got)
     )]
     OtherChain {
-        /// The chain of names.
-        got: Quoted,
+        /// The names, as far as they are known: the signer's, its issuer's, and so on up.
+        got: Vec<Quoted>,
         /// The organisation.
         vo: String,
         /// Its server.
@@ -184,6 +199,17 @@ pub enum AttributeProblem {
     /// The signer's own path, by RFC 5280.
     #[error("its signer can't be trusted: {0}")]
     Signer(Box<IdentityError>),
+    /// The site has another certificate of that name.
+    #[error(
+        "its signature is not one of the certificate of {signer} in the vomsdir, or not by an algorithm that counts \
+         ({algorithm}): renew the certificate there if the VOMS server has a new one"
+    )]
+    OtherThanPinned {
+        /// Whose certificate that is.
+        signer: Quoted,
+        /// The algorithm that it states.
+        algorithm: String,
+    },
     /// The signature was made by somebody else, or over something else.
     #[error(
         "its signature is not one of {signer}, or not by an algorithm that counts ({algorithm})"
@@ -196,9 +222,14 @@ pub enum AttributeProblem {
     },
 }
 
-/// Why a file of a `vomsdir` can't be used. The site's administrator must act.
+fn joined(names: &[Quoted]) -> String {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    names.join(" below ")
+}
+
+/// Why a `.lsc` file can't be used. The site's administrator must act.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum VomsFileError {
+pub enum SignerChainsError {
     /// Longer than its limit.
     #[error("it has {got} bytes, expected at most {VOMS_FILE_BYTES_MAX}")]
     TooLong {
@@ -236,7 +267,4 @@ pub enum VomsFileError {
         "it states more than {SIGNER_CHAINS_MAX} chains, or more than {SIGNER_CHAIN_NAMES_MAX} names in one"
     )]
     TooMany,
-    /// A `.pem` file without a certificate that can be read.
-    #[error("it holds no certificate that can be read, expected the VOMS server's")]
-    NoCertificate,
 }

@@ -92,7 +92,7 @@ fn split_off<'a>(text: &'a str, mark: &str) -> (&'a str, Option<&'a str>) {
 
 /// No `=`, so that a role can't hide in a group; no `*`, so that no name looks like a pattern; no `,` or `"`, which have
 /// a meaning where names are listed; not only dots, as accounts and directories are made from groups.
-fn is_part(part: &str) -> bool {
+pub(crate) fn is_part(part: &str) -> bool {
     part.bytes().all(is_part_byte) && part.bytes().any(|byte| byte != b'.')
 }
 

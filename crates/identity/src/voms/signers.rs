@@ -1,6 +1,6 @@
 //! Who may sign attributes of a virtual organisation: the `.lsc` files of a `vomsdir`.
 
-use super::error::VomsFileError;
+use super::error::SignerChainsError;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX, VOMS_FILE_BYTES_MAX};
 use crate::quote::Quoted;
 use crate::slash_name::SlashName;
@@ -20,12 +20,12 @@ impl SignerChains {
     /// Reads a `.lsc` file.
     ///
     /// # Errors
-    /// [`VomsFileError`] names the line. A file with an error is refused as a whole.
-    pub(crate) fn parse(content: &[u8]) -> Result<Self, VomsFileError> {
+    /// [`SignerChainsError`] names the line. A file with an error is refused as a whole.
+    pub(crate) fn parse(content: &[u8]) -> Result<Self, SignerChainsError> {
         if content.len() > VOMS_FILE_BYTES_MAX {
-            return Err(VomsFileError::TooLong { got: content.len() });
+            return Err(SignerChainsError::TooLong { got: content.len() });
         }
-        let text = std::str::from_utf8(content).map_err(|_| VomsFileError::NotText)?;
+        let text = std::str::from_utf8(content).map_err(|_| SignerChainsError::NotText)?;
         let mut chains = Vec::new();
         let mut chain: Vec<SlashName> = Vec::new();
         let mut last = 0;
@@ -39,7 +39,7 @@ impl SignerChains {
                 finish(&mut chains, std::mem::take(&mut chain), last)?;
                 continue;
             }
-            let name = SlashName::parse(line).ok_or_else(|| VomsFileError::NoName {
+            let name = SlashName::parse(line).ok_or_else(|| SignerChainsError::NoName {
                 line: last,
                 got: Quoted::new(line),
             })?;
@@ -47,14 +47,19 @@ impl SignerChains {
                 chain.push(name);
             }
             if chain.len() > SIGNER_CHAIN_NAMES_MAX {
-                return Err(VomsFileError::TooMany);
+                return Err(SignerChainsError::TooMany);
             }
         }
         finish(&mut chains, chain, last)?;
         match chains.len() {
-            0 => Err(VomsFileError::NoChain),
+            0 => Err(SignerChainsError::NoChain),
             _ => Ok(Self(chains)),
         }
+    }
+
+    /// Whether a signer of that name and issuer is stated at all.
+    pub(crate) fn begin_with(&self, signer: &[SlashName]) -> bool {
+        self.0.iter().any(|chain| chain.starts_with(signer))
     }
 
     /// Whether the signer's path is one of those stated. `path` has the signer's name, its issuer's, and so on up to a
@@ -73,11 +78,11 @@ fn finish(
     chains: &mut Vec<Vec<SlashName>>,
     chain: Vec<SlashName>,
     line: usize,
-) -> Result<(), VomsFileError> {
+) -> Result<(), SignerChainsError> {
     match chain.len() {
         0 => Ok(()),
-        1 => Err(VomsFileError::ShortChain { line, got: 1 }),
-        _ if chains.len() == SIGNER_CHAINS_MAX => Err(VomsFileError::TooMany),
+        1 => Err(SignerChainsError::ShortChain { line, got: 1 }),
+        _ if chains.len() == SIGNER_CHAINS_MAX => Err(SignerChainsError::TooMany),
         _ => {
             chains.push(chain);
             Ok(())
@@ -102,7 +107,7 @@ mod tests {
             .collect()
     }
 
-    fn parse(text: &str) -> Result<SignerChains, VomsFileError> {
+    fn parse(text: &str) -> Result<SignerChains, SignerChainsError> {
         SignerChains::parse(text.as_bytes())
     }
 
@@ -131,30 +136,30 @@ mod tests {
 
     #[test]
     fn what_trusts_nobody_or_anybody_is_refused() {
-        assert_eq!(parse(""), Err(VomsFileError::NoChain));
-        assert_eq!(parse("# nothing\n"), Err(VomsFileError::NoChain));
+        assert_eq!(parse(""), Err(SignerChainsError::NoChain));
+        assert_eq!(parse("# nothing\n"), Err(SignerChainsError::NoChain));
         assert_eq!(
             parse(SERVER),
-            Err(VomsFileError::ShortChain { line: 1, got: 1 })
+            Err(SignerChainsError::ShortChain { line: 1, got: 1 })
         );
         assert_eq!(
             parse(&format!(
                 "{SERVER}\n{AUTHORITY}\n--- NEXT CHAIN ---\n{SERVER}\n"
             )),
-            Err(VomsFileError::ShortChain { line: 4, got: 1 })
+            Err(SignerChainsError::ShortChain { line: 4, got: 1 })
         );
         assert!(matches!(
             parse(&format!("{SERVER}\nGrid CA\n")),
-            Err(VomsFileError::NoName { line: 2, .. })
+            Err(SignerChainsError::NoName { line: 2, .. })
         ));
         assert_eq!(
             SignerChains::parse(b"/CN=\xff\n"),
-            Err(VomsFileError::NotText)
+            Err(SignerChainsError::NotText)
         );
         let long = "/CN=a\n/CN=b\n".repeat(SIGNER_CHAIN_NAMES_MAX);
-        assert_eq!(parse(&long), Err(VomsFileError::TooMany));
+        assert_eq!(parse(&long), Err(SignerChainsError::TooMany));
         let many = "/CN=a\n/CN=b\n--NEXT CHAIN--\n".repeat(SIGNER_CHAINS_MAX + 1);
-        assert_eq!(parse(&many), Err(VomsFileError::TooMany));
+        assert_eq!(parse(&many), Err(SignerChainsError::TooMany));
     }
 
     proptest! {
