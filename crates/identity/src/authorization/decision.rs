@@ -90,7 +90,8 @@ impl Decision {
                 reasons.join("; ")
             ),
         };
-        let faults = match facts.faults.as_slice() {
+        let faults: Vec<String> = facts.faults.iter().map(ToString::to_string).collect();
+        let faults = match faults.as_slice() {
             [] => String::new(),
             faults => format!("; attributes that don't count: {}", faults.join("; ")),
         };

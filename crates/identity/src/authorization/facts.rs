@@ -5,6 +5,7 @@ use std::fmt;
 use crate::claim::Role;
 use crate::slash_name::SlashName;
 use crate::verified::VerifiedIdentity;
+use crate::voms::{AttributeFault, VomsAttributes};
 
 /// What is proven about somebody, in the forms by which rules compare.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) vos: Vec<&'a str>,
     pub(crate) limited: bool,
     /// For people: the attributes that came along and don't count.
-    pub(crate) faults: Vec<String>,
+    pub(crate) faults: &'a [AttributeFault],
 }
 
 impl<'a> Facts<'a> {
@@ -26,11 +27,11 @@ impl<'a> Facts<'a> {
         Self {
             role: who.role(),
             name: who.name(),
-            subject: None,
-            fqans: Vec::new(),
-            vos: Vec::new(),
-            limited: false,
-            faults: Vec::new(),
+            subject: who.grid_subject().and_then(SlashName::parse),
+            fqans: who.fqans().map(ToString::to_string).collect(),
+            vos: who.attributes().iter().map(VomsAttributes::vo).collect(),
+            limited: who.proxy().is_some_and(|proxy| proxy.limited),
+            faults: who.attribute_faults(),
         }
     }
 }

@@ -4,8 +4,11 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::certificate::WhichCertificate;
 use crate::claim::Role;
+use crate::quote::Quoted;
 use crate::slash_name::SlashName;
+use crate::voms::{AttributeFault, AttributeProblem};
 
 const SITE: &str = r#"
 [allow]
@@ -53,7 +56,7 @@ fn person<'a>(name: &'a str, fqans: &[&str]) -> Facts<'a> {
         fqans: fqans.iter().map(ToString::to_string).collect(),
         vos: if fqans.is_empty() { vec![] } else { vec!["vo"] },
         limited: false,
-        faults: Vec::new(),
+        faults: &[],
     }
 }
 
@@ -86,12 +89,24 @@ fn what_nothing_allows_is_refused_with_what_is_missing() {
         "action \"delete\" asked by /DC=org/DC=grid/CN=Bob without attributes: \
          no [[allow.rule]] of the policy is about this action"
     );
-    let mut expired = person(BOB, &[]);
-    expired.faults = vec!["attribute certificate 0: it expired".to_owned()];
-    let decision = site().decide_about(&expired, "read");
+    let fault = AttributeFault {
+        certificate: WhichCertificate {
+            position: Some(0),
+            subject: Quoted::new("/CN=1"),
+        },
+        position: Some(0),
+        vo: Some(Quoted::new("vo")),
+        problem: AttributeProblem::NoAttributes,
+    };
+    let nameless = Facts {
+        faults: &[fault],
+        ..person(BOB, &[])
+    };
+    let decision = site().decide_about(&nameless, "read");
     assert!(
         decision.reason.ends_with(
-            "asks for vo \"vo\"; attributes that don't count: attribute certificate 0: it expired"
+            "asks for vo \"vo\"; attributes that don't count: attribute certificate 0 of the virtual \
+             organisation \"vo\" in the leaf certificate \"/CN=1\": it has no attribute names"
         ),
         "{decision}"
     );

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::fqan::BadFqan;
 use crate::certificate::{Date, WhichCertificate};
 use crate::error::IdentityError;
-use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX, VOMS_FILE_BYTES_MAX};
+use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
 use crate::quote::Quoted;
 
 /// An attribute certificate (or all that one proxy carries) that counts for nothing, and why.
@@ -230,12 +230,6 @@ fn joined(names: &[Quoted]) -> String {
 /// Why a `.lsc` file can't be used. The site's administrator must act.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SignerChainsError {
-    /// Longer than its limit.
-    #[error("it has {got} bytes, expected at most {VOMS_FILE_BYTES_MAX}")]
-    TooLong {
-        /// Its bytes.
-        got: usize,
-    },
     /// Not a text.
     #[error("it is not a text in UTF-8")]
     NotText,

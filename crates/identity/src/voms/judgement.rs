@@ -90,7 +90,7 @@ struct Judge<'a> {
     now: UnixTime,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
     /// Judges one attribute certificate, what costs nothing first. Returns the attributes, and when the first thing that
     /// proves them ends. `vo` gets what can be said about where a bad one comes from.
     fn attribute_certificate(
@@ -127,8 +127,7 @@ impl Judge<'_> {
     /// the holder's own name where the issuer's should stand, and everybody has learned to read that.
     fn check_holder(&self, read: &AttributeCertificate<'_>) -> Result<(), AttributeProblem> {
         let named = name(read.holder_issuer, "holder")?;
-        let is_named =
-            named.matches(&self.holder.issuer) || named.matches(&self.holder.subject);
+        let is_named = named.matches(&self.holder.issuer) || named.matches(&self.holder.subject);
         if is_named && read.holder_serial == self.holder.serial_der() {
             return Ok(());
         }
@@ -146,7 +145,9 @@ impl Judge<'_> {
             let not_after = read.not_after;
             return Err(AttributeProblem::Expired { not_after, now });
         }
-        let latest = now.as_secs().saturating_add(self.settings.clock_skew_seconds);
+        let latest = now
+            .as_secs()
+            .saturating_add(self.settings.clock_skew_seconds);
         if read.not_before.as_secs() > latest {
             let not_before = read.not_before;
             return Err(AttributeProblem::NotYetValid { not_before, now });
@@ -176,7 +177,7 @@ impl Judge<'_> {
         read: &AttributeCertificate<'_>,
         issuer: &DistinguishedName,
         authority: &PolicyAuthority<'_>,
-    ) -> Result<Signer<'_>, AttributeProblem> {
+    ) -> Result<Signer<'a>, AttributeProblem> {
         let mut chains = None;
         for (file, content) in self.store.voms_files(authority.vo) {
             match content {
@@ -217,7 +218,10 @@ impl Judge<'_> {
         }
         // Before anything is computed for a signer whom nobody named.
         if !chains.begin_with(&slash_names([&certificate.subject, &certificate.issuer])) {
-            return Err(other_chain([&certificate.subject, &certificate.issuer], authority));
+            return Err(other_chain(
+                [&certificate.subject, &certificate.issuer],
+                authority,
+            ));
         }
         Ok(Signer {
             certificate,

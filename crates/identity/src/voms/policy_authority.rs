@@ -48,13 +48,28 @@ mod tests {
     #[test]
     fn organisation_and_host_come_apart() {
         let parsed = PolicyAuthority::parse("vo.example.org://voms1.example.org:15000").unwrap();
-        assert_eq!((parsed.vo, parsed.host), ("vo.example.org", "voms1.example.org"));
+        assert_eq!(
+            (parsed.vo, parsed.host),
+            ("vo.example.org", "voms1.example.org")
+        );
         assert!(parsed.is_served_by("VOMS1.example.org.lsc"));
         assert!(!parsed.is_served_by("voms1.example.org.pem"));
         assert!(!parsed.is_served_by("voms2.example.org.lsc"));
         for bad in [
-            "", "vo", "://h:1", "vo://h", "vo://:1", "vo://h:", "vo://h:x", "../vo://h:1",
-            "vo://../h:1", "vo/x://h:1", "vo://h/x:1", "..://h:1", "vo://.h:1", "vo://h:1/x",
+            "",
+            "vo",
+            "://h:1",
+            "vo://h",
+            "vo://:1",
+            "vo://h:",
+            "vo://h:x",
+            "../vo://h:1",
+            "vo://../h:1",
+            "vo/x://h:1",
+            "vo://h/x:1",
+            "..://h:1",
+            "vo://.h:1",
+            "vo://h:1/x",
         ] {
             assert!(PolicyAuthority::parse(bad).is_err(), "{bad}");
         }

@@ -1,7 +1,7 @@
 //! Who may sign attributes of a virtual organisation: the `.lsc` files of a `vomsdir`.
 
 use super::error::SignerChainsError;
-use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX, VOMS_FILE_BYTES_MAX};
+use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
 use crate::quote::Quoted;
 use crate::slash_name::SlashName;
 
@@ -22,9 +22,6 @@ impl SignerChains {
     /// # Errors
     /// [`SignerChainsError`] names the line. A file with an error is refused as a whole.
     pub(crate) fn parse(content: &[u8]) -> Result<Self, SignerChainsError> {
-        if content.len() > VOMS_FILE_BYTES_MAX {
-            return Err(SignerChainsError::TooLong { got: content.len() });
-        }
         let text = std::str::from_utf8(content).map_err(|_| SignerChainsError::NotText)?;
         let mut chains = Vec::new();
         let mut chain: Vec<SlashName> = Vec::new();

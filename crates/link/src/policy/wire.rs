@@ -52,7 +52,7 @@ impl<'a> From<&'a VerifiedIdentity> for Node<'a> {
     fn from(peer: &'a VerifiedIdentity) -> Self {
         Self {
             name: peer.name(),
-            subject: None,
+            subject: peer.grid_subject(),
         }
     }
 }
