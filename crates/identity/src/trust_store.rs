@@ -12,6 +12,7 @@ use aws_lc_rs::digest;
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
 use crate::signature::PublicKey;
+use crate::voms::SignerChains;
 use crate::x509::{Certificate, KeyUsage};
 
 mod authority;
@@ -159,10 +160,10 @@ impl TrustStore {
     }
 
     /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.
-    pub(crate) fn voms_files<'a>(
+    pub(crate) fn voms_files<'a, 'o>(
         &'a self,
-        organisation: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a VomsFile)> {
+        organisation: &'o str,
+    ) -> impl Iterator<Item = (&'a str, &'a VomsFile)> + use<'a, 'o> {
         self.voms_files
             .range(format!("{organisation}/")..)
             .map_while(move |(name, kept)| {
@@ -179,8 +180,8 @@ impl TrustStore {
 /// A file of a vomsdir (`VO/HOST.lsc` or `VO/HOST.pem`): who may sign attributes for a virtual organisation.
 #[derive(Clone, Debug)]
 pub(crate) enum VomsFile {
-    /// Chains of names in slash form: the signer's, its issuer's, and so on up.
-    Chains(Vec<Vec<String>>),
+    /// Chains of names: the signer's, its issuer's, and so on up.
+    Chains(SignerChains),
     /// The signer's own certificates, pinned.
     Certificates(Vec<Arc<Certificate>>),
 }

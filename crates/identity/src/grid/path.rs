@@ -33,36 +33,14 @@ pub(crate) struct JudgedPath {
     pub(crate) ends: UnixTime,
 }
 
-/// One certificate of a path below the authorities, and where it stands.
-pub(crate) struct Entity<'a> {
-    /// Its position in the presented chain.
-    pub(crate) position: usize,
-    pub(crate) certificate: &'a Certificate,
-}
-
 impl JudgedPath {
     pub(crate) fn leaf(&self) -> &Certificate {
         &self.presented[0]
     }
 
-    /// The certificate of the end entity, at the end of the proxies.
-    pub(crate) fn end_entity(&self) -> &Certificate {
-        &self.presented[self.entities[self.entities.len() - 1]]
-    }
-
     /// Whom the peer acts as.
     pub(crate) fn subject(&self) -> &DistinguishedName {
         &self.presented[self.entities[self.subject_index]].subject
-    }
-
-    /// The certificates whose attributes count, from the leaf up: none above the one whose subject the peer acts as.
-    pub(crate) fn entities_that_count(&self) -> impl Iterator<Item = Entity<'_>> {
-        self.entities[..=self.subject_index]
-            .iter()
-            .map(|&position| Entity {
-                position,
-                certificate: &self.presented[position],
-            })
     }
 
     /// The certificate at that position of the presented chain, for messages.
