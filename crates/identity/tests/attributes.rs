@@ -76,7 +76,12 @@ fn files(root: &Path) -> Vec<TrustFile> {
                 continue;
             }
             files.push(TrustFile {
-                name: path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(),
+                name: path
+                    .strip_prefix(root)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned(),
                 content: std::fs::read(&path).unwrap(),
             });
         }
@@ -134,7 +139,11 @@ fn rules(problem: &AttributeProblem) -> &'static [&'static str] {
 /// Says how the attributes differ from what the manifest expects, if they do.
 fn difference(who: &VerifiedIdentity, expect: &Expect) -> Option<String> {
     let fqans: Vec<String> = who.fqans().map(ToString::to_string).collect();
-    let faults: Vec<String> = who.attribute_faults().iter().map(ToString::to_string).collect();
+    let faults: Vec<String> = who
+        .attribute_faults()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     if who.vo() != expect.vo.as_deref() || fqans != expect.fqans {
         return Some(format!("got {:?} {fqans:?}; {faults:?}", who.vo()));
     }
@@ -145,7 +154,10 @@ fn difference(who: &VerifiedIdentity, expect: &Expect) -> Option<String> {
             .zip(&expect.attribute_reasons)
             .all(|(fault, reason)| rules(&fault.problem).contains(&reason.as_str()));
     if !reasons_fit {
-        return Some(format!("got {faults:?}, expected {:?}", expect.attribute_reasons));
+        return Some(format!(
+            "got {faults:?}, expected {:?}",
+            expect.attribute_reasons
+        ));
     }
     let generic: Vec<(String, String)> = who
         .attributes()
@@ -198,6 +210,14 @@ fn every_chain_gives_the_attributes_that_the_manifest_states() {
             Err(error) => wrong.push(format!("{}: {error}", case.name)),
         }
     }
-    assert!(wrong.is_empty(), "{} of {judged}:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(with_attributes > 30 && with_faults > 40, "{with_attributes} {with_faults}");
+    assert!(
+        wrong.is_empty(),
+        "{} of {judged}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(
+        with_attributes > 30 && with_faults > 40,
+        "{with_attributes} {with_faults}"
+    );
 }

@@ -3,6 +3,7 @@
 //! Lines are written by a thread of their own, many at once when there are many. No line is dropped: when the disk
 //! can't follow, new decisions wait for it, and with them the connections that ask for one.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use rustls_pki_types::UnixTime;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::door::{Refused, Who};
 use crate::limits::AUDIT_LINES_MAX;
 
 /// Where audit lines go.
@@ -43,28 +45,29 @@ pub enum Verdict {
 /// One decision, as it is written.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<'a> {
-    pub(crate) time: String,
-    pub(crate) address: SocketAddr,
+    time: String,
+    address: SocketAddr,
     /// The proven subject.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) subject: Option<String>,
-    /// What a refused client calls itself.
+    subject: Option<Cow<'a, str>>,
+    /// What a client with a faulty chain calls itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) claimed_subject: Option<&'a str>,
+    claimed_subject: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) vo: Option<&'a str>,
-    pub(crate) fqans: Vec<String>,
+    vo: Option<&'a str>,
+    fqans: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) attribute_faults: Vec<String>,
+    attribute_faults: Vec<String>,
     /// Serial numbers of the chain in hexadecimal digits, the leaf's first.
-    pub(crate) serials: Vec<String>,
-    pub(crate) action: &'a str,
-    pub(crate) verdict: Verdict,
-    pub(crate) reason: &'a str,
+    serials: Cow<'a, [String]>,
+    action: &'a str,
+    verdict: Verdict,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
 }
 
 impl<'a> Line<'a> {
-    /// The line for somebody whose identity is proven.
+    /// About somebody whose identity is proven.
     pub(crate) fn identified(
         identity: &'a VerifiedIdentity,
         address: SocketAddr,
@@ -76,17 +79,62 @@ impl<'a> Line<'a> {
         Self {
             time: Date(now).to_string(),
             address,
-            subject: Some(identity.name().to_owned()),
+            subject: Some(subject(identity)),
             claimed_subject: None,
-            vo: None,
-            fqans: Vec::new(),
-            attribute_faults: Vec::new(),
-            serials: vec![hex(identity.serial())],
+            vo: identity.vo(),
+            fqans: identity.fqans().map(ToString::to_string).collect(),
+            attribute_faults: identity
+                .attribute_faults()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            serials: identity.serials().iter().map(|one| hex(one)).collect(),
             action,
             verdict,
             reason,
         }
     }
+
+    /// About somebody who may not come in.
+    pub(crate) fn refused(
+        refused: &'a Refused,
+        address: SocketAddr,
+        now: UnixTime,
+        action: &'a str,
+    ) -> Self {
+        match &refused.who {
+            Who::Proven(identity) => Self::identified(
+                identity,
+                address,
+                now,
+                action,
+                Verdict::Refused,
+                &refused.reason,
+            ),
+            Who::Claimed {
+                subject, serials, ..
+            } => Self {
+                time: Date(now).to_string(),
+                address,
+                subject: None,
+                claimed_subject: subject.as_deref(),
+                vo: None,
+                fqans: Vec::new(),
+                attribute_faults: Vec::new(),
+                serials: Cow::Borrowed(serials),
+                action,
+                verdict: Verdict::Refused,
+                reason: &refused.reason,
+            },
+        }
+    }
+}
+
+/// By what somebody is known: the slash form in a grid, which rules and grid-mapfiles are written in.
+pub(crate) fn subject(identity: &VerifiedIdentity) -> Cow<'_, str> {
+    identity
+        .grid_subject()
+        .map_or_else(|| identity.subject().slash().into(), Cow::Borrowed)
 }
 
 enum Order {

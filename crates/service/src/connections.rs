@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::UnixTime;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -34,13 +34,6 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A client that proved who it is, and what it proved it with.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    pub(crate) identity: VerifiedIdentity,
-    pub(crate) chain: Arc<[CertificateDer<'static>]>,
-}
-
 /// Nothing is being waited for.
 const NEVER: u64 = u64::MAX;
 
@@ -59,7 +52,7 @@ pub(crate) struct Connection {
     /// How many things run for the client: it is not idle while we are the ones who are waited for.
     running: AtomicUsize,
     stalls: Mutex<Vec<Weak<Stall>>>,
-    client: OnceLock<Client>,
+    identity: OnceLock<VerifiedIdentity>,
     ended: AtomicBool,
     end: Notify,
 }
@@ -80,7 +73,7 @@ impl Connection {
     }
 
     pub(crate) fn is_identified(&self) -> bool {
-        self.client.get().is_some()
+        self.identity.get().is_some()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -111,7 +104,7 @@ impl Connection {
             return false;
         }
         let socket = SockRef::from(&self.socket);
-        if self.client.get().is_none() {
+        if self.identity.get().is_none() {
             // A stranger gets a reset when the last reference goes: nothing stays in the kernel.
             let _ = socket.set_linger(Some(Duration::ZERO));
         } else {
@@ -123,11 +116,11 @@ impl Connection {
 
     /// Why the time of this connection is over, if it is.
     fn overdue(&self, now: u64, wall: UnixTime, limits: &Limits) -> Option<End> {
-        let Some(client) = self.client.get() else {
+        let Some(identity) = self.identity.get() else {
             let over = now.saturating_sub(self.opened) >= milliseconds(limits.handshake_time);
             return over.then_some(End::Handshake);
         };
-        if client.identity.not_after() <= wall {
+        if identity.not_after() <= wall {
             return Some(End::Expired);
         }
         let idle = milliseconds(limits.idle_time);
@@ -247,7 +240,7 @@ impl Connections {
             blocked: AtomicU64::new(NEVER),
             running: AtomicUsize::new(0),
             stalls: Mutex::default(),
-            client: OnceLock::new(),
+            identity: OnceLock::new(),
             ended: AtomicBool::new(false),
             end: Notify::new(),
         });
@@ -306,12 +299,12 @@ impl Connections {
     }
 
     /// The connections of clients that proved who they are.
-    pub(crate) fn identified(&self) -> Vec<(Arc<Connection>, Client)> {
+    pub(crate) fn identified(&self) -> Vec<(Arc<Connection>, VerifiedIdentity)> {
         let table = locked(&self.table);
         table
             .open
             .values()
-            .filter_map(|connection| Some((connection.clone(), connection.client.get()?.clone())))
+            .filter_map(|connection| Some((connection.clone(), connection.identity.get()?.clone())))
             .collect()
     }
 
@@ -362,9 +355,9 @@ impl Admitted {
     }
 
     /// The handshake is over and has shown whom this belongs to.
-    pub(crate) fn identify(&self, client: Client) {
+    pub(crate) fn identify(&self, identity: VerifiedIdentity) {
         // Nobody else sets it, and this is called once.
-        let _ = self.connection.client.set(client);
+        let _ = self.connection.identity.set(identity);
         self.connection
             .moved
             .store(self.connection.clock.now(), Ordering::Relaxed);

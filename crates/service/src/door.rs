@@ -3,39 +3,75 @@
 use std::fmt;
 use std::sync::Arc;
 
-use exoskel_identity::{
-    CertificateDetails, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity, hex,
-};
+use exoskel_identity::{CertificateDetails, Expected, IdentityError, Role, VerifiedIdentity, hex};
 use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::limits::CLAIMED_CERTIFICATES_MAX;
+use crate::renewal::{Renewable, Renewal};
+use crate::rules::Rules;
+
+/// The action that a connection as such asks for.
+pub(crate) const CONNECT: &str = "connect";
 
 /// Judges chains for one server.
 pub(crate) struct Door {
-    verifier: Arc<dyn PeerVerifier>,
+    verifier: Arc<dyn Renewable>,
+    rules: Option<Arc<Rules>>,
 }
 
 impl Door {
-    pub(crate) fn new(verifier: Arc<dyn PeerVerifier>) -> Self {
-        Self { verifier }
+    pub(crate) fn new(verifier: Arc<dyn Renewable>, rules: Option<Arc<Rules>>) -> Self {
+        Self { verifier, rules }
     }
 
-    /// Judges a chain as it was presented, leaf first.
+    /// Judges a chain as it was presented, leaf first, and asks the rules whether its owner may come in.
     pub(crate) fn judge(
         &self,
         chain: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<VerifiedIdentity, Refused> {
+    ) -> Result<VerifiedIdentity, Box<Refused>> {
         // Any role: what the client may do is for the rules and for the service behind to say.
         let anybody = Expected {
             roles: &Role::ALL,
             name: None,
         };
-        self.verifier
+        let identity = self
+            .verifier
             .verify(chain, now, &anybody)
-            .map_err(|error| Refused::identity(error, chain))
+            .map_err(|error| Box::new(Refused::chain(error, chain)))?;
+        if let Some(rules) = &self.rules {
+            let decision = rules.current().decide(&identity, CONNECT);
+            if !decision.allowed {
+                return Err(Box::new(Refused {
+                    reason: decision.reason,
+                    who: Who::Proven(identity),
+                }));
+            }
+        }
+        Ok(identity)
     }
 
     pub(crate) fn generation(&self) -> u64 {
         self.verifier.generation()
+    }
+
+    /// Reads trust data and rules again.
+    pub(crate) fn renew(&self) -> Renewal {
+        let mut renewal = self.verifier.renew();
+        if let Some(rules) = self.renew_rules() {
+            renewal.changed |= rules.changed;
+            renewal.faults.extend(rules.faults);
+        }
+        renewal
+    }
+
+    /// Reads the rules again if they have changed; nothing where there are none.
+    pub(crate) fn renew_rules(&self) -> Option<Renewal> {
+        Some(self.rules.as_ref()?.renew())
+    }
+
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.is_some()
     }
 }
 
@@ -46,35 +82,43 @@ impl fmt::Debug for Door {
 }
 
 /// A client that may not come in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Refused {
-    /// The fault in its chain; none where the identity is good and the rules say no.
-    pub(crate) error: Option<IdentityError>,
     pub(crate) reason: String,
-    /// What the leaf calls itself. Nothing of it is proven.
-    pub(crate) claimed: Option<String>,
-    pub(crate) serials: Vec<String>,
+    pub(crate) who: Who,
+}
+
+/// Whom a refusal concerns.
+#[derive(Debug)]
+pub(crate) enum Who {
+    /// The identity is good, the rules say no.
+    Proven(VerifiedIdentity),
+    /// There is a fault in the chain. Nothing of what it says is proven.
+    Claimed {
+        error: IdentityError,
+        subject: Option<String>,
+        serials: Vec<String>,
+    },
 }
 
 impl Refused {
-    fn identity(error: IdentityError, chain: &[CertificateDer<'_>]) -> Self {
+    fn chain(error: IdentityError, chain: &[CertificateDer<'_>]) -> Self {
         let mut serials = Vec::new();
-        let mut claimed = None;
-        for certificate in chain
-            .iter()
-            .take(exoskel_identity::limits::CHAIN_CERTIFICATES_MAX)
-        {
+        let mut subject = None;
+        for certificate in chain.iter().take(CLAIMED_CERTIFICATES_MAX) {
             let Ok(details) = CertificateDetails::read(certificate) else {
                 break;
             };
-            claimed.get_or_insert_with(|| details.subject.as_str().to_owned());
+            subject.get_or_insert_with(|| details.subject.as_str().to_owned());
             serials.push(hex(&details.serial));
         }
         Self {
             reason: error.to_string(),
-            error: Some(error),
-            claimed,
-            serials,
+            who: Who::Claimed {
+                error,
+                subject,
+                serials,
+            },
         }
     }
 }

@@ -29,6 +29,9 @@ pub(crate) const SECRET_BYTES_MIN: usize = 32;
 /// How long the server behind a front may take to accept a connection.
 pub(crate) const UPSTREAM_CONNECT_TIME: Duration = Duration::from_secs(5);
 
+/// Certificates of a refused chain whose serial numbers stand in the audit line.
+pub(crate) const CLAIMED_CERTIFICATES_MAX: usize = 12;
+
 /// Bytes of a host certificate or key file.
 pub(crate) const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
 

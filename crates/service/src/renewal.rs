@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::PeerVerifier;
+use exoskel_trust::Trust;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::audit::{Line, Verdict};
+use crate::door::CONNECT;
 use crate::metrics::End;
-use crate::server::{CONNECT, ServerHandle, Shared};
+use crate::server::{ServerHandle, Shared};
 
 /// How often trust data is read again where nothing else is said.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
@@ -21,7 +23,17 @@ pub trait Renewable: PeerVerifier {
     /// be read keeps its last good state.
     ///
     /// It reads files and may take long: not for a thread that moves data.
-    fn renew(&self, now: UnixTime) -> Renewal;
+    fn renew(&self) -> Renewal;
+}
+
+impl Renewable for Trust {
+    fn renew(&self) -> Renewal {
+        let reload = self.reload();
+        Renewal {
+            changed: reload.changed,
+            faults: reload.faults,
+        }
+    }
 }
 
 /// What came of reading trust data again.
@@ -37,8 +49,21 @@ impl ServerHandle {
     /// Reads trust data and host certificate again, and ends the connections of those who are no longer good. No
     /// handshake fails for it: those under way finish with the data they began with.
     pub async fn renew(&self) -> Renewal {
+        self.renew_by(renew).await
+    }
+
+    /// Reads rules and bans again if their files have changed; a running server does this twice in a second.
+    pub async fn renew_rules(&self) -> Renewal {
+        if self.shared().door.has_rules() {
+            self.renew_by(renew_rules).await
+        } else {
+            Renewal::default()
+        }
+    }
+
+    async fn renew_by(&self, work: fn(&Arc<Shared>) -> (Renewal, Vec<Ended>)) -> Renewal {
         let shared = self.shared().clone();
-        let work = move || renew(&shared);
+        let work = move || work(&shared);
         match tokio::task::spawn_blocking(work).await {
             Ok((renewal, ended)) => {
                 self.record(&ended).await;
@@ -101,38 +126,45 @@ struct Ended {
 fn renew(shared: &Arc<Shared>) -> (Renewal, Vec<Ended>) {
     // One at a time: the interval and a signal may meet.
     let _one = shared.renewing();
-    let now = shared.now();
-    let mut renewal = shared.verifier.renew(now);
+    let mut renewal = shared.door.renew();
     if let Err(error) = shared.renew_host() {
         renewal.faults.push(error.to_string());
     }
     let metrics = shared.connections.metrics();
-    metrics.count_reload(renewal.faults.is_empty(), shared.verifier.generation());
-    let ended = if renewal.changed {
-        shared.begin_epoch();
-        judge_again(shared, now)
-    } else {
-        Vec::new()
-    };
+    metrics.count_reload(renewal.faults.is_empty(), shared.door.generation());
+    let ended = apply(shared, &renewal);
     (renewal, ended)
+}
+
+fn renew_rules(shared: &Arc<Shared>) -> (Renewal, Vec<Ended>) {
+    let _one = shared.renewing();
+    let renewal = shared.door.renew_rules().unwrap_or_default();
+    let ended = apply(shared, &renewal);
+    (renewal, ended)
+}
+
+fn apply(shared: &Shared, renewal: &Renewal) -> Vec<Ended> {
+    if !renewal.changed {
+        return Vec::new();
+    }
+    shared.begin_epoch();
+    judge_again(shared, shared.now())
 }
 
 /// Judges everybody who is connected again. A chain is judged once, however many connections show it.
 fn judge_again(shared: &Shared, now: UnixTime) -> Vec<Ended> {
-    let mut verdicts: HashMap<Arc<[CertificateDer<'static>]>, Option<String>> = HashMap::new();
+    let connected = shared.connections.identified();
+    let mut verdicts: HashMap<&[CertificateDer<'static>], Option<String>> = HashMap::new();
     let mut ended = Vec::new();
-    for (connection, client) in shared.connections.identified() {
-        let verdict = verdicts.entry(client.chain.clone()).or_insert_with(|| {
-            shared
-                .door
-                .judge(&client.chain, now)
-                .err()
-                .map(|refused| refused.reason)
+    for (connection, identity) in &connected {
+        let verdict = verdicts.entry(identity.chain()).or_insert_with(|| {
+            let verdict = shared.door.judge(identity.chain(), now);
+            verdict.err().map(|refused| refused.reason)
         });
         if let Some(reason) = verdict {
-            shared.connections.end(&connection, End::NoLongerGood);
+            shared.connections.end(connection, End::NoLongerGood);
             ended.push(Ended {
-                identity: client.identity.clone(),
+                identity: identity.clone(),
                 address: connection.address(),
                 reason: format!("no longer good: {reason}"),
             });

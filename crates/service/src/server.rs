@@ -15,7 +15,7 @@ use exoskel_identity::VerifiedIdentity;
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::UnixTime;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpListener;
@@ -24,8 +24,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::audit::{Audit, Line, Verdict};
-use crate::connections::{Admitted, Client, Connection, Connections, Running, Transport};
-use crate::door::{Door, Refused};
+use crate::connections::{Admitted, Connection, Connections, Running, Transport};
+use crate::door::{CONNECT, Door, Refused};
 use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{
     BACKLOG, BadLimit, DESCRIPTORS_PAUSE, Limits, REFUSAL_BYTES_MAX, REFUSAL_TIME, WATCH_INTERVAL,
@@ -33,6 +33,7 @@ use crate::limits::{
 use crate::metrics::{End, Metrics, Outcome};
 use crate::places::Places;
 use crate::renewal::Renewable;
+use crate::rules::Rules;
 use crate::tls::{VERDICT, provider, server_config};
 
 /// What a server is made of.
@@ -44,6 +45,8 @@ pub struct Settings {
     pub host: HostCredential,
     /// Who judges the clients' chains.
     pub verifier: Arc<dyn Renewable>,
+    /// Who may connect, as the action `connect`; everybody with a good identity where there are no rules.
+    pub rules: Option<Arc<Rules>>,
     /// What strangers and slow clients may take.
     pub limits: Limits,
     /// Where decisions are written down.
@@ -59,6 +62,7 @@ impl Settings {
             listen,
             host,
             verifier,
+            rules: None,
             limits: Limits::default(),
             audit: Audit::nowhere(),
             time: Arc::new(DefaultTimeProvider),
@@ -126,7 +130,6 @@ where
 #[derive(Clone)]
 pub struct Peer {
     identity: VerifiedIdentity,
-    chain: Arc<[CertificateDer<'static>]>,
     protocol: Option<Box<[u8]>>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
@@ -136,11 +139,6 @@ impl Peer {
     /// Whom the chain proved. It is judged again when trust changes; the connection ends when it is no longer good.
     pub fn identity(&self) -> &VerifiedIdentity {
         &self.identity
-    }
-
-    /// The certificates that the client presented, leaf first.
-    pub fn chain(&self) -> &[CertificateDer<'static>] {
-        &self.chain
     }
 
     /// Where the client's packets come from.
@@ -241,7 +239,6 @@ impl AsyncWrite for Stream {
 pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) door: Arc<Door>,
-    pub(crate) verifier: Arc<dyn Renewable>,
     host: Host,
     renewing: Mutex<()>,
     /// Grows with each change after which everybody is judged again.
@@ -330,8 +327,7 @@ impl Server {
         let metrics = Arc::new(Metrics::default());
         let shared = Arc::new(Shared {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
-            door: Arc::new(Door::new(settings.verifier.clone())),
-            verifier: settings.verifier.clone(),
+            door: Arc::new(Door::new(settings.verifier.clone(), settings.rules.clone())),
             host: Host {
                 files: settings.host.clone(),
                 provider,
@@ -542,16 +538,10 @@ async fn welcome(
     let now = shared.now();
     match (result, verdict) {
         (Ok(stream), Some(Ok(identity))) => {
-            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let client = Client {
-                identity: identity.clone(),
-                chain: chain.into(),
-            };
-            let chain = client.chain.clone();
-            admitted.identify(client);
+            admitted.identify(identity.clone());
             // Who judged everybody again meanwhile did not see this connection.
             if shared.epoch() != epoch {
-                if let Err(refused) = shared.door.judge(&chain, now) {
+                if let Err(refused) = shared.door.judge(identity.chain(), now) {
                     metrics.count_handshake(Outcome::Refused, connection.age());
                     record_refusal(shared, connection, &refused, now).await;
                     return None;
@@ -570,7 +560,6 @@ async fn welcome(
             let protocol = stream.get_ref().1.alpn_protocol().map(Box::from);
             let peer = Peer {
                 identity,
-                chain,
                 protocol,
                 connection: connection.clone(),
                 shared: shared.clone(),
@@ -596,28 +585,13 @@ async fn welcome(
     }
 }
 
-/// The action that a connection as such asks for.
-pub(crate) const CONNECT: &str = "connect";
-
 async fn record_refusal(
     shared: &Shared,
     connection: &Connection,
     refused: &Refused,
     now: UnixTime,
 ) {
-    let line = Line {
-        time: exoskel_identity::Date(now).to_string(),
-        address: connection.address(),
-        subject: None,
-        claimed_subject: refused.claimed.as_deref(),
-        vo: None,
-        fqans: Vec::new(),
-        attribute_faults: Vec::new(),
-        serials: refused.serials.clone(),
-        action: CONNECT,
-        verdict: Verdict::Refused,
-        reason: &refused.reason,
-    };
+    let line = Line::refused(refused, connection.address(), now, CONNECT);
     shared.audit.record(&line).await;
 }
 
@@ -639,8 +613,14 @@ async fn drain(mut transport: Transport) -> io::Result<()> {
 async fn watch_connections(shared: Arc<Shared>) {
     let mut ticks = tokio::time::interval(WATCH_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let handle = ServerHandle {
+        shared: shared.clone(),
+    };
     loop {
         ticks.tick().await;
         shared.connections.watch(shared.now());
+        for fault in handle.renew_rules().await.faults {
+            tracing::error!("{fault}");
+        }
     }
 }

@@ -27,11 +27,11 @@ use webpki::RawPublicKeyEntity;
 use x509_parser::certificate::X509CertificateParser;
 use x509_parser::nom::Parser as _;
 
-use crate::door::{Door, Refused};
+use crate::door::{Door, Refused, Who};
 
 tokio::task_local! {
     /// Where the engine's check of a certificate leaves its verdict for the task that runs the handshake.
-    pub(crate) static VERDICT: Cell<Option<Result<VerifiedIdentity, Refused>>>;
+    pub(crate) static VERDICT: Cell<Option<Result<VerifiedIdentity, Box<Refused>>>>;
 }
 
 /// Which cryptography is spoken. X25519 comes first: the hybrid exchange costs a third of a handshake, and the grid's
@@ -182,12 +182,15 @@ fn public_key<'a>(
 
 /// What the client is told. The whole reason stands in the audit line; a stranger needs the kind of it only.
 fn alert(refused: &Refused) -> CertificateError {
-    match &refused.error {
-        Some(IdentityError::Expired { .. }) => CertificateError::Expired,
-        Some(IdentityError::NotYetValid { .. }) => CertificateError::NotValidYet,
-        Some(IdentityError::Revoked { .. }) => CertificateError::Revoked,
-        Some(IdentityError::UnknownAuthority { .. }) => CertificateError::UnknownIssuer,
-        Some(IdentityError::Malformed { .. }) => CertificateError::BadEncoding,
+    let Who::Claimed { error, .. } = &refused.who else {
+        return CertificateError::ApplicationVerificationFailure;
+    };
+    match error {
+        IdentityError::Expired { .. } => CertificateError::Expired,
+        IdentityError::NotYetValid { .. } => CertificateError::NotValidYet,
+        IdentityError::Revoked { .. } => CertificateError::Revoked,
+        IdentityError::UnknownAuthority { .. } => CertificateError::UnknownIssuer,
+        IdentityError::Malformed { .. } => CertificateError::BadEncoding,
         _ => CertificateError::ApplicationVerificationFailure,
     }
 }

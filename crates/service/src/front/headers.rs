@@ -13,6 +13,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 use hyper::body::{Body, Frame, SizeHint};
 
+use crate::audit::subject;
 use crate::body::{BodyError, RequestBody};
 use crate::server::Peer;
 
@@ -80,8 +81,21 @@ impl IdentityHeaders {
                 fields.push((name, value));
             }
         };
-        put(SUBJECT, string(identity.name()));
-        let presented = peer.chain();
+        put(SUBJECT, string(&subject(identity)));
+        if let Some(vo) = identity.vo() {
+            put(VO, string(vo));
+        }
+        let fqans: Vec<String> = identity
+            .fqans()
+            .map(|fqan| string(&fqan.to_string()))
+            .collect();
+        if !fqans.is_empty() {
+            put(FQAN, fqans.join(", "));
+        }
+        if let Some(proxy) = identity.proxy() {
+            put(LIMITED, if proxy.limited { "?1" } else { "?0" }.to_owned());
+        }
+        let presented = identity.chain();
         if let Some((leaf, others)) = presented.split_first() {
             put(CLIENT_CERT, byte_sequence(leaf));
             if chain && !others.is_empty() {

@@ -190,7 +190,7 @@ impl PeerVerifier for Authority {
 }
 
 impl Renewable for Authority {
-    fn renew(&self, _now: UnixTime) -> Renewal {
+    fn renew(&self) -> Renewal {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let new =
             PrivateAuthority::new(std::slice::from_ref(&self.root), &[self.list()], generation);
