@@ -397,10 +397,6 @@ impl Drop for Admitted {
 pub(crate) struct Transport(Arc<Connection>);
 
 impl Transport {
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
-        &self.0
-    }
-
     fn wrote(&self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
         let now = self.0.clock.now();
         self.0.moved.store(now, Ordering::Relaxed);

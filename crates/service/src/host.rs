@@ -6,13 +6,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use exoskel_identity::{CertificateDetails, Date};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use zeroize::Zeroizing;
 
 use crate::limits::CREDENTIAL_FILE_BYTES_MAX;
+use crate::tls::provider;
 
 /// Where a host certificate and its key are kept, most often `/etc/grid-security/hostcert.pem` and `hostkey.pem`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,25 @@ impl HostCredential {
             }
         })?;
         Ok(Arc::new(key))
+    }
+
+    /// Whether both files can be used, and what their owner should know about the certificate.
+    ///
+    /// # Errors
+    /// [`HostCredentialError`] for what would keep a service from running.
+    pub(crate) fn check(&self, now: UnixTime) -> Result<Vec<String>, HostCredentialError> {
+        let key = self.load(&provider())?;
+        let mut notes = Vec::new();
+        if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read) {
+            if details.not_after <= now {
+                notes.push(format!(
+                    "host: {} expired on {}: renew it, clients will refuse it",
+                    self.certificate.display(),
+                    Date(details.not_after)
+                ));
+            }
+        }
+        Ok(notes)
     }
 }
 

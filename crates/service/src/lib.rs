@@ -7,6 +7,7 @@
 
 mod audit;
 mod body;
+mod configuration;
 mod connections;
 mod door;
 mod front;
@@ -15,7 +16,9 @@ mod http;
 mod layer;
 mod limits;
 mod metrics;
+mod monitor;
 mod places;
+mod process;
 mod renewal;
 mod rules;
 mod secret;
@@ -24,12 +27,17 @@ mod tls;
 
 pub use audit::{Audit, AuditTarget, Verdict};
 pub use body::{BodyError, RequestBody};
+pub use configuration::{
+    Configuration, ConfigurationError, HostTable, LimitsTable, NameSpacesWord, RevocationWord,
+    TrustTable, UpstreamTable,
+};
 pub use front::{BadUpstream, Front, FrontSettings, HeaderError, Upstream};
 pub use host::{HostCredential, HostCredentialError};
 pub use http::{BoxError, Http};
 pub use layer::{Identified, IdentityLayer};
 pub use limits::{BadLimit, Limits};
 pub use metrics::{End, Metrics, Outcome, Refusal};
+pub use process::{ProcessError, run};
 pub use renewal::{RENEWAL_INTERVAL, Renewable, Renewal};
 pub use rules::{Rules, RulesError};
 pub use secret::{FrontSecret, SecretError};

@@ -32,6 +32,15 @@ pub(crate) const UPSTREAM_CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Certificates of a refused chain whose serial numbers stand in the audit line.
 pub(crate) const CLAIMED_CERTIFICATES_MAX: usize = 12;
 
+/// Connections at once that ask for metrics or health.
+pub(crate) const MONITOR_CONNECTIONS_MAX: usize = 16;
+
+/// How long such a connection may take.
+pub(crate) const MONITOR_TIME: Duration = Duration::from_secs(5);
+
+/// File descriptors beside those of connections: listeners, the runtime, files being read.
+pub(crate) const DESCRIPTORS_BESIDE: usize = 64;
+
 /// Bytes of a host certificate or key file.
 pub(crate) const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
 

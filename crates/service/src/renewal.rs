@@ -1,13 +1,14 @@
 //! What changes while the server runs: trust data and the host's certificate.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::PeerVerifier;
 use exoskel_trust::Trust;
 use rustls_pki_types::{CertificateDer, UnixTime};
+
+use tokio::signal::unix::Signal;
 
 use crate::audit::{Line, Verdict};
 use crate::door::CONNECT;
@@ -76,11 +77,8 @@ impl ServerHandle {
         }
     }
 
-    /// Renews at every interval, and whenever `asked` says so, until the server stops.
-    pub async fn keep_current<R>(&self, interval: Duration, mut asked: impl FnMut() -> R)
-    where
-        R: Future<Output = ()>,
-    {
+    /// Renews at every interval, and at every `asked` signal, which also reopens the audit file, until the server stops.
+    pub async fn keep_current(&self, interval: Duration, mut asked: Signal) {
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The first tick is due at once, and the data has just been read.
@@ -90,7 +88,7 @@ impl ServerHandle {
                 biased;
                 () = self.stopping() => return,
                 _ = ticks.tick() => {}
-                () = asked() => {
+                _ = asked.recv() => {
                     self.shared().audit.reopen().await;
                 }
             }
