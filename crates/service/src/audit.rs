@@ -77,7 +77,7 @@ impl<'a> Line<'a> {
         reason: &'a str,
     ) -> Self {
         Self {
-            time: Date(now).to_string(),
+            time: timestamp(now),
             address,
             subject: Some(subject(identity)),
             claimed_subject: None,
@@ -114,7 +114,7 @@ impl<'a> Line<'a> {
             Who::Claimed {
                 subject, serials, ..
             } => Self {
-                time: Date(now).to_string(),
+                time: timestamp(now),
                 address,
                 subject: None,
                 claimed_subject: subject.as_deref(),
@@ -128,6 +128,15 @@ impl<'a> Line<'a> {
             },
         }
     }
+}
+
+/// A time as RFC 3339 writes it.
+fn timestamp(time: UnixTime) -> String {
+    // "2026-11-20 13:47:28 UTC", which people prefer to read
+    Date(time)
+        .to_string()
+        .replacen(' ', "T", 1)
+        .replace(" UTC", "Z")
 }
 
 /// By what somebody is known: the slash form in a grid, which rules and grid-mapfiles are written in.

@@ -102,6 +102,19 @@ pub(crate) enum Who {
 }
 
 impl Refused {
+    /// A client that shows no certificate at all.
+    pub(crate) fn without_certificate() -> Self {
+        Self::chain(IdentityError::NoCertificate, &[])
+    }
+
+    /// A client that shows somebody's chain and does not hold the leaf's key.
+    pub(crate) fn without_key(identity: &VerifiedIdentity) -> Self {
+        Self {
+            reason: "the client did not prove that it holds the key of its certificate".to_owned(),
+            ..Self::chain(IdentityError::NoCertificate, identity.chain())
+        }
+    }
+
     fn chain(error: IdentityError, chain: &[CertificateDer<'_>]) -> Self {
         let mut serials = Vec::new();
         let mut subject = None;

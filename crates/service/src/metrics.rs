@@ -1,9 +1,10 @@
 //! What the service counts, for Prometheus.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,7 +17,7 @@ const HANDSHAKE_BUCKETS: [f64; 12] = [
 ];
 
 /// Why a connection was reset before its handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// [`Limits::handshakes_max`](crate::Limits::handshakes_max).
     Handshakes,
@@ -27,7 +28,7 @@ pub enum Refusal {
 }
 
 /// How a handshake came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The client proved who it is and may come in.
     Accepted,
@@ -40,7 +41,7 @@ pub enum Outcome {
 }
 
 /// Why the service ended a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// The handshake took too long.
     Handshake,
@@ -57,6 +58,39 @@ pub enum End {
     /// The server stops.
     Shutdown,
 }
+
+macro_rules! written {
+    ($kind:ident: $($variant:ident => $word:literal),+ $(,)?) => {
+        impl EncodeLabelValue for $kind {
+            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+                encoder.write_str(match self {
+                    $(Self::$variant => $word,)+
+                })
+            }
+        }
+    };
+}
+
+written!(Refusal:
+    Handshakes => "handshakes_max",
+    Connections => "connections_max",
+    Address => "connections_per_address_max",
+);
+written!(Outcome:
+    Accepted => "accepted",
+    Refused => "refused",
+    Failed => "failed",
+    TimedOut => "timed_out",
+);
+written!(End:
+    Handshake => "handshake_time",
+    Displaced => "handshake_displaced",
+    Idle => "idle",
+    Slow => "slow",
+    Expired => "expired",
+    NoLongerGood => "no_longer_good",
+    Shutdown => "shutdown",
+);
 
 /// One label with its value.
 type Label<T> = [(&'static str, T); 1];
@@ -176,6 +210,10 @@ impl Metrics {
         if !good {
             self.reloads_failed.inc();
         }
+        self.set_generation(generation);
+    }
+
+    pub(crate) fn set_generation(&self, generation: u64) {
         self.generation
             .set(i64::try_from(generation).unwrap_or(i64::MAX));
     }

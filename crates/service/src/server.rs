@@ -325,6 +325,7 @@ impl Server {
             reason,
         })?;
         let metrics = Arc::new(Metrics::default());
+        metrics.set_generation(settings.verifier.generation());
         let shared = Arc::new(Shared {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
             door: Arc::new(Door::new(settings.verifier.clone(), settings.rules.clone())),
@@ -574,14 +575,41 @@ async fn welcome(
             }
             None
         }
-        (result, _) => {
-            metrics.count_handshake(Outcome::Failed, connection.age());
-            if let Err((error, transport)) = result {
-                tracing::debug!(address = %connection.address(), "handshake failed: {error}");
-                drop(transport);
+        (result, verdict) => {
+            let outcome = match &result {
+                Err((error, _)) => match refused_by_engine(error, verdict) {
+                    Some(refused) => {
+                        record_refusal(shared, connection, &refused, now).await;
+                        Outcome::Refused
+                    }
+                    None => {
+                        tracing::debug!(address = %connection.address(), "handshake failed: {error}");
+                        Outcome::Failed
+                    }
+                },
+                Ok(_) => Outcome::Failed,
+            };
+            metrics.count_handshake(outcome, connection.age());
+            if let (Outcome::Refused, Err((_, transport))) = (outcome, result) {
+                let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
             }
             None
         }
+    }
+}
+
+/// Whether the engine found that the client has no identity to be judged by.
+fn refused_by_engine(
+    error: &io::Error,
+    verdict: Option<Result<VerifiedIdentity, Box<Refused>>>,
+) -> Option<Refused> {
+    let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
+    match (error, verdict) {
+        (rustls::Error::NoCertificatesPresented, _) => Some(Refused::without_certificate()),
+        (rustls::Error::InvalidCertificate(_), Some(Ok(identity))) => {
+            Some(Refused::without_key(&identity))
+        }
+        _ => None,
     }
 }
 
