@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::name_space::IssuerRules;
-use super::{BadFile, Kept, certificates, may_sign, plain_form};
+use super::name_space::{self, IssuerRules};
+use super::{BadFile, Kept, certificates, may_sign};
 use crate::distinguished_name::NameKey;
 use crate::limits::SAME_NAME_AUTHORITIES_MAX;
 use crate::x509::Certificate;
@@ -34,10 +34,9 @@ pub(crate) enum AuthorityKind {
 }
 
 impl Authority {
-    pub(super) fn is_of_hash(&self, hash: &str) -> bool {
-        self.files
-            .iter()
-            .any(|file| file.split('.').next() == Some(hash))
+    /// The hashes that its files are named by.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().filter_map(|file| file.split('.').next())
     }
 }
 
@@ -100,6 +99,7 @@ fn kind(certificate: &Certificate) -> AuthorityKind {
 pub(super) fn link(
     authorities: &mut [Authority],
     by_name: &HashMap<NameKey, Vec<usize>>,
+    files: &BTreeMap<String, Arc<Kept>>,
     rules: &HashMap<String, Arc<IssuerRules>>,
 ) {
     for index in 0..authorities.len() {
@@ -118,9 +118,7 @@ pub(super) fn link(
                 }
             }
         }
-        let rules = rules
-            .get(&plain_form(&certificate.subject.slash()))
-            .cloned();
+        let rules = name_space::of_authority(files, rules, authority);
         authorities[index].issuers = issuers;
         authorities[index].rules = rules;
     }
