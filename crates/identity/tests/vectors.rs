@@ -51,7 +51,6 @@ struct Settings {
 struct Expect {
     accepted: bool,
     reason: Option<String>,
-    subject: Option<String>,
     identity: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -87,14 +86,15 @@ impl Settings {
 /// The rules of the manifest that an error can stand for.
 fn reasons(error: &IdentityError) -> &'static [&'static str] {
     match error {
-        IdentityError::NoCertificate
-        | IdentityError::WrongRole { .. }
+        IdentityError::WrongRole { .. }
         | IdentityError::WrongName { .. }
         | IdentityError::RevocationListForged { .. }
         | IdentityError::PathRule { .. }
         | IdentityError::TooManyAuthorities
         | IdentityError::TooManySignatures
         | IdentityError::Claim { .. } => &[],
+        // A file without a block.
+        IdentityError::NoCertificate => &["encoding"],
         IdentityError::ChainTooLong { .. } => &["chain-length"],
         IdentityError::Malformed { .. } => &[
             "encoding",

@@ -79,17 +79,17 @@ pub(crate) fn judge(
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
     let presented = read(chain)?;
-    let (entities, kind) = find_entities(&presented, settings)?;
+    let (entities, kind) = find_entities(&presented, settings, store)?;
     let inheritances = check_proxies(&presented, &entities, kind, settings)?;
     let mut search = Search::new(store, settings, &presented, now);
     // The proxies' own times are looked at before anything is computed for them.
     let mut ends = UnixTime::since_unix_epoch(std::time::Duration::MAX);
+    let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
+    check_end_entity(&presented, *end_entity)?;
     for &position in &entities {
         search.check_entity(position)?;
         ends = ends.min(presented[position].not_after);
     }
-    let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
-    check_end_entity(&presented, *end_entity)?;
     let above = search.find(*end_entity)?;
     for (index, &position) in proxies.iter().enumerate() {
         let issuer = entities[index + 1];
@@ -153,6 +153,7 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
 fn find_entities(
     presented: &[Certificate],
     settings: &GridSettings,
+    store: &TrustStore,
 ) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
     let mut first_kind: Option<ProxyKind> = None;
@@ -182,8 +183,12 @@ fn find_entities(
         match issuer {
             Some(issuer) => entities.push(issuer),
             None => {
-                return fault(ProxyFault::IssuerNotInChain {
-                    issuer: Quoted::new(&certificate.issuer.slash()),
+                let issuer = Quoted::new(&certificate.issuer.slash());
+                let is_authority = !store.indexes_named(&certificate.issuer.key()).is_empty();
+                return fault(if is_authority {
+                    ProxyFault::IssuedByAuthority { issuer }
+                } else {
+                    ProxyFault::IssuerNotInChain { issuer }
                 });
             }
         }
@@ -212,23 +217,23 @@ fn check_proxies(
         return Ok(Vec::new());
     };
     let mut inheritances: Vec<Inheritance> = Vec::with_capacity(entities.len());
-    for (below, (&position, &issuer)) in entities.iter().zip(&entities[1..]).enumerate() {
-        let proxy = &presented[position];
-        let inheritance = proxy::check_alone(proxy, kind, below, settings)
-            .and_then(|inheritance| {
-                proxy::check_issuer(proxy, &presented[issuer])?;
-                if inheritance == Inheritance::Limited
-                    && inheritances.last() == Some(&Inheritance::All)
-                {
-                    return Err(ProxyFault::FullBelowLimited);
-                }
-                Ok(inheritance)
-            })
-            .map_err(|fault| IdentityError::Proxy {
-                certificate: which(presented, position),
-                fault,
-            })?;
+    let fault = |position: usize, fault| IdentityError::Proxy {
+        certificate: which(presented, position),
+        fault,
+    };
+    // What is wrong with a proxy itself is told before what is wrong with its being an issuer.
+    let proxies = &entities[..entities.len() - 1];
+    for (below, &position) in proxies.iter().enumerate() {
+        let inheritance = proxy::check_alone(&presented[position], kind, below, settings)
+            .map_err(|found| fault(position, found))?;
+        if inheritance == Inheritance::Limited && inheritances.last() == Some(&Inheritance::All) {
+            return Err(fault(entities[below - 1], ProxyFault::FullBelowLimited));
+        }
         inheritances.push(inheritance);
+    }
+    for (&position, &issuer) in proxies.iter().zip(&entities[1..]) {
+        proxy::check_issuer(&presented[position], &presented[issuer])
+            .map_err(|found| fault(position, found))?;
     }
     Ok(inheritances)
 }
