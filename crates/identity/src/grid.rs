@@ -13,13 +13,15 @@ use crate::limits::{
 use crate::quote::Quoted;
 use crate::trust_store::TrustStore;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
+use crate::voms;
+use crate::x509::Certificate;
 
 mod authorities;
 mod naming;
 mod path;
 mod proxy;
 
-pub(crate) use path::{Entity, JudgedPath, judge, judge_signer};
+pub(crate) use path::{JudgedPath, judge, judge_signer};
 pub use proxy::{Proxy, ProxyFault, ProxyKind};
 
 /// What to do about a certificate whose issuer has no revocation list in the trust directory.
@@ -183,7 +185,8 @@ impl GridVerifier {
     }
 
     /// Judges `chain` (leaf first, as presented) at the time `now`: RFC 5280 for the authorities and the end entity,
-    /// RFC 3820 for proxies.
+    /// RFC 3820 for proxies, RFC 5755 for attribute certificates of VOMS. An attribute certificate that breaks a rule is one
+    /// of the [`attribute_faults`](VerifiedIdentity::attribute_faults) and changes nothing else.
     ///
     /// The role is [`Role::Worker`] for a host certificate (an end entity with DNS names; `serverAuth`, where it has
     /// extended key usages) and its name the first of these; everybody else, and every proxy, is a [`Role::Manager`] with
@@ -210,9 +213,11 @@ impl GridVerifier {
     ) -> Result<VerifiedIdentity, IdentityError> {
         let path = judge(&self.store, &self.settings, chain, now)?;
         let identity = identify(&naming::Names::of(&path))?;
+        let attributes = voms::judge(&path, &self.store, &self.settings, now);
         Ok(VerifiedIdentity::of_grid(
             identity,
             path,
+            attributes,
             self.store.generation(),
         ))
     }
@@ -237,8 +242,16 @@ impl PeerVerifier for GridVerifier {
     }
 }
 
+/// Whom the chain of an own credential would be taken for, if it were found good.
+pub(crate) fn claimed_identity(chain: &[Certificate]) -> Result<Identity, IdentityError> {
+    let (subject, is_proxy) = path::claimed_subject(chain)?;
+    naming::Names::of_leaf(&chain[0], subject, is_proxy).identity()
+}
+
 /// The roles that a host certificate may stand for.
 const HOST_ROLES: [Role; 3] = [Role::Worker, Role::Gateway, Role::Agent];
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::fixture;

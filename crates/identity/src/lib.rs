@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authorization;
 mod certificate;
 mod claim;
 mod credential;
@@ -21,17 +22,21 @@ mod distinguished_name;
 mod error;
 mod grid;
 pub mod limits;
+pub mod policy_text;
 mod private_authority;
 mod quote;
 mod revocation;
 mod signature;
+mod slash_name;
 mod trust_store;
 mod verified;
+mod voms;
 mod x509;
 
+pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
-pub use credential::{Credential, revocation_lists_from_pem};
+pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
 pub use grid::{
@@ -45,3 +50,7 @@ pub use trust_store::{
     TrustReport, TrustStore,
 };
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
+pub use voms::{
+    AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, SignerChainsError,
+    VomsAttributes,
+};

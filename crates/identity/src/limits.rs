@@ -71,9 +71,6 @@ pub const POLICY_FILE_BYTES_MAX: usize = 1024 * 1024;
 /// Statements in one `signing_policy` or `namespaces` file.
 pub const POLICY_STATEMENTS_MAX: usize = 1024;
 
-/// Names in one `.lsc` file.
-pub const VOMS_CHAIN_NAMES_MAX: usize = 256;
-
 /// Policy languages of proxies that the settings may add.
 pub const POLICY_LANGUAGES_MAX: usize = 64;
 
@@ -91,3 +88,36 @@ pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Characters of a foreign text (a subject, a URI) that an error repeats.
 pub const QUOTED_CHARACTERS_MAX: usize = 120;
+
+/// Attribute certificates that one proxy may carry. A user of several virtual organisations has two or three.
+pub const ATTRIBUTE_CERTIFICATES_MAX: usize = 8;
+
+/// Attribute names of one attribute certificate. The largest organisations give a few dozen.
+pub const FQANS_MAX: usize = 256;
+
+/// Bytes of one attribute name.
+pub const FQAN_BYTES_MAX: usize = 512;
+
+/// Generic attributes of one attribute certificate.
+pub const GENERIC_ATTRIBUTES_MAX: usize = 256;
+
+/// Certificates that an attribute certificate carries about its signer: the signer's own and its authorities'.
+pub const SIGNER_CERTIFICATES_MAX: usize = 4;
+
+/// Chains of names in one `.lsc` file.
+pub const SIGNER_CHAINS_MAX: usize = 64;
+
+/// Names in one chain of an `.lsc` file.
+pub const SIGNER_CHAIN_NAMES_MAX: usize = 16;
+
+/// Bytes of a pattern of distinguished or attribute names.
+pub const PATTERN_BYTES_MAX: usize = 2048;
+
+/// Rules of a policy that allow, and of those that deny. Each is looked at for each decision.
+pub const AUTHORIZATION_RULES_MAX: usize = 1024;
+
+/// Bytes of a ban list or a grid-mapfile.
+pub const SITE_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of the name of an action, or of an account.
+pub const WORD_BYTES_MAX: usize = 64;

@@ -12,6 +12,8 @@ use aws_lc_rs::digest;
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
 use crate::signature::PublicKey;
+use crate::slash_name::normal_form;
+use crate::voms::SignerChains;
 use crate::x509::{Certificate, KeyUsage};
 
 mod authority;
@@ -24,7 +26,7 @@ pub(crate) use authority::{Authority, AuthorityKind};
 pub(crate) use coverage::Coverage;
 pub use file::BadFileReason;
 use file::{Content, FileKind};
-pub(crate) use name_space::{Forbidding, IssuerRules, plain_form};
+pub(crate) use name_space::{Forbidding, IssuerRules};
 pub use report::{AuthorityReport, BadFile, RevocationListReport, SelfSignature, TrustReport};
 
 /// A file of a trust directory.
@@ -155,14 +157,14 @@ impl TrustStore {
 
     /// What the files say about the names that an issuer may sign; the name in its slash form.
     pub(crate) fn rules_for(&self, issuer: &DistinguishedName) -> Option<&Arc<IssuerRules>> {
-        self.rules.get(&plain_form(&issuer.slash()))
+        self.rules.get(&normal_form(&issuer.slash()))
     }
 
     /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.
-    pub(crate) fn voms_files<'a>(
+    pub(crate) fn voms_files<'a, 'o>(
         &'a self,
-        organisation: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a VomsFile)> {
+        organisation: &'o str,
+    ) -> impl Iterator<Item = (&'a str, &'a VomsFile)> + use<'a, 'o> {
         self.voms_files
             .range(format!("{organisation}/")..)
             .map_while(move |(name, kept)| {
@@ -179,8 +181,8 @@ impl TrustStore {
 /// A file of a vomsdir (`VO/HOST.lsc` or `VO/HOST.pem`): who may sign attributes for a virtual organisation.
 #[derive(Clone, Debug)]
 pub(crate) enum VomsFile {
-    /// Chains of names in slash form: the signer's, its issuer's, and so on up.
-    Chains(Vec<Vec<String>>),
+    /// Chains of names: the signer's, its issuer's, and so on up.
+    Chains(SignerChains),
     /// The signer's own certificates, pinned.
     Certificates(Vec<Arc<Certificate>>),
 }

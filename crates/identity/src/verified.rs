@@ -10,6 +10,7 @@ use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
 use crate::grid::{JudgedPath, Proxy};
+use crate::voms::{AttributeFault, Attributes, Fqan, VomsAttributes};
 use crate::x509::Certificate;
 
 /// Who a peer is, as a [`PeerVerifier`] of this crate has found it to be.
@@ -32,6 +33,16 @@ struct Proven {
     serials: Vec<Box<[u8]>>,
     chain: Vec<CertificateDer<'static>>,
     generation: u64,
+    grid: Option<OfGrid>,
+}
+
+/// What only a grid says about somebody.
+#[derive(PartialEq, Eq)]
+struct OfGrid {
+    /// The subject in slash form, by which people are known there.
+    subject: String,
+    attributes: Vec<VomsAttributes>,
+    attribute_faults: Vec<AttributeFault>,
 }
 
 impl VerifiedIdentity {
@@ -53,18 +64,29 @@ impl VerifiedIdentity {
             serials: serials(chain),
             chain: chain.iter().map(|one| one.der.clone()).collect(),
             generation,
+            grid: None,
         }))
     }
 
     /// As [`of_authority`](Self::of_authority), for a path of a grid.
-    pub(crate) fn of_grid(identity: Identity, path: JudgedPath, generation: u64) -> Self {
+    pub(crate) fn of_grid(
+        identity: Identity,
+        path: JudgedPath,
+        attributes: Attributes,
+        generation: u64,
+    ) -> Self {
         Self(Arc::new(Proven {
             identity,
             subject: path.subject().clone(),
             proxy: path.proxy,
-            not_after: path.ends,
+            not_after: attributes.ends,
             fingerprint: fingerprint(&path.leaf().der),
             serials: serials(&path.presented),
+            grid: Some(OfGrid {
+                subject: path.subject().slash(),
+                attributes: attributes.good,
+                attribute_faults: attributes.faults,
+            }),
             chain: path.presented.into_iter().map(|one| one.der).collect(),
             generation,
         }))
@@ -96,8 +118,37 @@ impl VerifiedIdentity {
         self.0.proxy.as_ref()
     }
 
-    /// When the first thing that proves it ends: a certificate of the path, from the leaf to the authority, or a
-    /// revocation list of a grid (a private authority's lists are looked at when they are used).
+    /// The subject in slash form, by which people are known in a grid; nothing for certificates of a private authority, in
+    /// which only the name counts.
+    pub fn grid_subject(&self) -> Option<&str> {
+        self.0.grid.as_ref().map(|grid| grid.subject.as_str())
+    }
+
+    /// What virtual organisations say about the peer, one entry for each attribute certificate that counts, in their
+    /// order. The first one is the primary one.
+    pub fn attributes(&self) -> &[VomsAttributes] {
+        self.0.grid.as_ref().map_or(&[], |grid| &grid.attributes)
+    }
+
+    /// The attribute certificates that came along and count for nothing, and why.
+    pub fn attribute_faults(&self) -> &[AttributeFault] {
+        let grid = self.0.grid.as_ref();
+        grid.map_or(&[], |grid| &grid.attribute_faults)
+    }
+
+    /// The primary virtual organisation.
+    pub fn vo(&self) -> Option<&str> {
+        self.attributes().first().map(VomsAttributes::vo)
+    }
+
+    /// All attributes of all virtual organisations, in their order; the first one is the primary one.
+    pub fn fqans(&self) -> impl Iterator<Item = &Fqan> {
+        self.attributes().iter().flat_map(VomsAttributes::fqans)
+    }
+
+    /// When the first thing that proves it ends: a certificate of the path, from the leaf to the authority, an attribute
+    /// certificate or a certificate of its signer's path, or a revocation list of a grid (a private authority's lists are
+    /// looked at when they are used).
     pub fn not_after(&self) -> UnixTime {
         self.0.not_after
     }

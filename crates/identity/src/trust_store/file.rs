@@ -12,10 +12,11 @@ use super::{Directory, VomsFile};
 use crate::error::Malformed;
 use crate::limits::{
     CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, TRUST_BYTES_MAX,
-    TRUST_FILES_MAX, VOMS_CHAIN_NAMES_MAX,
+    TRUST_FILES_MAX,
 };
 use crate::quote::Quoted;
 use crate::revocation::RevocationList;
+use crate::voms::{SignerChains, SignerChainsError};
 use crate::x509::Certificate;
 
 /// What a file of a trust directory is for.
@@ -84,6 +85,9 @@ pub enum BadFileReason {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A `.lsc` file that names no signer, or not whom.
+    #[error(transparent)]
+    SignerChains(#[from] SignerChainsError),
     /// Longer than a file of its kind may be.
     #[error("got {got} bytes, expected at most {max}")]
     TooLong {
@@ -157,7 +161,7 @@ impl FileKind {
             }
             Self::SigningPolicy => Content::SigningPolicy(read_signing_policy(&content)?),
             Self::Namespaces => Content::Namespaces(read_namespaces(&content)?),
-            Self::VomsChains => Content::Voms(VomsFile::Chains(read_chains(&content)?)),
+            Self::VomsChains => Content::Voms(VomsFile::Chains(SignerChains::parse(&content)?)),
             Self::VomsCertificates => {
                 Content::Voms(VomsFile::Certificates(read_certificates(&content)?))
             }
@@ -230,39 +234,4 @@ fn blocks(
         blocks.push(block.map_err(|_| BadFileReason::NoBlock { expected })?);
     }
     Ok(blocks)
-}
-
-/// A `.lsc` file: a name in slash form on each line, the signer's first, and a line of dashes with `NEXT CHAIN`
-/// between chains.
-fn read_chains(content: &[u8]) -> Result<Vec<Vec<String>>, BadFileReason> {
-    let bad = |line: usize, reason| BadFileReason::BadLine {
-        line: line + 1,
-        reason,
-    };
-    let text = std::str::from_utf8(content).map_err(|_| bad(0, "it is no UTF-8"))?;
-    let mut chains = vec![Vec::new()];
-    let mut names = 0;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let last = chains.len() - 1;
-        if line.starts_with('/') {
-            names += 1;
-            if names > VOMS_CHAIN_NAMES_MAX {
-                return Err(bad(number, "more names than a file may hold"));
-            }
-            chains[last].push(line.to_owned());
-        } else if line.starts_with('-') {
-            chains.push(Vec::new());
-        } else {
-            return Err(bad(number, "expected a name like \"/DC=org/CN=host\""));
-        }
-    }
-    chains.retain(|chain: &Vec<String>| !chain.is_empty());
-    if chains.is_empty() {
-        return Err(bad(0, "expected a name like \"/DC=org/CN=host\""));
-    }
-    Ok(chains)
 }
