@@ -47,16 +47,14 @@ def voms_proxy_fake(
 ) -> Certificate:
     """A proxy with attributes, exactly as `voms-proxy-fake` makes it."""
     out = shop.path("pem")
-    command = [
-        *["faketime", "-f", time.strftime("%Y-%m-%d %H:%M:%S"), "voms-proxy-fake"],
-        *["-cert", user.file, "-key", user.key, "-certdir", shop.folder, "-out", out],
-        *["-hours", str(hours), "-vomslife", str(hours), *kind.split()],
-        *["-voms", issuer.vo, "-uri", issuer.address],
-        *["-hostcert", issuer.host.file, "-hostkey", issuer.host.key],
-        *(["-newformat"] if signers else []),
-        *[word for name in names for word in ("-fqan", name)],
-        *arguments,
-    ]
+    command: list[str | Path] = ["faketime", "-f", time.strftime("%Y-%m-%d %H:%M:%S")]
+    command += ["voms-proxy-fake", "-cert", user.file, "-key", user.key, "-certdir", shop.folder]
+    command += ["-hours", str(hours), "-vomslife", str(hours), "-out", out, *kind.split()]
+    command += ["-voms", issuer.vo, "-uri", issuer.address]
+    command += ["-hostcert", issuer.host.file, "-hostkey", issuer.host.key]
+    command += ["-newformat"] if signers else []
+    command += [word for name in names for word in ("-fqan", name)]
+    command += arguments
     environment = dict(os.environ, TZ="UTC", RANDFILE=str(shop.folder / "random"))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not out.exists():
@@ -71,9 +69,9 @@ def voms_proxy_fake(
     file.write_text(text[: text.index("-----END CERTIFICATE-----")] + "-----END CERTIFICATE-----\n")
     body, _, _ = der.signed_parts(leaf)
     fields = body.children()
-    end = datetime.strptime(
-        fields[4].children()[1].content.decode(), "%y%m%d%H%M%SZ"
-    ).replace(tzinfo=UTC)
+    end = datetime.strptime(fields[4].children()[1].content.decode(), "%y%m%d%H%M%SZ").replace(
+        tzinfo=UTC
+    )
     serial = int.from_bytes(fields[1].content, "big")
     last = fields[5].children()[-1].children()[0].children()[1].content.decode()
     return Certificate(f"{user.subject}/CN={last}", leaf, key, file, end, serial, user)
