@@ -49,7 +49,8 @@ def files(folder: str) -> set[str]:
 
 
 def test_every_rule_is_kept_and_broken() -> None:
-    kept, broken = set(), set()
+    kept: set[str] = set()
+    broken: set[str] = set()
     for case in CASES:
         expect = case["expect"]
         reasons = [expect["reason"]] if "reason" in expect else expect["attribute_reasons"]

@@ -96,6 +96,11 @@ class Organisation:
         user = user or self.alice
         return [self.world.proxy(user, extra=[line(attributes)], **fields), user]
 
+    def without_signer(self, issuer: Issuer, names: Sequence[str]) -> list[Certificate]:
+        """A chain whose attributes come without their signer's certificate."""
+        [attributes] = attributes_of(self.fake(issuer, names))
+        return self.carrying(changed(attributes, issuer.host, without_extension(SIGNERS)))
+
     def edited(self, edit: Callable[[list[bytes]], None]) -> list[Certificate]:
         """Alice's attributes, edited and signed again."""
         return self.carrying(changed(self.attributes, self.voms.host, edit))
@@ -181,6 +186,16 @@ def good(world: World, manifest: Manifest, organisation: Organisation) -> None:
         organisation.attributes, organisation.voms.host, with_extension(targets(HERE))
     )
     accept("target_here", "ac-targets", organisation.carrying(targeted), settings=OWN_HOST, **held)
+    standard = changed(
+        organisation.attributes, organisation.voms.host, with_extension(targets(HERE, nested=False))
+    )
+    accept(
+        "target_here_as_rfc_5755_writes_it",
+        "ac-targets",
+        organisation.carrying(standard),
+        settings=OWN_HOST,
+        **held,
+    )
     several = changed(
         organisation.attributes,
         organisation.voms.host,
@@ -401,7 +416,7 @@ def signer_cases(world: World, manifest: Manifest, organisation: Organisation) -
     keep(
         "signer_pinned",
         "ac-signer-pinned",
-        [organisation.fake(pinned, ["/pinnedvo"], signers=False), alice],
+        organisation.without_signer(pinned, ["/pinnedvo"]),
         **here,
     )
     keep(
@@ -418,27 +433,20 @@ def signer_cases(world: World, manifest: Manifest, organisation: Organisation) -
     lose(
         "signer_not_pinned",
         "ac-signer-pinned",
-        [organisation.fake(stranger, ["/pinnedvo"], signers=False), alice],
+        organisation.without_signer(stranger, ["/pinnedvo"]),
     )
     twin = world.host(classic, "voms-pinned.example.org", key="RSA-2048")
     lose(
         "signer_pinned_other_key",
         "ac-signer-pinned",
-        [
-            organisation.fake(
-                Issuer(twin, "pinnedvo", "voms-pinned.example.org:15000"),
-                ["/pinnedvo"],
-                signers=False,
-            ),
-            alice,
-        ],
+        organisation.without_signer(Issuer(twin, "pinnedvo", pinned.address), ["/pinnedvo"]),
         reason="ac-signature",
         note="the pinned name with another key",
     )
     lose(
         "signer_listed_not_sent",
         "ac-signer-list",
-        [organisation.fake(organisation.voms, GROUPS, signers=False), alice],
+        organisation.without_signer(organisation.voms, GROUPS),
         note="a list of names without the certificate that they name",
     )
 
@@ -553,6 +561,13 @@ def faults(world: World, manifest: Manifest, organisation: Organisation) -> None
         organisation.carrying(attributes, user=bob),
         note="alice's attributes in bob's proxy",
     )
+    old = organisation.fake(voms, GROUPS, holder_by_issuer=False)
+    lose(
+        "holder_by_his_own_name",
+        "ac-holder",
+        [old, alice],
+        note="the format before VOMS 2: the holder's name where his issuer's belongs",
+    )
     again = world.user(classic, "Alice", key="RSA-2048")
     lose(
         "holder_renewed",
@@ -626,6 +641,12 @@ def faults(world: World, manifest: Manifest, organisation: Organisation) -> None
 
     there: list[Any] = [with_extension(targets("other.example.org")), OWN_HOST]
     lose("target_elsewhere", "ac-targets", organisation.edited(there[0]), settings=there[1])
+    lose(
+        "target_elsewhere_as_rfc_5755_writes_it",
+        "ac-targets",
+        organisation.edited(with_extension(targets("other.example.org", nested=False))),
+        settings=OWN_HOST,
+    )
     lose(
         "target_but_no_name",
         "ac-targets",

@@ -43,7 +43,7 @@ def voms_proxy_fake(
     time: datetime = FAKE_TIME,
     hours: int = HOURS,
     kind: str = "-rfc",
-    signers: bool = True,
+    holder_by_issuer: bool = True,
 ) -> Certificate:
     """A proxy with attributes, exactly as `voms-proxy-fake` makes it."""
     out = shop.path("pem")
@@ -52,7 +52,8 @@ def voms_proxy_fake(
     command += ["-hours", str(hours), "-vomslife", str(hours), "-out", out, *kind.split()]
     command += ["-voms", issuer.vo, "-uri", issuer.address]
     command += ["-hostcert", issuer.host.file, "-hostkey", issuer.host.key]
-    command += ["-newformat"] if signers else []
+    # Without it the holder is named by his own name and serial number, not by his issuer's.
+    command += ["-newformat"] if holder_by_issuer else []
     command += [word for name in names for word in ("-fqan", name)]
     command += arguments
     environment = dict(os.environ, TZ="UTC", RANDFILE=str(shop.folder / "random"))
@@ -132,9 +133,13 @@ def without_extension(dotted: str) -> Callable[[list[bytes]], None]:
     return edit
 
 
-def targets(*hosts: str) -> bytes:
-    """RFC 5755 4.3.2: the hosts that may use the attributes, as VOMS writes them (URI)."""
+def targets(*hosts: str, nested: bool = True) -> bytes:
+    """The hosts that may use the attributes (URI): as VOMS writes them, or as RFC 5755 4.3.2 does.
+
+    VOMS has each Target, a CHOICE, in a SEQUENCE of its own.
+    """
     names = [der.tlv(0xA0, der.tlv(0x86, host.encode())) for host in hosts]
+    names = [der.sequence(name) for name in names] if nested else names
     return der.extension(TARGETS, der.sequence(der.sequence(*names)), critical=True)
 
 
