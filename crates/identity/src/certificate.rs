@@ -5,16 +5,12 @@ use std::borrow::Cow;
 use std::fmt;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::error::X509Error;
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
 
 use crate::claim::Identity;
 use crate::error::{ClaimError, Malformed};
-use crate::limits::CERTIFICATE_BYTES_MAX;
 use crate::quote::Quoted;
+use crate::x509::{AlternativeName, Certificate, KeyUsage};
 
 /// What a certificate states about itself.
 ///
@@ -61,49 +57,46 @@ impl CertificateDetails {
     /// Reads a certificate.
     ///
     /// # Errors
-    /// [`Malformed`] when it is longer than [`CERTIFICATE_BYTES_MAX`], no X.509 certificate, followed by other bytes, or
-    /// holds one of the extensions that we read twice.
+    /// [`Malformed`] when it is longer than
+    /// [`CERTIFICATE_BYTES_MAX`](crate::limits::CERTIFICATE_BYTES_MAX), no X.509 certificate, followed by other bytes, or
+    /// holds an extension twice, or one that is too long or malformed.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, Malformed> {
-        if certificate.len() > CERTIFICATE_BYTES_MAX {
-            return Err(Malformed::TooLong {
-                what: "certificate",
-                got: certificate.len(),
-                max: CERTIFICATE_BYTES_MAX,
+        Ok(Self::of(&Certificate::read(certificate)?))
+    }
+
+    /// What a certificate that was read already states.
+    pub(crate) fn of(certificate: &Certificate) -> Self {
+        let extensions = &certificate.extensions;
+        let uris = extensions
+            .alternative_names
+            .iter()
+            .flatten()
+            .filter_map(|name| match name {
+                AlternativeName::Uri(uri) => Some(uri.as_str()),
+                _ => None,
             });
+        Self {
+            subject: certificate.subject.quoted(),
+            issuer: certificate.issuer.quoted(),
+            common_name: certificate.subject.common_name(),
+            serial: certificate.serial().to_vec(),
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            is_authority: certificate.is_authority(),
+            is_self_issued: certificate.is_self_issued(),
+            claim: Identity::from_uris(uris),
+            public_key: certificate.key.bits().to_vec(),
+            usage: Usage {
+                signs_handshakes: certificate.allows(KeyUsage::DigitalSignature),
+                signs_certificates: certificate.allows(KeyUsage::CertificateSigning),
+                names_client_and_server: extensions
+                    .purposes
+                    .is_some_and(|found| found.client && found.server),
+            },
+            serial_der: certificate.serial_der().to_vec(),
+            subject_der: certificate.subject.as_der().to_vec(),
+            issuer_der: certificate.issuer.as_der().to_vec(),
         }
-        let (rest, parsed) =
-            X509Certificate::from_der(certificate).map_err(|_| Malformed::NoCertificate)?;
-        if !rest.is_empty() {
-            return Err(Malformed::TrailingBytes {
-                what: "certificate",
-                got: rest.len(),
-            });
-        }
-        let extension = |_: X509Error| Malformed::BadExtension;
-        let is_authority = parsed
-            .basic_constraints()
-            .map_err(extension)?
-            .is_some_and(|found| found.value.ca);
-        Ok(Self {
-            subject: Quoted::new(&parsed.subject().to_string()),
-            issuer: Quoted::new(&parsed.issuer().to_string()),
-            common_name: parsed
-                .subject()
-                .iter_common_name()
-                .find_map(|name| name.as_str().ok())
-                .map(str::to_owned),
-            serial: without_leading_zeros(parsed.raw_serial()).to_vec(),
-            not_before: unix_time(parsed.validity().not_before),
-            not_after: unix_time(parsed.validity().not_after),
-            is_authority,
-            is_self_issued: parsed.subject().as_raw() == parsed.issuer().as_raw(),
-            claim: claim(&parsed)?,
-            public_key: parsed.public_key().subject_public_key.data.to_vec(),
-            usage: usage(&parsed)?,
-            serial_der: parsed.raw_serial().to_vec(),
-            subject_der: parsed.subject().as_raw().to_vec(),
-            issuer_der: parsed.issuer().as_raw().to_vec(),
-        })
     }
 
     /// The serial number in hexadecimal digits, as people and file names have it.
@@ -112,49 +105,31 @@ impl CertificateDetails {
     }
 }
 
-fn claim(parsed: &X509Certificate<'_>) -> Result<Result<Identity, ClaimError>, Malformed> {
-    let names = parsed
-        .subject_alternative_name()
-        .map_err(|_| Malformed::BadExtension)?;
-    let uris = names
-        .iter()
-        .flat_map(|found| &found.value.general_names)
-        .filter_map(|name| match name {
-            GeneralName::URI(uri) => Some(*uri),
-            _ => None,
-        });
-    Ok(Identity::from_uris(uris))
-}
-
-fn usage(parsed: &X509Certificate<'_>) -> Result<Usage, Malformed> {
-    let key = parsed.key_usage().map_err(|_| Malformed::BadExtension)?;
-    let purposes = parsed
-        .extended_key_usage()
-        .map_err(|_| Malformed::BadExtension)?;
-    Ok(Usage {
-        signs_handshakes: key
-            .as_ref()
-            .is_none_or(|found| found.value.digital_signature()),
-        signs_certificates: key.as_ref().is_none_or(|found| found.value.key_cert_sign()),
-        names_client_and_server: purposes
-            .is_some_and(|found| found.value.client_auth && found.value.server_auth),
-    })
-}
-
 /// A certificate in a message: where it stands in the chain and what it calls itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhichCertificate {
-    /// 0 is the leaf.
-    pub position: usize,
+    /// 0 is the leaf; nothing for a certificate of the trust directory, which the peer did not send.
+    pub position: Option<usize>,
     /// What it calls itself.
     pub subject: Quoted,
+}
+
+impl WhichCertificate {
+    /// A certificate of which only its place is known.
+    pub(crate) fn unreadable(position: usize) -> Self {
+        Self {
+            position: Some(position),
+            subject: Quoted::new("unreadable subject"),
+        }
+    }
 }
 
 impl fmt::Display for WhichCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind: Cow<'_, str> = match self.position {
-            0 => "the leaf certificate".into(),
-            position => format!("intermediate certificate {position}").into(),
+            Some(0) => "the leaf certificate".into(),
+            Some(position) => format!("certificate {position} of the chain").into(),
+            None => "the trust directory's certificate".into(),
         };
         write!(formatter, "{kind} {}", self.subject)
     }

@@ -5,7 +5,11 @@ use thiserror::Error;
 
 use crate::certificate::{Date, WhichCertificate};
 use crate::claim::{Identity, Role};
-use crate::limits::{CHAIN_CERTIFICATES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX};
+use crate::grid::ProxyFault;
+use crate::limits::{
+    AUTHORITIES_MAX, CHAIN_CERTIFICATES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX,
+    SIGNATURE_CHECKS_MAX,
+};
 use crate::quote::Quoted;
 
 /// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
@@ -58,6 +62,22 @@ pub enum Malformed {
         /// The limit.
         max: usize,
     },
+    /// More parts than a limit allows.
+    #[error("{got} {what}, expected at most {max}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Not a distinguished name.
+    #[error("not a distinguished name")]
+    NoDistinguishedName,
+    /// The algorithm inside the signed part is another one than outside (RFC 5280 sections 4.1.1.2 and 5.1.1.2).
+    #[error("signed by another algorithm than it states inside")]
+    TwoSignatureAlgorithms,
     /// Not an X.509 certificate.
     #[error("not an X.509 certificate")]
     NoCertificate,
@@ -73,7 +93,7 @@ pub enum Malformed {
         got: usize,
     },
     /// An extension that we read is malformed or stands there twice.
-    #[error("a malformed or repeated extension")]
+    #[error("not well-formed: a malformed or repeated extension")]
     BadExtension,
     /// A revocation list that never becomes stale can't be told from an old one.
     #[error("a revocation list without the time of its next update")]
@@ -93,10 +113,12 @@ pub enum IdentityError {
     #[error("the peer sent no certificate, expected a chain of a trusted authority")]
     NoCertificate,
     /// More certificates than we look at.
-    #[error("the peer sent {got} certificates, expected at most {CHAIN_CERTIFICATES_MAX}")]
+    #[error("the peer sent {got} certificates, expected at most {max}")]
     ChainTooLong {
         /// How many came.
         got: usize,
+        /// The limit.
+        max: usize,
     },
     /// A certificate that can't be read.
     #[error("{certificate} is {reason}")]
@@ -184,6 +206,121 @@ pub enum IdentityError {
         /// Who should have signed the list.
         issuer: Quoted,
     },
+    /// The authority has no revocation list in the trust directory, and the settings require one.
+    #[error(
+        "{certificate} comes from {issuer}, which has no usable revocation list here, expected one (HASH.r0): run fetch-crl"
+    )]
+    NoRevocationList {
+        /// The certificate that could not be checked.
+        certificate: WhichCertificate,
+        /// Whose list is missing.
+        issuer: Quoted,
+    },
+    /// The revocation list was made later than now.
+    #[error(
+        "the revocation list that covers {certificate} was made on {}, now is {}: check the clock of this host",
+        Date(*.this_update), Date(*.now)
+    )]
+    RevocationListFromFuture {
+        /// The certificate that could not be checked.
+        certificate: WhichCertificate,
+        /// When the list was made.
+        this_update: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
+    /// RFC 5280 section 4.2.
+    #[error(
+        "{certificate} has the critical extension {extension}, expected none that is unknown here (RFC 5280 section 4.2)"
+    )]
+    UnknownCriticalExtension {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// The extension's dotted object identifier.
+        extension: String,
+    },
+    /// Its key could be broken.
+    #[error(
+        "{certificate} has a weak key: got {got}, expected RSA of 2048 to 8192 bits, ECDSA P-256, P-384 or P-521, or Ed25519"
+    )]
+    WeakKey {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// Its key, for people.
+        got: String,
+    },
+    /// Its signature could be forged.
+    #[error(
+        "{certificate} is signed by {got}, expected SHA-256 or better with RSA or ECDSA, or Ed25519"
+    )]
+    WeakSignature {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// How it is signed.
+        got: String,
+    },
+    /// The certificate of that name did not sign it.
+    #[error(
+        "{certificate} is not signed by the certificate of {issuer} in the chain: it was damaged or forged"
+    )]
+    WrongSignature {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// Who should have signed it.
+        issuer: Quoted,
+    },
+    /// Its authority is in the trust directory, but not to be trusted.
+    #[error(
+        "{certificate} comes from {authority}, which is in the trust directory, but may not sign certificates, or is too weak to be trusted: ask that authority"
+    )]
+    UntrustedAuthority {
+        /// The certificate that it signed.
+        certificate: WhichCertificate,
+        /// The authority.
+        authority: Quoted,
+    },
+    /// RFC 5280 section 4.2.1.9.
+    #[error(
+        "{certificate} is an authority below one that allows no more of them, expected an end entity (RFC 5280 section 4.2.1.9)"
+    )]
+    PathLength {
+        /// The authority that is one too many.
+        certificate: WhichCertificate,
+    },
+    /// More authorities than a path may have.
+    #[error("the path goes over more than {AUTHORITIES_MAX} authorities")]
+    TooManyAuthorities,
+    /// The chain makes more work than a stranger may ask for.
+    #[error("the chain needs more than {SIGNATURE_CHECKS_MAX} checks of signatures")]
+    TooManySignatures,
+    /// Its authority may not sign such a name.
+    #[error("{certificate} has a name that {authority} may not sign: {rule}")]
+    NameNotPermitted {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// The authority that the rule binds.
+        authority: Quoted,
+        /// Which rule.
+        rule: NameSpaceRule,
+    },
+    /// No file says what the authority may sign, and the settings require one.
+    #[error(
+        "{certificate} comes from {authority}, for which no file says what it may sign, expected HASH.signing_policy or HASH.namespaces"
+    )]
+    NoNameSpace {
+        /// The certificate that it signed.
+        certificate: WhichCertificate,
+        /// The authority.
+        authority: Quoted,
+    },
+    /// A rule of proxy certificates.
+    #[error("{certificate}: {fault}")]
+    Proxy {
+        /// Which one.
+        certificate: WhichCertificate,
+        /// Which rule.
+        fault: ProxyFault,
+    },
     /// An authority's certificate where a leaf should stand.
     #[error("{certificate} is an authority's, expected a leaf")]
     AuthorityAsLeaf {
@@ -238,6 +375,20 @@ pub enum IdentityError {
         /// The name that was meant to be reached.
         expected: String,
     },
+}
+
+/// A rule about the names that an authority may sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NameSpaceRule {
+    /// RFC 5280 section 4.2.1.10.
+    #[error("its name constraints don't permit it (RFC 5280 section 4.2.1.10)")]
+    NameConstraints,
+    /// A Globus `signing_policy` file.
+    #[error("its signing_policy file doesn't permit it")]
+    SigningPolicy,
+    /// An EUGridPMA `namespaces` file.
+    #[error("its namespaces file doesn't permit it")]
+    Namespaces,
 }
 
 fn alternatives(roles: &[Role]) -> String {

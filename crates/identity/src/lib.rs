@@ -7,25 +7,50 @@
 //! [`PrivateAuthority`] is the verifier for a private authority: the role and the name stand in URIs of the leaf
 //! (`exoskel:role:worker`, `exoskel:name:lab1.example.org`), and signed revocation lists take certificates back.
 //!
+//! [`GridVerifier`] is the verifier for grids: a [`TrustStore`] of authorities in the form of the IGTF, proxy certificates
+//! of RFC 3820, revocation lists for every certificate, and the names that authorities may sign.
+//!
 //! The crate has no clock, no files and no sockets. Bytes and a time are arguments; `clippy.toml` holds it to that.
 
 #![forbid(unsafe_code)]
 
+pub mod authorization;
 mod certificate;
 mod claim;
 mod credential;
+mod distinguished_name;
 mod error;
+mod grid;
 pub mod limits;
+pub mod policy_text;
 mod private_authority;
 mod quote;
 mod revocation;
+mod signature;
+mod slash_name;
+mod trust_store;
 mod verified;
+mod voms;
+mod x509;
 
+pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
 pub use credential::{Credential, revocation_lists_from_pem};
-pub use error::{ClaimError, CredentialError, IdentityError, Malformed, TrustError};
+pub use distinguished_name::DistinguishedName;
+pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
+pub use grid::{
+    GridSettings, GridVerifier, NameSpaces, Proxy, ProxyFault, ProxyKind, Revocation, SettingsError,
+};
 pub use private_authority::PrivateAuthority;
 pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
+pub use trust_store::{
+    AuthorityReport, BadFile, BadFileReason, RevocationListReport, SelfSignature, TrustFile,
+    TrustReport, TrustStore,
+};
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
+pub use voms::{
+    AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, SignerChainsError,
+    VomsAttributes,
+};

@@ -19,8 +19,64 @@ pub const TRUST_ANCHORS_MAX: usize = 64;
 /// Revocation lists of one authority set, before older lists of the same issuer are dropped.
 pub const REVOCATION_LISTS_MAX: usize = 64;
 
-/// Bytes of one revocation list, about a hundred thousand entries.
-pub const REVOCATION_LIST_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one revocation list, about four hundred thousand entries. The largest ones of grids have some megabytes.
+pub const REVOCATION_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of a distinguished name in DER. The longest ones of proxies in use have some hundred.
+pub const DISTINGUISHED_NAME_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes of one extension of a certificate. The attribute certificate of a user with a hundred groups takes about
+/// five thousand.
+pub const EXTENSION_BYTES_MAX: usize = 8 * 1024;
+
+/// Extensions of one certificate. A dozen is many.
+pub const EXTENSIONS_MAX: usize = 32;
+
+/// Alternative names of one certificate: host certificates of large services have some dozens.
+pub const ALTERNATIVE_NAMES_MAX: usize = 256;
+
+/// Subtrees in one list of an authority's name constraints.
+pub const NAME_SUBTREES_MAX: usize = 256;
+
+/// The highest value of the setting for proxies in a chain.
+pub const PROXY_DEPTH_MAX: usize = 32;
+
+/// Authorities above an end entity, the trust anchor included. Grids have two or three.
+pub const AUTHORITIES_MAX: usize = 8;
+
+/// Certificates that a peer may present beyond those of the longest path, because some send their whole directory.
+pub const PRESENTED_EXTRA_MAX: usize = 4;
+
+/// Signatures that are checked for one chain, good and wrong ones together. The longest good path with the default
+/// settings takes 18.
+pub const SIGNATURE_CHECKS_MAX: usize = 48;
+
+/// Files of the trust directories that are looked into. The IGTF's distribution has some 650.
+pub const TRUST_FILES_MAX: usize = 16 * 1024;
+
+/// Bytes of all files of the trust directories together.
+pub const TRUST_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Certificates in one file of a trust directory.
+pub const CERTIFICATES_IN_FILE_MAX: usize = 64;
+
+/// Authorities that bear one name: old roots beside their successors.
+pub const SAME_NAME_AUTHORITIES_MAX: usize = 8;
+
+/// Bytes of a file of a trust directory that is no revocation list.
+pub const POLICY_FILE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Statements in one `signing_policy` or `namespaces` file.
+pub const POLICY_STATEMENTS_MAX: usize = 1024;
+
+/// Policy languages of proxies that the settings may add.
+pub const POLICY_LANGUAGES_MAX: usize = 64;
+
+/// Names of this host for attribute certificates with targets.
+pub const ATTRIBUTE_TARGETS_MAX: usize = 64;
+
+/// The highest value of the setting for clocks that are ahead, in seconds.
+pub const CLOCK_SKEW_SECONDS_MAX: u64 = 300;
 
 /// Bytes of a private key in PKCS#8. RSA-8192 takes 4.7 KiB.
 pub const PRIVATE_KEY_BYTES_MAX: usize = 16 * 1024;
@@ -30,3 +86,36 @@ pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Characters of a foreign text (a subject, a URI) that an error repeats.
 pub const QUOTED_CHARACTERS_MAX: usize = 120;
+
+/// Attribute certificates that one proxy may carry. A user of several virtual organisations has two or three.
+pub const ATTRIBUTE_CERTIFICATES_MAX: usize = 8;
+
+/// Attribute names of one attribute certificate. The largest organisations give a few dozen.
+pub const FQANS_MAX: usize = 256;
+
+/// Bytes of one attribute name.
+pub const FQAN_BYTES_MAX: usize = 512;
+
+/// Generic attributes of one attribute certificate.
+pub const GENERIC_ATTRIBUTES_MAX: usize = 256;
+
+/// Certificates that an attribute certificate carries about its signer: the signer's own and its authorities'.
+pub const SIGNER_CERTIFICATES_MAX: usize = 4;
+
+/// Chains of names in one `.lsc` file.
+pub const SIGNER_CHAINS_MAX: usize = 64;
+
+/// Names in one chain of an `.lsc` file.
+pub const SIGNER_CHAIN_NAMES_MAX: usize = 16;
+
+/// Bytes of a pattern of distinguished or attribute names.
+pub const PATTERN_BYTES_MAX: usize = 2048;
+
+/// Rules of a policy that allow, and of those that deny. Each is looked at for each decision.
+pub const AUTHORIZATION_RULES_MAX: usize = 1024;
+
+/// Bytes of a ban list or a grid-mapfile.
+pub const SITE_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of the name of an action, or of an account.
+pub const WORD_BYTES_MAX: usize = 64;

@@ -15,6 +15,7 @@ use crate::limits::{CHAIN_CERTIFICATES_MAX, REVOCATION_LISTS_MAX, TRUST_ANCHORS_
 use crate::quote::Quoted;
 use crate::revocation::RevocationListDetails;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
+use crate::x509::Certificate;
 
 mod explain;
 
@@ -173,7 +174,8 @@ impl PeerVerifier for PrivateAuthority {
         now: UnixTime,
         expected: &Expected<'_>,
     ) -> Result<VerifiedIdentity, IdentityError> {
-        let details = read_chain(chain)?;
+        let read = read_chain(chain)?;
+        let details: Vec<_> = read.iter().map(CertificateDetails::of).collect();
         let not_after = self.check_path(chain, &details, now)?;
         let identity = details[0]
             .claim
@@ -183,10 +185,9 @@ impl PeerVerifier for PrivateAuthority {
                 reason,
             })?;
         expected.check(&identity)?;
-        Ok(VerifiedIdentity::proven(
+        Ok(VerifiedIdentity::of_authority(
             identity,
-            &chain[0],
-            &details[0],
+            &read,
             not_after,
             self.generation,
         ))
@@ -311,28 +312,28 @@ fn newest_of_each_issuer(mut lists: Vec<ReadList>) -> Vec<(Coverage, CertRevocat
     newest
 }
 
-fn read_chain(chain: &[CertificateDer<'_>]) -> Result<Vec<CertificateDetails>, IdentityError> {
+fn read_chain(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError> {
     if chain.is_empty() {
         return Err(IdentityError::NoCertificate);
     }
     if chain.len() > CHAIN_CERTIFICATES_MAX {
-        return Err(IdentityError::ChainTooLong { got: chain.len() });
+        return Err(IdentityError::ChainTooLong {
+            got: chain.len(),
+            max: CHAIN_CERTIFICATES_MAX,
+        });
     }
-    let details = chain.iter().enumerate().map(|(position, certificate)| {
-        CertificateDetails::read(certificate).map_err(|reason| IdentityError::Malformed {
-            certificate: WhichCertificate {
-                position,
-                subject: Quoted::new("unreadable subject"),
-            },
+    let read = chain.iter().enumerate().map(|(position, certificate)| {
+        Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
+            certificate: WhichCertificate::unreadable(position),
             reason,
         })
     });
-    details.collect()
+    read.collect()
 }
 
 fn which(details: &[CertificateDetails], position: usize) -> WhichCertificate {
     WhichCertificate {
-        position,
+        position: Some(position),
         subject: details[position].subject.clone(),
     }
 }

@@ -1,13 +1,17 @@
 //! A proven identity, and the seam where proofs are judged.
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::certificate::CertificateDetails;
 use crate::claim::{Identity, Role};
+use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
+use crate::grid::{JudgedPath, Proxy};
+use crate::voms::{AttributeFault, Attributes, Fqan, VomsAttributes};
+use crate::x509::Certificate;
 
 /// Who a peer is, as a [`PeerVerifier`] of this crate has found it to be.
 ///
@@ -17,82 +21,185 @@ use crate::error::IdentityError;
 /// in the same handshake. It is good until [`not_after`](Self::not_after), and to be judged again when the
 /// [`generation`](Self::generation) of the trust changes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct VerifiedIdentity {
+pub struct VerifiedIdentity(Arc<Proven>);
+
+#[derive(PartialEq, Eq)]
+struct Proven {
     identity: Identity,
+    subject: DistinguishedName,
+    proxy: Option<Proxy>,
     not_after: UnixTime,
     fingerprint: [u8; 32],
-    serial: Box<[u8]>,
+    serials: Vec<Box<[u8]>>,
+    chain: Vec<CertificateDer<'static>>,
     generation: u64,
+    grid: Option<OfGrid>,
+}
+
+/// What only a grid says about somebody.
+#[derive(PartialEq, Eq)]
+struct OfGrid {
+    /// The subject in slash form, by which people are known there.
+    subject: String,
+    attributes: Vec<VomsAttributes>,
+    attribute_faults: Vec<AttributeFault>,
 }
 
 impl VerifiedIdentity {
-    /// For verifiers only: states that `leaf` was found good under the trust of that generation.
-    pub(crate) fn proven(
+    /// For verifiers only: states that the chain was found good under the trust of that generation.
+    ///
+    /// `chain` is what was presented, leaf first; there is at least the leaf.
+    pub(crate) fn of_authority(
         identity: Identity,
-        leaf: &CertificateDer<'_>,
-        details: &CertificateDetails,
+        chain: &[Certificate],
         not_after: UnixTime,
         generation: u64,
     ) -> Self {
-        Self {
+        Self(Arc::new(Proven {
             identity,
+            subject: chain[0].subject.clone(),
+            proxy: None,
             not_after,
-            fingerprint: fingerprint(leaf),
-            serial: details.serial.clone().into_boxed_slice(),
+            fingerprint: fingerprint(&chain[0].der),
+            serials: serials(chain),
+            chain: chain.iter().map(|one| one.der.clone()).collect(),
             generation,
-        }
+            grid: None,
+        }))
+    }
+
+    /// As [`of_authority`](Self::of_authority), for a path of a grid.
+    pub(crate) fn of_grid(
+        identity: Identity,
+        path: JudgedPath,
+        attributes: Attributes,
+        generation: u64,
+    ) -> Self {
+        Self(Arc::new(Proven {
+            identity,
+            subject: path.subject().clone(),
+            proxy: path.proxy,
+            not_after: attributes.ends,
+            fingerprint: fingerprint(&path.leaf().der),
+            serials: serials(&path.presented),
+            grid: Some(OfGrid {
+                subject: path.subject().slash(),
+                attributes: attributes.good,
+                attribute_faults: attributes.faults,
+            }),
+            chain: path.presented.into_iter().map(|one| one.der).collect(),
+            generation,
+        }))
     }
 
     /// What the peer is.
     pub fn role(&self) -> Role {
-        self.identity.role
+        self.0.identity.role
     }
 
     /// Which one it is.
     pub fn name(&self) -> &str {
-        &self.identity.name
+        &self.0.identity.name
     }
 
     /// Role and name together.
     pub fn identity(&self) -> &Identity {
-        &self.identity
+        &self.0.identity
     }
 
-    /// When the first of the certificates that prove it (leaf, intermediates, authority) ends.
+    /// Whom the peer acts as: the subject of the end entity's certificate, whatever proxies stand below it, or an
+    /// independent proxy's own.
+    pub fn subject(&self) -> &DistinguishedName {
+        &self.0.subject
+    }
+
+    /// What its proxy certificates amount to; nothing for a peer without any.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.0.proxy.as_ref()
+    }
+
+    /// The subject in slash form, by which people are known in a grid; nothing for certificates of a private authority, in
+    /// which only the name counts.
+    pub fn grid_subject(&self) -> Option<&str> {
+        self.0.grid.as_ref().map(|grid| grid.subject.as_str())
+    }
+
+    /// What virtual organisations say about the peer, one entry for each attribute certificate that counts, in their
+    /// order. The first one is the primary one.
+    pub fn attributes(&self) -> &[VomsAttributes] {
+        self.0.grid.as_ref().map_or(&[], |grid| &grid.attributes)
+    }
+
+    /// The attribute certificates that came along and count for nothing, and why.
+    pub fn attribute_faults(&self) -> &[AttributeFault] {
+        let grid = self.0.grid.as_ref();
+        grid.map_or(&[], |grid| &grid.attribute_faults)
+    }
+
+    /// The primary virtual organisation.
+    pub fn vo(&self) -> Option<&str> {
+        self.attributes().first().map(VomsAttributes::vo)
+    }
+
+    /// All attributes of all virtual organisations, in their order; the first one is the primary one.
+    pub fn fqans(&self) -> impl Iterator<Item = &Fqan> {
+        self.attributes().iter().flat_map(VomsAttributes::fqans)
+    }
+
+    /// When the first thing that proves it ends: a certificate of the path, from the leaf to the authority, an attribute
+    /// certificate or a certificate of its signer's path, or a revocation list of a grid (a private authority's lists are
+    /// looked at when they are used).
     pub fn not_after(&self) -> UnixTime {
-        self.not_after
+        self.0.not_after
     }
 
     /// SHA-256 of the leaf in DER.
     pub fn fingerprint(&self) -> [u8; 32] {
-        self.fingerprint
+        self.0.fingerprint
     }
 
     /// The leaf's serial number, big-endian, without leading zeros.
     pub fn serial(&self) -> &[u8] {
-        &self.serial
+        &self.0.serials[0]
+    }
+
+    /// The serial numbers of the presented certificates, each as [`serial`](Self::serial) has it, leaf first.
+    pub fn serials(&self) -> &[Box<[u8]>] {
+        &self.0.serials
+    }
+
+    /// The certificates as they were presented, leaf first.
+    ///
+    /// # Security
+    /// All that is proven of them is what this type says. There can be certificates among them that no path needed.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.0.chain
     }
 
     /// The generation of the trust data by which it was judged.
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.0.generation
     }
+}
+
+fn serials(chain: &[Certificate]) -> Vec<Box<[u8]>> {
+    chain.iter().map(|one| one.serial().into()).collect()
 }
 
 impl fmt::Debug for VerifiedIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("VerifiedIdentity")
-            .field("identity", &format_args!("{}", self.identity))
-            .field("not_after", &self.not_after.as_secs())
-            .field("generation", &self.generation)
+            .field("identity", &format_args!("{}", self.0.identity))
+            .field("not_after", &self.0.not_after.as_secs())
+            .field("generation", &self.0.generation)
             .finish_non_exhaustive()
     }
 }
 
 impl fmt::Display for VerifiedIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.identity.fmt(formatter)
+        self.0.identity.fmt(formatter)
     }
 }
 
@@ -122,7 +229,7 @@ impl Expected<'_> {
             });
         }
         match self.name {
-            // A verified name is in small letters, so this is the same as comparing host names.
+            // Host names and distinguished names are both compared without case.
             Some(name) if !name.eq_ignore_ascii_case(&identity.name) => {
                 Err(IdentityError::WrongName {
                     got: identity.clone(),
@@ -136,8 +243,8 @@ impl Expected<'_> {
 
 /// Turns a chain of certificates into a [`VerifiedIdentity`], or says why not.
 ///
-/// [`PrivateAuthority`](crate::PrivateAuthority) is the one for a private authority; certificates of a grid, with
-/// their proxies, will come in here as another one.
+/// [`PrivateAuthority`](crate::PrivateAuthority) is the one for a private authority,
+/// [`GridVerifier`](crate::GridVerifier) the one for grids.
 pub trait PeerVerifier: Send + Sync {
     /// Judges `chain` (leaf first) at the time `now`.
     ///

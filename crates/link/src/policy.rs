@@ -8,13 +8,11 @@
 //! - The first rule that fits decides; none leaves [`Protection::Encrypted`](crate::Protection::Encrypted).
 //! - Every answer says why, and [`Policy::explain`] asks the very code that decides.
 
-mod admission;
 mod build;
 mod domain;
 mod error;
 mod explanation;
 mod file;
-mod pattern;
 mod range;
 mod rule;
 #[cfg(test)]
@@ -22,22 +20,20 @@ mod tests;
 mod verdict;
 mod wire;
 
-use exoskel_identity::VerifiedIdentity;
+use exoskel_identity::authorization::{Admission, AuthorizationError};
+use exoskel_identity::{Authorization, VerifiedIdentity};
 
 use crate::{Protections, TrafficClass};
 
-use self::admission::RoleLists;
 use self::domain::{Domain, Membership};
 use self::rule::Rule;
 
-pub use self::admission::Admission;
 pub use self::domain::Results;
 pub use self::error::{ExplainError, PolicyError, PolicyProblem};
 pub use self::explanation::Explanation;
-pub use self::pattern::PatternProblem;
 pub use self::range::RangeProblem;
 pub use self::verdict::{Decision, Raise, RuleName, Verdict};
-pub use self::wire::{Place, Proof, Wire};
+pub use self::wire::{Node, Place, Proof, Wire};
 
 /// The rules of one site, read from a policy file.
 #[derive(Clone, Debug)]
@@ -47,8 +43,7 @@ pub struct Policy {
     domains: Vec<Domain>,
     /// Those of the file in its order, then the built-in one.
     rules: Vec<Rule>,
-    allow: RoleLists,
-    deny: RoleLists,
+    authorization: Authorization,
 }
 
 impl Policy {
@@ -64,8 +59,7 @@ impl Policy {
             generation,
             domains: parts.domains,
             rules: parts.rules,
-            allow: parts.allow,
-            deny: parts.deny,
+            authorization: parts.authorization,
         })
     }
 
@@ -76,8 +70,7 @@ impl Policy {
             generation: 0,
             domains: vec![Domain::host()],
             rules: vec![Rule::BUILT_IN],
-            allow: RoleLists::default(),
-            deny: RoleLists::default(),
+            authorization: Authorization::default(),
         }
     }
 
@@ -126,9 +119,26 @@ impl Policy {
     }
 
     /// Whether a peer may do business with us at all: a worker asks this about its managers, a
-    /// manager about its workers, both about gateways and agents.
-    pub fn admission(&self, peer: &VerifiedIdentity) -> Admission {
-        admission::admission(&self.allow, &self.deny, peer.identity())
+    /// manager about its workers, both about gateways and agents. `chosen` says that we dialled it by
+    /// its proven name; see [`Authorization::admission`].
+    pub fn admission(&self, peer: &VerifiedIdentity, chosen: bool) -> Admission {
+        self.authorization.admission(peer, chosen)
+    }
+
+    /// Who may do what, for other servers than links.
+    pub fn authorization(&self) -> &Authorization {
+        &self.authorization
+    }
+
+    /// This policy with a ban list, which takes effect where this policy is asked next.
+    ///
+    /// # Errors
+    /// [`AuthorizationError`] as [`Authorization::with_bans`].
+    pub fn with_bans(&self, list: &str) -> Result<Self, AuthorizationError> {
+        Ok(Self {
+            authorization: self.authorization.with_bans(list)?,
+            ..self.clone()
+        })
     }
 
     /// Explains what a wire from `from` to `to` gets, and which rule decides.

@@ -14,7 +14,7 @@ use exoskel_link::handshake::{
     Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
     accept, check_accept, session_config, session_secret,
 };
-use exoskel_link::policy::{Place, Policy, Proof, Wire};
+use exoskel_link::policy::{Node, Place, Policy, Proof, Wire};
 use exoskel_link::{CipherSuite, CodecError, Limits, Protection, Protections, Session, Side};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -71,6 +71,8 @@ pub struct Established {
     pub protections: Protections,
     /// How sure we are where the peer is.
     pub proof: Proof,
+    /// Whether we dialled the peer by its name.
+    pub chosen: bool,
     /// The trust domain the peer is in, or none.
     pub domain: Option<String>,
     /// Whether what it sends may be unpickled without restrictions.
@@ -152,6 +154,7 @@ pub async fn dial(
     terms: &Terms,
     name: Option<String>,
 ) -> Result<Established, EstablishError> {
+    let chosen = name.is_some();
     let engine = Tls::client(
         &terms.credential,
         terms.verifier.clone(),
@@ -162,7 +165,7 @@ pub async fn dial(
         let mut wire = HandshakeWire::new(&socket, Box::new(engine));
         wire.complete().await?;
         let proof = wire.proof()?;
-        let admission = terms.policy.admission(&proof.peer);
+        let admission = terms.policy.admission(&proof.peer, chosen);
         if !admission.is_allowed() {
             return Err(EstablishError::NotAllowed(format!(
                 "{}: {admission}",
@@ -199,6 +202,7 @@ pub async fn dial(
         hello: &hello,
         accepted: &accepted,
         way,
+        chosen,
         proof: &proof,
     };
     Ok(terms.begin(socket, &facts, secret, accepted.properties.clone()))
@@ -259,6 +263,7 @@ pub async fn welcome(
         hello: &hello,
         accepted: &accepted,
         way,
+        chosen: false,
         proof: &proof,
     };
     Ok(terms.begin(socket, &facts, secret, hello.properties.clone()))
@@ -270,6 +275,7 @@ pub struct Standing {
     peer: Identity,
     chain: Vec<Vec<u8>>,
     proof: Proof,
+    chosen: bool,
 }
 
 impl Established {
@@ -280,6 +286,7 @@ impl Established {
             peer: self.peer.identity().clone(),
             chain: self.peer_chain.clone(),
             proof: self.proof,
+            chosen: self.chosen,
         }
     }
 }
@@ -292,6 +299,7 @@ struct Facts<'a> {
     hello: &'a Hello,
     accepted: &'a Accept,
     way: Proof,
+    chosen: bool,
     proof: &'a TlsProof,
 }
 
@@ -306,8 +314,8 @@ impl Terms {
         Hello {
             protocol: PROTOCOL,
             identity: self.credential.identity(),
-            floors: self.floors(socket, peer.identity(), proof),
-            floors_unproven: self.floors(socket, peer.identity(), Proof::Unproven),
+            floors: self.floors(socket, peer, proof),
+            floors_unproven: self.floors(socket, peer, Proof::Unproven),
             ciphers: ciphers(),
             limits: self.limits,
             dead_after: self.dead_after,
@@ -333,7 +341,7 @@ impl Terms {
             },
             other => Refuse { reason: RefuseReason::Malformed, text: other.to_string() },
         })?;
-        let admission = self.policy.admission(peer);
+        let admission = self.policy.admission(peer, false);
         if !admission.is_allowed() {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
@@ -356,7 +364,7 @@ impl Terms {
         let mut way = Proof::Unproven;
         let accepted = accept(hello, peer.identity(), terms, |proof| {
             way = proof;
-            self.floors(socket, peer.identity(), proof)
+            self.floors(socket, peer, proof)
         })?;
         Ok((accepted, way))
     }
@@ -384,18 +392,18 @@ impl Terms {
             .verifier
             .verify(&chain, UnixTime::since_unix_epoch(now), &expected);
         let peer = verdict.map_err(|error| error.to_string())?;
-        let admission = self.policy.admission(&peer);
+        let admission = self.policy.admission(&peer, standing.chosen);
         if !admission.is_allowed() {
             return Err(format!("{}: {admission}", peer.identity()));
         }
-        let floors = self.floors(connection.socket(), peer.identity(), standing.proof);
+        let floors = self.floors(connection.socket(), &peer, standing.proof);
         connection.with(|session| session.raise_protections(floors));
         connection.flush();
         Ok(())
     }
 
     /// The least that our policy wants for each class on this wire.
-    fn floors(&self, socket: &Socket, peer: &Identity, proof: Proof) -> Protections {
+    fn floors(&self, socket: &Socket, peer: &VerifiedIdentity, proof: Proof) -> Protections {
         let own = self.credential.identity();
         let floors = self
             .policy
@@ -407,16 +415,21 @@ impl Terms {
         }
     }
 
-    fn wire<'a>(own: &'a Identity, socket: &Socket, peer: &'a Identity, proof: Proof) -> Wire<'a> {
+    fn wire<'a>(
+        own: &'a Identity,
+        socket: &Socket,
+        peer: &'a VerifiedIdentity,
+        proof: Proof,
+    ) -> Wire<'a> {
         let addresses = socket.addresses();
         Wire {
             local: Place {
                 address: addresses.map(|pair| pair.0.ip()),
-                identity: Some(own),
+                node: Some(Node::named(own)),
             },
             remote: Place {
                 address: addresses.map(|pair| pair.1.ip()),
-                identity: Some(peer),
+                node: Some(Node::from(peer)),
             },
             proof,
         }
@@ -451,7 +464,7 @@ impl Terms {
     ) -> Established {
         let peer = facts.proof.peer.clone();
         let own = self.credential.identity();
-        let wire = Self::wire(&own, &socket, peer.identity(), facts.way);
+        let wire = Self::wire(&own, &socket, &peer, facts.way);
         let domain = self
             .policy
             .remote_domains(&wire)
@@ -472,6 +485,7 @@ impl Terms {
             peer,
             protections,
             proof: facts.way,
+            chosen: facts.chosen,
             domain,
             trusted_results,
             peer_chain: facts.proof.peer_chain.clone(),

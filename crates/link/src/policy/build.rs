@@ -1,17 +1,14 @@
 //! From the file as written to a policy that can be asked: every value checked, names resolved,
 //! and what can't have been meant refused.
 
-use exoskel_identity::Role;
+use exoskel_identity::Authorization;
+use exoskel_identity::authorization::{AuthorizationTables, IdentityPattern};
+use exoskel_identity::policy_text::{LIST_ENTRIES_MAX, OneOrMany, line_of};
 use toml::Spanned;
 
-use super::admission::{RoleLists, list_name};
 use super::domain::{DOMAINS_MAX, Domain, DomainSet, HOST};
 use super::error::{PolicyError, PolicyProblem};
-use super::file::{
-    ClassWord, DomainTable, LIST_ENTRIES_MAX, OneOrMany, PolicyFile, RULES_MAX, RoleTable,
-    RuleTable, line_of,
-};
-use super::pattern::NamePattern;
+use super::file::{ClassWord, DomainTable, PolicyFile, RULES_MAX, RuleTable};
 use super::range::AddressRange;
 use super::rule::{Classes, Rule, Side};
 use super::verdict::RuleName;
@@ -26,8 +23,7 @@ const DOMAIN_NAME_BYTES_MAX: usize = 64;
 pub(crate) struct Parts {
     pub(crate) domains: Vec<Domain>,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) allow: RoleLists,
-    pub(crate) deny: RoleLists,
+    pub(crate) authorization: Authorization,
 }
 
 /// Checks a file. `text` is what it was read from, for the line numbers.
@@ -35,13 +31,16 @@ pub(crate) fn build(file: PolicyFile, text: &str) -> Result<Parts, PolicyError> 
     let builder = Builder { text };
     let domains = builder.domains(file.domain.into_iter().collect())?;
     let rules = builder.rules(&file.rule, &domains)?;
-    let allow = builder.role_lists("allow", file.allow)?;
-    let deny = builder.role_lists("deny", file.deny)?;
+    let tables = AuthorizationTables {
+        allow: file.allow,
+        deny: file.deny,
+        accounts: file.accounts,
+    };
+    let authorization = Authorization::from_tables(tables, text)?;
     Ok(Parts {
         domains,
         rules,
-        allow,
-        deny,
+        authorization,
     })
 }
 
@@ -96,7 +95,7 @@ impl Builder<'_> {
             _ => {}
         }
         let addresses = self.ranges(&domain, &table.addresses)?;
-        let names = self.patterns(&format!("domain `{domain}`"), "names", &table.names)?;
+        let names = self.names(&domain, &table.names)?;
         Ok(Domain {
             name: domain,
             addresses,
@@ -127,25 +126,28 @@ impl Builder<'_> {
         entries.iter().map(parse).collect()
     }
 
-    fn patterns(
+    fn names(
         &self,
-        owner: &str,
-        list: &'static str,
+        domain: &str,
         entries: &[Spanned<String>],
-    ) -> Result<Vec<NamePattern>, PolicyError> {
-        self.check_length(list, entries)?;
+    ) -> Result<Vec<IdentityPattern>, PolicyError> {
+        self.check_length("names", entries)?;
         let parse = |entry: &Spanned<String>| {
-            NamePattern::parse(entry.get_ref()).map_err(|problem| {
-                let (list, text) = (format!("{owner} {list}"), entry.get_ref().clone());
-                self.error(
+            let (domain, text) = (domain.to_owned(), entry.get_ref().clone());
+            match IdentityPattern::parse(&text) {
+                Ok(pattern) if pattern.is_of_attributes() => {
+                    Err(self.error(entry, PolicyProblem::AttributeInDomain { domain, text }))
+                }
+                Ok(pattern) => Ok(pattern),
+                Err(problem) => Err(self.error(
                     entry,
                     PolicyProblem::Pattern {
-                        list,
+                        list: format!("domain `{domain}` names"),
                         text,
                         problem,
                     },
-                )
-            })
+                )),
+            }
         };
         entries.iter().map(parse).collect()
     }
@@ -165,24 +167,6 @@ impl Builder<'_> {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn role_lists(&self, owner: &str, table: RoleTable) -> Result<RoleLists, PolicyError> {
-        let mut lists = RoleLists::default();
-        for (role, entries) in [
-            (Role::Manager, table.managers),
-            (Role::Worker, table.workers),
-            (Role::Gateway, table.gateways),
-            (Role::Agent, table.agents),
-        ] {
-            if let Some(entries) = entries {
-                lists.set(
-                    role,
-                    self.patterns(&format!("[{owner}]"), list_name(role), &entries)?,
-                );
-            }
-        }
-        Ok(lists)
     }
 
     fn rules(

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::pattern::NamePattern;
+use exoskel_identity::authorization::IdentityPattern;
+
 use super::range::AddressRange;
-use super::wire::{Place, Proof, Wire};
+use super::wire::{Node, Place, Proof, Wire};
 
 /// Domains that one policy can have, with the built-in one: sets of them are the bits of a number.
 pub(crate) const DOMAINS_MAX: usize = 128;
@@ -47,7 +48,7 @@ impl std::fmt::Display for Results {
 pub(crate) struct Domain {
     pub(crate) name: String,
     pub(crate) addresses: Vec<AddressRange>,
-    pub(crate) names: Vec<NamePattern>,
+    pub(crate) names: Vec<IdentityPattern>,
     /// What the file says, if it says anything.
     pub(crate) results: Option<Results>,
 }
@@ -67,8 +68,10 @@ impl Domain {
         self.addresses.iter().any(|range| range.contains(address))
     }
 
-    pub(crate) fn holds_name(&self, name: &str) -> bool {
-        self.names.iter().any(|pattern| pattern.matches(name))
+    pub(crate) fn holds_node(&self, node: Node<'_>) -> bool {
+        self.names
+            .iter()
+            .any(|pattern| pattern.matches_node(node.name, node.subject))
     }
 }
 
@@ -130,7 +133,7 @@ impl Membership {
     pub(crate) fn of(
         domains: &[Domain],
         address: Option<IpAddr>,
-        name: Option<&str>,
+        node: Option<Node<'_>>,
         proof: Proof,
     ) -> Self {
         if proof == Proof::SameHost {
@@ -143,7 +146,7 @@ impl Membership {
             .filter(|(index, _)| *index != HOST_INDEX)
         {
             let by_address = address.map(|address| domain.holds_address(address));
-            let by_name = name.map(|name| domain.holds_name(name));
+            let by_name = node.map(|node| domain.holds_node(node));
             if (by_address, by_name) != (Some(false), Some(false)) {
                 membership.possible.insert(index);
             }
@@ -156,10 +159,7 @@ impl Membership {
 
     /// Judges both ends, ours first.
     pub(crate) fn of_both(domains: &[Domain], wire: &Wire<'_>) -> (Self, Self) {
-        let of = |place: &Place<'_>| {
-            let name = place.identity.map(|identity| identity.name.as_str());
-            Self::of(domains, place.address, name, wire.proof)
-        };
+        let of = |place: &Place<'_>| Self::of(domains, place.address, place.node, wire.proof);
         (of(&wire.local), of(&wire.remote))
     }
 

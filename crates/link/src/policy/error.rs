@@ -3,9 +3,11 @@
 
 use std::fmt;
 
+use exoskel_identity::authorization::{AuthorizationError, AuthorizationProblem, PatternProblem};
+use exoskel_identity::policy_text::{BYTES_MAX, LIST_ENTRIES_MAX};
+
 use super::domain::{DOMAINS_MAX, HOST};
-use super::file::{BYTES_MAX, LIST_ENTRIES_MAX, RULES_MAX};
-use super::pattern::PatternProblem;
+use super::file::RULES_MAX;
 use super::range::RangeProblem;
 use super::verdict::RuleName;
 
@@ -30,6 +32,15 @@ impl fmt::Display for PolicyError {
 impl std::error::Error for PolicyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.problem.source()
+    }
+}
+
+impl From<AuthorizationError> for PolicyError {
+    fn from(error: AuthorizationError) -> Self {
+        Self {
+            line: error.line,
+            problem: PolicyProblem::Authorization(error.problem),
+        }
     }
 }
 
@@ -113,7 +124,7 @@ pub enum PolicyProblem {
         /// What is wrong with it.
         problem: RangeProblem,
     },
-    /// An entry of `names`, or of a list in `[allow]` or `[deny]`.
+    /// An entry of `names`.
     #[error("{list}: pattern {text:?}: {problem}")]
     Pattern {
         /// Which list.
@@ -123,6 +134,20 @@ pub enum PolicyProblem {
         /// What is wrong with it.
         problem: PatternProblem,
     },
+    /// An attribute, which belongs to people, in a domain, which consists of machines.
+    #[error(
+        "domain `{domain}` names: {text:?} is an attribute of people, and a domain consists of machines: write the \
+         names in their certificates, or their distinguished names like /DC=org/DC=grid/CN=*.example.org"
+    )]
+    AttributeInDomain {
+        /// The domain's name.
+        domain: String,
+        /// The entry.
+        text: String,
+    },
+    /// Something in `[allow]`, `[deny]` or `[accounts]`.
+    #[error(transparent)]
+    Authorization(AuthorizationProblem),
     /// A rule without a `from`, a `to` or a class.
     #[error(
         "`{key}` is empty, so this rule would never apply: name a domain, or leave the rule out"
@@ -176,8 +201,8 @@ pub enum PolicyProblem {
 pub enum ExplainError {
     /// Neither an address nor a domain.
     #[error(
-        "got {text:?}, expected an ADDRESS (192.0.2.7), a NAME@ADDRESS (lab1.example.org@192.0.2.7), \
-         or one of the domains {known}"
+        "got {text:?}, expected an ADDRESS (192.0.2.7), a NAME@ADDRESS (lab1.example.org@192.0.2.7, \
+         or with a distinguished name /DC=org/CN=lab1@192.0.2.7), or one of the domains {known}"
     )]
     Subject {
         /// What was given.

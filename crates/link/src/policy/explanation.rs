@@ -11,7 +11,7 @@ use super::domain::{HOST, Membership, Results};
 use super::error::ExplainError;
 use super::rule::{Fit, Rule, Side, decide};
 use super::verdict::{Decision, Raise, Verdict};
-use super::wire::Proof;
+use super::wire::{Node, Proof};
 use crate::{Protection, TrafficClass};
 
 /// What a wire gets, and why. Displayed as several lines of text.
@@ -148,6 +148,7 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
     let address: IpAddr = bare.parse().map_err(|_| unreadable())?;
     // The role doesn't matter here; the spelling does, as certificates have one for each name.
     let name = match name {
+        Some(subject) if subject.starts_with('/') => Some(subject.to_owned()),
         Some(name) => match Identity::new(Role::Worker, name) {
             Ok(identity) => Some(identity.name),
             Err(_) => {
@@ -161,7 +162,7 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
     let membership = Membership::of(
         &policy.domains,
         Some(address),
-        name.as_deref(),
+        name.as_deref().map(node),
         Proof::Direct,
     );
     let reason = place_reason(policy, address, name.as_deref(), &membership);
@@ -170,6 +171,15 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
         membership,
         reason,
     })
+}
+
+/// The machine that a name stands for: a distinguished name starts with a slash, and patterns of host names don't match
+/// it.
+fn node(name: &str) -> Node<'_> {
+    Node {
+        name,
+        subject: name.starts_with('/').then_some(name),
+    }
 }
 
 /// Some member of a domain, of which nothing else is known.

@@ -60,7 +60,7 @@ fn ask(policy: &Policy, ends: [&str; 2], proof: Proof, class: TrafficClass) -> V
         .zip(&identities)
         .map(|(end, identity)| Place {
             address: Some(end.rsplit_once('@').unwrap().1.parse::<IpAddr>().unwrap()),
-            identity: Some(identity),
+            node: Some(Node::named(identity)),
         })
         .collect();
     policy.protection(
@@ -168,7 +168,7 @@ fn code_and_control_are_never_plain() {
 fn inside_the_machine_addresses_do_not_count() {
     let nowhere = Place {
         address: None,
-        identity: None,
+        node: None,
     };
     let wire = Wire {
         local: nowhere,
@@ -209,11 +209,11 @@ fn results_are_pickles_only_where_a_domain_says_so() {
         let identity = worker(name);
         let local = Place {
             address: "10.1.0.1".parse().ok(),
-            identity: Some(&head),
+            node: Some(Node::named(&head)),
         };
         let remote = Place {
             address: address.parse().ok(),
-            identity: Some(&identity),
+            node: Some(Node::named(&identity)),
         };
         policy.results_pickle(&Wire {
             local,
@@ -234,7 +234,7 @@ fn a_restricted_domain_wins_over_one_that_opens() {
     let identity = worker("lab1.example.org");
     let place = Place {
         address: "10.1.2.3".parse().ok(),
-        identity: Some(&identity),
+        node: Some(Node::named(&identity)),
     };
     let wire = Wire {
         local: place,
@@ -249,41 +249,41 @@ fn a_restricted_domain_wins_over_one_that_opens() {
     assert!(!strict.results_pickle(&wire));
 }
 
+/// A host of the grid is in a domain by its distinguished name, by the host names in its certificate, or by neither.
 #[test]
-fn deny_wins_and_a_missing_list_lets_the_role_in() {
-    let policy = site();
-    let ask = |role, name: &str| {
-        admission::admission(
-            &policy.allow,
-            &policy.deny,
-            &Identity::new(role, name).unwrap(),
-        )
+fn a_domain_can_name_hosts_by_their_distinguished_names() {
+    let policy = "[domain.farm]\naddresses = [\"10.9.0.0/16\"]\n\
+                  names = [\"/DC=org/DC=grid/CN=wn*.example.org\", \"se*.example.org\"]\n\
+                  [[rule]]\nfrom = \"farm\"\nto = \"farm\"\nprotection = \"plain\"";
+    let policy = Policy::parse(policy, 1).unwrap();
+    let protection = |name: &str, subject: Option<&str>| {
+        let place = Place {
+            address: "10.9.0.1".parse().ok(),
+            node: Some(Node { name, subject }),
+        };
+        let wire = Wire {
+            local: place,
+            remote: place,
+            proof: Proof::Direct,
+        };
+        policy.protection(&wire, TrafficClass::Data).protection
     };
-    assert!(ask(Role::Manager, "alice@example.org").is_allowed());
-    assert!(ask(Role::Worker, "lab1.example.org").is_allowed());
-    assert!(ask(Role::Gateway, "gate.example.org").is_allowed());
-    let stranger = ask(Role::Manager, "mallory@example.org");
+    let subject = "/DC=org/DC=grid/CN=wn7.example.org";
     assert_eq!(
-        stranger.to_string(),
-        "refused, as [allow] managers has no pattern for it"
+        protection("wn7.example.org", Some(subject)),
+        Protection::Plain
     );
-    let denied = ask(Role::Worker, "lab13.example.org");
     assert_eq!(
-        denied.to_string(),
-        "refused by \"lab13.example.org\" in [deny] workers"
+        protection("se1.example.org", Some("/DC=org/CN=x")),
+        Protection::Plain
     );
-
-    let both = "[allow]\nworkers = [\"*\"]\nagents = []\n[deny]\nworkers = [\"*.bad.example.org\"]";
-    let both = Policy::parse(both, 1).unwrap();
-    let ask = |role, name: &str| {
-        admission::admission(&both.allow, &both.deny, &Identity::new(role, name).unwrap())
-    };
-    assert!(ask(Role::Worker, "a.good.example.org").is_allowed());
-    assert!(!ask(Role::Worker, "a.bad.example.org").is_allowed());
-    assert!(
-        !ask(Role::Agent, "a").is_allowed(),
-        "an empty list lets nobody in"
-    );
+    assert_eq!(protection("wn7.example.org", None), Protection::Encrypted);
+    // A person can choose a common name like a host's.
+    let person = "/DC=org/CN=se1.example.org";
+    assert_eq!(protection(person, Some(person)), Protection::Encrypted);
+    let end = format!("{subject}@10.9.0.1");
+    let explanation = policy.explain(&end, &end, TrafficClass::Data).unwrap();
+    assert_eq!(explanation.protection(), Protection::Plain);
 }
 
 #[test]

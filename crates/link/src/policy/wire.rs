@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use exoskel_identity::Identity;
+use exoskel_identity::{Identity, VerifiedIdentity};
 
 /// A connection, seen from one of its ends.
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +22,39 @@ pub struct Place<'a> {
     /// Nothing, where a gateway or a Unix socket is in between.
     pub address: Option<IpAddr>,
     /// Who is there.
-    ///
-    /// # Security
-    /// For the peer, this must come out of a
-    /// [`VerifiedIdentity`](exoskel_identity::VerifiedIdentity); for ourselves, out of our own
-    /// credential. A claimed one would let a stranger choose the rule.
-    pub identity: Option<&'a Identity>,
+    pub node: Option<Node<'a>>,
+}
+
+/// Who is at an end of a wire.
+///
+/// # Security
+/// For the peer, this must come out of a [`VerifiedIdentity`]; for ourselves, out of our own
+/// credential. A claimed one would let a stranger choose the rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// The name in its certificate.
+    pub name: &'a str,
+    /// Its distinguished name in slash form, where that means something: a certificate of a grid.
+    pub subject: Option<&'a str>,
+}
+
+impl<'a> Node<'a> {
+    /// A node of a private authority, which has a name only.
+    pub fn named(identity: &'a Identity) -> Self {
+        Self {
+            name: &identity.name,
+            subject: None,
+        }
+    }
+}
+
+impl<'a> From<&'a VerifiedIdentity> for Node<'a> {
+    fn from(peer: &'a VerifiedIdentity) -> Self {
+        Self {
+            name: peer.name(),
+            subject: peer.grid_subject(),
+        }
+    }
 }
 
 /// How sure we are that the two ends are where they seem to be.

@@ -90,7 +90,7 @@ fn intermediates_are_followed_checked_and_revoked() {
     assert!(
         error
             .to_string()
-            .starts_with("intermediate certificate 1 \"CN=department\" with serial"),
+            .starts_with("certificate 1 of the chain \"CN=department\" with serial"),
         "{error}"
     );
 
@@ -100,7 +100,7 @@ fn intermediates_are_followed_checked_and_revoked() {
     assert!(
         expired
             .to_string()
-            .starts_with("intermediate certificate 1"),
+            .starts_with("certificate 1 of the chain"),
         "{expired}"
     );
 

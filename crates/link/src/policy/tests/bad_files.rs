@@ -164,6 +164,6 @@ fn every_table_has_a_limit() {
         message(&names),
         "line 2: `workers` has 4097 entries, expected 4096 at most"
     );
-    let large = "#".repeat(file::BYTES_MAX + 1);
+    let large = "#".repeat(exoskel_identity::policy_text::BYTES_MAX + 1);
     assert!(message(&large).contains("expected 1048576 at most"));
 }

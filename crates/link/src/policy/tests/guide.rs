@@ -1,5 +1,7 @@
 //! What `docs/policy.md` shows is what the code does.
 
+use exoskel_identity::authorization::IdentityPattern;
+
 use super::*;
 
 const GUIDE: &str = include_str!("../../../../../docs/policy.md");
@@ -44,12 +46,12 @@ fn the_guides_patterns_match_what_it_says() {
             .skip(1)
             .map(|cell| cell.split('`').skip(1).step_by(2).collect())
             .collect();
-        let pattern = pattern::NamePattern::parse(cells[0][0]).unwrap();
+        let pattern = IdentityPattern::parse(cells[0][0]).unwrap();
         for name in &cells[1] {
-            assert!(pattern.matches(name), "{row}: {name}");
+            assert!(pattern.matches_node(name, None), "{row}: {name}");
         }
         for name in &cells[2] {
-            assert!(!pattern.matches(name), "{row}: {name}");
+            assert!(!pattern.matches_node(name, None), "{row}: {name}");
         }
         count += 1;
     }

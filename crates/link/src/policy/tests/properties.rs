@@ -118,7 +118,7 @@ fn protection() -> impl Strategy<Value = Protection> {
 fn place(end: &(Option<Identity>, Option<IpAddr>)) -> Place<'_> {
     Place {
         address: end.1,
-        identity: end.0.as_ref(),
+        node: end.0.as_ref().map(Node::named),
     }
 }
 
@@ -156,7 +156,7 @@ proptest! {
         let hidden = Place { address: None, ..remote };
         prop_assert!(ask(hidden, Proof::Direct).protection >= direct.protection);
         prop_assert!(ask(hidden, Proof::Unproven).protection >= direct.protection);
-        let nameless = Place { identity: None, ..remote };
+        let nameless = Place { node: None, ..remote };
         prop_assert!(ask(nameless, Proof::Direct).protection >= direct.protection);
         let joined = direct.joined(claim).protection;
         prop_assert_eq!(joined, direct.protection.max(claim));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use exoskel_identity::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, PATTERN_BYTES_MAX};
 
 /// A pattern that names of certificates are held against.
 ///
@@ -39,6 +39,28 @@ pub enum PatternProblem {
         "it holds {0:?}: names hold letters, digits and `. - _ : @ +`, and `*` is the only wildcard"
     )]
     Character(char),
+    /// A distinguished or an attribute name beyond its limit.
+    #[error("it is longer than {PATTERN_BYTES_MAX} bytes")]
+    PathTooLong,
+    /// `/DC=org//CN=a`, `/vo/`
+    #[error(
+        "it has an empty part between two slashes or at its end; whatever is below a name is `/DC=org/*`"
+    )]
+    EmptyPart,
+    /// `/vo/Role=a*b*`
+    #[error("it has two `*` between two slashes, expected one at most")]
+    SecondWildcardInPart,
+    /// `/*/Role=production`, `/Role=production`
+    #[error(
+        "it does not say of which virtual organisation: expected its name after the first slash, \
+         as in `/vo/Role=production`"
+    )]
+    NoOrganisation,
+    /// `/vo/a b`
+    #[error(
+        "it holds {0:?}: attributes hold letters, digits and `. - _ : @ +`, and `*` is the only wildcard"
+    )]
+    AttributeCharacter(char),
 }
 
 impl NamePattern {
@@ -71,6 +93,10 @@ impl NamePattern {
     pub(crate) fn matches(&self, name: &str) -> bool {
         if self.text == "*" {
             return true;
+        }
+        // A distinguished name can end like a host name, whose owner is somebody else.
+        if name.contains('/') {
+            return false;
         }
         let mut labels = name.split('.');
         let all = self.text.split('.').all(|pattern| {
@@ -119,6 +145,7 @@ mod tests {
             ("*-gpu.*.example.org", "n7-gpu.site.example.org"),
             ("*@example.org", "alice@example.org"),
             ("*", "any.name.at.all"),
+            ("*", "/DC=org/CN=Alice"),
         ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
@@ -129,6 +156,7 @@ mod tests {
             ("*.example.org", "example.org"),
             ("*.example.org", ".example.org"),
             ("a*a.example.org", "a.example.org"),
+            ("*.example.org", "/DC=org/CN=a.example.org"),
             ("*.*", "single"),
             ("lab1", ""),
         ] {

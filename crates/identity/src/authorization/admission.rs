@@ -1,24 +1,26 @@
-//! Who may do business with us: the `[allow]` and `[deny]` tables.
+//! Who may do business with us by role: the lists of `[allow]` and `[deny]`.
 
 use std::fmt;
 
-use exoskel_identity::{Identity, Role};
+use super::bans::Bans;
+use super::facts::Facts;
+use super::pattern::IdentityPattern;
+use super::rule::Source;
+use crate::claim::Role;
 
-use super::pattern::NamePattern;
-
-/// Name patterns by role, for those who are let in or kept out.
+/// Patterns by role, for those who are let in or kept out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoleLists {
     /// In the order of [`Role::ALL`]. Nothing: the file has no such list.
-    lists: [Option<Vec<NamePattern>>; Role::ALL.len()],
+    lists: [Option<Vec<IdentityPattern>>; Role::ALL.len()],
 }
 
 impl RoleLists {
-    pub(crate) fn set(&mut self, role: Role, patterns: Vec<NamePattern>) {
+    pub(crate) fn set(&mut self, role: Role, patterns: Vec<IdentityPattern>) {
         self.lists[position(role)] = Some(patterns);
     }
 
-    fn of(&self, role: Role) -> Option<&[NamePattern]> {
+    fn of(&self, role: Role) -> Option<&[IdentityPattern]> {
         self.lists[position(role)].as_deref()
     }
 }
@@ -56,6 +58,19 @@ pub enum Admission {
     Deny {
         /// The pattern.
         pattern: String,
+        /// Its role.
+        role: Role,
+    },
+    /// It may not: it is banned.
+    Banned {
+        /// The pattern.
+        pattern: String,
+        /// Where it stands.
+        source: Source,
+    },
+    /// It may not: `[allow]` has no list for its role, and an authority of the grid vouches for it, which vouches for
+    /// everybody.
+    NoList {
         /// Its role.
         role: Role,
     },
@@ -103,6 +118,17 @@ impl fmt::Display for Admission {
                     list_name(*role)
                 )
             }
+            Self::Banned { pattern, source } => {
+                write!(formatter, "refused, as \"{pattern}\" is banned ({source})")
+            }
+            Self::NoList { role } => {
+                write!(
+                    formatter,
+                    "refused, as [allow] has no list of {}, and the authorities of a grid know everybody: \
+                     list its name or an attribute there",
+                    list_name(*role)
+                )
+            }
             Self::NotListed { role } => {
                 write!(
                     formatter,
@@ -115,25 +141,32 @@ impl fmt::Display for Admission {
 }
 
 /// Judges a peer. What is denied stays denied, whatever else allows it.
-pub(crate) fn admission(allow: &RoleLists, deny: &RoleLists, peer: &Identity) -> Admission {
-    let role = peer.role;
-    let matching = |patterns: &[NamePattern]| {
-        patterns
-            .iter()
-            .find(|pattern| pattern.matches(&peer.name))
-            .map(ToString::to_string)
-    };
-    if let Some(pattern) = deny.of(role).and_then(matching) {
+pub(crate) fn admission(
+    allow: &RoleLists,
+    deny: &RoleLists,
+    bans: &Bans,
+    facts: &Facts<'_>,
+    chosen: bool,
+) -> Admission {
+    let role = facts.role;
+    if let Some((pattern, source)) = bans.about(facts) {
+        let pattern = pattern.to_string();
+        return Admission::Banned { pattern, source };
+    }
+    let denied = deny.of(role).unwrap_or_default();
+    if let Some(pattern) = denied.iter().find(|pattern| pattern.bars(facts)) {
+        let pattern = pattern.to_string();
         return Admission::Deny { pattern, role };
     }
     match allow.of(role) {
+        None if facts.subject.is_some() && !chosen => Admission::NoList { role },
         None => Admission::Allow {
             pattern: None,
             role,
         },
-        Some(patterns) => match matching(patterns) {
+        Some(patterns) => match patterns.iter().find(|pattern| pattern.matches(facts)) {
             Some(pattern) => Admission::Allow {
-                pattern: Some(pattern),
+                pattern: Some(pattern.to_string()),
                 role,
             },
             None => Admission::NotListed { role },

@@ -1,0 +1,46 @@
+//! Who is kept out, whatever else lets them in.
+
+use std::collections::HashMap;
+
+use super::facts::Facts;
+use super::pattern::IdentityPattern;
+use super::rule::Source;
+use crate::slash_name::SlashName;
+
+/// Bans. A ban of a distinguished name holds for every proxy below it too, as [`IdentityPattern::bars`] says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bans {
+    /// Whole names, by the form in which they are compared: sites ban thousands of them.
+    subjects: HashMap<String, (IdentityPattern, Source)>,
+    patterns: Vec<(IdentityPattern, Source)>,
+}
+
+impl Bans {
+    pub(crate) fn add(&mut self, pattern: IdentityPattern, source: Source) {
+        match pattern.only_subject() {
+            // The first of two that are the same is the one that people find.
+            Some(subject) => {
+                self.subjects.entry(subject).or_insert((pattern, source));
+            }
+            None => self.patterns.push((pattern, source)),
+        }
+    }
+
+    pub(crate) fn forget_list(&mut self) {
+        let from_policy = |source: &Source| matches!(source, Source::Policy { .. });
+        self.subjects.retain(|_, (_, source)| from_policy(source));
+        self.patterns.retain(|(_, source)| from_policy(source));
+    }
+
+    /// The ban that is about this one.
+    pub(crate) fn about(&self, facts: &Facts<'_>) -> Option<(&IdentityPattern, Source)> {
+        let mut names = facts.subject.iter().flat_map(SlashName::with_owners);
+        let whole = names.find_map(|name| self.subjects.get(name));
+        let ban = whole.or_else(|| {
+            self.patterns
+                .iter()
+                .find(|(pattern, _)| pattern.bars(facts))
+        });
+        ban.map(|(pattern, source)| (pattern, *source))
+    }
+}

@@ -1,0 +1,138 @@
+//! Rules about named actions: `[[allow.rule]]` and `[[deny.rule]]`.
+
+use std::fmt;
+
+use super::facts::Facts;
+use super::pattern::IdentityPattern;
+
+/// Where somebody wrote down what decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The policy file.
+    Policy {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The ban list.
+    BanList {
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { line } => write!(formatter, "line {line} of the policy"),
+            Self::BanList { line } => write!(formatter, "line {line} of the ban list"),
+        }
+    }
+}
+
+/// Which actions a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Actions {
+    Any,
+    These(Vec<String>),
+}
+
+impl Actions {
+    fn holds(&self, action: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::These(actions) => actions.iter().any(|one| one == action),
+        }
+    }
+}
+
+/// One rule: whoever meets all its conditions. A condition of several patterns is met by one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) line: usize,
+    pub(crate) actions: Actions,
+    pub(crate) subjects: Option<Vec<IdentityPattern>>,
+    pub(crate) vos: Option<Vec<String>>,
+    pub(crate) fqans: Option<Vec<IdentityPattern>>,
+    pub(crate) limited: Option<bool>,
+}
+
+impl Rule {
+    pub(crate) fn is_about(&self, action: &str) -> bool {
+        self.actions.holds(action)
+    }
+
+    /// Whether it lets somebody in.
+    pub(crate) fn allows(&self, facts: &Facts<'_>) -> bool {
+        self.unmet(facts, IdentityPattern::matches).is_empty()
+    }
+
+    /// Whether it keeps somebody out, a proxy with a name of its own included.
+    pub(crate) fn denies(&self, facts: &Facts<'_>) -> bool {
+        self.unmet(facts, IdentityPattern::bars).is_empty()
+    }
+
+    /// What somebody whom it does not let in lacks, in the words of the file.
+    pub(crate) fn lacking(&self, facts: &Facts<'_>) -> String {
+        let unmet = self.unmet(facts, IdentityPattern::matches);
+        unmet
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" and ")
+    }
+
+    fn unmet(
+        &self,
+        facts: &Facts<'_>,
+        is_meant: impl Fn(&IdentityPattern, &Facts<'_>) -> bool,
+    ) -> Vec<Condition<'_>> {
+        let met = |patterns: &Vec<IdentityPattern>| patterns.iter().any(|one| is_meant(one, facts));
+        let member = |vos: &Vec<String>| vos.iter().any(|vo| facts.vos.contains(&vo.as_str()));
+        let subject = self.subjects.as_ref().filter(|patterns| !met(patterns));
+        let vo = self.vos.as_ref().filter(|vos| !member(vos));
+        let fqan = self.fqans.as_ref().filter(|patterns| !met(patterns));
+        let limited = self.limited.filter(|limited| *limited != facts.limited);
+        let conditions = [
+            subject.map(|patterns| Condition::Subject(patterns)),
+            vo.map(|vos| Condition::Vo(vos)),
+            fqan.map(|patterns| Condition::Fqan(patterns)),
+            limited.map(Condition::Limited),
+        ];
+        conditions.into_iter().flatten().collect()
+    }
+}
+
+/// One condition of a rule.
+enum Condition<'a> {
+    Subject(&'a [IdentityPattern]),
+    Vo(&'a [String]),
+    Fqan(&'a [IdentityPattern]),
+    Limited(bool),
+}
+
+impl fmt::Display for Condition<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Subject(patterns) => write!(formatter, "dn {}", alternatives(patterns)),
+            Self::Vo(vos) => write!(formatter, "vo {}", alternatives(vos)),
+            Self::Fqan(patterns) => write!(formatter, "fqan {}", alternatives(patterns)),
+            Self::Limited(false) => formatter.write_str("a proxy that is not limited"),
+            Self::Limited(true) => formatter.write_str("a limited proxy"),
+        }
+    }
+}
+
+/// Alternatives that a message lists.
+const LISTED_MAX: usize = 4;
+
+fn alternatives<T: fmt::Display>(entries: &[T]) -> String {
+    let mut text: Vec<String> = entries
+        .iter()
+        .take(LISTED_MAX)
+        .map(|entry| format!("\"{entry}\""))
+        .collect();
+    if entries.len() > LISTED_MAX {
+        text.push(format!("{} others", entries.len() - LISTED_MAX));
+    }
+    text.join(" or ")
+}

@@ -1,0 +1,493 @@
+//! A site's rules, and who gets in by them. How a [`VerifiedIdentity`](crate::VerifiedIdentity) becomes the facts that
+//! rules look at is tested with the chains of `vectors/identity`.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::certificate::WhichCertificate;
+use crate::claim::Role;
+use crate::quote::Quoted;
+use crate::slash_name::SlashName;
+use crate::voms::{AttributeFault, AttributeProblem};
+
+const SITE: &str = r#"
+[allow]
+managers = ["head.example.org", "/vo/Role=production", "/DC=org/DC=grid/CN=Alice"]
+
+[[allow.rule]]
+action = ["read", "list"]
+vo = "vo"
+
+[[allow.rule]]
+action = "submit"
+fqan = ["/vo/Role=production", "/vo/Role=pilot"]
+limited = false
+
+[[allow.rule]]
+action = "status"
+dn = "*"
+
+[deny]
+banned = ["/DC=org/DC=grid/CN=Mallory"]
+workers = ["lab13.example.org"]
+
+[[deny.rule]]
+action = "any"
+dn = "/DC=org/DC=grid/CN=Suspended *"
+
+[accounts]
+map = [
+    { dn = "/DC=org/DC=grid/CN=Alice", account = "alice" },
+    { fqan = "/vo/Role=production", account = "voprod" },
+    { fqan = "/vo", account = "vo" },
+    { dn = "/DC=org/DC=grid/*", account = "guest" },
+]
+"#;
+
+fn site() -> Authorization {
+    Authorization::parse(SITE).unwrap()
+}
+
+fn person<'a>(name: &'a str, fqans: &[&str]) -> Facts<'a> {
+    Facts {
+        role: Role::Manager,
+        name,
+        subject: SlashName::parse(name),
+        fqans: fqans.iter().map(ToString::to_string).collect(),
+        vos: if fqans.is_empty() { vec![] } else { vec!["vo"] },
+        limited: false,
+        faults: &[],
+    }
+}
+
+const ALICE: &str = "/DC=org/DC=grid/CN=Alice";
+const BOB: &str = "/DC=org/DC=grid/CN=Bob";
+
+fn admit(rules: &Authorization, facts: &Facts<'_>, chosen: bool) -> Admission {
+    admission::admission(
+        &rules.allowed_roles,
+        &rules.denied_roles,
+        &rules.bans,
+        facts,
+        chosen,
+    )
+}
+
+#[test]
+fn what_nothing_allows_is_refused_with_what_is_missing() {
+    let decision = site().decide_about(&person(BOB, &["/vo"]), "submit");
+    assert!(!decision.allowed);
+    assert_eq!(decision.rule, None);
+    assert_eq!(
+        decision.reason,
+        "action \"submit\" asked by /DC=org/DC=grid/CN=Bob with /vo: no [[allow.rule]] of the policy fits: \
+         the one at line 9 asks for fqan \"/vo/Role=production\" or \"/vo/Role=pilot\""
+    );
+    let decision = site().decide_about(&person(BOB, &[]), "delete");
+    assert_eq!(
+        decision.reason,
+        "action \"delete\" asked by /DC=org/DC=grid/CN=Bob without attributes: \
+         no [[allow.rule]] of the policy is about this action"
+    );
+    let fault = AttributeFault {
+        certificate: WhichCertificate {
+            position: Some(0),
+            subject: Quoted::new("/CN=1"),
+        },
+        position: Some(0),
+        vo: Some(Quoted::new("vo")),
+        problem: AttributeProblem::NoAttributes,
+    };
+    let nameless = Facts {
+        faults: &[fault],
+        ..person(BOB, &[])
+    };
+    let decision = site().decide_about(&nameless, "read");
+    assert!(
+        decision.reason.ends_with(
+            "asks for vo \"vo\"; attributes that don't count: attribute certificate 0 of the virtual \
+             organisation \"vo\" in the leaf certificate \"/CN=1\": it has no attribute names"
+        ),
+        "{decision}"
+    );
+}
+
+#[test]
+fn every_condition_of_a_rule_must_be_met() {
+    let mut producer = person(BOB, &["/vo", "/vo/Role=production"]);
+    let decision = site().decide_about(&producer, "submit");
+    assert!(decision.allowed, "{decision}");
+    assert_eq!(decision.rule, Some(Source::Policy { line: 9 }));
+    producer.limited = true;
+    let decision = site().decide_about(&producer, "submit");
+    assert!(!decision.allowed);
+    assert!(decision.reason.contains("(limited proxy)"), "{decision}");
+    assert!(
+        decision
+            .reason
+            .ends_with("asks for a proxy that is not limited"),
+        "{decision}"
+    );
+    assert!(site().decide_about(&producer, "read").allowed);
+    assert!(site().decide_about(&person(BOB, &[]), "status").allowed);
+}
+
+#[test]
+fn deny_and_bans_win() {
+    let suspended = person("/DC=org/DC=grid/CN=Suspended Sam", &["/vo"]);
+    for action in ["read", "status", "nonsense"] {
+        let decision = site().decide_about(&suspended, action);
+        assert_eq!(
+            (decision.allowed, decision.rule),
+            (false, Some(Source::Policy { line: 22 }))
+        );
+    }
+    let mallory = person("/DC=org/DC=grid/CN=Mallory", &["/vo/Role=production"]);
+    let decision = site().decide_about(&mallory, "submit");
+    assert_eq!(
+        (decision.allowed, decision.rule),
+        (false, Some(Source::Policy { line: 19 }))
+    );
+    let admission = admit(&site(), &mallory, true);
+    assert_eq!(
+        admission.to_string(),
+        "refused, as \"/DC=org/DC=grid/CN=Mallory\" is banned (line 19 of the policy)"
+    );
+}
+
+/// An independent proxy has a name of its own, below its owner's, and can be of use to somebody who is kept out.
+#[test]
+fn a_proxy_of_its_own_is_no_way_around() {
+    for name in [
+        "/DC=org/DC=grid/CN=Mallory/CN=123",
+        "/DC=org/DC=grid/CN=mallory/CN=1/CN=2",
+        "/DC=org/DC=grid/CN=Suspended Sam/CN=7",
+    ] {
+        assert!(
+            !site().decide_about(&person(name, &[]), "status").allowed,
+            "{name}"
+        );
+    }
+    let rules = Authorization::parse(&format!("[deny]\nmanagers = [\"{BOB}\"]")).unwrap();
+    let below = format!("{BOB}/CN=5");
+    assert!(!admit(&rules, &person(&below, &[]), true).is_allowed());
+    // What is allowed to the owner is not allowed to it.
+    let below = format!("{ALICE}/CN=5");
+    assert!(!admit(&site(), &person(&below, &[]), false).is_allowed());
+    assert_eq!(site().account_of(&person(&below, &[])), Some("guest"));
+}
+
+#[test]
+fn a_ban_list_takes_the_place_of_an_earlier_one() {
+    let bob = person(BOB, &["/vo/Role=pilot"]);
+    let decide = |rules: &Authorization| rules.decide_about(&bob, "submit");
+    assert!(decide(&site()).allowed);
+    let by_name = site()
+        .with_bans(&format!("# since Monday\n\n\"{BOB}\"\n"))
+        .unwrap();
+    assert_eq!(decide(&by_name).rule, Some(Source::BanList { line: 3 }));
+    let by_attribute = by_name.with_bans("/vo/Role=pilot\n").unwrap();
+    assert_eq!(
+        decide(&by_attribute).rule,
+        Some(Source::BanList { line: 1 })
+    );
+    let by_none = by_attribute.with_bans("").unwrap();
+    assert!(decide(&by_none).allowed);
+    let mallory = person("/DC=org/DC=grid/CN=Mallory", &[]);
+    assert!(
+        !by_none.decide_about(&mallory, "status").allowed,
+        "the policy's own bans stay"
+    );
+    for bad in [
+        "Bob",
+        "\"/DC=org/CN=Bob",
+        "/DC=org/CN=Bob bob",
+        "\"/DC=org/CN=a\" b",
+        "/vo//x",
+    ] {
+        assert_eq!(
+            site().with_bans(&format!("\n{bad}")).unwrap_err().line,
+            Some(2),
+            "{bad}"
+        );
+    }
+}
+
+#[test]
+fn roles_are_let_in_by_name_subject_or_attribute() {
+    let rules = site();
+    let head = Facts {
+        name: "head.example.org",
+        subject: None,
+        ..person("", &[])
+    };
+    assert!(admit(&rules, &head, false).is_allowed());
+    assert!(admit(&rules, &person(ALICE, &[]), false).is_allowed());
+    assert!(admit(&rules, &person(BOB, &["/vo/Role=production"]), false).is_allowed());
+    let refused = admit(&rules, &person(BOB, &["/vo"]), false);
+    assert_eq!(
+        refused.to_string(),
+        "refused, as [allow] managers has no pattern for it"
+    );
+}
+
+#[test]
+fn deny_wins_and_a_missing_list_lets_a_private_authoritys_role_in() {
+    let node = |role, name| Facts {
+        role,
+        name,
+        subject: None,
+        ..person("", &[])
+    };
+    let rules = site();
+    let admit = |role, name| admit(&rules, &node(role, name), false);
+    assert!(admit(Role::Worker, "lab1.example.org").is_allowed());
+    assert!(admit(Role::Gateway, "gate.example.org").is_allowed());
+    assert_eq!(
+        admit(Role::Manager, "mallory@example.org").to_string(),
+        "refused, as [allow] managers has no pattern for it"
+    );
+    assert_eq!(
+        admit(Role::Worker, "lab13.example.org").to_string(),
+        "refused by \"lab13.example.org\" in [deny] workers"
+    );
+    let empty = Authorization::parse("[allow]\nagents = []").unwrap();
+    let agent = admission::admission(
+        &empty.allowed_roles,
+        &empty.denied_roles,
+        &empty.bans,
+        &node(Role::Agent, "a"),
+        true,
+    );
+    assert!(!agent.is_allowed(), "an empty list lets nobody in");
+}
+
+/// A grid's authorities know tens of thousands of people and hosts.
+#[test]
+fn a_missing_list_lets_nobody_in_whom_only_a_grid_vouches_for() {
+    let rules = Authorization::default();
+    let host = Facts {
+        role: Role::Worker,
+        name: "wn1.example.org",
+        subject: SlashName::parse("/DC=org/CN=wn1.example.org"),
+        ..person("", &[])
+    };
+    for facts in [&host, &person(ALICE, &["/vo"])] {
+        assert!(matches!(
+            admit(&rules, facts, false),
+            Admission::NoList { .. }
+        ));
+        assert!(
+            admit(&rules, facts, true).is_allowed(),
+            "we chose it by its name"
+        );
+    }
+    let by_name = Authorization::parse("[allow]\nworkers = [\"wn*.example.org\"]").unwrap();
+    assert!(admit(&by_name, &host, false).is_allowed());
+    let by_subject = Authorization::parse("[allow]\nworkers = [\"/DC=org/CN=wn*\"]").unwrap();
+    assert!(admit(&by_subject, &host, false).is_allowed());
+}
+
+#[test]
+fn accounts_go_by_name_then_by_attribute_then_by_pattern() {
+    let rules = site();
+    let account =
+        |name: &str, fqans: &[&str]| rules.account_of(&person(name, fqans)).map(str::to_owned);
+    assert_eq!(
+        account(ALICE, &["/vo/Role=production"]).as_deref(),
+        Some("alice")
+    );
+    assert_eq!(
+        account(BOB, &["/vo/Role=production", "/vo"]).as_deref(),
+        Some("voprod")
+    );
+    assert_eq!(
+        account(BOB, &["/vo", "/vo/Role=production"]).as_deref(),
+        Some("vo")
+    );
+    assert_eq!(account(BOB, &[]).as_deref(), Some("guest"));
+    assert_eq!(account("/DC=com/CN=Eve", &[]), None);
+}
+
+#[test]
+fn a_grid_mapfile_is_read_as_globus_writes_it() {
+    let text = concat!(
+        "# people\n",
+        "\"/DC=org/DC=grid/CN=Bob\" bob,users\n",
+        "  \"/C=DE/O=x/CN=J\\xC3\\xBCrgen \\\"J\\\" Y\"   juergen \n",
+        "/C=IT/CN=NoQuotes noquotes\n",
+        "\"/vo/Role=production/Capability=NULL\" prod\n",
+        "\"/O=x/Email=a@example.org\" mail\n",
+        "\"/DC=org/DC=grid/CN=Alice\" other\n",
+    );
+    let rules = site().with_grid_mapfile(text).unwrap();
+    let account =
+        |name: &str, fqans: &[&str]| rules.account_of(&person(name, fqans)).map(str::to_owned);
+    assert_eq!(
+        account("/C=IT/CN=NoQuotes", &[]).as_deref(),
+        Some("noquotes")
+    );
+    assert_eq!(
+        account("/C=DE/O=x/CN=J\\xC3\\xBCrgen \"J\" Y", &[]).as_deref(),
+        Some("juergen")
+    );
+    assert_eq!(
+        account("/O=x/emailAddress=a@example.org", &[]).as_deref(),
+        Some("mail")
+    );
+    assert_eq!(
+        account("/C=FR/CN=x", &["/vo/Role=production"]).as_deref(),
+        Some("voprod")
+    );
+    assert_eq!(
+        account(ALICE, &[]).as_deref(),
+        Some("alice"),
+        "the policy's map counts first"
+    );
+    for (bad, wanted) in [
+        (
+            "\"/CN=a\"",
+            "expected a name in quotation marks and an account",
+        ),
+        (
+            "\"/CN=a b",
+            "expected a name in quotation marks and an account",
+        ),
+        (
+            "CN=a b",
+            "expected a name in quotation marks and an account",
+        ),
+        ("\"/CN=a\" .atlas", "pool account"),
+        ("\"/CN=a\" -rf", "got account \"-rf\""),
+        ("\"/vo//x\" a", "an empty part"),
+    ] {
+        let error = rules
+            .with_grid_mapfile(&format!("\n\n{bad}\n"))
+            .unwrap_err();
+        assert_eq!(error.line, Some(3));
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
+}
+
+/// Each line breaks one rule of the file.
+#[test]
+fn a_file_that_could_not_be_meant_is_refused_with_its_line() {
+    for (text, wanted) in [
+        ("[allow]\nmanager = []", "line 2: unknown field `manager`"),
+        (
+            "[[allow.rule]]\naction = \"read\"",
+            "line 1: this rule has neither `dn` nor `vo` nor `fqan`",
+        ),
+        (
+            "[[allow.rule]]\nvo = \"vo\"",
+            "line 1: missing field `action`",
+        ),
+        (
+            "[[allow.rule]]\naction = []\nvo = \"vo\"",
+            "line 2: `action` is empty",
+        ),
+        (
+            "[[allow.rule]]\naction = [\"any\", \"read\"]\nvo = \"vo\"",
+            "line 2: `action` has \"any\"",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a b\"\nvo = \"vo\"",
+            "line 2: `action`: got \"a b\"",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nvo = \"/vo\\n\"",
+            "line 3: `vo`: got",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\ndn = \"/vo/Role=x\"",
+            "line 3: `dn`: got \"/vo/Role=x\", expected a",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\ndn = \"alice\"",
+            "line 3: `dn`: got \"alice\", expected a",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nfqan = \"/DC=org/CN=a\"",
+            "line 3: `fqan`: got",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nfqan = \"/*\"",
+            "does not say of which virtual organisation",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nvo = \"vo\"\nlimited = 1",
+            "line 4: ",
+        ),
+        (
+            "[deny]\nbanned = [\"\"]",
+            "line 2: [deny] banned: pattern \"\": it is empty",
+        ),
+        (
+            "[accounts]\nmap = [{ account = \"a\" }]",
+            "line 2: an entry of [accounts] map needs",
+        ),
+        (
+            "[accounts]\nmap = [{ dn = \"/CN=a\", fqan = \"/vo\", account = \"a\" }]",
+            "line 2: an entry",
+        ),
+        (
+            "[accounts]\nmap = [{ dn = \"/vo\", account = \"a\" }]",
+            "line 2: [accounts] map: got \"/vo\"",
+        ),
+        (
+            "[accounts]\nmap = [{ fqan = \"/vo\", account = \"../a\" }]",
+            "line 2: got ",
+        ),
+        ("[alow]\nmanagers = []", "unknown field `alow`"),
+    ] {
+        let error = Authorization::parse(text).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{text}\n{error}");
+    }
+    let many = "[[allow.rule]]\naction = \"a\"\nvo = \"v\"\n".repeat(1025);
+    let error = Authorization::parse(&many).unwrap_err().to_string();
+    assert!(error.contains("got 1025 rules in `allow.rule`"), "{error}");
+}
+
+#[test]
+fn the_tables_about_wires_are_left_alone() {
+    let text =
+        format!("[domain.lab]\naddresses = [\"10.0.0.0/8\"]\n[[rule]]\nfrom = \"lab\"\n{SITE}");
+    assert!(Authorization::parse(&text).is_ok());
+    let paths = "[deny]\nban_list = \"banned.txt\"\n[accounts]\ngrid_mapfile = \"/etc/grid-security/grid-mapfile\"";
+    let paths = Authorization::parse(paths).unwrap();
+    assert_eq!(paths.ban_list(), Some("banned.txt"));
+    assert_eq!(
+        paths.grid_mapfile(),
+        Some("/etc/grid-security/grid-mapfile")
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_texts_are_read_or_refused(text in "(?s).{0,200}") {
+        let _ = Authorization::parse(&text);
+        let _ = Authorization::default().with_bans(&text);
+        let _ = Authorization::default().with_grid_mapfile(&text);
+        let _ = IdentityPattern::parse(&text);
+    }
+
+    /// A name is matched by itself, written as a pattern, and bans itself.
+    #[test]
+    fn a_name_is_a_pattern_of_itself(name in "(/(DC|CN|O|Email)=[a-zA-Z0-9 .@-]{1,9}[a-z]){1,5}") {
+        let pattern = IdentityPattern::parse(&name).unwrap();
+        prop_assert!(pattern.matches_node("x", Some(&name)));
+        let banned = Authorization::default().with_bans(&format!("\"{name}\"")).unwrap();
+        let decision = banned.decide_about(&person(&name, &[]), "x");
+        prop_assert_eq!(decision.rule, Some(Source::BanList { line: 1 }));
+    }
+
+    #[test]
+    fn quoted_names_come_back(name in "/CN=[ -~]{0,20}[!-~]", account in "[a-z][a-z0-9]{0,8}") {
+        prop_assume!(name.matches('*').count() == 0 && IdentityPattern::parse(&name).is_ok());
+        let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
+        let rules = Authorization::default()
+            .with_grid_mapfile(&format!("\"{quoted}\" {account}"))
+            .unwrap();
+        prop_assert_eq!(rules.account_of(&person(&name, &[])), Some(account.as_str()));
+    }
+}

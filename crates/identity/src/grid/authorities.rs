@@ -1,0 +1,518 @@
+//! The authorities above an end entity: found in the trust directory and among what the peer sent, and judged by
+//! RFC 5280 section 6, their name spaces, and their revocation lists.
+
+use std::sync::Arc;
+
+use rustls_pki_types::UnixTime;
+
+use super::path::{check_uses, which};
+use super::{GridSettings, NameSpaces, Revocation};
+use crate::certificate::{WhichCertificate, hex};
+use crate::distinguished_name::{DistinguishedName, NameKey};
+use crate::error::{IdentityError, NameSpaceRule};
+use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
+use crate::quote::Quoted;
+use crate::signature::SignatureFault;
+use crate::trust_store::{
+    Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore, plain_form,
+};
+use crate::x509::{Certificate, KeyUsage, NameConstraints};
+
+/// What was found above an end entity.
+pub(super) struct Above {
+    /// The authorities' names, the trust anchor's last.
+    pub(super) names: Vec<DistinguishedName>,
+    /// The earliest end of a certificate or a list.
+    pub(super) ends: UnixTime,
+}
+
+/// A certificate of a path in the making.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    /// At that position of what the peer presented.
+    Presented(usize),
+    /// Of the trust directory, by its index there.
+    Directory(usize),
+}
+
+/// The search for a path, with its budget.
+pub(super) struct Search<'a> {
+    store: &'a TrustStore,
+    settings: &'a GridSettings,
+    presented: &'a [Certificate],
+    now: UnixTime,
+    signatures: usize,
+}
+
+/// What the authorities above say about the certificate that is next on the way down.
+struct Descent<'a> {
+    /// How many authorities that aren't self-issued may still follow.
+    path_length: Option<u32>,
+    constraints: Vec<(&'a NameConstraints, &'a DistinguishedName)>,
+    rules: Option<&'a Arc<IssuerRules>>,
+    ends: UnixTime,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        store: &'a TrustStore,
+        settings: &'a GridSettings,
+        presented: &'a [Certificate],
+        now: UnixTime,
+    ) -> Self {
+        Self {
+            store,
+            settings,
+            presented,
+            now,
+            signatures: 0,
+        }
+    }
+
+    /// Takes one signature check out of the budget.
+    pub(super) fn count_signature(&mut self) -> Result<(), IdentityError> {
+        self.signatures += 1;
+        if self.signatures > SIGNATURE_CHECKS_MAX {
+            return Err(IdentityError::TooManySignatures);
+        }
+        Ok(())
+    }
+
+    /// What a proxy or an end entity must be good for by itself.
+    pub(super) fn check_entity(&self, position: usize) -> Result<(), IdentityError> {
+        let certificate = &self.presented[position];
+        self.check_certificate(certificate, Node::Presented(position))?;
+        check_uses(certificate).map_err(|expected| IdentityError::WrongUsage {
+            certificate: which(self.presented, position),
+            expected,
+        })
+    }
+
+    /// Finds a path from the end entity at that position to a trust anchor.
+    pub(super) fn find(&mut self, end_entity: usize) -> Result<Above, IdentityError> {
+        self.climb(&mut vec![Node::Presented(end_entity)])
+    }
+
+    /// Tries the issuers of the last node, those of the directory first. Of the reasons why none will do, the first
+    /// that says more than "unknown" is returned.
+    fn climb(&mut self, path: &mut Vec<Node>) -> Result<Above, IdentityError> {
+        let node = path[path.len() - 1];
+        let issuer = self.certificate(node).issuer.key();
+        let mut refusal = None;
+        for index in self.directory_candidates(node, &issuer) {
+            let next = Node::Directory(index);
+            match self.step(path, node, next) {
+                Ok(Some(above)) => return Ok(above),
+                Ok(None) => {}
+                Err(error @ IdentityError::TooManySignatures) => return Err(error),
+                Err(error) => keep_telling(&mut refusal, error),
+            }
+        }
+        for position in self.presented_candidates(&issuer) {
+            let next = Node::Presented(position);
+            match self.step(path, node, next) {
+                Ok(Some(above)) => return Ok(above),
+                Ok(None) => {}
+                Err(error @ IdentityError::TooManySignatures) => return Err(error),
+                Err(error) => keep_telling(&mut refusal, error),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| IdentityError::UnknownAuthority {
+            certificate: self.which(node),
+            issuer: Quoted::new(&self.certificate(node).issuer.slash()),
+            anchors: self.store.anchors(),
+        }))
+    }
+
+    /// Goes up from `node` to `next`, if that is its issuer, and on to an anchor.
+    fn step(
+        &mut self,
+        path: &mut Vec<Node>,
+        node: Node,
+        next: Node,
+    ) -> Result<Option<Above>, IdentityError> {
+        if path.contains(&next) {
+            return Ok(None);
+        }
+        if !self.has_issued(next, node)? {
+            return Ok(None);
+        }
+        self.check_issuer(next, node)?;
+        if path.len() > AUTHORITIES_MAX {
+            return Err(IdentityError::TooManyAuthorities);
+        }
+        path.push(next);
+        let found = match next {
+            Node::Directory(index) if self.authority(index).kind == AuthorityKind::Anchor => {
+                self.descend(path)
+            }
+            _ => self.climb(path),
+        };
+        path.pop();
+        found.map(Some)
+    }
+
+    fn directory_candidates(&self, node: Node, issuer: &NameKey) -> Vec<usize> {
+        match node {
+            Node::Directory(index) => self.authority(index).issuers.clone(),
+            Node::Presented(_) => {
+                let mut candidates = self.store.indexes_named(issuer).to_vec();
+                // An anchor ends the search, so it is asked first.
+                candidates
+                    .sort_by_key(|&index| self.authority(index).kind != AuthorityKind::Anchor);
+                candidates
+            }
+        }
+    }
+
+    fn presented_candidates(&self, issuer: &NameKey) -> Vec<usize> {
+        (0..self.presented.len())
+            .filter(|&position| {
+                let certificate = &self.presented[position];
+                certificate.subject.key() == *issuer
+                    // What the directory has too was tried as such.
+                    && !self
+                        .store
+                        .indexes_named(issuer)
+                        .iter()
+                        .any(|&index| self.authority(index).certificate.der == certificate.der)
+            })
+            .collect()
+    }
+
+    /// Whether the key of `issuer` signed `node`.
+    fn has_issued(&mut self, issuer: Node, node: Node) -> Result<bool, IdentityError> {
+        if let (Node::Directory(_), Node::Directory(_)) = (issuer, node) {
+            return Ok(true);
+        }
+        self.count_signature()?;
+        let signed = self
+            .certificate(node)
+            .verify_signature(&self.certificate(issuer).key);
+        match signed {
+            Ok(()) => Ok(true),
+            Err(SignatureFault::Wrong) => Ok(false),
+            Err(fault @ SignatureFault::Weak) => Err(signature_error(
+                fault,
+                self.certificate(node),
+                self.which(node),
+            )),
+        }
+    }
+
+    /// Whether `issuer` may sign certificates at all.
+    fn check_issuer(&self, issuer: Node, node: Node) -> Result<(), IdentityError> {
+        let certificate = self.certificate(issuer);
+        match issuer {
+            Node::Directory(index) if self.authority(index).kind == AuthorityKind::Unusable => {
+                Err(IdentityError::UntrustedAuthority {
+                    certificate: self.which(node),
+                    authority: Quoted::new(&certificate.subject.slash()),
+                })
+            }
+            Node::Directory(_) => Ok(()),
+            // RFC 5280 section 6.1.4 (k) and (n).
+            Node::Presented(position) if !certificate.is_authority() => {
+                Err(IdentityError::LeafAsAuthority {
+                    certificate: which(self.presented, position),
+                })
+            }
+            Node::Presented(position) if !certificate.allows(KeyUsage::CertificateSigning) => {
+                Err(IdentityError::WrongUsage {
+                    certificate: which(self.presented, position),
+                    expected: "key usage for signing certificates",
+                })
+            }
+            Node::Presented(_) => Ok(()),
+        }
+    }
+
+    /// Judges a whole path, whose signatures are good, from the anchor down (RFC 5280 section 6.1).
+    fn descend(&self, path: &[Node]) -> Result<Above, IdentityError> {
+        let (&anchor, below) = path.split_last().ok_or(IdentityError::NoCertificate)?;
+        let certificate = self.certificate(anchor);
+        self.check_anchor_dates(certificate)?;
+        let mut descent = Descent {
+            path_length: certificate
+                .extensions
+                .basic_constraints
+                .and_then(|constraints| constraints.path_length),
+            constraints: Vec::new(),
+            rules: None,
+            ends: certificate.not_after,
+        };
+        let mut issuer = anchor;
+        for (level, &node) in below.iter().enumerate().rev() {
+            self.go_below(&mut descent, issuer, node)?;
+            self.check_issued(&mut descent, issuer, node, level == 0)?;
+            issuer = node;
+        }
+        Ok(Above {
+            names: path[1..]
+                .iter()
+                .map(|&node| self.certificate(node).subject.clone())
+                .collect(),
+            ends: descent.ends,
+        })
+    }
+
+    /// Takes up what `issuer` says about everything below it.
+    fn go_below<'b>(
+        &'b self,
+        descent: &mut Descent<'b>,
+        issuer: Node,
+        node: Node,
+    ) -> Result<(), IdentityError> {
+        let certificate = self.certificate(issuer);
+        if let Some(constraints) = &certificate.extensions.name_constraints {
+            descent
+                .constraints
+                .push((constraints, &certificate.subject));
+        }
+        let own = match issuer {
+            Node::Directory(index) => self.authority(index).rules.as_ref(),
+            Node::Presented(_) => self.store.rules_for(&certificate.subject),
+        };
+        // An issuer of which no file speaks is bound by what binds its own issuer.
+        descent.rules = own.or(descent.rules);
+        if descent.rules.is_none() && self.settings.name_spaces == NameSpaces::Require {
+            return Err(IdentityError::NoNameSpace {
+                certificate: self.which(node),
+                authority: Quoted::new(&certificate.subject.slash()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Judges a certificate that `issuer` signed.
+    fn check_issued(
+        &self,
+        descent: &mut Descent<'_>,
+        issuer: Node,
+        node: Node,
+        is_end_entity: bool,
+    ) -> Result<(), IdentityError> {
+        let certificate = self.certificate(node);
+        // The end entity was looked at with the proxies.
+        if !is_end_entity {
+            self.check_certificate(certificate, node)?;
+        }
+        descent.ends = descent.ends.min(certificate.not_after);
+        self.check_revocation(descent, issuer, node)?;
+        let is_self_issued = certificate.is_self_issued();
+        if is_end_entity || !is_self_issued {
+            self.check_names(descent, issuer, node)?;
+        }
+        if !is_end_entity {
+            // RFC 5280 section 6.1.4 (l) and (m).
+            if !is_self_issued {
+                descent.path_length = match descent.path_length {
+                    Some(0) => {
+                        return Err(IdentityError::PathLength {
+                            certificate: self.which(node),
+                        });
+                    }
+                    Some(left) => Some(left - 1),
+                    None => None,
+                };
+            }
+            if let Some(own) = certificate
+                .extensions
+                .basic_constraints
+                .and_then(|constraints| constraints.path_length)
+            {
+                descent.path_length = Some(descent.path_length.map_or(own, |left| left.min(own)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Dates, extensions and key: what no other certificate is needed for.
+    fn check_certificate(
+        &self,
+        certificate: &Certificate,
+        node: Node,
+    ) -> Result<(), IdentityError> {
+        let now = self.now;
+        if now > certificate.not_after {
+            return Err(IdentityError::Expired {
+                certificate: self.which(node),
+                not_after: certificate.not_after,
+                now,
+            });
+        }
+        if self.with_skew() < certificate.not_before {
+            return Err(IdentityError::NotYetValid {
+                certificate: self.which(node),
+                not_before: certificate.not_before,
+                now,
+            });
+        }
+        // RFC 5280 section 4.2: what is critical and not understood refuses the certificate.
+        if let Some(extension) = &certificate.extensions.unknown_critical {
+            return Err(IdentityError::UnknownCriticalExtension {
+                certificate: self.which(node),
+                extension: extension.clone(),
+            });
+        }
+        if !certificate.key.is_strong() {
+            return Err(IdentityError::WeakKey {
+                certificate: self.which(node),
+                got: certificate.key.kind().to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_anchor_dates(&self, anchor: &Certificate) -> Result<(), IdentityError> {
+        if self.now > anchor.not_after || self.with_skew() < anchor.not_before {
+            return Err(IdentityError::AuthorityOutOfDate {
+                authority: Quoted::new(&anchor.subject.slash()),
+                not_before: anchor.not_before,
+                not_after: anchor.not_after,
+                now: self.now,
+            });
+        }
+        Ok(())
+    }
+
+    /// RFC 5280 section 6.3, with complete lists that the directory holds.
+    fn check_revocation(
+        &self,
+        descent: &mut Descent<'_>,
+        issuer: Node,
+        node: Node,
+    ) -> Result<(), IdentityError> {
+        let authority = self.certificate(issuer);
+        let certificate = self.certificate(node);
+        let quoted = || Quoted::new(&authority.subject.slash());
+        let key = match issuer {
+            Node::Directory(index) => &self.authority(index).name,
+            Node::Presented(_) => &authority.subject.key(),
+        };
+        let list = self
+            .store
+            .revocation_list(key, &authority.key)
+            .filter(|_| authority.allows(KeyUsage::RevocationListSigning));
+        let Some(list) = list else {
+            return match self.settings.revocation {
+                Revocation::WhereListed => Ok(()),
+                Revocation::Require => Err(IdentityError::NoRevocationList {
+                    certificate: self.which(node),
+                    issuer: quoted(),
+                }),
+            };
+        };
+        let list = &list.list;
+        let now = self.now;
+        if now > list.next_update {
+            return Err(IdentityError::RevocationListStale {
+                certificate: self.which(node),
+                next_update: list.next_update,
+                now,
+            });
+        }
+        if self.with_skew() < list.this_update {
+            return Err(IdentityError::RevocationListFromFuture {
+                certificate: self.which(node),
+                this_update: list.this_update,
+                now,
+            });
+        }
+        if list.revokes(certificate.serial()) {
+            return Err(IdentityError::Revoked {
+                certificate: self.which(node),
+                serial: hex(certificate.serial()),
+            });
+        }
+        descent.ends = descent.ends.min(list.next_update);
+        Ok(())
+    }
+
+    fn check_names(
+        &self,
+        descent: &Descent<'_>,
+        issuer: Node,
+        node: Node,
+    ) -> Result<(), IdentityError> {
+        let certificate = self.certificate(node);
+        let refused = |authority: &DistinguishedName, rule| {
+            Err(IdentityError::NameNotPermitted {
+                certificate: self.which(node),
+                authority: Quoted::new(&authority.slash()),
+                rule,
+            })
+        };
+        if let Some(rules) = descent.rules
+            && let Err(forbidding) = rules.check(&plain_form(&certificate.subject.slash()))
+        {
+            let rule = match forbidding {
+                Forbidding::SigningPolicy => NameSpaceRule::SigningPolicy,
+                Forbidding::Namespaces => NameSpaceRule::Namespaces,
+            };
+            return refused(&self.certificate(issuer).subject, rule);
+        }
+        for (constraints, authority) in &descent.constraints {
+            if !constraints.allow(certificate) {
+                return refused(authority, NameSpaceRule::NameConstraints);
+            }
+        }
+        Ok(())
+    }
+
+    /// Now, as a host would see it whose clock is ahead by what is tolerated.
+    fn with_skew(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+            self.now
+                .as_secs()
+                .saturating_add(self.settings.clock_skew_seconds),
+        ))
+    }
+
+    fn certificate(&self, node: Node) -> &'a Certificate {
+        match node {
+            Node::Presented(position) => &self.presented[position],
+            Node::Directory(index) => &self.store.authority(index).certificate,
+        }
+    }
+
+    fn authority(&self, index: usize) -> &'a Authority {
+        self.store.authority(index)
+    }
+
+    fn which(&self, node: Node) -> WhichCertificate {
+        match node {
+            Node::Presented(position) => which(self.presented, position),
+            Node::Directory(index) => WhichCertificate {
+                position: None,
+                subject: Quoted::new(&self.authority(index).certificate.subject.slash()),
+            },
+        }
+    }
+}
+
+/// The first reason that says more than that an authority is unknown is the one to tell.
+fn keep_telling(kept: &mut Option<IdentityError>, error: IdentityError) {
+    match kept {
+        Some(IdentityError::UnknownAuthority { .. }) | None => *kept = Some(error),
+        Some(_) => {}
+    }
+}
+
+/// What a fault of a certificate's signature is called.
+pub(super) fn signature_error(
+    fault: SignatureFault,
+    certificate: &Certificate,
+    which: WhichCertificate,
+) -> IdentityError {
+    match fault {
+        SignatureFault::Weak => IdentityError::WeakSignature {
+            certificate: which,
+            got: certificate.signed.algorithm.to_string(),
+        },
+        SignatureFault::Wrong => IdentityError::WrongSignature {
+            certificate: which,
+            issuer: Quoted::new(&certificate.issuer.slash()),
+        },
+    }
+}

@@ -1,0 +1,82 @@
+//! Role and name of a grid certificate on our own links.
+
+use super::{HOST_ROLES, JudgedPath};
+use crate::certificate::WhichCertificate;
+use crate::claim::{Identity, Role};
+use crate::error::IdentityError;
+use crate::verified::Expected;
+use crate::x509::AlternativeName;
+
+/// What a judged chain may be called.
+pub(super) enum Names {
+    /// A host, by its DNS names in small letters; at least one.
+    Host {
+        certificate: WhichCertificate,
+        names: Vec<String>,
+    },
+    /// Anybody else, by the slash form of the subject. It begins with a slash, which no name of a host does.
+    Person(String),
+}
+
+impl Names {
+    pub(super) fn of(path: &JudgedPath) -> Self {
+        let leaf = path.leaf();
+        let extensions = &leaf.extensions;
+        let may_serve = extensions
+            .purposes
+            .is_none_or(|purposes| purposes.server || purposes.any);
+        if path.proxy.is_none() && may_serve {
+            let names: Vec<_> = extensions
+                .alternative_names
+                .iter()
+                .flatten()
+                .filter_map(|name| match name {
+                    AlternativeName::Dns(name) => Some(name.to_ascii_lowercase()),
+                    _ => None,
+                })
+                .collect();
+            if !names.is_empty() {
+                return Self::Host {
+                    certificate: path.which(0),
+                    names,
+                };
+            }
+        }
+        Self::Person(path.subject().slash())
+    }
+
+    /// The identity where nobody expects another one.
+    pub(super) fn identity(&self) -> Result<Identity, IdentityError> {
+        self.as_role(Role::Worker, None)
+    }
+
+    /// The identity that fits best what is expected: a host certificate may stand for each of the host roles and for
+    /// each of its names.
+    pub(super) fn identity_for(&self, expected: &Expected<'_>) -> Result<Identity, IdentityError> {
+        let role = HOST_ROLES
+            .into_iter()
+            .find(|role| expected.roles.contains(role))
+            .unwrap_or(Role::Worker);
+        self.as_role(role, expected.name)
+    }
+
+    fn as_role(&self, role: Role, name: Option<&str>) -> Result<Identity, IdentityError> {
+        match self {
+            Self::Person(subject) => Ok(Identity {
+                role: Role::Manager,
+                name: subject.clone(),
+            }),
+            Self::Host { certificate, names } => {
+                let wanted = name
+                    .and_then(|wanted| names.iter().find(|name| name.eq_ignore_ascii_case(wanted)));
+                // A wildcard is no name of ours, since rules match names by patterns; another one will do.
+                let first = names.iter().find(|name| !name.contains('*'));
+                let name = wanted.or(first).unwrap_or(&names[0]);
+                Identity::new(role, name).map_err(|reason| IdentityError::Claim {
+                    certificate: certificate.clone(),
+                    reason,
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Public keys, signature algorithms, and the one place where signatures of certificates, lists and attribute
+//! certificates are checked. The arithmetic is aws-lc-rs'.
+
+use std::fmt;
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
+    ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
+    ECDSA_P521_SHA512_ASN1, ED25519, RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
+    RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
+};
+use rustls_pki_types::alg_id;
+use x509_parser::asn1_rs::Oid;
+use x509_parser::public_key::PublicKey as ParsedKey;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+use crate::certificate::without_leading_zeros;
+
+/// A public key of a certificate: its kind and its bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublicKey {
+    kind: KeyKind,
+    /// The content of the `subjectPublicKey` bit string.
+    bits: Box<[u8]>,
+}
+
+/// What kind of key it is, and how strong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    /// RSA, with the bits of its modulus.
+    Rsa {
+        /// Bits of the modulus.
+        bits: usize,
+    },
+    /// ECDSA over the curve of that many bits: P-256, P-384 or P-521.
+    Ecdsa {
+        /// Bits of the curve.
+        bits: usize,
+    },
+    /// Ed25519.
+    Ed25519,
+    /// A kind that no signature is checked with.
+    Other {
+        /// The algorithm, and the curve if it has one, as object identifiers.
+        algorithm: String,
+    },
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rsa { bits } => write!(formatter, "RSA of {bits} bits"),
+            Self::Ecdsa { bits } => write!(formatter, "ECDSA P-{bits}"),
+            Self::Ed25519 => formatter.write_str("Ed25519"),
+            Self::Other { algorithm } => write!(formatter, "a key of the kind {algorithm}"),
+        }
+    }
+}
+
+const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];
+const P521: &[u8] = &[0x2b, 0x81, 4, 0, 0x23];
+const ED25519_KEY: &[u8] = &[0x2b, 0x65, 0x70];
+
+impl PublicKey {
+    /// Reads a key. A kind that isn't known is no error here: the certificate can still be shown.
+    pub(crate) fn read(info: &SubjectPublicKeyInfo<'_>) -> Self {
+        Self {
+            kind: kind(info),
+            bits: info.subject_public_key.data.as_ref().into(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &KeyKind {
+        &self.kind
+    }
+
+    /// The key's bits, as they stand in the certificate.
+    pub(crate) fn bits(&self) -> &[u8] {
+        &self.bits
+    }
+
+    /// Strong enough for a certificate below a trust anchor: RSA from 2048 bits on, P-256 or better.
+    pub(crate) fn is_strong(&self) -> bool {
+        match self.kind {
+            KeyKind::Rsa { bits } => (2048..=8192).contains(&bits),
+            KeyKind::Ecdsa { .. } | KeyKind::Ed25519 => true,
+            KeyKind::Other { .. } => false,
+        }
+    }
+
+    /// Strong enough for a trust anchor, some of which are old: RSA from 1024 bits on.
+    pub(crate) fn is_strong_enough_for_anchor(&self) -> bool {
+        matches!(self.kind, KeyKind::Rsa { bits } if (1024..=8192).contains(&bits))
+            || self.is_strong()
+    }
+}
+
+fn kind(info: &SubjectPublicKeyInfo<'_>) -> KeyKind {
+    if let Ok(ParsedKey::RSA(key)) = info.parsed() {
+        // Rounded up to whole bytes, as everybody counts: some keys of "2048 bits" have 2047.
+        return KeyKind::Rsa {
+            bits: 8 * without_leading_zeros(key.modulus).len(),
+        };
+    }
+    let algorithm = &info.algorithm.algorithm;
+    let curve: Option<Oid<'_>> = info
+        .algorithm
+        .parameters
+        .as_ref()
+        .and_then(|parameters| parameters.clone().oid().ok());
+    match (algorithm.as_bytes(), curve.as_ref().map(Oid::as_bytes)) {
+        (EC_PUBLIC_KEY, Some(P256)) => KeyKind::Ecdsa { bits: 256 },
+        (EC_PUBLIC_KEY, Some(P384)) => KeyKind::Ecdsa { bits: 384 },
+        (EC_PUBLIC_KEY, Some(P521)) => KeyKind::Ecdsa { bits: 521 },
+        (ED25519_KEY, _) => KeyKind::Ed25519,
+        _ => KeyKind::Other {
+            algorithm: match curve {
+                Some(curve) => format!("{algorithm} {curve}"),
+                None => algorithm.to_string(),
+            },
+        },
+    }
+}
+
+/// How something was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignatureAlgorithm {
+    RsaSha1,
+    RsaSha256,
+    RsaSha384,
+    RsaSha512,
+    RsaPssSha256,
+    RsaPssSha384,
+    RsaPssSha512,
+    EcdsaSha256,
+    EcdsaSha384,
+    EcdsaSha512,
+    Ed25519,
+    /// MD5, SHA-1 with another key than RSA, DSA, and whatever else nobody should sign with.
+    Other,
+}
+
+impl SignatureAlgorithm {
+    /// Reads the content octets of an `AlgorithmIdentifier`.
+    pub(crate) fn read(content: &[u8]) -> Self {
+        const PKCS1: [u8; 10] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+        const ECDSA_SHA2: [u8; 9] = [6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3];
+        // RFC 4055 asks for NULL parameters and for readers that bear their absence; ECDSA and Ed25519 have none.
+        match content {
+            [start @ .., last] | [start @ .., last, 5, 0] if *start == PKCS1 => match last {
+                5 => Self::RsaSha1,
+                11 => Self::RsaSha256,
+                12 => Self::RsaSha384,
+                13 => Self::RsaSha512,
+                _ => Self::Other,
+            },
+            [start @ .., last] if *start == ECDSA_SHA2 => match last {
+                2 => Self::EcdsaSha256,
+                3 => Self::EcdsaSha384,
+                4 => Self::EcdsaSha512,
+                _ => Self::Other,
+            },
+            _ if content == alg_id::RSA_PSS_SHA256.as_ref() => Self::RsaPssSha256,
+            _ if content == alg_id::RSA_PSS_SHA384.as_ref() => Self::RsaPssSha384,
+            _ if content == alg_id::RSA_PSS_SHA512.as_ref() => Self::RsaPssSha512,
+            _ if content == alg_id::ED25519.as_ref() => Self::Ed25519,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether it may stand below a trust anchor. SHA-1 only ever did in the past.
+    fn is_strong(self) -> bool {
+        !matches!(self, Self::RsaSha1 | Self::Other)
+    }
+
+    fn verification(self, key: &KeyKind) -> Option<&'static dyn VerificationAlgorithm> {
+        Some(match (key, self) {
+            (KeyKind::Rsa { .. }, Self::RsaSha1) => &RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
+            // Which sizes are allowed where is this crate's rule; these take every size that any rule allows.
+            (KeyKind::Rsa { .. }, Self::RsaSha256) => {
+                &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY
+            }
+            (KeyKind::Rsa { .. }, Self::RsaSha384) => &RSA_PKCS1_2048_8192_SHA384,
+            (KeyKind::Rsa { .. }, Self::RsaSha512) => {
+                &RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY
+            }
+            (KeyKind::Rsa { .. }, Self::RsaPssSha256) => &RSA_PSS_2048_8192_SHA256,
+            (KeyKind::Rsa { .. }, Self::RsaPssSha384) => &RSA_PSS_2048_8192_SHA384,
+            (KeyKind::Rsa { .. }, Self::RsaPssSha512) => &RSA_PSS_2048_8192_SHA512,
+            (KeyKind::Ecdsa { bits: 256 }, Self::EcdsaSha256) => &ECDSA_P256_SHA256_ASN1,
+            (KeyKind::Ecdsa { bits: 256 }, Self::EcdsaSha384) => &ECDSA_P256_SHA384_ASN1,
+            (KeyKind::Ecdsa { bits: 256 }, Self::EcdsaSha512) => &ECDSA_P256_SHA512_ASN1,
+            (KeyKind::Ecdsa { bits: 384 }, Self::EcdsaSha256) => &ECDSA_P384_SHA256_ASN1,
+            (KeyKind::Ecdsa { bits: 384 }, Self::EcdsaSha384) => &ECDSA_P384_SHA384_ASN1,
+            (KeyKind::Ecdsa { bits: 384 }, Self::EcdsaSha512) => &ECDSA_P384_SHA512_ASN1,
+            (KeyKind::Ecdsa { bits: 521 }, Self::EcdsaSha256) => &ECDSA_P521_SHA256_ASN1,
+            (KeyKind::Ecdsa { bits: 521 }, Self::EcdsaSha384) => &ECDSA_P521_SHA384_ASN1,
+            (KeyKind::Ecdsa { bits: 521 }, Self::EcdsaSha512) => &ECDSA_P521_SHA512_ASN1,
+            (KeyKind::Ed25519, Self::Ed25519) => &ED25519,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for SignatureAlgorithm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::RsaSha1 => "RSA with SHA-1",
+            Self::RsaSha256 => "RSA with SHA-256",
+            Self::RsaSha384 => "RSA with SHA-384",
+            Self::RsaSha512 => "RSA with SHA-512",
+            Self::RsaPssSha256 => "RSA-PSS with SHA-256",
+            Self::RsaPssSha384 => "RSA-PSS with SHA-384",
+            Self::RsaPssSha512 => "RSA-PSS with SHA-512",
+            Self::EcdsaSha256 => "ECDSA with SHA-256",
+            Self::EcdsaSha384 => "ECDSA with SHA-384",
+            Self::EcdsaSha512 => "ECDSA with SHA-512",
+            Self::Ed25519 => "Ed25519",
+            Self::Other => "an unknown or unsafe algorithm",
+        })
+    }
+}
+
+/// Why a signature doesn't count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignatureFault {
+    /// Nobody should sign like this any more.
+    Weak,
+    /// This key did not make this signature.
+    Wrong,
+}
+
+/// Checks that `key` signed `message`.
+///
+/// # Errors
+/// [`SignatureFault::Weak`] for SHA-1, MD5 and unknown algorithms, before any arithmetic.
+pub(crate) fn verify(
+    key: &PublicKey,
+    algorithm: SignatureAlgorithm,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), SignatureFault> {
+    if !algorithm.is_strong() {
+        return Err(SignatureFault::Weak);
+    }
+    verify_even_if_weak(key, algorithm, message, signature)
+}
+
+/// As [`verify`], but SHA-1 with RSA counts too.
+///
+/// # Security
+/// For the signature of a trust anchor over itself only, which proves nothing but that the file is undamaged.
+pub(crate) fn verify_even_if_weak(
+    key: &PublicKey,
+    algorithm: SignatureAlgorithm,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), SignatureFault> {
+    if algorithm == SignatureAlgorithm::Other {
+        return Err(SignatureFault::Weak);
+    }
+    let verification = algorithm
+        .verification(&key.kind)
+        .ok_or(SignatureFault::Wrong)?;
+    UnparsedPublicKey::new(verification, &*key.bits)
+        .verify(message, signature)
+        .map_err(|_| SignatureFault::Wrong)
+}

@@ -1,0 +1,295 @@
+//! Whom a grid trusts: a directory of authorities as the IGTF distributes it, and the VOMS servers beside it.
+//!
+//! The files come in as bytes and are parsed once for each generation of the trust, never for a connection. A file that
+//! can't be used keeps what stood under its name before, so that a half-written list never means "nobody is revoked".
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+
+use crate::distinguished_name::{DistinguishedName, NameKey};
+use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
+use crate::signature::PublicKey;
+use crate::voms::SignerChains;
+use crate::x509::{Certificate, KeyUsage};
+
+mod authority;
+mod coverage;
+mod file;
+mod name_space;
+mod report;
+
+pub(crate) use authority::{Authority, AuthorityKind};
+pub(crate) use coverage::Coverage;
+pub use file::BadFileReason;
+use file::{Content, FileKind};
+pub(crate) use name_space::{Forbidding, IssuerRules, plain_form};
+pub use report::{AuthorityReport, BadFile, RevocationListReport, SelfSignature, TrustReport};
+
+/// A file of a trust directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustFile {
+    /// Its path relative to the directory, with slashes.
+    pub name: String,
+    /// Its bytes.
+    pub content: Vec<u8>,
+}
+
+/// One generation of what a grid trusts. It never changes; [`load`](Self::load) makes the next one.
+pub struct TrustStore {
+    generation: u64,
+    /// What is in use of each file of the directory of authorities, by its name.
+    anchor_files: BTreeMap<String, Arc<Kept>>,
+    /// What is in use of each file of the vomsdir, by its name.
+    voms_files: BTreeMap<String, Arc<Kept>>,
+    authorities: Vec<Authority>,
+    by_name: HashMap<NameKey, Vec<usize>>,
+    coverage: HashMap<NameKey, Vec<Arc<Coverage>>>,
+    rules: HashMap<String, Arc<IssuerRules>>,
+}
+
+/// What a good file said.
+struct Kept {
+    digest: [u8; 32],
+    content: Content,
+}
+
+/// Which of the two directories a file is in.
+#[derive(Clone, Copy)]
+enum Directory {
+    Anchors,
+    Voms,
+}
+
+impl TrustStore {
+    /// Parses the files of a directory of authorities and of a vomsdir. What `previous` has parsed of a file that did
+    /// not change is taken over.
+    ///
+    /// Of the directory of authorities, files named `HASH.N` hold certificates (PEM or DER), `HASH.rN` revocation lists,
+    /// `HASH.signing_policy` and `HASH.namespaces` the names that an authority may sign; the rest is ignored. A file
+    /// that can't be used (half-written, empty, unparsable, too long, a list that its authority did not sign) keeps what
+    /// `previous` had under its name, and is reported. A file that is no longer there is gone.
+    ///
+    /// This never fails: a store without a single authority trusts nobody.
+    pub fn load(
+        anchors: Vec<TrustFile>,
+        vomsdir: Vec<TrustFile>,
+        previous: Option<&Self>,
+        generation: u64,
+    ) -> (Self, TrustReport) {
+        let mut bad = Vec::new();
+        let mut room = Room::default();
+        let mut anchor_files = read_all(
+            Directory::Anchors,
+            anchors,
+            previous.map(|store| &store.anchor_files),
+            &mut room,
+            &mut bad,
+        );
+        let voms_files = read_all(
+            Directory::Voms,
+            vomsdir,
+            previous.map(|store| &store.voms_files),
+            &mut room,
+            &mut bad,
+        );
+        let (mut authorities, by_name) = authority::collect(&anchor_files, &mut bad);
+        coverage::replace_forged(
+            &mut anchor_files,
+            previous.map(|store| &store.anchor_files),
+            &authorities,
+            &by_name,
+            &mut bad,
+        );
+        let coverage = coverage::collect(&anchor_files);
+        let rules = name_space::collect(&anchor_files, &authorities);
+        authority::link(&mut authorities, &by_name, &rules);
+        let store = Self {
+            generation,
+            anchor_files,
+            voms_files,
+            authorities,
+            by_name,
+            coverage,
+            rules,
+        };
+        let report = TrustReport::of(&store, bad);
+        (store, report)
+    }
+
+    /// The number that the caller gave this state of the trust.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The indexes of the authorities of that name, usable or not.
+    pub(crate) fn indexes_named(&self, name: &NameKey) -> &[usize] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn authority(&self, index: usize) -> &Authority {
+        &self.authorities[index]
+    }
+
+    /// How many certificates could stand at the end of a path.
+    pub(crate) fn anchors(&self) -> usize {
+        self.authorities
+            .iter()
+            .filter(|authority| authority.kind == AuthorityKind::Anchor)
+            .count()
+    }
+
+    /// The newest revocation list of the authority with that name and key.
+    pub(crate) fn revocation_list(
+        &self,
+        issuer: &NameKey,
+        key: &PublicKey,
+    ) -> Option<&Arc<Coverage>> {
+        // Sorted, the newest first.
+        self.coverage
+            .get(issuer)?
+            .iter()
+            .find(|coverage| coverage.is_of(key))
+    }
+
+    /// What the files say about the names that an issuer may sign; the name in its slash form.
+    pub(crate) fn rules_for(&self, issuer: &DistinguishedName) -> Option<&Arc<IssuerRules>> {
+        self.rules.get(&plain_form(&issuer.slash()))
+    }
+
+    /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.
+    pub(crate) fn voms_files<'a, 'o>(
+        &'a self,
+        organisation: &'o str,
+    ) -> impl Iterator<Item = (&'a str, &'a VomsFile)> + use<'a, 'o> {
+        self.voms_files
+            .range(format!("{organisation}/")..)
+            .map_while(move |(name, kept)| {
+                let inside = name.strip_prefix(organisation)?.strip_prefix('/')?;
+                Some((inside, kept))
+            })
+            .filter_map(|(name, kept)| match &kept.content {
+                Content::Voms(file) => Some((name, file)),
+                _ => None,
+            })
+    }
+}
+
+/// A file of a vomsdir (`VO/HOST.lsc` or `VO/HOST.pem`): who may sign attributes for a virtual organisation.
+#[derive(Clone, Debug)]
+pub(crate) enum VomsFile {
+    /// Chains of names: the signer's, its issuer's, and so on up.
+    Chains(SignerChains),
+    /// The signer's own certificates, pinned.
+    Certificates(Vec<Arc<Certificate>>),
+}
+
+impl fmt::Debug for TrustStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TrustStore")
+            .field("generation", &self.generation)
+            .field("authorities", &self.authorities.len())
+            .field("files", &(self.anchor_files.len() + self.voms_files.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What may still come in before a limit is reached.
+struct Room {
+    files: usize,
+    bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            files: TRUST_FILES_MAX,
+            bytes: TRUST_BYTES_MAX,
+        }
+    }
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), BadFileReason> {
+        self.files = self
+            .files
+            .checked_sub(1)
+            .ok_or(BadFileReason::TooManyFiles)?;
+        self.bytes = self
+            .bytes
+            .checked_sub(bytes)
+            .ok_or(BadFileReason::TooManyBytes)?;
+        Ok(())
+    }
+}
+
+fn read_all(
+    directory: Directory,
+    files: Vec<TrustFile>,
+    previous: Option<&BTreeMap<String, Arc<Kept>>>,
+    room: &mut Room,
+    bad: &mut Vec<BadFile>,
+) -> BTreeMap<String, Arc<Kept>> {
+    let mut kept = BTreeMap::new();
+    for TrustFile { name, content } in files {
+        let Some(kind) = FileKind::of(directory, &name) else {
+            continue;
+        };
+        let before = previous.and_then(|files| files.get(&name));
+        let read = room.take(content.len()).and_then(|()| {
+            let mut digest = [0; 32];
+            digest.copy_from_slice(digest::digest(&digest::SHA256, &content).as_ref());
+            match before {
+                Some(before) if before.digest == digest => Ok(Arc::clone(before)),
+                _ => kind
+                    .read(content)
+                    .map(|content| Arc::new(Kept { digest, content })),
+            }
+        });
+        match read {
+            Ok(read) => {
+                kept.insert(name, read);
+            }
+            Err(reason) => {
+                bad.push(BadFile {
+                    name: name.clone(),
+                    reason,
+                    kept_previous: before.is_some(),
+                });
+                if let Some(before) = before {
+                    kept.insert(name, Arc::clone(before));
+                }
+            }
+        }
+    }
+    kept
+}
+
+/// The certificates of all files, each once: the old and the new kind of hash name the same file twice.
+fn certificates(
+    files: &BTreeMap<String, Arc<Kept>>,
+) -> impl Iterator<Item = (&str, &Arc<Certificate>)> {
+    files.iter().flat_map(|(name, kept)| {
+        let certificates = match &kept.content {
+            Content::Authorities(certificates) => certificates.as_slice(),
+            _ => &[],
+        };
+        certificates
+            .iter()
+            .map(move |certificate| (name.as_str(), certificate))
+    })
+}
+
+/// Whether a certificate may sign others at all, whatever stands above it.
+fn may_sign(certificate: &Certificate) -> bool {
+    // Roots from before version 3 have no extensions to say so with; that they were put into the directory must do.
+    let is_authority =
+        certificate.is_authority() || (!certificate.is_version_3 && certificate.is_self_issued());
+    is_authority && certificate.allows(KeyUsage::CertificateSigning)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The certificates of a trust directory, and how they hang together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::name_space::IssuerRules;
+use super::{BadFile, Kept, certificates, may_sign, plain_form};
+use crate::distinguished_name::NameKey;
+use crate::limits::SAME_NAME_AUTHORITIES_MAX;
+use crate::x509::Certificate;
+
+/// A certificate of the trust directory.
+pub(crate) struct Authority {
+    pub(crate) certificate: Arc<Certificate>,
+    pub(crate) kind: AuthorityKind,
+    pub(crate) name: NameKey,
+    /// For an intermediate: the authorities of this directory whose key signed it. Checked once, when it was loaded.
+    pub(crate) issuers: Vec<usize>,
+    /// What the files say about the names that it may sign.
+    pub(crate) rules: Option<Arc<IssuerRules>>,
+    /// The files that hold it.
+    pub(super) files: Vec<String>,
+}
+
+/// What a certificate of the directory may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthorityKind {
+    /// It issued itself: paths may end here.
+    Anchor,
+    /// Another authority issued it: paths may lead through here.
+    Intermediate,
+    /// It may not sign certificates, or its own signature or key is too weak to be trusted.
+    Unusable,
+}
+
+impl Authority {
+    pub(super) fn is_of_hash(&self, hash: &str) -> bool {
+        self.files
+            .iter()
+            .any(|file| file.split('.').next() == Some(hash))
+    }
+}
+
+pub(super) fn collect(
+    files: &BTreeMap<String, Arc<Kept>>,
+    bad: &mut Vec<BadFile>,
+) -> (Vec<Authority>, HashMap<NameKey, Vec<usize>>) {
+    let mut authorities: Vec<Authority> = Vec::new();
+    let mut by_name: HashMap<NameKey, Vec<usize>> = HashMap::new();
+    for (file, certificate) in certificates(files) {
+        let name = certificate.subject.key();
+        let namesakes = by_name.entry(name.clone()).or_default();
+        let known = namesakes
+            .iter()
+            .find(|&&index| authorities[index].certificate.der == certificate.der);
+        if let Some(&known) = known {
+            authorities[known].files.push(file.to_owned());
+            continue;
+        }
+        if namesakes.len() == SAME_NAME_AUTHORITIES_MAX {
+            bad.push(BadFile {
+                name: file.to_owned(),
+                reason: super::BadFileReason::Malformed(crate::error::Malformed::TooMany {
+                    what: "authorities of one name",
+                    got: namesakes.len() + 1,
+                    max: SAME_NAME_AUTHORITIES_MAX,
+                }),
+                kept_previous: false,
+            });
+            continue;
+        }
+        namesakes.push(authorities.len());
+        authorities.push(Authority {
+            kind: kind(certificate),
+            certificate: Arc::clone(certificate),
+            name,
+            issuers: Vec::new(),
+            rules: None,
+            files: vec![file.to_owned()],
+        });
+    }
+    (authorities, by_name)
+}
+
+fn kind(certificate: &Certificate) -> AuthorityKind {
+    if !may_sign(certificate) {
+        AuthorityKind::Unusable
+    } else if !certificate.is_self_issued() {
+        AuthorityKind::Intermediate
+    } else if certificate.key.is_strong_enough_for_anchor()
+        && certificate.verify_self_signature().is_ok()
+    {
+        AuthorityKind::Anchor
+    } else {
+        AuthorityKind::Unusable
+    }
+}
+
+/// Finds who issued the intermediates, and what each authority may sign.
+pub(super) fn link(
+    authorities: &mut [Authority],
+    by_name: &HashMap<NameKey, Vec<usize>>,
+    rules: &HashMap<String, Arc<IssuerRules>>,
+) {
+    for index in 0..authorities.len() {
+        let authority = &authorities[index];
+        let certificate = &authority.certificate;
+        let mut issuers = Vec::new();
+        if authority.kind == AuthorityKind::Intermediate {
+            for &candidate in by_name.get(&certificate.issuer.key()).into_iter().flatten() {
+                let issuer = &authorities[candidate];
+                if issuer.kind != AuthorityKind::Unusable
+                    && certificate
+                        .verify_signature(&issuer.certificate.key)
+                        .is_ok()
+                {
+                    issuers.push(candidate);
+                }
+            }
+        }
+        let rules = rules
+            .get(&plain_form(&certificate.subject.slash()))
+            .cloned();
+        authorities[index].issuers = issuers;
+        authorities[index].rules = rules;
+    }
+}

@@ -1,0 +1,136 @@
+//! Revocation lists, and whose certificates they cover.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use super::file::{BadFileReason, Content};
+use super::{Authority, AuthorityKind, BadFile, Kept};
+use crate::distinguished_name::NameKey;
+use crate::quote::Quoted;
+use crate::revocation::RevocationList;
+use crate::signature::{PublicKey, SignatureFault};
+use crate::x509::KeyUsage;
+
+/// A revocation list and the key that signed it.
+///
+/// Authorities of one name can have several keys. A list covers the certificates that the same key signed.
+pub(crate) struct Coverage {
+    pub(crate) list: RevocationList,
+    /// Set once the signature was found good: when the store is loaded, if the authority is in the directory, or when
+    /// a peer first presents an intermediate that isn't.
+    signer: OnceLock<PublicKey>,
+}
+
+impl Coverage {
+    pub(super) fn new(list: RevocationList) -> Self {
+        Self {
+            list,
+            signer: OnceLock::new(),
+        }
+    }
+
+    /// Whether that key signed the list. It is checked at most once for a list whose signer is known.
+    pub(crate) fn is_of(&self, key: &PublicKey) -> bool {
+        self.signed_by(key).is_ok()
+    }
+
+    fn signed_by(&self, key: &PublicKey) -> Result<(), SignatureFault> {
+        if let Some(signer) = self.signer.get() {
+            return if signer == key {
+                Ok(())
+            } else {
+                Err(SignatureFault::Wrong)
+            };
+        }
+        self.list.verify_signature(key)?;
+        // Two threads can get here with the same verdict; the first one is kept.
+        let _ = self.signer.set(key.clone());
+        Ok(())
+    }
+}
+
+/// Puts what was there before in the place of lists that none of their authorities signed.
+pub(super) fn replace_forged(
+    files: &mut BTreeMap<String, Arc<Kept>>,
+    previous: Option<&BTreeMap<String, Arc<Kept>>>,
+    authorities: &[Authority],
+    by_name: &HashMap<NameKey, Vec<usize>>,
+    bad: &mut Vec<BadFile>,
+) {
+    let mut forged = Vec::new();
+    for (name, kept) in files.iter() {
+        if let Content::RevocationList(coverage) = &kept.content
+            && let Some(reason) = fault(coverage, authorities, by_name)
+        {
+            forged.push((name.clone(), reason));
+        }
+    }
+    for (name, reason) in forged {
+        let before = previous
+            .and_then(|files| files.get(&name))
+            .filter(|before| match &before.content {
+                Content::RevocationList(coverage) => {
+                    fault(coverage, authorities, by_name).is_none()
+                }
+                _ => false,
+            });
+        match before {
+            Some(before) => files.insert(name.clone(), Arc::clone(before)),
+            None => files.remove(&name),
+        };
+        bad.push(BadFile {
+            name,
+            reason,
+            kept_previous: before.is_some(),
+        });
+    }
+}
+
+/// Why a list is none of the authorities that have its issuer's name. A list without such an authority here waits for
+/// an intermediate that a peer presents.
+fn fault(
+    coverage: &Coverage,
+    authorities: &[Authority],
+    by_name: &HashMap<NameKey, Vec<usize>>,
+) -> Option<BadFileReason> {
+    let candidates = by_name.get(&coverage.list.issuer.key())?;
+    let issuer = || Quoted::new(&coverage.list.issuer.slash());
+    let mut reason = None;
+    for &index in candidates {
+        let Authority {
+            certificate, kind, ..
+        } = &authorities[index];
+        if *kind == AuthorityKind::Unusable || !certificate.allows(KeyUsage::RevocationListSigning)
+        {
+            continue;
+        }
+        match coverage.signed_by(&certificate.key) {
+            Ok(()) => return None,
+            Err(SignatureFault::Weak) => {
+                reason = Some(BadFileReason::WeakList {
+                    issuer: issuer(),
+                    algorithm: coverage.list.signature_algorithm().to_string(),
+                });
+            }
+            Err(SignatureFault::Wrong) => {}
+        }
+    }
+    Some(reason.unwrap_or_else(|| BadFileReason::ForgedList { issuer: issuer() }))
+}
+
+/// The lists by issuer, the newest first. Numbers only ever grow; an issuer's clock can go back.
+pub(super) fn collect(files: &BTreeMap<String, Arc<Kept>>) -> HashMap<NameKey, Vec<Arc<Coverage>>> {
+    let mut lists: HashMap<NameKey, Vec<Arc<Coverage>>> = HashMap::new();
+    for kept in files.values() {
+        if let Content::RevocationList(coverage) = &kept.content {
+            lists
+                .entry(coverage.list.issuer.key())
+                .or_default()
+                .push(Arc::clone(coverage));
+        }
+    }
+    for of_issuer in lists.values_mut() {
+        of_issuer.sort_by_key(|one| std::cmp::Reverse((one.list.number, one.list.this_update)));
+    }
+    lists
+}

@@ -1,0 +1,237 @@
+//! One file of a trust directory: what its name says it is, and what its bytes say.
+
+use std::sync::Arc;
+
+use rustls_pki_types::pem::{PemObject as _, SectionKind};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use thiserror::Error;
+
+use super::coverage::Coverage;
+use super::name_space::{Statement, read_namespaces, read_signing_policy};
+use super::{Directory, VomsFile};
+use crate::error::Malformed;
+use crate::limits::{
+    CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, TRUST_BYTES_MAX,
+    TRUST_FILES_MAX,
+};
+use crate::quote::Quoted;
+use crate::revocation::RevocationList;
+use crate::voms::{SignerChains, SignerChainsError};
+use crate::x509::Certificate;
+
+/// What a file of a trust directory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Authorities,
+    RevocationList,
+    SigningPolicy,
+    Namespaces,
+    VomsChains,
+    VomsCertificates,
+}
+
+/// What a file holds.
+pub(super) enum Content {
+    Authorities(Vec<Arc<Certificate>>),
+    RevocationList(Arc<Coverage>),
+    SigningPolicy(Vec<Statement>),
+    Namespaces(Vec<Statement>),
+    Voms(VomsFile),
+}
+
+/// Why a file of a trust directory can't be used. Whoever keeps the directory must act.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BadFileReason {
+    /// Nothing in it: most likely its writer stopped, or the disk is full.
+    #[error("got an empty file")]
+    Empty,
+    /// The armour of PEM is broken, or the block in it is another one.
+    #[error("got no PEM block {expected}, and no DER")]
+    NoBlock {
+        /// The label that should be there.
+        expected: &'static str,
+    },
+    /// More blocks than are read.
+    #[error("got more than {CERTIFICATES_IN_FILE_MAX} certificates in one file")]
+    TooManyBlocks,
+    /// The contents can't be read.
+    #[error("got something that is {0}")]
+    Malformed(#[from] Malformed),
+    /// The authority's signature over its own certificate is wrong: the file is damaged.
+    #[error("the certificate {subject} is not signed with its own key: the file is damaged")]
+    BadSelfSignature {
+        /// Whose certificate it is.
+        subject: Quoted,
+    },
+    /// None of the authorities of that name signed the list.
+    #[error("the revocation list is not signed by {issuer}")]
+    ForgedList {
+        /// Who should have signed it.
+        issuer: Quoted,
+    },
+    /// The revocation list is signed in a way that nobody should trust.
+    #[error("the revocation list of {issuer} is signed by {algorithm}, expected SHA-256 or better")]
+    WeakList {
+        /// Who signed it.
+        issuer: Quoted,
+        /// How.
+        algorithm: String,
+    },
+    /// A line of a text file.
+    #[error("line {line}: {reason}")]
+    BadLine {
+        /// Which one, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A `.lsc` file that names no signer, or not whom.
+    #[error(transparent)]
+    SignerChains(#[from] SignerChainsError),
+    /// Longer than a file of its kind may be.
+    #[error("got {got} bytes, expected at most {max}")]
+    TooLong {
+        /// Its bytes.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The directories hold more files than are read.
+    #[error("the trust directories hold more than {TRUST_FILES_MAX} files")]
+    TooManyFiles,
+    /// The directories hold more bytes than are read.
+    #[error("the trust directories hold more than {TRUST_BYTES_MAX} bytes")]
+    TooManyBytes,
+}
+
+impl FileKind {
+    /// What a file of that name is for; nothing for one that isn't looked at.
+    pub(super) fn of(directory: Directory, name: &str) -> Option<Self> {
+        match directory {
+            Directory::Anchors => Self::of_anchors(name),
+            Directory::Voms => Self::of_voms(name),
+        }
+    }
+
+    fn of_anchors(name: &str) -> Option<Self> {
+        let (hash, kind) = name.split_once('.')?;
+        if hash.len() != 8 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let is_number = |text: &str| {
+            !text.is_empty() && text.len() <= 3 && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        match kind {
+            "signing_policy" => Some(Self::SigningPolicy),
+            "namespaces" => Some(Self::Namespaces),
+            number if is_number(number) => Some(Self::Authorities),
+            list if list.strip_prefix('r').is_some_and(is_number) => Some(Self::RevocationList),
+            _ => None,
+        }
+    }
+
+    fn of_voms(name: &str) -> Option<Self> {
+        let (_, file) = name.split_once('/')?;
+        match file.rsplit_once('.')?.1 {
+            "lsc" => Some(Self::VomsChains),
+            "pem" => Some(Self::VomsCertificates),
+            _ => None,
+        }
+    }
+
+    pub(super) fn read(self, content: Vec<u8>) -> Result<Content, BadFileReason> {
+        if content.iter().all(u8::is_ascii_whitespace) {
+            return Err(BadFileReason::Empty);
+        }
+        let max = match self {
+            // Base64 takes a third more, and files of authorities often begin with a text for people.
+            Self::RevocationList => 2 * REVOCATION_LIST_BYTES_MAX,
+            _ => POLICY_FILE_BYTES_MAX,
+        };
+        if content.len() > max {
+            return Err(BadFileReason::TooLong {
+                got: content.len(),
+                max,
+            });
+        }
+        Ok(match self {
+            Self::Authorities => Content::Authorities(read_certificates(&content)?),
+            Self::RevocationList => {
+                Content::RevocationList(Arc::new(Coverage::new(read_list(content)?)))
+            }
+            Self::SigningPolicy => Content::SigningPolicy(read_signing_policy(&content)?),
+            Self::Namespaces => Content::Namespaces(read_namespaces(&content)?),
+            Self::VomsChains => Content::Voms(VomsFile::Chains(SignerChains::parse(&content)?)),
+            Self::VomsCertificates => {
+                Content::Voms(VomsFile::Certificates(read_certificates(&content)?))
+            }
+        })
+    }
+}
+
+fn is_der(content: &[u8]) -> bool {
+    // SEQUENCE with a length of two or more bytes; no text begins like that.
+    matches!(content, [0x30, length, ..] if *length >= 0x80)
+}
+
+fn read_certificates(content: &[u8]) -> Result<Vec<Arc<Certificate>>, BadFileReason> {
+    let ders = if is_der(content) {
+        vec![CertificateDer::from(content)]
+    } else {
+        let mut ders = Vec::new();
+        for (kind, der) in blocks(content, "CERTIFICATE")? {
+            if kind == SectionKind::Certificate {
+                ders.push(CertificateDer::from(der));
+            }
+        }
+        ders
+    };
+    if ders.is_empty() {
+        return Err(BadFileReason::NoBlock {
+            expected: "CERTIFICATE",
+        });
+    }
+    let mut certificates = Vec::with_capacity(ders.len());
+    for der in ders {
+        let certificate = Certificate::read(&der)?;
+        if certificate.is_self_issued()
+            && certificate.verify_self_signature() == Err(crate::signature::SignatureFault::Wrong)
+        {
+            return Err(BadFileReason::BadSelfSignature {
+                subject: Quoted::new(&certificate.subject.slash()),
+            });
+        }
+        certificates.push(Arc::new(certificate));
+    }
+    Ok(certificates)
+}
+
+fn read_list(content: Vec<u8>) -> Result<RevocationList, BadFileReason> {
+    let der = if is_der(&content) {
+        content
+    } else {
+        blocks(&content, "X509 CRL")?
+            .into_iter()
+            .find_map(|(kind, der)| (kind == SectionKind::Crl).then_some(der))
+            .ok_or(BadFileReason::NoBlock {
+                expected: "X509 CRL",
+            })?
+    };
+    Ok(RevocationList::read(CertificateRevocationListDer::from(
+        der,
+    ))?)
+}
+
+fn blocks(
+    content: &[u8],
+    expected: &'static str,
+) -> Result<Vec<(SectionKind, Vec<u8>)>, BadFileReason> {
+    let mut blocks = Vec::new();
+    for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(content) {
+        if blocks.len() == CERTIFICATES_IN_FILE_MAX {
+            return Err(BadFileReason::TooManyBlocks);
+        }
+        blocks.push(block.map_err(|_| BadFileReason::NoBlock { expected })?);
+    }
+    Ok(blocks)
+}

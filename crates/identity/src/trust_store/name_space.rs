@@ -1,0 +1,347 @@
+//! Which names an authority may sign: `signing_policy` files of Globus and `namespaces` files of the EUGridPMA.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::file::{BadFileReason, Content};
+use super::{Authority, Kept};
+use crate::limits::POLICY_STATEMENTS_MAX;
+
+/// One statement of a file: whether an issuer may sign the names of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Statement {
+    /// The issuer in plain form, or nothing for the authority of the file itself (`SELF`).
+    issuer: Option<String>,
+    rule: Rule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    permits: bool,
+    pattern: Pattern,
+}
+
+/// What the two kinds of file say about one issuer. A kind without any statement about it says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IssuerRules {
+    signing_policy: Vec<Rule>,
+    namespaces: Vec<Rule>,
+}
+
+/// Which kind of file a name is not permitted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forbidding {
+    SigningPolicy,
+    Namespaces,
+}
+
+impl IssuerRules {
+    pub(crate) fn has_signing_policy(&self) -> bool {
+        !self.signing_policy.is_empty()
+    }
+
+    pub(crate) fn has_namespaces(&self) -> bool {
+        !self.namespaces.is_empty()
+    }
+
+    /// Whether both kinds, where they say anything, permit the name (in [`plain_form`]). What a statement denies, no
+    /// other one permits.
+    pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
+        let permit = |rules: &[Rule]| {
+            let mut permits = rules.is_empty();
+            for rule in rules {
+                if rule.pattern.matches(name) {
+                    if !rule.permits {
+                        return false;
+                    }
+                    permits = true;
+                }
+            }
+            permits
+        };
+        if !permit(&self.signing_policy) {
+            return Err(Forbidding::SigningPolicy);
+        }
+        if !permit(&self.namespaces) {
+            return Err(Forbidding::Namespaces);
+        }
+        Ok(())
+    }
+}
+
+/// A name in slash form, as files spell it, made comparable: small letters, and one spelling for the attribute types
+/// that have had several.
+pub(crate) fn plain_form(name: &str) -> String {
+    let mut plain = name.to_ascii_lowercase();
+    for (old, new) in [
+        ("/email=", "/emailaddress="),
+        ("/e=", "/emailaddress="),
+        ("/userid=", "/uid="),
+    ] {
+        if plain.contains(old) {
+            plain = plain.replace(old, new);
+        }
+    }
+    plain
+}
+
+/// A name with wildcards that stand for any text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    /// The texts between the wildcards; one text is a pattern without any.
+    texts: Box<[String]>,
+}
+
+impl Pattern {
+    fn new(text: &str, wildcard: &str) -> Self {
+        Self {
+            texts: plain_form(text)
+                .split(wildcard)
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        let Some((first, rest)) = self.texts.split_first() else {
+            return false;
+        };
+        let Some((last, middle)) = rest.split_last() else {
+            return name == first;
+        };
+        let Some(mut name) = name
+            .strip_prefix(first.as_str())
+            .and_then(|name| name.strip_suffix(last.as_str()))
+        else {
+            return false;
+        };
+        // The leftmost place for each text leaves the most room for the next one.
+        for text in middle {
+            match name.find(text.as_str()) {
+                Some(start) => name = &name[start + text.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+pub(super) fn collect(
+    files: &BTreeMap<String, Arc<Kept>>,
+    authorities: &[Authority],
+) -> HashMap<String, Arc<IssuerRules>> {
+    let mut rules: HashMap<String, IssuerRules> = HashMap::new();
+    for (name, kept) in files {
+        let hash = name.split('.').next().unwrap_or_default();
+        let (statements, is_signing_policy) = match &kept.content {
+            Content::SigningPolicy(statements) => (statements, true),
+            Content::Namespaces(statements) => (statements, false),
+            _ => continue,
+        };
+        for Statement { issuer, rule } in statements {
+            let issuers = match issuer {
+                Some(issuer) => vec![issuer.clone()],
+                None => authorities
+                    .iter()
+                    .filter(|authority| authority.is_of_hash(hash))
+                    .map(|authority| plain_form(&authority.certificate.subject.slash()))
+                    .collect(),
+            };
+            for issuer in issuers {
+                let rules = rules.entry(issuer).or_default();
+                let rules = if is_signing_policy {
+                    &mut rules.signing_policy
+                } else {
+                    &mut rules.namespaces
+                };
+                // The old and the new hash name the same file.
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+    }
+    rules
+        .into_iter()
+        .map(|(issuer, rules)| (issuer, Arc::new(rules)))
+        .collect()
+}
+
+fn text(content: &[u8]) -> Result<&str, BadFileReason> {
+    std::str::from_utf8(content).map_err(|_| BadFileReason::BadLine {
+        line: 1,
+        reason: "it is no UTF-8",
+    })
+}
+
+/// Statements in the making.
+struct Statements(Vec<Statement>);
+
+impl Statements {
+    fn push(
+        &mut self,
+        line: usize,
+        issuer: Option<String>,
+        rule: Rule,
+    ) -> Result<(), BadFileReason> {
+        if self.0.len() == POLICY_STATEMENTS_MAX {
+            return Err(BadFileReason::BadLine {
+                line,
+                reason: "more statements than a file may hold",
+            });
+        }
+        self.0.push(Statement { issuer, rule });
+        Ok(())
+    }
+
+    fn finish(self, reason: &'static str) -> Result<Vec<Statement>, BadFileReason> {
+        if self.0.is_empty() {
+            return Err(BadFileReason::BadLine { line: 1, reason });
+        }
+        Ok(self.0)
+    }
+}
+
+/// Reads a `signing_policy` file: blocks of `access_id_CA X509 'NAME'`, `pos_rights globus CA:sign` and
+/// `cond_subjects globus '"PATTERN" "PATTERN"'`, where `*` stands for any text.
+pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadFileReason> {
+    let mut statements = Statements(Vec::new());
+    let mut issuer = None;
+    let mut permits = None;
+    for (number, line) in text(content)?.lines().enumerate() {
+        let number = number + 1;
+        let bad = |reason| BadFileReason::BadLine {
+            line: number,
+            reason,
+        };
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (word, rest) = split_word(line);
+        let (authority, value) = split_word(rest);
+        match (word, authority) {
+            ("access_id_CA", "X509") => {
+                issuer = Some(plain_form(
+                    unquote(value).ok_or_else(|| bad("expected a name in quotation marks"))?,
+                ));
+                permits = None;
+            }
+            ("pos_rights" | "neg_rights", "globus") => {
+                if value != "CA:sign" || issuer.is_none() {
+                    return Err(bad("expected the right CA:sign after access_id_CA"));
+                }
+                permits = Some(word == "pos_rights");
+            }
+            ("cond_subjects", "globus") => {
+                let (Some(issuer), Some(permits)) = (&issuer, permits) else {
+                    return Err(bad("expected access_id_CA and pos_rights before it"));
+                };
+                for pattern in
+                    patterns(value).ok_or_else(|| bad("expected names in quotation marks"))?
+                {
+                    let rule = Rule {
+                        permits,
+                        pattern: Pattern::new(pattern, "*"),
+                    };
+                    statements.push(number, Some(issuer.clone()), rule)?;
+                }
+            }
+            _ => {
+                return Err(bad(
+                    "expected access_id_CA X509, pos_rights globus, neg_rights globus or cond_subjects globus",
+                ));
+            }
+        }
+    }
+    statements.finish("expected access_id_CA, pos_rights and cond_subjects")
+}
+
+fn split_word(line: &str) -> (&str, &str) {
+    match line.split_once(char::is_whitespace) {
+        Some((word, rest)) => (word, rest.trim()),
+        None => (line, ""),
+    }
+}
+
+fn unquote(text: &str) -> Option<&str> {
+    for quote in ['\'', '"'] {
+        if let Some(inner) = text.strip_prefix(quote) {
+            return inner.strip_suffix(quote).filter(|inner| !inner.is_empty());
+        }
+    }
+    None
+}
+
+/// `'"A" "B"'`, or a single name in one pair of quotation marks.
+fn patterns(text: &str) -> Option<Vec<&str>> {
+    let inner = unquote(text)?.trim();
+    if !inner.contains('"') {
+        return Some(vec![inner]);
+    }
+    let mut patterns = Vec::new();
+    let mut rest = inner;
+    while !rest.is_empty() {
+        let (pattern, after) = rest.strip_prefix('"')?.split_once('"')?;
+        patterns.push(pattern);
+        rest = after.trim_start();
+    }
+    Some(patterns)
+}
+
+/// Reads a `namespaces` file: `TO Issuer "NAME" PERMIT Subject "PATTERN"`, where a backslash goes on in the next line,
+/// and `.*` stands for any text. `Issuer SELF` means the authority of the file; `DENY` takes away.
+pub(super) fn read_namespaces(content: &[u8]) -> Result<Vec<Statement>, BadFileReason> {
+    let mut statements = Statements(Vec::new());
+    let mut lines = text(content)?.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let mut whole = line.trim().to_owned();
+        if whole.is_empty() || whole.starts_with('#') {
+            continue;
+        }
+        while let Some(start) = whole.strip_suffix('\\') {
+            whole = start.to_owned();
+            whole.push(' ');
+            match lines.next() {
+                Some((_, next)) => whole.push_str(next.trim()),
+                None => break,
+            }
+        }
+        let (issuer, rule) = read_namespace(&whole).ok_or(BadFileReason::BadLine {
+            line: number + 1,
+            reason: "expected TO Issuer \"NAME\" PERMIT Subject \"PATTERN\"",
+        })?;
+        statements.push(number + 1, issuer, rule)?;
+    }
+    statements.finish("expected TO Issuer \"NAME\" PERMIT Subject \"PATTERN\"")
+}
+
+fn read_namespace(line: &str) -> Option<(Option<String>, Rule)> {
+    let rest = keyword(line, "TO")?;
+    let rest = keyword(rest, "Issuer")?;
+    let (issuer, rest) = match keyword(rest, "SELF") {
+        Some(rest) => (None, rest),
+        None => {
+            let (issuer, rest) = rest.strip_prefix('"')?.split_once('"')?;
+            (Some(plain_form(issuer)), rest.trim_start())
+        }
+    };
+    let (permits, rest) = match keyword(rest, "PERMIT") {
+        Some(rest) => (true, rest),
+        None => (false, keyword(rest, "DENY")?),
+    };
+    let rest = keyword(rest, "Subject")?;
+    let pattern = rest.strip_prefix('"')?.strip_suffix('"')?;
+    (!pattern.contains('"')).then(|| {
+        let rule = Rule {
+            permits,
+            pattern: Pattern::new(pattern, ".*"),
+        };
+        (issuer, rule)
+    })
+}
+
+fn keyword<'a>(line: &'a str, word: &str) -> Option<&'a str> {
+    let (first, rest) = split_word(line);
+    first.eq_ignore_ascii_case(word).then_some(rest)
+}

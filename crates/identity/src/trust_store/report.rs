@@ -1,0 +1,214 @@
+//! What a load of the trust directories found, for the people who keep them.
+
+use rustls_pki_types::UnixTime;
+
+use super::file::BadFileReason;
+use super::{Authority, AuthorityKind, TrustStore, may_sign};
+use crate::certificate::Date;
+use crate::distinguished_name::DistinguishedName;
+
+/// What a load of the trust directories found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustReport {
+    /// The generation of the trust that was loaded.
+    pub generation: u64,
+    /// Every certificate of the directory of authorities, trusted or not.
+    pub authorities: Vec<AuthorityReport>,
+    /// The files that could not be used.
+    pub bad_files: Vec<BadFile>,
+    /// Names of the issuers of revocation lists that no certificate of the directory belongs to.
+    pub lists_without_authority: Vec<DistinguishedName>,
+    /// How many files of the vomsdir are in use.
+    pub voms_files: usize,
+}
+
+/// A file that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadFile {
+    /// Its name relative to its directory.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: BadFileReason,
+    /// Whether what stood under this name before is still in use.
+    pub kept_previous: bool,
+}
+
+/// One certificate of the directory of authorities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityReport {
+    /// Its subject.
+    pub subject: DistinguishedName,
+    /// The files that hold it.
+    pub files: Vec<String>,
+    /// Its key, for people: "RSA of 4096 bits".
+    pub key: String,
+    /// How it is signed.
+    pub self_signature: SelfSignature,
+    /// From when on it is valid.
+    pub not_before: UnixTime,
+    /// Until when it is valid.
+    pub not_after: UnixTime,
+    /// Whether paths may end here or lead through here, its dates aside.
+    pub is_usable: bool,
+    /// Why it isn't usable, or where a path through it would end.
+    pub weaknesses: Vec<String>,
+    /// Its revocation list.
+    pub revocation_list: Option<RevocationListReport>,
+    /// Whether a `signing_policy` says what it may sign.
+    pub has_signing_policy: bool,
+    /// Whether a `namespaces` file says what it may sign.
+    pub has_namespaces: bool,
+}
+
+/// How a certificate of the directory is signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelfSignature {
+    /// With its own key, by that algorithm.
+    Good {
+        /// The algorithm, for people.
+        algorithm: String,
+    },
+    /// With its own key, as it says, but by an algorithm that isn't checked.
+    Unchecked,
+    /// By another authority.
+    ByAnother {
+        /// Which one.
+        issuer: DistinguishedName,
+    },
+}
+
+/// The revocation list of an authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationListReport {
+    /// When it was made.
+    pub this_update: UnixTime,
+    /// When the next one is due.
+    pub next_update: UnixTime,
+    /// How many certificates it revokes.
+    pub revoked: usize,
+}
+
+impl TrustReport {
+    pub(super) fn of(store: &TrustStore, bad_files: Vec<BadFile>) -> Self {
+        let mut lists_without_authority: Vec<_> = store
+            .coverage
+            .iter()
+            .filter(|(name, _)| !store.by_name.contains_key(name))
+            .filter_map(|(_, lists)| lists.first())
+            .map(|coverage| coverage.list.issuer.clone())
+            .collect();
+        lists_without_authority.sort_by(|one, other| one.as_der().cmp(other.as_der()));
+        Self {
+            generation: store.generation,
+            authorities: store
+                .authorities
+                .iter()
+                .map(|authority| AuthorityReport::of(store, authority))
+                .collect(),
+            bad_files,
+            lists_without_authority,
+            voms_files: store.voms_files.len(),
+        }
+    }
+}
+
+impl AuthorityReport {
+    fn of(store: &TrustStore, authority: &Authority) -> Self {
+        let certificate = &authority.certificate;
+        let self_signature = if !certificate.is_self_issued() {
+            SelfSignature::ByAnother {
+                issuer: certificate.issuer.clone(),
+            }
+        } else if certificate.verify_self_signature().is_ok() {
+            SelfSignature::Good {
+                algorithm: certificate.signed.algorithm.to_string(),
+            }
+        } else {
+            SelfSignature::Unchecked
+        };
+        let list = store.revocation_list(&authority.name, &certificate.key);
+        Self {
+            subject: certificate.subject.clone(),
+            files: authority.files.clone(),
+            key: certificate.key.kind().to_string(),
+            weaknesses: weaknesses(authority, &self_signature),
+            self_signature,
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            is_usable: authority.kind != AuthorityKind::Unusable,
+            revocation_list: list.map(|coverage| RevocationListReport {
+                this_update: coverage.list.this_update,
+                next_update: coverage.list.next_update,
+                revoked: coverage.list.len(),
+            }),
+            has_signing_policy: authority
+                .rules
+                .as_ref()
+                .is_some_and(|rules| rules.has_signing_policy()),
+            has_namespaces: authority
+                .rules
+                .as_ref()
+                .is_some_and(|rules| rules.has_namespaces()),
+        }
+    }
+
+    /// What is wrong with it at that time, in words for the administrator; nothing for a sound one.
+    pub fn problems(&self, now: UnixTime) -> Vec<String> {
+        let mut problems = self.weaknesses.clone();
+        if now > self.not_after {
+            problems.push(format!("it expired on {}", Date(self.not_after)));
+        }
+        if now < self.not_before {
+            problems.push(format!("it is valid from {} on", Date(self.not_before)));
+        }
+        match &self.revocation_list {
+            None => problems.push("it has no revocation list (HASH.r0): run fetch-crl".to_owned()),
+            Some(list) if now > list.next_update => problems.push(format!(
+                "its revocation list is stale since {}: run fetch-crl",
+                Date(list.next_update)
+            )),
+            Some(_) => {}
+        }
+        if !self.has_signing_policy && !self.has_namespaces {
+            problems.push(
+                "no signing_policy or namespaces file says which names it may sign".to_owned(),
+            );
+        }
+        problems
+    }
+}
+
+fn weaknesses(authority: &Authority, self_signature: &SelfSignature) -> Vec<String> {
+    let certificate = &authority.certificate;
+    let mut weaknesses = Vec::new();
+    if !may_sign(certificate) {
+        weaknesses.push("it may not sign certificates".to_owned());
+    }
+    let is_anchor = certificate.is_self_issued();
+    let key = certificate.key.kind();
+    if is_anchor && !certificate.key.is_strong_enough_for_anchor() {
+        weaknesses.push(format!(
+            "its key is too weak: got {key}, expected RSA of 1024 bits, P-256 or better"
+        ));
+    } else if !certificate.key.is_strong() {
+        weaknesses.push(format!(
+            "its key is weak: got {key}, expected RSA of 2048 bits, P-256 or better{}",
+            if is_anchor {
+                "; it counts for a trust anchor"
+            } else {
+                ""
+            }
+        ));
+    }
+    if *self_signature == SelfSignature::Unchecked {
+        weaknesses
+            .push("its signature over itself is of a kind that nobody should trust".to_owned());
+    }
+    if authority.kind == AuthorityKind::Intermediate && authority.issuers.is_empty() {
+        weaknesses.push(format!(
+            "its issuer {} is not in the directory, or did not sign it",
+            certificate.issuer
+        ));
+    }
+    weaknesses
+}

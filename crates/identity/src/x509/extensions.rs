@@ -1,0 +1,231 @@
+//! The extensions of a certificate that this crate understands (RFC 5280 section 4.2, RFC 3820, VOMS).
+
+use std::ops::Range;
+
+use x509_parser::asn1_rs::FromDer as _;
+use x509_parser::extensions::{
+    BasicConstraints as ParsedBasicConstraints, ExtendedKeyUsage, GeneralName,
+    KeyUsage as ParsedKeyUsage, SubjectAlternativeName, X509Extension,
+};
+
+use super::{NameConstraints, ProxyInformation, range_in};
+use crate::distinguished_name::DistinguishedName;
+use crate::error::Malformed;
+use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSION_BYTES_MAX, EXTENSIONS_MAX};
+
+/// What the extensions of one certificate state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extensions {
+    pub(crate) basic_constraints: Option<BasicConstraints>,
+    pub(crate) key_usage: Option<KeyUsages>,
+    pub(crate) purposes: Option<Purposes>,
+    /// Subject alternative names.
+    pub(crate) alternative_names: Option<Vec<AlternativeName>>,
+    pub(crate) has_issuer_alternative_name: bool,
+    pub(crate) name_constraints: Option<NameConstraints>,
+    pub(crate) proxy: Option<ProxyInformation>,
+    /// Where the VOMS extension's content lies in the certificate.
+    pub(crate) attribute_certificates: Option<Range<usize>>,
+    /// The object identifier of the first critical extension that isn't understood.
+    pub(crate) unknown_critical: Option<String>,
+}
+
+/// RFC 5280 section 4.2.1.9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BasicConstraints {
+    pub(crate) is_authority: bool,
+    /// How many authorities that aren't self-issued may follow below.
+    pub(crate) path_length: Option<u32>,
+}
+
+/// One use of a key (RFC 5280 section 4.2.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyUsage {
+    DigitalSignature,
+    CertificateSigning,
+    RevocationListSigning,
+}
+
+/// The uses that a certificate allows for its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyUsages(u16);
+
+impl KeyUsages {
+    pub(crate) fn contains(self, one: KeyUsage) -> bool {
+        let usage = ParsedKeyUsage { flags: self.0 };
+        match one {
+            KeyUsage::DigitalSignature => usage.digital_signature(),
+            KeyUsage::CertificateSigning => usage.key_cert_sign(),
+            KeyUsage::RevocationListSigning => usage.crl_sign(),
+        }
+    }
+}
+
+/// The extended uses that matter here (RFC 5280 section 4.2.1.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Purposes {
+    pub(crate) any: bool,
+    pub(crate) client: bool,
+    pub(crate) server: bool,
+}
+
+/// A subject alternative name (RFC 5280 section 4.2.1.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AlternativeName {
+    Dns(String),
+    Mail(String),
+    Uri(String),
+    Address(Box<[u8]>),
+    Directory(DistinguishedName),
+    /// A form that isn't looked into, by its tag.
+    Other(u32),
+}
+
+impl Extensions {
+    pub(super) fn read(certificate: &[u8], found: &[X509Extension<'_>]) -> Result<Self, Malformed> {
+        if found.len() > EXTENSIONS_MAX {
+            return Err(Malformed::TooMany {
+                what: "extensions in a certificate",
+                got: found.len(),
+                max: EXTENSIONS_MAX,
+            });
+        }
+        let mut extensions = Self::default();
+        for (position, extension) in found.iter().enumerate() {
+            if extension.value.len() > EXTENSION_BYTES_MAX {
+                return Err(Malformed::TooLong {
+                    what: "extension in a certificate",
+                    got: extension.value.len(),
+                    max: EXTENSION_BYTES_MAX,
+                });
+            }
+            // RFC 5280 section 4.2: no extension twice.
+            if found[..position]
+                .iter()
+                .any(|other| other.oid == extension.oid)
+            {
+                return Err(Malformed::BadExtension);
+            }
+            extensions.take(certificate, extension)?;
+        }
+        Ok(extensions)
+    }
+
+    fn take(&mut self, certificate: &[u8], extension: &X509Extension<'_>) -> Result<(), Malformed> {
+        /// `id-ce`: 2.5.29
+        const STANDARD: [u8; 2] = [0x55, 0x1d];
+        /// RFC 3820: 1.3.6.1.5.5.7.1.14
+        const PROXY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
+        /// The draft before it, of Globus Toolkit 3: 1.3.6.1.4.1.3536.1.222
+        const DRAFT_PROXY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
+        /// VOMS: 1.3.6.1.4.1.8005.100.100.5
+        const ATTRIBUTE_CERTIFICATES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 5];
+
+        let value = extension.value;
+        match extension.oid.as_bytes() {
+            [a, b, last] if [*a, *b] == STANDARD => match last {
+                15 => {
+                    self.key_usage = Some(KeyUsages(whole(ParsedKeyUsage::from_der(value))?.flags))
+                }
+                17 => self.alternative_names = Some(alternative_names(value)?),
+                18 => {
+                    self.has_issuer_alternative_name = true;
+                    self.refuse_if_critical(extension);
+                }
+                19 => self.basic_constraints = Some(basic_constraints(value)?),
+                30 => self.name_constraints = Some(NameConstraints::read(value)?),
+                // Certificate policies, their mappings, and the prohibition of any-policy: nobody here asks for a
+                // policy, so they exclude nothing (RFC 5280 section 6.1.1 (c) and (e)). Policy *constraints* could,
+                // and so are unknown when critical. Distribution points say where lists are: ours come from the
+                // trust directory.
+                31 | 32 | 33 | 54 => {}
+                37 => self.purposes = Some(purposes(value)?),
+                _ => self.refuse_if_critical(extension),
+            },
+            PROXY => {
+                self.proxy =
+                    Some(self.only_proxy(ProxyInformation::read(value, extension.critical)?)?)
+            }
+            DRAFT_PROXY => {
+                self.proxy = Some(
+                    self.only_proxy(ProxyInformation::read_draft(value, extension.critical)?)?,
+                );
+            }
+            ATTRIBUTE_CERTIFICATES => {
+                self.attribute_certificates = Some(range_in(certificate, value));
+            }
+            _ => self.refuse_if_critical(extension),
+        }
+        Ok(())
+    }
+
+    fn refuse_if_critical(&mut self, extension: &X509Extension<'_>) {
+        if extension.critical && self.unknown_critical.is_none() {
+            self.unknown_critical = Some(extension.oid.to_id_string());
+        }
+    }
+
+    /// Two kinds of proxy in one certificate would be judged by two sets of rules.
+    fn only_proxy(&self, proxy: ProxyInformation) -> Result<ProxyInformation, Malformed> {
+        match self.proxy {
+            None => Ok(proxy),
+            Some(_) => Err(Malformed::BadExtension),
+        }
+    }
+}
+
+/// A parsed extension with nothing behind it.
+pub(super) fn whole<T, E>(parsed: Result<(&[u8], T), E>) -> Result<T, Malformed> {
+    match parsed {
+        Ok(([], value)) => Ok(value),
+        _ => Err(Malformed::BadExtension),
+    }
+}
+
+fn basic_constraints(value: &[u8]) -> Result<BasicConstraints, Malformed> {
+    let parsed = whole(ParsedBasicConstraints::from_der(value))?;
+    Ok(BasicConstraints {
+        is_authority: parsed.ca,
+        path_length: parsed.path_len_constraint,
+    })
+}
+
+fn purposes(value: &[u8]) -> Result<Purposes, Malformed> {
+    let parsed = whole(ExtendedKeyUsage::from_der(value))?;
+    Ok(Purposes {
+        any: parsed.any,
+        client: parsed.client_auth,
+        server: parsed.server_auth,
+    })
+}
+
+fn alternative_names(value: &[u8]) -> Result<Vec<AlternativeName>, Malformed> {
+    let names = whole(SubjectAlternativeName::from_der(value))?.general_names;
+    if names.len() > ALTERNATIVE_NAMES_MAX {
+        return Err(Malformed::TooMany {
+            what: "alternative names in a certificate",
+            got: names.len(),
+            max: ALTERNATIVE_NAMES_MAX,
+        });
+    }
+    names.iter().map(AlternativeName::read).collect()
+}
+
+impl AlternativeName {
+    pub(super) fn read(name: &GeneralName<'_>) -> Result<Self, Malformed> {
+        Ok(match name {
+            GeneralName::DNSName(text) => Self::Dns((*text).to_owned()),
+            GeneralName::RFC822Name(text) => Self::Mail((*text).to_owned()),
+            GeneralName::URI(text) => Self::Uri((*text).to_owned()),
+            GeneralName::IPAddress(bytes) => Self::Address((*bytes).into()),
+            GeneralName::DirectoryName(name) => {
+                Self::Directory(DistinguishedName::from_parsed(name)?)
+            }
+            GeneralName::OtherName(..) => Self::Other(0),
+            GeneralName::X400Address(_) => Self::Other(3),
+            GeneralName::EDIPartyName(_) => Self::Other(5),
+            GeneralName::RegisteredID(_) => Self::Other(8),
+            GeneralName::Invalid(..) => return Err(Malformed::BadExtension),
+        })
+    }
+}
