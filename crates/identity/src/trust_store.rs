@@ -105,7 +105,7 @@ impl TrustStore {
         );
         let coverage = coverage::collect(&anchor_files);
         let rules = name_space::collect(&anchor_files, &authorities);
-        authority::link(&mut authorities, &by_name, &rules);
+        authority::link(&mut authorities, &by_name, &anchor_files, &rules);
         let store = Self {
             generation,
             anchor_files,

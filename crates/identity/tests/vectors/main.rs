@@ -7,5 +7,6 @@
 
 mod attributes;
 mod authorization;
+mod chains;
 mod decision_cache;
 mod manifest;

@@ -45,6 +45,13 @@ pub(crate) struct Settings {
 #[derive(Deserialize)]
 pub(crate) struct Expect {
     pub(crate) accepted: bool,
+    pub(crate) reason: Option<String>,
+    pub(crate) identity: Option<String>,
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    pub(crate) limited: Option<bool>,
+    pub(crate) independent: Option<bool>,
+    pub(crate) depth: Option<usize>,
     pub(crate) vo: Option<String>,
     #[serde(default)]
     pub(crate) fqans: Vec<String>,
