@@ -105,7 +105,7 @@ impl TrustStore {
         );
         let coverage = coverage::collect(&anchor_files);
         let rules = name_space::collect(&anchor_files, &authorities);
-        authority::link(&mut authorities, &by_name, &rules);
+        authority::link(&mut authorities, &by_name, &anchor_files, &rules);
         let store = Self {
             generation,
             anchor_files,
@@ -122,6 +122,23 @@ impl TrustStore {
     /// The number that the caller gave this state of the trust.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Stands for its generation and for what all its files say.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.generation.to_be_bytes());
+        for files in [&self.anchor_files, &self.voms_files] {
+            context.update(&(files.len() as u64).to_be_bytes());
+            for (name, kept) in files {
+                context.update(&(name.len() as u64).to_be_bytes());
+                context.update(name.as_bytes());
+                context.update(&kept.digest);
+            }
+        }
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(context.finish().as_ref());
+        fingerprint
     }
 
     /// The indexes of the authorities of that name, usable or not.

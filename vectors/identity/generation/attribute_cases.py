@@ -564,11 +564,12 @@ def faults(world: World, manifest: Manifest, organisation: Organisation) -> None
         note="alice's attributes in bob's proxy",
     )
     old = organisation.fake(voms, GROUPS, holder_by_issuer=False)
-    lose(
+    manifest.accept(
         "holder_by_his_own_name",
         "ac-holder",
         [old, alice],
-        note="the format before VOMS 2: the holder's name where his issuer's belongs",
+        note="the holder's name where his issuer's belongs, as VOMS servers and IAM write it",
+        **held,
     )
     again = world.user(classic, "Alice", key="RSA-2048")
     lose(

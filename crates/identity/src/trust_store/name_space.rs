@@ -21,11 +21,12 @@ struct Rule {
     pattern: Pattern,
 }
 
-/// What the two kinds of file say about one issuer. A kind without any statement about it says nothing.
+/// What the two kinds of file say about one issuer; nothing for a kind without a file. A file that speaks of others
+/// only has an empty list, which permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IssuerRules {
-    signing_policy: Vec<Rule>,
-    namespaces: Vec<Rule>,
+    signing_policy: Option<Vec<Rule>>,
+    namespaces: Option<Vec<Rule>>,
 }
 
 /// Which kind of file a name is not permitted by.
@@ -37,19 +38,19 @@ pub(crate) enum Forbidding {
 
 impl IssuerRules {
     pub(crate) fn has_signing_policy(&self) -> bool {
-        !self.signing_policy.is_empty()
+        self.signing_policy.is_some()
     }
 
     pub(crate) fn has_namespaces(&self) -> bool {
-        !self.namespaces.is_empty()
+        self.namespaces.is_some()
     }
 
     /// Whether both kinds, where they say anything, permit the name (in [`plain_form`]). What a statement denies, no
     /// other one permits.
     pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
-        let permit = |rules: &[Rule]| {
-            let mut permits = rules.is_empty();
-            for rule in rules {
+        let permit = |rules: &Option<Vec<Rule>>| {
+            let mut permits = rules.is_none();
+            for rule in rules.iter().flatten() {
                 if rule.pattern.matches(name) {
                     if !rule.permits {
                         return false;
@@ -126,6 +127,27 @@ impl Pattern {
     }
 }
 
+/// The rules for the authority of these hashes: what is said about it anywhere, and that a file of its own which doesn't
+/// speak of it permits it nothing.
+pub(super) fn of_authority(
+    files: &BTreeMap<String, Arc<Kept>>,
+    rules: &HashMap<String, Arc<IssuerRules>>,
+    authority: &Authority,
+) -> Option<Arc<IssuerRules>> {
+    let mut found = rules
+        .get(&plain_form(&authority.certificate.subject.slash()))
+        .map_or_else(IssuerRules::default, |rules| (**rules).clone());
+    for hash in authority.hashes() {
+        if files.contains_key(&format!("{hash}.signing_policy")) {
+            found.signing_policy.get_or_insert_default();
+        }
+        if files.contains_key(&format!("{hash}.namespaces")) {
+            found.namespaces.get_or_insert_default();
+        }
+    }
+    (found != IssuerRules::default()).then(|| Arc::new(found))
+}
+
 pub(super) fn collect(
     files: &BTreeMap<String, Arc<Kept>>,
     authorities: &[Authority],
@@ -143,7 +165,7 @@ pub(super) fn collect(
                 Some(issuer) => vec![issuer.clone()],
                 None => authorities
                     .iter()
-                    .filter(|authority| authority.is_of_hash(hash))
+                    .filter(|authority| authority.hashes().any(|one| one == hash))
                     .map(|authority| plain_form(&authority.certificate.subject.slash()))
                     .collect(),
             };
@@ -154,6 +176,7 @@ pub(super) fn collect(
                 } else {
                     &mut rules.namespaces
                 };
+                let rules = rules.get_or_insert_default();
                 // The old and the new hash name the same file.
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
