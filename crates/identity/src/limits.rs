@@ -121,3 +121,9 @@ pub const SITE_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes of the name of an action, or of an account.
 pub const WORD_BYTES_MAX: usize = 64;
+
+/// Seconds for which a decision cache keeps an identity.
+pub const VERDICT_SECONDS_MAX: u64 = 600;
+
+/// Seconds for which a decision cache keeps a refusal: whoever has mended what was wrong is let in soon.
+pub const REFUSAL_SECONDS_MAX: u64 = 60;

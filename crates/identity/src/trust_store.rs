@@ -125,6 +125,23 @@ impl TrustStore {
         self.generation
     }
 
+    /// Stands for its generation and for what all its files say.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.generation.to_be_bytes());
+        for files in [&self.anchor_files, &self.voms_files] {
+            context.update(&(files.len() as u64).to_be_bytes());
+            for (name, kept) in files {
+                context.update(&(name.len() as u64).to_be_bytes());
+                context.update(name.as_bytes());
+                context.update(&kept.digest);
+            }
+        }
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(context.finish().as_ref());
+        fingerprint
+    }
+
     /// The indexes of the authorities of that name, usable or not.
     pub(crate) fn indexes_named(&self, name: &NameKey) -> &[usize] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
