@@ -1,0 +1,12 @@
+//! The cases of `vectors/identity`, which OpenSSL and voms-proxy-fake made, judged at their fixed time.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the cases are files, and a test may read them and start threads"
+)]
+
+mod attributes;
+mod authorization;
+mod chains;
+mod decision_cache;
+mod manifest;
