@@ -1,8 +1,6 @@
 //! Who the owners of the chains are, or which rule their chains break.
 
-use exoskel_identity::{
-    IdentityError, NameSpaceRule, ProxyFault, ProxyKind, VerifiedIdentity,
-};
+use exoskel_identity::{IdentityError, NameSpaceRule, ProxyFault, ProxyKind, VerifiedIdentity};
 
 use crate::manifest::{Expect, Vectors};
 
