@@ -77,17 +77,19 @@ class Organisation:
         names: Sequence[str],
         *arguments: str,
         user: Certificate | None = None,
+        weak: bool = False,
         **fields: Any,
     ) -> Certificate:
-        """A proxy as voms-proxy-fake makes it."""
-        return voms_proxy_fake(
-            self.world.shop,
-            user or self.alice,
-            issuer,
-            names,
-            *arguments,
-            **fields,
-        )
+        """A proxy as voms-proxy-fake makes it.
+
+        It signs by the algorithm of the host certificate's own signature, and by RSA with SHA-1 where that is ECDSA.
+        """
+        user = user or self.alice
+        made = voms_proxy_fake(self.world.shop, user, issuer, names, *arguments, **fields)
+        algorithms = [der.signed_parts(one)[1] for one in attributes_of(made)]
+        if (algorithms != [SHA256_RSA]) != weak:
+            raise ValueError(f"{issuer.host.subject} signs attributes by another algorithm")
+        return made
 
     def carrying(
         self, *attributes: bytes, user: Certificate | None = None, **fields: Any
@@ -454,7 +456,7 @@ def signer_cases(world: World, manifest: Manifest, organisation: Organisation) -
     elliptic = organisation.server(
         "voms-elliptic.example.org", world.authorities["Elliptic"], key="P-384"
     )
-    [unsound] = attributes_of(organisation.fake(elliptic, GROUPS))
+    [unsound] = attributes_of(organisation.fake(elliptic, GROUPS, weak=True))
 
     def ecdsa(fields: list[bytes]) -> None:
         fields[ALGORITHM] = SHA256_ECDSA

@@ -302,7 +302,7 @@ def authorities(world: World, manifest: Manifest) -> None:
     accept(
         "intermediate_from_both", "intermediate", [world.user(issuing, "Ida"), issuing.certificate]
     )
-    sent = world.below(classic, "Sent")
+    sent = world.below(classic, "Sent", "RSA-2048")
     accept("intermediate_sent", "intermediate", [world.user(sent, "Sid"), sent.certificate])
     refuse(
         "intermediate_not_sent", "intermediate", [world.user(sent, "Sid")], reason="trust-anchor"
@@ -464,7 +464,7 @@ def authorities(world: World, manifest: Manifest) -> None:
         [world.user(other, "Otto")],
         note="the file speaks of another authority only, so this one may sign nothing",
     )
-    spaces = world.root("Namespaces")
+    spaces = world.root("Namespaces", "RSA-2048")
     spaces.signing_policy = None
     spaces.namespaces = namespaces(ca_name("Namespaces"), f"{USERS}/CN=In.*")
     accept("namespaces_inside", "namespaces", [world.user(spaces, "Inside")])
@@ -547,12 +547,12 @@ def revocation(world: World, manifest: Manifest) -> None:
     accept("not_revoked_proxy", "revoked", [proxy, good], depth=1)
 
     # One authority for each kind of list.
-    def listed(label: str, **fields: Any) -> Authority:
-        made = world.root(label)
+    def listed(label: str, kind: str = "P-256", **fields: Any) -> Authority:
+        made = world.root(label, kind)
         made.crl = world.shop.crl(made.certificate, **fields)
         return made
 
-    stale = listed("Stale list", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST)
+    stale = listed("Stale list", "RSA-2048", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST)
     user = world.user(stale, "Stan")
     refuse("crl_stale", "crl-current", [user])
     refuse("crl_stale_behind_proxy", "crl-current", [world.proxy(user), user])
@@ -565,7 +565,7 @@ def revocation(world: World, manifest: Manifest) -> None:
     )
     future = listed("Future list", start=FUTURE, end=datetime(2026, 12, 1, tzinfo=UTC))
     refuse("crl_not_yet_valid", "crl-current", [world.user(future, "Fay")])
-    none = world.root("No list")
+    none = world.root("No list", "RSA-2048")
     none.crl = b""
     user = world.user(none, "Nora")
     refuse("crl_missing", "crl-missing", [user])
