@@ -123,7 +123,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/identity")
 }
 
-fn files(root: &Path) -> Vec<TrustFile> {
+/// The files below a directory, named as a trust directory's are.
+pub(crate) fn files(root: &Path) -> Vec<TrustFile> {
     let mut files = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
