@@ -131,6 +131,13 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Whether a URI is of our scheme, well formed or not.
+    pub(crate) fn is_statement(uri: &str) -> bool {
+        !matches!(our_statement(uri), Ok(None))
+    }
+}
+
 /// The part after our scheme, or nothing for a URI of another scheme. Schemes ignore case, we don't: two spellings of
 /// one statement are one too many.
 fn our_statement(uri: &str) -> Result<Option<&str>, ClaimError> {

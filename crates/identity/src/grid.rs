@@ -15,6 +15,7 @@ use crate::quote::Quoted;
 use crate::trust_store::TrustStore;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
 use crate::voms;
+use crate::x509::Certificate;
 
 mod authorities;
 mod naming;
@@ -253,6 +254,12 @@ impl PeerVerifier for GridVerifier {
     }
 }
 
+/// Whom the chain of an own credential would be taken for, if it were found good.
+pub(crate) fn claimed_identity(chain: &[Certificate]) -> Result<Identity, IdentityError> {
+    let (subject, is_proxy) = path::claimed_subject(chain)?;
+    naming::Names::of_leaf(&chain[0], subject, is_proxy).identity()
+}
+
 fn fingerprint(store: &TrustStore, settings: &GridSettings) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&store.fingerprint());
@@ -268,3 +275,5 @@ const HOST_ROLES: [Role; 3] = [Role::Worker, Role::Gateway, Role::Agent];
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::fixture;

@@ -37,7 +37,7 @@ mod x509;
 pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
-pub use credential::{Credential, revocation_lists_from_pem};
+pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};

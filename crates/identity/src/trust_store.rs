@@ -12,6 +12,7 @@ use aws_lc_rs::digest;
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
 use crate::signature::PublicKey;
+use crate::slash_name::normal_form;
 use crate::voms::SignerChains;
 use crate::x509::{Certificate, KeyUsage};
 
@@ -25,7 +26,7 @@ pub(crate) use authority::{Authority, AuthorityKind};
 pub(crate) use coverage::Coverage;
 pub use file::BadFileReason;
 use file::{Content, FileKind};
-pub(crate) use name_space::{Forbidding, IssuerRules, plain_form};
+pub(crate) use name_space::{Forbidding, IssuerRules};
 pub use report::{AuthorityReport, BadFile, RevocationListReport, SelfSignature, TrustReport};
 
 /// A file of a trust directory.
@@ -173,7 +174,7 @@ impl TrustStore {
 
     /// What the files say about the names that an issuer may sign; the name in its slash form.
     pub(crate) fn rules_for(&self, issuer: &DistinguishedName) -> Option<&Arc<IssuerRules>> {
-        self.rules.get(&plain_form(&issuer.slash()))
+        self.rules.get(&normal_form(&issuer.slash()))
     }
 
     /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.

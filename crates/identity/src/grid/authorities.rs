@@ -13,9 +13,8 @@ use crate::error::{IdentityError, NameSpaceRule};
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
 use crate::quote::Quoted;
 use crate::signature::SignatureFault;
-use crate::trust_store::{
-    Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore, plain_form,
-};
+use crate::slash_name::normal_form;
+use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
 use crate::x509::{Certificate, KeyUsage, NameConstraints};
 
 /// What was found above an end entity.
@@ -470,7 +469,7 @@ impl<'a> Search<'a> {
             })
         };
         if let Some(rules) = descent.rules
-            && let Err(forbidding) = rules.check(&plain_form(&certificate.subject.slash()))
+            && let Err(forbidding) = rules.check(&normal_form(&certificate.subject.slash()))
         {
             let rule = match forbidding {
                 Forbidding::SigningPolicy => NameSpaceRule::SigningPolicy,

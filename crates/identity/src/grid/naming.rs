@@ -3,9 +3,11 @@
 use super::{HOST_ROLES, JudgedPath};
 use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
+use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
+use crate::quote::Quoted;
 use crate::verified::Expected;
-use crate::x509::AlternativeName;
+use crate::x509::{AlternativeName, Certificate};
 
 /// What a judged chain may be called.
 pub(super) enum Names {
@@ -20,12 +22,16 @@ pub(super) enum Names {
 
 impl Names {
     pub(super) fn of(path: &JudgedPath) -> Self {
-        let leaf = path.leaf();
+        Self::of_leaf(path.leaf(), path.subject(), path.proxy.is_some())
+    }
+
+    /// The names of a leaf whose holder acts as `subject`.
+    pub(super) fn of_leaf(leaf: &Certificate, subject: &DistinguishedName, is_proxy: bool) -> Self {
         let extensions = &leaf.extensions;
         let may_serve = extensions
             .purposes
             .is_none_or(|purposes| purposes.server || purposes.any);
-        if path.proxy.is_none() && may_serve {
+        if !is_proxy && may_serve {
             let names: Vec<_> = extensions
                 .alternative_names
                 .iter()
@@ -37,12 +43,15 @@ impl Names {
                 .collect();
             if !names.is_empty() {
                 return Self::Host {
-                    certificate: path.which(0),
+                    certificate: WhichCertificate {
+                        position: Some(0),
+                        subject: Quoted::new(&leaf.subject.slash()),
+                    },
                     names,
                 };
             }
         }
-        Self::Person(path.subject().slash())
+        Self::Person(subject.slash())
     }
 
     /// The identity where nobody expects another one.

@@ -11,7 +11,7 @@ use super::proxy::{self, Inheritance, Proxy, ProxyFault, ProxyKind};
 use crate::certificate::WhichCertificate;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
-use crate::limits::GRID_CHAIN_CERTIFICATES_MAX;
+use crate::limits::{GRID_CHAIN_CERTIFICATES_MAX, PROXY_DEPTH_MAX};
 use crate::quote::Quoted;
 use crate::trust_store::TrustStore;
 use crate::x509::{Certificate, KeyUsage};
@@ -57,7 +57,8 @@ pub(crate) fn judge(
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
     let presented = read(chain)?;
-    let (entities, kind) = find_entities(&presented, settings, store)?;
+    let is_authority = |name: &DistinguishedName| !store.indexes_named(&name.key()).is_empty();
+    let (entities, kind) = find_entities(&presented, settings, &is_authority)?;
     let inheritances = check_proxies(&presented, &entities, kind, settings)?;
     let mut search = Search::new(store, settings, &presented, now);
     // The proxies' own times are looked at before anything is computed for them.
@@ -74,10 +75,7 @@ pub(crate) fn judge(
         search.count_signature()?;
         check_signature(&presented, position, issuer)?;
     }
-    let subject_index = inheritances
-        .iter()
-        .position(|one| *one == Inheritance::Independent)
-        .unwrap_or(proxies.len());
+    let subject_index = subject_index(&inheritances);
     let proxy = kind.map(|kind| Proxy {
         depth: proxies.len(),
         limited: inheritances.contains(&Inheritance::Limited),
@@ -131,7 +129,7 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
 fn find_entities(
     presented: &[Certificate],
     settings: &GridSettings,
-    store: &TrustStore,
+    is_authority: &dyn Fn(&DistinguishedName) -> bool,
 ) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
     let mut first_kind: Option<ProxyKind> = None;
@@ -162,8 +160,7 @@ fn find_entities(
             Some(issuer) => entities.push(issuer),
             None => {
                 let issuer = Quoted::new(&certificate.issuer.slash());
-                let is_authority = !store.indexes_named(&certificate.issuer.key()).is_empty();
-                return fault(if is_authority {
+                return fault(if is_authority(&certificate.issuer) {
                     ProxyFault::IssuedByAuthority { issuer }
                 } else {
                     ProxyFault::IssuerNotInChain { issuer }
@@ -182,6 +179,32 @@ fn find_issuer(presented: &[Certificate], entities: &[usize]) -> Option<usize> {
         .chain(0..position)
         .filter(|candidate| !entities.contains(candidate))
         .find(|&candidate| presented[candidate].subject.matches(issuer))
+}
+
+/// The index in the entities of the one whose subject the peer acts as: the independent proxy that is nearest to the
+/// leaf, or the end entity behind the proxies.
+fn subject_index(inheritances: &[Inheritance]) -> usize {
+    inheritances
+        .iter()
+        .position(|one| *one == Inheritance::Independent)
+        .unwrap_or(inheritances.len())
+}
+
+/// Whom a chain of our own would act as, and whether as a proxy. Kinds that only a setting opens are not refused here:
+/// whether peers take them is theirs to say.
+pub(super) fn claimed_subject(
+    chain: &[Certificate],
+) -> Result<(&DistinguishedName, bool), IdentityError> {
+    let settings = GridSettings {
+        legacy_proxies: true,
+        draft_proxies: true,
+        proxy_depth_max: PROXY_DEPTH_MAX,
+        ..GridSettings::default()
+    };
+    let (entities, kind) = find_entities(chain, &settings, &|_| false)?;
+    let inheritances = check_proxies(chain, &entities, kind, &settings)?;
+    let position = entities[subject_index(&inheritances)];
+    Ok((&chain[position].subject, kind.is_some()))
 }
 
 /// The rules of RFC 3820 that need no signature. Returns what each proxy inherits, the leaf's first.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::file::{BadFileReason, Content};
 use super::{Authority, Kept};
 use crate::limits::POLICY_STATEMENTS_MAX;
+use crate::slash_name::normal_form;
 
 /// One statement of a file: whether an issuer may sign the names of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// The issuer in plain form, or nothing for the authority of the file itself (`SELF`).
+    /// The issuer in normal form, or nothing for the authority of the file itself (`SELF`).
     issuer: Option<String>,
     rule: Rule,
 }
@@ -45,7 +46,7 @@ impl IssuerRules {
         self.namespaces.is_some()
     }
 
-    /// Whether both kinds, where they say anything, permit the name (in [`plain_form`]). What a statement denies, no
+    /// Whether both kinds, where they say anything, permit the name (in [`normal_form`]). What a statement denies, no
     /// other one permits.
     pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
         let permit = |rules: &Option<Vec<Rule>>| {
@@ -70,22 +71,6 @@ impl IssuerRules {
     }
 }
 
-/// A name in slash form, as files spell it, made comparable: small letters, and one spelling for the attribute types
-/// that have had several.
-pub(crate) fn plain_form(name: &str) -> String {
-    let mut plain = name.to_ascii_lowercase();
-    for (old, new) in [
-        ("/email=", "/emailaddress="),
-        ("/e=", "/emailaddress="),
-        ("/userid=", "/uid="),
-    ] {
-        if plain.contains(old) {
-            plain = plain.replace(old, new);
-        }
-    }
-    plain
-}
-
 /// A name with wildcards that stand for any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
@@ -96,7 +81,7 @@ struct Pattern {
 impl Pattern {
     fn new(text: &str, wildcard: &str) -> Self {
         Self {
-            texts: plain_form(text)
+            texts: normal_form(text)
                 .split(wildcard)
                 .map(str::to_owned)
                 .collect(),
@@ -135,7 +120,7 @@ pub(super) fn of_authority(
     authority: &Authority,
 ) -> Option<Arc<IssuerRules>> {
     let mut found = rules
-        .get(&plain_form(&authority.certificate.subject.slash()))
+        .get(&normal_form(&authority.certificate.subject.slash()))
         .map_or_else(IssuerRules::default, |rules| (**rules).clone());
     for hash in authority.hashes() {
         if files.contains_key(&format!("{hash}.signing_policy")) {
@@ -166,7 +151,7 @@ pub(super) fn collect(
                 None => authorities
                     .iter()
                     .filter(|authority| authority.hashes().any(|one| one == hash))
-                    .map(|authority| plain_form(&authority.certificate.subject.slash()))
+                    .map(|authority| normal_form(&authority.certificate.subject.slash()))
                     .collect(),
             };
             for issuer in issuers {
@@ -245,7 +230,7 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
         let (authority, value) = split_word(rest);
         match (word, authority) {
             ("access_id_CA", "X509") => {
-                issuer = Some(plain_form(
+                issuer = Some(normal_form(
                     unquote(value).ok_or_else(|| bad("expected a name in quotation marks"))?,
                 ));
                 permits = None;
@@ -346,7 +331,7 @@ fn read_namespace(line: &str) -> Option<(Option<String>, Rule)> {
         Some(rest) => (None, rest),
         None => {
             let (issuer, rest) = rest.strip_prefix('"')?.split_once('"')?;
-            (Some(plain_form(issuer)), rest.trim_start())
+            (Some(normal_form(issuer)), rest.trim_start())
         }
     };
     let (permits, rest) = match keyword(rest, "PERMIT") {
@@ -368,3 +353,6 @@ fn keyword<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let (first, rest) = split_word(line);
     first.eq_ignore_ascii_case(word).then_some(rest)
 }
+
+#[cfg(test)]
+mod tests;
