@@ -4,6 +4,7 @@
 #   make test        all tests, Rust then Python
 #   make test-peers  our verdicts on certificates beside those of OpenSSL and libvomsapi   (PEERS=present: those there are)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
+#   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
 #   make wheel       one abi3 wheel in dist/, for machines without Rust
 #   make docs        the Rust documentation, warnings are errors
@@ -24,6 +25,10 @@ RUST_SOURCES := $(shell find crates -type f \( -name '*.rs' -o -name Cargo.toml 
 TESTED_CRATES := --workspace --exclude exoskel-py
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := target/tools/bin/cargo-deny
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ := target/tools/bin/cargo-fuzz
+SECONDS ?= 60
+TARGET ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 KILL ?=
 PART ?=
 PEERS ?=
@@ -33,10 +38,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python bench wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench wheel docs format lock clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -82,12 +87,23 @@ wheel: $(VENV)/.locked
 docs: $(VENV)/.locked
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
+# What a run finds on its way goes to target/fuzz; the kept corpus is only read. libFuzzer's coverage works with the
+# stable compiler as long as no sanitizer is asked for, and the readers have no unsafe code that one could watch.
+fuzz: $(CARGO_FUZZ)
+	@for target in $(TARGET); do \
+	    mkdir -p target/fuzz/found/$$target; \
+	    echo "$$target for $(SECONDS) s"; \
+	    $(CARGO_FUZZ) run --sanitizer none --target-dir target/fuzz $$target target/fuzz/found/$$target fuzz/corpus/$$target -- \
+	        -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 -verbosity=0; \
+	done
+
 # --- lint ------------------------------------------------------------------------------------------
 
 lint: lint-rust lint-python
 
 lint-rust: $(VENV)/.locked $(CARGO_DENY)
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
 	$(CARGO_DENY) --log-level error check bans licenses sources
 
@@ -95,6 +111,11 @@ lint-rust: $(VENV)/.locked $(CARGO_DENY)
 $(CARGO_DENY):
 	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
 	    cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --debug --quiet --root target/tools
+	@rm -rf target/tools/build
+
+$(CARGO_FUZZ):
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
+	    cargo install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --debug --quiet --root target/tools
 	@rm -rf target/tools/build
 
 lint-python: $(VENV)/.built
@@ -105,6 +126,7 @@ lint-python: $(VENV)/.built
 
 format:
 	@cargo fmt --all
+	@cargo fmt --manifest-path fuzz/Cargo.toml
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix-only
 
