@@ -1,12 +1,13 @@
 # The one list of commands; CI runs these recipes too (.ci/run).
 #
-#   make demo     the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
-#   make test     all tests, Rust then Python
-#   make lint     formats, clippy, ruff, mypy, the extension's stubs, licences
-#   make fuzz     everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
-#   make bench    us and the peers in turn, on this machine         (PART=noop: one part)
-#   make wheel    one abi3 wheel in dist/, for machines without Rust
-#   make docs     the Rust documentation, warnings are errors
+#   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
+#   make test        all tests, Rust then Python
+#   make test-peers  our verdicts on certificates beside those of OpenSSL and libvomsapi   (PEERS=present: those there are)
+#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
+#   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
+#   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
+#   make wheel       one abi3 wheel in dist/, for machines without Rust
+#   make docs        the Rust documentation, warnings are errors
 #
 # Everything Python lives in .venv, everything Rust in cargo's target directory. Nothing else is touched.
 
@@ -30,16 +31,17 @@ SECONDS ?= 60
 TARGET ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 KILL ?=
 PART ?=
+PEERS ?=
 BENCH_ARGUMENTS ?=
 
 # One interpreter for every cargo command, so that none of them rebuilds what another has built.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python lint lint-rust lint-python fuzz bench wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench wheel docs format lock clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -70,6 +72,11 @@ test-rust: $(VENV)/.locked
 
 test-python: $(VENV)/.built
 	@$(BIN)/python -m pytest
+
+# Peers are Debian's packages, which root gets installed. Where they can't be: fails, or with PEERS=present names them and goes on.
+test-peers: $(VENV)/.locked
+	@cargo build --locked --quiet --package exoskel-identity --example judge
+	@$(BIN)/python tests/peers/compare.py $(if $(PEERS),--$(PEERS))
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)

@@ -181,8 +181,7 @@ def good(world: World, manifest: Manifest, organisation: Organisation) -> None:
         "voms_generic",
         "ac",
         [generic, alice],
-        # voms-proxy-fake counts the space before the bracket as a part of the value.
-        generic=[("nickname", "alice "), ("title", "physicist ")],
+        generic=[("nickname", "alice"), ("title", "physicist")],
         **held,
     )
     targeted = changed(
