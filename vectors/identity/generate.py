@@ -39,7 +39,7 @@ def make(world: World) -> Manifest:
     """All cases, in the order of the manifest."""
     manifest = Manifest(HERE)
     classic = world.root("Classic", "RSA-2048")
-    world.root("Stranger", directory=None)
+    world.root("Stranger", "RSA-2048", directory=None)
     world.below(classic, "Issuing", "RSA-2048", directory="default")
     path_cases.end_entities(world, manifest)
     path_cases.encodings(world, manifest)

@@ -38,6 +38,8 @@ pub struct CertificateDetails {
     pub claim: Result<Identity, ClaimError>,
     /// The public key's bits, as they stand in the certificate.
     pub public_key: Vec<u8>,
+    /// Whether any URI is of our scheme, well formed or not.
+    pub(crate) states_anything: bool,
     pub(crate) usage: Usage,
     /// The serial number as it is encoded, which is how a revocation list is searched.
     pub(crate) serial_der: Vec<u8>,
@@ -84,6 +86,7 @@ impl CertificateDetails {
             not_after: certificate.not_after,
             is_authority: certificate.is_authority(),
             is_self_issued: certificate.is_self_issued(),
+            states_anything: uris.clone().any(Identity::is_statement),
             claim: Identity::from_uris(uris),
             public_key: certificate.key.bits().to_vec(),
             usage: Usage {

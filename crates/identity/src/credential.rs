@@ -14,15 +14,22 @@ use zeroize::Zeroizing;
 use crate::certificate::CertificateDetails;
 use crate::claim::{Identity, Role};
 use crate::error::{CredentialError, IdentityError, TrustError};
-use crate::limits::{CHAIN_CERTIFICATES_MAX, PRIVATE_KEY_BYTES_MAX};
+use crate::grid;
+use crate::limits::{CHAIN_CERTIFICATES_MAX, GRID_CHAIN_CERTIFICATES_MAX, PRIVATE_KEY_BYTES_MAX};
 use crate::private_authority::PrivateAuthority;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
+use crate::x509::Certificate;
 
+mod old_key;
 mod pem;
 
 pub use pem::revocation_lists_from_pem;
 
 /// A node's own certificates and private key, with the authorities and revocation lists by which it judges others.
+///
+/// There are two kinds. A *private* credential's leaf states role and name in URIs, and it brings its authorities along. A
+/// *grid* credential is a host certificate, a user certificate or a proxy, as `voms-proxy-init` writes it; whom it trusts
+/// stands in a trust directory.
 ///
 /// # Security
 /// It holds the private key, which is erased from memory when it is dropped and which `Debug` doesn't show. It is not
@@ -33,46 +40,81 @@ pub struct Credential {
     trust_anchors: Vec<CertificateDer<'static>>,
     revocation_lists: Vec<CertificateRevocationListDer<'static>>,
     identity: Identity,
+    kind: CredentialKind,
+    grid_subject: Option<String>,
+}
+
+/// Which rules a credential's certificates are made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CredentialKind {
+    /// A private authority's: role and name stand in URIs, and the authorities come along.
+    Private,
+    /// A grid's: the trust is elsewhere.
+    Grid,
 }
 
 impl Credential {
-    /// Puts a credential together: `chain` is the leaf and then its intermediates, `key` the leaf's key in PKCS#8.
+    /// Puts a credential together: `chain` is the leaf and then its intermediates, `key` the leaf's key in PKCS#8. It is
+    /// a grid's when no URI of the leaf is of our scheme.
     ///
     /// # Errors
     /// [`CredentialError`] when something can't be read, the key doesn't belong to the leaf, the leaf doesn't state
-    /// exactly one role and one name, an intermediate may not sign, or the trust is not usable. Dates are not looked
-    /// at; [`verify_own`](Self::verify_own) does that.
+    /// exactly one role and one name, an intermediate may not sign, or the trust is not usable; for a grid credential,
+    /// when an end entity is missing behind its proxies. Dates are not looked at; [`verify_own`](Self::verify_own) does
+    /// that.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: Zeroizing<Vec<u8>>,
         trust_anchors: Vec<CertificateDer<'static>>,
         revocation_lists: Vec<CertificateRevocationListDer<'static>>,
     ) -> Result<Self, CredentialError> {
-        if chain.len() > CHAIN_CERTIFICATES_MAX {
-            return Err(CredentialError::ChainTooLong { got: chain.len() });
-        }
-        let (leaf, intermediates) = chain.split_first().ok_or(CredentialError::NoCertificate)?;
-        let identity = check_leaf(leaf, &key)?;
-        for (before, certificate) in intermediates.iter().enumerate() {
-            let position = before + 1;
-            let details = CertificateDetails::read(certificate)
-                .map_err(|reason| CredentialError::BadCertificate { position, reason })?;
-            if !details.is_authority {
-                return Err(CredentialError::StrayLeaf {
-                    position,
-                    subject: details.subject,
-                });
+        let read = read_chain(&chain)?;
+        let (leaf, intermediates) = read.split_first().ok_or(CredentialError::NoCertificate)?;
+        check_key(leaf, &key)?;
+        let details = CertificateDetails::of(leaf);
+        let kind = if details.states_anything {
+            CredentialKind::Private
+        } else {
+            CredentialKind::Grid
+        };
+        let identity = match kind {
+            CredentialKind::Private => {
+                if chain.len() > CHAIN_CERTIFICATES_MAX {
+                    return Err(CredentialError::ChainTooLong {
+                        got: chain.len(),
+                        max: CHAIN_CERTIFICATES_MAX,
+                    });
+                }
+                check_intermediates(intermediates)?;
+                // Whether the trust can be used is known now or when the first peer comes; now is better.
+                PrivateAuthority::new(&trust_anchors, &revocation_lists, 0)?;
+                details.claim.map_err(|reason| CredentialError::Claim {
+                    leaf: details.subject,
+                    reason,
+                })?
             }
-        }
-        // Whether the trust can be used is known now or when the first peer comes; now is better.
-        PrivateAuthority::new(&trust_anchors, &revocation_lists, 0)?;
+            CredentialKind::Grid => grid::claimed_identity(&read)?,
+        };
+        let grid_subject = match (kind, identity.role) {
+            (CredentialKind::Private, _) => None,
+            // A person's name is the subject already, without the proxies' parts.
+            (CredentialKind::Grid, Role::Manager) => Some(identity.name.clone()),
+            (CredentialKind::Grid, _) => Some(leaf.subject.slash()),
+        };
         Ok(Self {
             chain,
             key,
             trust_anchors,
             revocation_lists,
             identity,
+            kind,
+            grid_subject,
         })
+    }
+
+    /// By which rules its certificates are made.
+    pub fn kind(&self) -> CredentialKind {
+        self.kind
     }
 
     /// The leaf and its intermediates, as peers get them.
@@ -100,9 +142,16 @@ impl Credential {
         &self.revocation_lists
     }
 
-    /// The role and the name that the own leaf states.
+    /// The role and the name that the own leaf states; for a grid credential those that a
+    /// [`GridVerifier`](crate::GridVerifier) would find.
     pub fn identity(&self) -> Identity {
         self.identity.clone()
+    }
+
+    /// The subject in slash form, as peers will see it in [`VerifiedIdentity::grid_subject`]; nothing for a private
+    /// credential.
+    pub fn grid_subject(&self) -> Option<&str> {
+        self.grid_subject.as_deref()
     }
 
     /// Adds revocation lists; of each issuer the newest counts.
@@ -125,22 +174,23 @@ impl Credential {
     /// The verifier that trusts what this credential trusts.
     ///
     /// # Errors
-    /// None for a credential that was made by this crate; the type says what [`PrivateAuthority::new`] could.
+    /// [`TrustError::NoAuthority`] for a grid credential, whose trust is elsewhere; none for a private one.
     pub fn authority(&self, generation: u64) -> Result<PrivateAuthority, TrustError> {
         PrivateAuthority::new(&self.trust_anchors, &self.revocation_lists, generation)
     }
 
-    /// Judges the own chain as a peer with the same trust would: an expired or revoked credential is better noticed at
-    /// the start than at each peer.
+    /// Judges the own chain as a peer with the trust of `verifier` would: an expired or revoked credential is better
+    /// noticed at the start than at each peer.
     ///
     /// # Errors
     /// [`IdentityError`] as a peer would see it. [`IdentityError::UnknownAuthority`] need not be a fault: peers may
     /// trust an authority that this node doesn't.
-    pub fn verify_own(&self, now: UnixTime) -> Result<VerifiedIdentity, IdentityError> {
-        let authority = self
-            .authority(0)
-            .expect("checked when the credential was made");
-        authority.verify(
+    pub fn verify_own(
+        &self,
+        verifier: &dyn PeerVerifier,
+        now: UnixTime,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        verifier.verify(
             &self.chain,
             now,
             &Expected {
@@ -163,26 +213,43 @@ impl fmt::Debug for Credential {
     }
 }
 
-fn check_leaf(leaf: &CertificateDer<'_>, key: &[u8]) -> Result<Identity, CredentialError> {
-    let details =
-        CertificateDetails::read(leaf).map_err(|reason| CredentialError::BadCertificate {
-            position: 0,
-            reason,
-        })?;
-    if details.is_authority {
+fn read_chain(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, CredentialError> {
+    if chain.len() > GRID_CHAIN_CERTIFICATES_MAX {
+        return Err(CredentialError::ChainTooLong {
+            got: chain.len(),
+            max: GRID_CHAIN_CERTIFICATES_MAX,
+        });
+    }
+    let read = chain.iter().enumerate().map(|(position, certificate)| {
+        Certificate::read(certificate)
+            .map_err(|reason| CredentialError::BadCertificate { position, reason })
+    });
+    read.collect()
+}
+
+fn check_key(leaf: &Certificate, key: &[u8]) -> Result<(), CredentialError> {
+    let leaf_subject = || leaf.subject.quoted();
+    if leaf.is_authority() {
         return Err(CredentialError::AuthorityAsLeaf {
-            leaf: details.subject,
+            leaf: leaf_subject(),
         });
     }
-    if public_key(key).ok_or(CredentialError::UnknownKey)? != details.public_key {
+    if public_key(key).ok_or(CredentialError::UnknownKey)? != leaf.key.bits() {
         return Err(CredentialError::KeyMismatch {
-            leaf: details.subject,
+            leaf: leaf_subject(),
         });
     }
-    details.claim.map_err(|reason| CredentialError::Claim {
-        leaf: details.subject,
-        reason,
-    })
+    Ok(())
+}
+
+fn check_intermediates(intermediates: &[Certificate]) -> Result<(), CredentialError> {
+    match intermediates.iter().position(|one| !one.is_authority()) {
+        None => Ok(()),
+        Some(before) => Err(CredentialError::StrayLeaf {
+            position: before + 1,
+            subject: intermediates[before].subject.quoted(),
+        }),
+    }
 }
 
 /// The public half of a key in PKCS#8, in the form in which it stands in a certificate.

@@ -7,8 +7,7 @@ use crate::certificate::{Date, WhichCertificate};
 use crate::claim::{Identity, Role};
 use crate::grid::ProxyFault;
 use crate::limits::{
-    AUTHORITIES_MAX, CHAIN_CERTIFICATES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX,
-    SIGNATURE_CHECKS_MAX,
+    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
 };
 use crate::quote::Quoted;
 
@@ -38,6 +37,14 @@ pub enum ClaimError {
         "got name {got}, expected 1 to {NAME_BYTES_MAX} small letters, digits and . - _ : @ + (not starting with - or .)"
     )]
     BadName {
+        /// What stood there.
+        got: Quoted,
+    },
+    /// A distinguished name that can't be somebody's name here.
+    #[error(
+        "got the subject {got}, expected a distinguished name like \"/DC=org/CN=alice\" of at most {SUBJECT_BYTES_MAX} printable ASCII characters"
+    )]
+    BadSubject {
         /// What stood there.
         got: Quoted,
     },
@@ -459,7 +466,7 @@ pub enum CredentialError {
     },
     /// A block that has no place in a credential.
     #[error(
-        "the credential holds a block {got}, expected CERTIFICATE, PRIVATE KEY and X509 CRL only"
+        "the credential holds a block {got}, expected CERTIFICATE, PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY and X509 CRL only"
     )]
     UnexpectedBlock {
         /// The label of the block.
@@ -468,17 +475,9 @@ pub enum CredentialError {
     /// Every credential has a leaf.
     #[error("the credential holds no CERTIFICATE, expected the leaf as the first one")]
     NoCertificate,
-    /// A key in an older format.
-    #[error(
-        "the credential holds a {got}, expected a PKCS#8 PRIVATE KEY: convert it with \"openssl pkcs8 -topk8 -nocrypt\""
-    )]
-    OldKeyFormat {
-        /// The label of the block.
-        got: &'static str,
-    },
     /// A key that needs a pass phrase, which nobody could type.
     #[error(
-        "the private key is encrypted, expected a plain PKCS#8 key in a file that only its owner can read"
+        "the private key is encrypted, expected a plain key in a file that only its owner can read"
     )]
     EncryptedKey,
     /// A certificate alone proves nothing.
@@ -489,7 +488,7 @@ pub enum CredentialError {
     SeveralKeys,
     /// The key can't be used.
     #[error(
-        "the private key is no PKCS#8 key of a known kind, expected ECDSA P-256, P-384 or P-521, Ed25519 or RSA"
+        "the private key is none of a known kind, expected ECDSA P-256, P-384 or P-521, Ed25519 or RSA"
     )]
     UnknownKey,
     /// The key belongs to another certificate.
@@ -501,12 +500,12 @@ pub enum CredentialError {
         leaf: Quoted,
     },
     /// More certificates than peers look at.
-    #[error(
-        "the credential's chain has {got} certificates, expected at most {CHAIN_CERTIFICATES_MAX}"
-    )]
+    #[error("the credential's chain has {got} certificates, expected at most {max}")]
     ChainTooLong {
         /// How many there are.
         got: usize,
+        /// The limit.
+        max: usize,
     },
     /// One of the certificates can't be read.
     #[error("certificate {position} of the credential: {reason}")]
@@ -540,6 +539,9 @@ pub enum CredentialError {
         /// What is wrong with its statements.
         reason: ClaimError,
     },
+    /// The certificates of a grid credential don't lead from its leaf to an end entity.
+    #[error("the credential's chain: {0}")]
+    Chain(#[from] IdentityError),
     /// The authorities or their revocation lists can't be used.
     #[error("the credential's trust: {0}")]
     Trust(#[from] TrustError),

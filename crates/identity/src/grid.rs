@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use thiserror::Error;
 
@@ -14,6 +15,7 @@ use crate::quote::Quoted;
 use crate::trust_store::TrustStore;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
 use crate::voms;
+use crate::x509::Certificate;
 
 mod authorities;
 mod naming;
@@ -161,6 +163,7 @@ impl GridSettings {
 pub struct GridVerifier {
     store: Arc<TrustStore>,
     settings: Arc<GridSettings>,
+    fingerprint: [u8; 32],
 }
 
 impl GridVerifier {
@@ -170,12 +173,22 @@ impl GridVerifier {
     /// [`SettingsError`] when a setting is beyond its limit.
     pub fn new(store: Arc<TrustStore>, settings: Arc<GridSettings>) -> Result<Self, SettingsError> {
         settings.check()?;
-        Ok(Self { store, settings })
+        let fingerprint = fingerprint(&store, &settings);
+        Ok(Self {
+            store,
+            settings,
+            fingerprint,
+        })
     }
 
     /// Whom it trusts.
     pub fn store(&self) -> &Arc<TrustStore> {
         &self.store
+    }
+
+    /// Stands for all that a verdict depends on but the chain and the time.
+    pub(crate) fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     /// By which rules it judges.
@@ -241,8 +254,26 @@ impl PeerVerifier for GridVerifier {
     }
 }
 
+/// Whom the chain of an own credential would be taken for, if it were found good.
+pub(crate) fn claimed_identity(chain: &[Certificate]) -> Result<Identity, IdentityError> {
+    let (subject, is_proxy) = path::claimed_subject(chain)?;
+    naming::Names::of_leaf(&chain[0], subject, is_proxy).identity()
+}
+
+fn fingerprint(store: &TrustStore, settings: &GridSettings) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&store.fingerprint());
+    // Debug shows every field with its name, and quotes texts.
+    context.update(format!("{settings:?}").as_bytes());
+    let mut fingerprint = [0; 32];
+    fingerprint.copy_from_slice(context.finish().as_ref());
+    fingerprint
+}
+
 /// The roles that a host certificate may stand for.
 const HOST_ROLES: [Role; 3] = [Role::Worker, Role::Gateway, Role::Agent];
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::fixture;

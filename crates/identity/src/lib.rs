@@ -18,6 +18,7 @@ pub mod authorization;
 mod certificate;
 mod claim;
 mod credential;
+mod decision_cache;
 mod distinguished_name;
 mod error;
 mod grid;
@@ -36,7 +37,8 @@ mod x509;
 pub use authorization::Authorization;
 pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
 pub use claim::{Identity, Role};
-pub use credential::{Credential, revocation_lists_from_pem};
+pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
+pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
 pub use grid::{
@@ -51,6 +53,6 @@ pub use trust_store::{
 };
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
 pub use voms::{
-    AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, SignerChainsError,
-    VomsAttributes,
+    AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
+    SignerChainsError, VomsAttributes,
 };

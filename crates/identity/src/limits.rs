@@ -7,11 +7,15 @@
 /// organisation's own intermediates.
 pub const CHAIN_CERTIFICATES_MAX: usize = 4;
 
-/// Bytes of one certificate. A certificate with an RSA-4096 key and a dozen names stays below 3 KiB.
-pub const CERTIFICATE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of one certificate. A certificate with an RSA-4096 key and a dozen names stays below 3 KiB; a proxy with the
+/// attributes of several virtual organisations takes some more.
+pub const CERTIFICATE_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes of a name in a certificate, which is the longest a DNS name can be.
 pub const NAME_BYTES_MAX: usize = 253;
+
+/// Bytes of a distinguished name in slash form, where it is the name of somebody. Those in use stay below two hundred.
+pub const SUBJECT_BYTES_MAX: usize = 1024;
 
 /// Trust anchors of one authority set.
 pub const TRUST_ANCHORS_MAX: usize = 64;
@@ -38,14 +42,15 @@ pub const ALTERNATIVE_NAMES_MAX: usize = 256;
 /// Subtrees in one list of an authority's name constraints.
 pub const NAME_SUBTREES_MAX: usize = 256;
 
+/// Certificates that a peer of a grid may present: proxies, the end entity, authorities, and some that no path needs,
+/// because there are tools that send their whole directory.
+pub const GRID_CHAIN_CERTIFICATES_MAX: usize = 32;
+
 /// The highest value of the setting for proxies in a chain.
-pub const PROXY_DEPTH_MAX: usize = 32;
+pub const PROXY_DEPTH_MAX: usize = 20;
 
 /// Authorities above an end entity, the trust anchor included. Grids have two or three.
 pub const AUTHORITIES_MAX: usize = 8;
-
-/// Certificates that a peer may present beyond those of the longest path, because some send their whole directory.
-pub const PRESENTED_EXTRA_MAX: usize = 4;
 
 /// Signatures that are checked for one chain, good and wrong ones together. The longest good path with the default
 /// settings takes 18.
@@ -119,3 +124,9 @@ pub const SITE_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Bytes of the name of an action, or of an account.
 pub const WORD_BYTES_MAX: usize = 64;
+
+/// Seconds for which a decision cache keeps an identity.
+pub const VERDICT_SECONDS_MAX: u64 = 600;
+
+/// Seconds for which a decision cache keeps a refusal: whoever has mended what was wrong is let in soon.
+pub const REFUSAL_SECONDS_MAX: u64 = 60;

@@ -237,7 +237,8 @@ pub(crate) enum SignatureFault {
 /// Checks that `key` signed `message`.
 ///
 /// # Errors
-/// [`SignatureFault::Weak`] for SHA-1, MD5 and unknown algorithms, before any arithmetic.
+/// [`SignatureFault::Weak`] for SHA-1, MD5, unknown algorithms, and keys that not even an old trust anchor may have,
+/// before any arithmetic.
 pub(crate) fn verify(
     key: &PublicKey,
     algorithm: SignatureAlgorithm,
@@ -260,7 +261,7 @@ pub(crate) fn verify_even_if_weak(
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), SignatureFault> {
-    if algorithm == SignatureAlgorithm::Other {
+    if algorithm == SignatureAlgorithm::Other || !key.is_strong_enough_for_anchor() {
         return Err(SignatureFault::Weak);
     }
     let verification = algorithm

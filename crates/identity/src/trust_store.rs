@@ -12,6 +12,7 @@ use aws_lc_rs::digest;
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
 use crate::signature::PublicKey;
+use crate::slash_name::normal_form;
 use crate::voms::SignerChains;
 use crate::x509::{Certificate, KeyUsage};
 
@@ -25,7 +26,7 @@ pub(crate) use authority::{Authority, AuthorityKind};
 pub(crate) use coverage::Coverage;
 pub use file::BadFileReason;
 use file::{Content, FileKind};
-pub(crate) use name_space::{Forbidding, IssuerRules, plain_form};
+pub(crate) use name_space::{Forbidding, IssuerRules};
 pub use report::{AuthorityReport, BadFile, RevocationListReport, SelfSignature, TrustReport};
 
 /// A file of a trust directory.
@@ -105,7 +106,7 @@ impl TrustStore {
         );
         let coverage = coverage::collect(&anchor_files);
         let rules = name_space::collect(&anchor_files, &authorities);
-        authority::link(&mut authorities, &by_name, &rules);
+        authority::link(&mut authorities, &by_name, &anchor_files, &rules);
         let store = Self {
             generation,
             anchor_files,
@@ -122,6 +123,23 @@ impl TrustStore {
     /// The number that the caller gave this state of the trust.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Stands for its generation and for what all its files say.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.generation.to_be_bytes());
+        for files in [&self.anchor_files, &self.voms_files] {
+            context.update(&(files.len() as u64).to_be_bytes());
+            for (name, kept) in files {
+                context.update(&(name.len() as u64).to_be_bytes());
+                context.update(name.as_bytes());
+                context.update(&kept.digest);
+            }
+        }
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(context.finish().as_ref());
+        fingerprint
     }
 
     /// The indexes of the authorities of that name, usable or not.
@@ -156,7 +174,7 @@ impl TrustStore {
 
     /// What the files say about the names that an issuer may sign; the name in its slash form.
     pub(crate) fn rules_for(&self, issuer: &DistinguishedName) -> Option<&Arc<IssuerRules>> {
-        self.rules.get(&plain_form(&issuer.slash()))
+        self.rules.get(&normal_form(&issuer.slash()))
     }
 
     /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.

@@ -132,8 +132,11 @@ impl Sources {
                 "got the credential of a {own}, expected a {role}'s (exoskel pki issue --role {role})"
             )));
         }
+        let authority = credential
+            .authority(0)
+            .map_err(|error| SourceError::Credential(error.to_string()))?;
         credential
-            .verify_own(now())
+            .verify_own(&authority, now())
             .map_err(|error| SourceError::Credential(format!("our own credential: {error}")))?;
         settings
             .terms(credential, self.policy()?)

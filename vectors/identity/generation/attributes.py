@@ -43,20 +43,19 @@ def voms_proxy_fake(
     time: datetime = FAKE_TIME,
     hours: int = HOURS,
     kind: str = "-rfc",
-    signers: bool = True,
+    holder_by_issuer: bool = True,
 ) -> Certificate:
     """A proxy with attributes, exactly as `voms-proxy-fake` makes it."""
     out = shop.path("pem")
-    command = [
-        *["faketime", "-f", time.strftime("%Y-%m-%d %H:%M:%S"), "voms-proxy-fake"],
-        *["-cert", user.file, "-key", user.key, "-certdir", shop.folder, "-out", out],
-        *["-hours", str(hours), "-vomslife", str(hours), *kind.split()],
-        *["-voms", issuer.vo, "-uri", issuer.address],
-        *["-hostcert", issuer.host.file, "-hostkey", issuer.host.key],
-        *(["-newformat"] if signers else []),
-        *[word for name in names for word in ("-fqan", name)],
-        *arguments,
-    ]
+    command: list[str | Path] = ["faketime", "-f", time.strftime("%Y-%m-%d %H:%M:%S")]
+    command += ["voms-proxy-fake", "-cert", user.file, "-key", user.key, "-certdir", shop.folder]
+    command += ["-hours", str(hours), "-vomslife", str(hours), "-out", out, *kind.split()]
+    command += ["-voms", issuer.vo, "-uri", issuer.address]
+    command += ["-hostcert", issuer.host.file, "-hostkey", issuer.host.key]
+    # Without it the holder is named by his own name and serial number, not by his issuer's.
+    command += ["-newformat"] if holder_by_issuer else []
+    command += [word for name in names for word in ("-fqan", name)]
+    command += arguments
     environment = dict(os.environ, TZ="UTC", RANDFILE=str(shop.folder / "random"))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not out.exists():
@@ -71,9 +70,9 @@ def voms_proxy_fake(
     file.write_text(text[: text.index("-----END CERTIFICATE-----")] + "-----END CERTIFICATE-----\n")
     body, _, _ = der.signed_parts(leaf)
     fields = body.children()
-    end = datetime.strptime(
-        fields[4].children()[1].content.decode(), "%y%m%d%H%M%SZ"
-    ).replace(tzinfo=UTC)
+    end = datetime.strptime(fields[4].children()[1].content.decode(), "%y%m%d%H%M%SZ").replace(
+        tzinfo=UTC
+    )
     serial = int.from_bytes(fields[1].content, "big")
     last = fields[5].children()[-1].children()[0].children()[1].content.decode()
     return Certificate(f"{user.subject}/CN={last}", leaf, key, file, end, serial, user)
@@ -134,9 +133,13 @@ def without_extension(dotted: str) -> Callable[[list[bytes]], None]:
     return edit
 
 
-def targets(*hosts: str) -> bytes:
-    """RFC 5755 4.3.2: the hosts that may use the attributes, as VOMS writes them (URI)."""
+def targets(*hosts: str, nested: bool = True) -> bytes:
+    """The hosts that may use the attributes (URI): as VOMS writes them, or as RFC 5755 4.3.2 does.
+
+    VOMS has each Target, a CHOICE, in a SEQUENCE of its own.
+    """
     names = [der.tlv(0xA0, der.tlv(0x86, host.encode())) for host in hosts]
+    names = [der.sequence(name) for name in names] if nested else names
     return der.extension(TARGETS, der.sequence(der.sequence(*names)), critical=True)
 
 

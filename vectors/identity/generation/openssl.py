@@ -171,17 +171,16 @@ class Workshop:
         (database / "index.txt").touch()
         (database / "serial").write_text(digits(number) + "\n")
         extension_file.write_text("\n".join(extensions) + "\n")
-        signer = (
+        signer: list[str | Path] = (
             ["-selfsign", "-keyfile", key]
             if issuer is None
             else ["-cert", issuer.file, "-keyfile", issuer.key]
         )
-        openssl(
-            *["ca", "-batch", "-notext", "-config", self._configuration(database), "-md", digest],
-            *[*signer, "-in", self.request(key), "-subj", subject, "-preserveDN"],
-            *["-startdate", stamp(start), "-enddate", stamp(end)],
-            *["-extfile", extension_file, "-out", out, *options],
-        )
+        words: list[str | Path] = ["ca", "-batch", "-notext", "-preserveDN", "-md", digest]
+        words += ["-config", self._configuration(database), *signer, "-in", self.request(key)]
+        words += ["-subj", subject, "-startdate", stamp(start), "-enddate", stamp(end)]
+        words += ["-extfile", extension_file, "-out", out, *options]
+        openssl(*words)
         [der] = unpem(out.read_text())
         return Certificate(subject, der, key, out, end, number, issuer)
 
@@ -225,11 +224,10 @@ class Workshop:
         configuration.write_text(
             configuration.read_text() + "[crl]\n" + "\n".join(extensions) + "\n"
         )
-        openssl(
-            *["ca", "-gencrl", "-config", configuration, "-md", digest, "-crlexts", "crl"],
-            *["-cert", authority.file, "-keyfile", authority.key],
-            *["-crl_lastupdate", stamp(start), "-crl_nextupdate", stamp(end), "-out", out],
-        )
+        words: list[str | Path] = ["ca", "-gencrl", "-config", configuration, "-md", digest]
+        words += ["-crlexts", "crl", "-cert", authority.file, "-keyfile", authority.key]
+        words += ["-crl_lastupdate", stamp(start), "-crl_nextupdate", stamp(end), "-out", out]
+        openssl(*words)
         [der] = unpem(out.read_text(), "X509 CRL")
         return der
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime
+from typing import Any
 
 from . import der
 from .manifest import Manifest
@@ -67,10 +69,16 @@ def end_entities(world: World, manifest: Manifest) -> None:
     accept("eec_pss", "digest", [pss])
 
     unknown = (*ENTITY_EXTENSIONS, f"{UNKNOWN}=DER:0500")
-    accept("eec_unknown_extension", "critical-extension", [world.user(classic, "X", extensions=unknown)])
+    accept(
+        "eec_unknown_extension",
+        "critical-extension",
+        [world.user(classic, "X", extensions=unknown)],
+    )
     critical = (*ENTITY_EXTENSIONS, UNKNOWN_CRITICAL)
     refuse(
-        "eec_unknown_critical", "critical-extension", [world.user(classic, "X", extensions=critical)]
+        "eec_unknown_critical",
+        "critical-extension",
+        [world.user(classic, "X", extensions=critical)],
     )
 
     refuse("eec_expired", "validity", [world.user(classic, "Late", end=PAST)])
@@ -89,6 +97,7 @@ def end_entities(world: World, manifest: Manifest) -> None:
         note="notAfter is the judged second itself; RFC 5280 4.1.2.5 counts it in",
     )
 
+    accept("eec_right_signature", "signature", [alice])
     refuse("eec_wrong_signature", "signature", [spoilt(alice)])
     impostor = world.twin(classic.certificate)
     refuse(
@@ -97,7 +106,15 @@ def end_entities(world: World, manifest: Manifest) -> None:
         [world.user(impostor, "Mallory", extensions=ENTITY_EXTENSIONS[:3])],
         note="an unknown key that has the anchor's name",
     )
-    stranger = world.root("Stranger", directory=None)
+    spelled = world.shop.self_signed(f"{BASE}/CN=CLASSIC  ca", classic.certificate.key)
+    cased = world.user(spelled, "Cassius")
+    accept(
+        "eec_issuer_spelled_otherwise",
+        "trust-anchor",
+        [dataclasses.replace(cased, issuer=classic.certificate)],
+        note="the issuer's name in other case and spaces: the same by RFC 5280 7.1",
+    )
+    stranger = world.authorities["Stranger"]
     refuse("eec_unknown_authority", "trust-anchor", [world.user(stranger, "Nobody")])
     refuse(
         "eec_unknown_authority_sent",
@@ -113,7 +130,11 @@ def end_entities(world: World, manifest: Manifest) -> None:
     accept("eec_no_usage", "key-usage", [world.user(classic, "Anyhow", extensions=no_usage)])
     for name, usage in {"client": "clientAuth", "server": "serverAuth"}.items():
         extensions = (*ENTITY_EXTENSIONS, f"extendedKeyUsage={usage}")
-        who = world.host(classic, f"{name}.example.org", extensions=(*extensions, f"subjectAltName=DNS:{name}.example.org"))
+        who = world.host(
+            classic,
+            f"{name}.example.org",
+            extensions=(*extensions, f"subjectAltName=DNS:{name}.example.org"),
+        )
         accept(f"eec_purpose_{name}", "extended-key-usage", [who])
     mail = (*ENTITY_EXTENSIONS, "extendedKeyUsage=emailProtection")
     refuse("eec_purpose_mail", "extended-key-usage", [world.user(classic, "Mail", extensions=mail)])
@@ -241,15 +262,26 @@ def authorities(world: World, manifest: Manifest) -> None:
     large = world.root("Large", "RSA-4096")
     accept("anchor_rsa4096", "key-strength", [world.user(large, "Lars")])
     old = world.root("Old", "RSA-1024", digest="sha1")
-    accept("anchor_rsa1024", "key-strength", [world.user(old, "Olaf")], note="old anchors may be weak")
+    accept(
+        "anchor_rsa1024", "key-strength", [world.user(old, "Olaf")], note="old anchors may be weak"
+    )
     weak = world.root("Weak", "RSA-512")
     refuse("anchor_rsa512", "key-strength", [world.user(weak, "Wim")])
     sha1 = world.root("SHA-1", "RSA-2048", digest="sha1")
-    accept("anchor_sha1", "digest", [world.user(sha1, "Sam")], note="an anchor's own signature proves nothing")
+    accept(
+        "anchor_sha1",
+        "digest",
+        [world.user(sha1, "Sam")],
+        note="an anchor's own signature proves nothing",
+    )
     sha1_below = world.below(sha1, "SHA-1 issuing", "RSA-2048", digest="sha1", directory="default")
     refuse("intermediate_sha1", "digest", [world.user(sha1_below, "Sue"), sha1_below.certificate])
     weak_below = world.below(classic, "Weak issuing", "RSA-1024", directory="default")
-    refuse("intermediate_rsa1024", "key-strength", [world.user(weak_below, "Wes"), weak_below.certificate])
+    refuse(
+        "intermediate_rsa1024",
+        "key-strength",
+        [world.user(weak_below, "Wes"), weak_below.certificate],
+    )
     late = world.root("Late", end=PAST)
     refuse("anchor_expired", "validity", [world.user(late, "Lea")])
     early = world.root("Early", start=FUTURE)
@@ -258,23 +290,29 @@ def authorities(world: World, manifest: Manifest) -> None:
     key = world.shop.key()
     world.root("Renewed", key=key, end=PAST)
     renewed = world.root("Renewed", key=key)
-    accept("anchor_renewed", "trust-names", [world.user(renewed, "Ren")], note="HASH.0 has expired, HASH.1 has not")
+    accept(
+        "anchor_renewed",
+        "trust-names",
+        [world.user(renewed, "Ren")],
+        note="HASH.0 has expired, HASH.1 has not",
+    )
 
     # Issuing is in the trust directory, Sent only ever comes from the peer; both have lists.
     accept("intermediate_from_directory", "intermediate", [world.user(issuing, "Ida")])
-    accept("intermediate_from_both", "intermediate", [world.user(issuing, "Ida"), issuing.certificate])
-    sent = world.below(classic, "Sent")
+    accept(
+        "intermediate_from_both", "intermediate", [world.user(issuing, "Ida"), issuing.certificate]
+    )
+    sent = world.below(classic, "Sent", "RSA-2048")
     accept("intermediate_sent", "intermediate", [world.user(sent, "Sid"), sent.certificate])
-    refuse("intermediate_not_sent", "intermediate", [world.user(sent, "Sid")], reason="trust-anchor")
+    refuse(
+        "intermediate_not_sent", "intermediate", [world.user(sent, "Sid")], reason="trust-anchor"
+    )
     unlisted = world.below(classic, "Sent without list")
     chain = [world.user(unlisted, "Una"), unlisted.certificate]
     refuse("intermediate_sent_without_list", "crl-missing", chain)
-    accept(
-        "intermediate_sent_without_list_allowed", "crl-missing", chain, settings=WHERE_LISTED
-    )
+    accept("intermediate_sent_without_list_allowed", "crl-missing", chain, settings=WHERE_LISTED)
 
-    listed = {"directory": "default"}
-    for name, rule, fields in [
+    wrong: list[tuple[str, str, dict[str, Any]]] = [
         ("intermediate_expired", "validity", {"end": PAST}),
         ("intermediate_not_yet_valid", "validity", {"start": FUTURE}),
         (
@@ -309,14 +347,19 @@ def authorities(world: World, manifest: Manifest) -> None:
                 )
             },
         ),
-    ]:
+    ]
+    for name, rule, fields in wrong:
         label = name.replace("_", " ").capitalize()
-        made = world.below(classic, label, **(listed | fields))  # type: ignore[arg-type]
+        made = world.below(classic, label, directory="default", **fields)
         refuse(name, rule, [world.user(made, "Ivy"), made.certificate])
     bare = ("basicConstraints=critical,CA:TRUE", "subjectKeyIdentifier=hash")
     free = world.below(classic, "No usage", directory="default", extensions=bare)
     accept("intermediate_no_usage", "ca-key-usage", [world.user(free, "Uli"), free.certificate])
-    accept("intermediate_is_ca", "ca-basic-constraints", [world.user(issuing, "Ida"), issuing.certificate])
+    accept(
+        "intermediate_is_ca",
+        "ca-basic-constraints",
+        [world.user(issuing, "Ida"), issuing.certificate],
+    )
     no_sign = world.root(
         "Anchor no cert sign",
         extensions=(
@@ -335,7 +378,9 @@ def authorities(world: World, manifest: Manifest) -> None:
         return (f"basicConstraints=critical,CA:TRUE,pathlen:{length}", *INTERMEDIATE[1:])
 
     for length in [0, 1]:
-        first = world.below(classic, f"Length {length}", extensions=limit(length), directory="default")
+        first = world.below(
+            classic, f"Length {length}", extensions=limit(length), directory="default"
+        )
         second = world.below(first, f"Below length {length}", directory="default")
         chain = [world.user(second, "Lou"), second.certificate, first.certificate]
         if length:
@@ -375,8 +420,16 @@ def authorities(world: World, manifest: Manifest) -> None:
         user = world.user(made, "Nan")
         robot = world.user(made, "Nan", subject=f"{BASE}/O=Robots/CN=Nan")
         if name == "hosts":
-            accept("names_host", "name-constraints", [world.host(made, "a.example.org"), made.certificate])
-            refuse("names_host_outside", "name-constraints", [world.host(made, "a.example.net"), made.certificate])
+            accept(
+                "names_host",
+                "name-constraints",
+                [world.host(made, "a.example.org"), made.certificate],
+            )
+            refuse(
+                "names_host_outside",
+                "name-constraints",
+                [world.host(made, "a.example.net"), made.certificate],
+            )
             continue
         good, bad = (user, robot) if name == "permitted" else (robot, user)
         accept(f"names_{name}", "name-constraints", [good, made.certificate])
@@ -391,7 +444,9 @@ def authorities(world: World, manifest: Manifest) -> None:
 
     # Policies of the trust directory.
     signing = world.root("Signing policy")
-    signing.signing_policy = signing_policy(ca_name("Signing policy"), f"{USERS}/CN=In*", f"{HOSTS}/*")
+    signing.signing_policy = signing_policy(
+        ca_name("Signing policy"), f"{USERS}/CN=In*", f"{HOSTS}/*"
+    )
     signing.namespaces = None
     inside, outside = world.user(signing, "Inside"), world.user(signing, "Outside")
     accept("signing_policy_inside", "signing-policy", [inside])
@@ -409,7 +464,7 @@ def authorities(world: World, manifest: Manifest) -> None:
         [world.user(other, "Otto")],
         note="the file speaks of another authority only, so this one may sign nothing",
     )
-    spaces = world.root("Namespaces")
+    spaces = world.root("Namespaces", "RSA-2048")
     spaces.signing_policy = None
     spaces.namespaces = namespaces(ca_name("Namespaces"), f"{USERS}/CN=In.*")
     accept("namespaces_inside", "namespaces", [world.user(spaces, "Inside")])
@@ -428,14 +483,20 @@ def authorities(world: World, manifest: Manifest) -> None:
     refuse("policies_only_namespaces", "signing-policy", [world.user(both, "Or")])
     neither = world.root("No policies", policies=False)
     nell = world.user(neither, "Nell")
-    refuse("policies_none", "signing-policy", [nell], note="nobody says what this authority may sign")
+    refuse(
+        "policies_none", "signing-policy", [nell], note="nobody says what this authority may sign"
+    )
     where_present = {"name_spaces": "where-present"}
     accept("policies_none_allowed", "signing-policy", [nell], settings=where_present)
-    refuse("signing_policy_outside_where_present", "signing-policy", [outside], settings=where_present)
+    refuse(
+        "signing_policy_outside_where_present", "signing-policy", [outside], settings=where_present
+    )
     # An intermediate without a file of its own is bound by its issuer's.
-    heir = world.below(signing, "Inside heir", policies=False, directory="default", name=f"{HOSTS}/CN=Heir CA")
-    for word, user in {"inside": "Inside", "outside": "Outside"}.items():
-        chain = [world.user(heir, user), heir.certificate]
+    heir = world.below(
+        signing, "Inside heir", policies=False, directory="default", name=f"{HOSTS}/CN=Heir CA"
+    )
+    for word, common_name in {"inside": "Inside", "outside": "Outside"}.items():
+        chain = [world.user(heir, common_name), heir.certificate]
         if word == "inside":
             accept("signing_policy_inherited", "signing-policy", chain)
         else:
@@ -464,24 +525,34 @@ def revocation(world: World, manifest: Manifest) -> None:
     second = world.proxy(first)
     refuse("revoked_behind_two_proxies", "revoked", [second, first, revoked])
     for word, settings in [("", {}), ("_where_listed", WHERE_LISTED)]:
-        refuse(f"revoked_below_intermediate{word}", "revoked", [world.revoke(issuing, world.user(issuing, "Revoked"))], settings=settings)
+        refuse(
+            f"revoked_below_intermediate{word}",
+            "revoked",
+            [world.revoke(issuing, world.user(issuing, "Revoked"))],
+            settings=settings,
+        )
     gone = world.below(classic, "Revoked issuing", directory="default")
     world.revoke(classic, gone.certificate)
     refuse("revoked_intermediate", "revoked", [world.user(gone, "Gwen"), gone.certificate])
     same = world.user(issuing, "Same serial", serial=revoked.serial)
-    accept("revoked_serial_of_another", "revoked", [same], note="another authority's list has this serial number")
+    accept(
+        "revoked_serial_of_another",
+        "revoked",
+        [same],
+        note="another authority's list has this serial number",
+    )
     good = world.user(classic, "Good")
     accept("not_revoked", "revoked", [good])
     proxy = world.proxy(good)
     accept("not_revoked_proxy", "revoked", [proxy, good], depth=1)
 
     # One authority for each kind of list.
-    def listed(label: str, **fields: object) -> Authority:
-        made = world.root(label)
-        made.crl = world.shop.crl(made.certificate, **fields)  # type: ignore[arg-type]
+    def listed(label: str, kind: str = "P-256", **fields: Any) -> Authority:
+        made = world.root(label, kind)
+        made.crl = world.shop.crl(made.certificate, **fields)
         return made
 
-    stale = listed("Stale list", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST)
+    stale = listed("Stale list", "RSA-2048", start=datetime(2026, 8, 1, tzinfo=UTC), end=PAST)
     user = world.user(stale, "Stan")
     refuse("crl_stale", "crl-current", [user])
     refuse("crl_stale_behind_proxy", "crl-current", [world.proxy(user), user])
@@ -494,7 +565,7 @@ def revocation(world: World, manifest: Manifest) -> None:
     )
     future = listed("Future list", start=FUTURE, end=datetime(2026, 12, 1, tzinfo=UTC))
     refuse("crl_not_yet_valid", "crl-current", [world.user(future, "Fay")])
-    none = world.root("No list")
+    none = world.root("No list", "RSA-2048")
     none.crl = b""
     user = world.user(none, "Nora")
     refuse("crl_missing", "crl-missing", [user])
@@ -503,7 +574,9 @@ def revocation(world: World, manifest: Manifest) -> None:
     accept("crl_there", "crl-missing", [good])
     accept("crl_current", "crl-current", [good])
     foreign = world.root("Foreign list")
-    foreign.crl = world.shop.crl(world.shop.self_signed(foreign.certificate.subject, world.shop.key()))
+    foreign.crl = world.shop.crl(
+        world.shop.self_signed(foreign.certificate.subject, world.shop.key())
+    )
     refuse("crl_signed_by_another", "crl-issuer", [world.user(foreign, "Fred")])
     spoilt_list = listed("Spoilt list")
     spoilt_list.crl = der.with_spoilt_signature(spoilt_list.crl or b"")
@@ -521,18 +594,31 @@ def revocation(world: World, manifest: Manifest) -> None:
     weak = world.root("Weak list", "RSA-2048")
     weak.crl = world.shop.crl(weak.certificate, digest="sha1")
     refuse("crl_sha1", "digest", [world.user(weak, "Wyn")])
-    critical = listed("Critical list", extensions=["authorityKeyIdentifier=keyid", UNKNOWN_CRITICAL])
+    critical = listed(
+        "Critical list", extensions=["authorityKeyIdentifier=keyid", UNKNOWN_CRITICAL]
+    )
     refuse("crl_unknown_critical", "crl-extensions", [world.user(critical, "Cora")])
-    harmless = listed("Extended list", extensions=["authorityKeyIdentifier=keyid", f"{UNKNOWN}=DER:0500"])
+    harmless = listed(
+        "Extended list", extensions=["authorityKeyIdentifier=keyid", f"{UNKNOWN}=DER:0500"]
+    )
     accept("crl_unknown_extension", "crl-extensions", [world.user(harmless, "Hans")])
-    delta = listed("Delta list", extensions=["authorityKeyIdentifier=keyid", "2.5.29.27=critical,DER:020101"])
-    refuse("crl_delta_only", "crl-extensions", [world.user(delta, "Dee")], note="changes to a list that isn't there")
+    delta = listed(
+        "Delta list", extensions=["authorityKeyIdentifier=keyid", "2.5.29.27=critical,DER:020101"]
+    )
+    refuse(
+        "crl_delta_only",
+        "crl-extensions",
+        [world.user(delta, "Dee")],
+        note="changes to a list that isn't there",
+    )
     entry = listed("Entry list", revoked=[0x777])
     entry.crl = _with_critical_entry(entry)
     refuse("crl_entry_unknown_critical", "crl-extensions", [world.user(entry, "Enid")])
     empty = listed("Long list", revoked=range(0x100000, 0x100000 + 2000))
     accept("crl_2000_entries", "revoked", [world.user(empty, "Lola")])
-    refuse("crl_2000_entries_revoked", "revoked", [world.user(empty, "Lola", serial=0x100000 + 1234)])
+    refuse(
+        "crl_2000_entries_revoked", "revoked", [world.user(empty, "Lola", serial=0x100000 + 1234)]
+    )
 
 
 def _with_critical_entry(authority: Authority) -> bytes:
@@ -560,7 +646,9 @@ def directories(world: World, manifest: Manifest) -> None:
     ]
     # One file of policies for both: it is named by the hash, and speaks of each by name.
     for word, authority in zip(["first", "second"], pair, strict=True):
-        accept(f"collision_{word}", "trust-names", [world.user(authority, "Col")], trust="collision")
+        accept(
+            f"collision_{word}", "trust-names", [world.user(authority, "Col")], trust="collision"
+        )
         revoked = world.revoke(authority, world.user(authority, "Col"))
         refuse(f"collision_{word}_revoked", "revoked", [revoked], trust="collision")
     twins = [
@@ -570,7 +658,13 @@ def directories(world: World, manifest: Manifest) -> None:
     for word, authority in zip(["first", "second"], twins, strict=True):
         user = world.user(authority, "Tom")
         accept(f"same_name_{word}", "trust-names", [user], trust="same-name")
-        accept(f"same_name_{word}_proxy", "trust-names", [world.proxy(user), user], depth=1, trust="same-name")
+        accept(
+            f"same_name_{word}_proxy",
+            "trust-names",
+            [world.proxy(user), user],
+            depth=1,
+            trust="same-name",
+        )
         revoked = world.revoke(authority, world.user(authority, "Tim"))
         refuse(f"same_name_{word}_revoked", "revoked", [revoked], trust="same-name")
         # No key identifiers that would say which of the two it is.
@@ -617,4 +711,11 @@ def finish_directories(world: World) -> None:
         (world.output / "trust" / f"list-{word}" / f"{name}.r0").write_text(text)
 
 
-__all__ = ["authorities", "directories", "encodings", "end_entities", "finish_directories", "revocation"]
+__all__ = [
+    "authorities",
+    "directories",
+    "encodings",
+    "end_entities",
+    "finish_directories",
+    "revocation",
+]

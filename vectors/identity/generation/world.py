@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from . import der
 from .openssl import (
@@ -89,7 +90,7 @@ class World:
         directory: str | None = None,
         extensions: Sequence[str] = (*CA_EXTENSIONS, "authorityKeyIdentifier=keyid"),
         policies: bool = True,
-        **fields: object,
+        **fields: Any,
     ) -> Authority:
         """An intermediate authority: certificates by the peer unless a trust directory is named."""
         made = self.shop.issue(
@@ -97,7 +98,7 @@ class World:
             name or ca_name(label),
             key=kind,
             extensions=extensions,
-            **{"start": CA_START, "end": CA_END, **fields},  # type: ignore[arg-type]
+            **{"start": CA_START, "end": CA_END, **fields},
         )
         return self._keep(label, made, directory, policies)
 
@@ -143,7 +144,9 @@ class World:
             options=options,
         )
 
-    def host(self, issuer: Authority, name: str, *, key: str = "P-256", **fields: object) -> Certificate:
+    def host(
+        self, issuer: Authority, name: str, *, key: str = "P-256", **fields: Any
+    ) -> Certificate:
         """A host's certificate with its name as dNSName."""
         extensions = (*ENTITY_EXTENSIONS, f"subjectAltName=DNS:{name}")
         return self.user(
@@ -151,7 +154,7 @@ class World:
             name,
             key=key,
             subject=f"{HOSTS}/CN={name}",
-            **{"extensions": extensions, **fields},  # type: ignore[arg-type]
+            **{"extensions": extensions, **fields},
         )
 
     def revoke(self, authority: Authority, certificate: Certificate) -> Certificate:
@@ -200,19 +203,19 @@ class World:
         )
 
     def draft_proxy(
-        self, signer: Certificate, *, language: str = FULL, **fields: object
+        self, signer: Certificate, *, language: str = FULL, **fields: Any
     ) -> Certificate:
         """A proxy of the GT3 draft: the same contents under another identifier."""
         value = der.sequence(der.sequence(der.object_identifier(language)))
         info = f"{DRAFT_PROXY_INFO}=critical,DER:{value.hex()}"
-        return self.proxy(signer, info=info, **fields)  # type: ignore[arg-type]
+        return self.proxy(signer, info=info, **fields)
 
     def legacy_proxy(
-        self, signer: Certificate, *, limited: bool = False, **fields: object
+        self, signer: Certificate, *, limited: bool = False, **fields: Any
     ) -> Certificate:
         """A GT2 proxy: nothing but its name says that it is one."""
         name = "limited proxy" if limited else "proxy"
-        return self.proxy(signer, info="", name=name, **fields)  # type: ignore[arg-type]
+        return self.proxy(signer, info="", name=name, **fields)
 
     def twin(self, certificate: Certificate) -> Certificate:
         """Somebody with the same name and another key, who can sign in that name."""
@@ -231,7 +234,9 @@ class World:
         default = self.output / "trust" / "default"
         # What also lies about in such a directory, and means nothing.
         classic = self.authorities["Classic"].certificate.hash
-        (default / "classic.info").write_text("alias = classic\nversion = 1.0\nstatus = accredited\n")
+        (default / "classic.info").write_text(
+            "alias = classic\nversion = 1.0\nstatus = accredited\n"
+        )
         (default / f"{classic}.crl_url").write_text("http://crl.example.org/classic.pem\n")
 
     def _write(self, folder: Path, authority: Authority, taken: dict[str, int]) -> None:
@@ -239,7 +244,9 @@ class World:
         name = certificate.hash
         number = taken.get(name, 0)
         taken[name] = number + 1
-        (folder / f"{name}.{number}").write_text(pem(certificate.der))
+        # Many authorities put words before their certificate.
+        words = f"Certificate of {certificate.subject}\n" if number == 0 else ""
+        (folder / f"{name}.{number}").write_text(words + pem(certificate.der))
         if authority.crl is None:
             authority.crl = self.shop.crl(certificate, authority.revoked)
         if authority.crl:

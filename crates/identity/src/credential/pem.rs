@@ -4,7 +4,7 @@ use rustls_pki_types::pem::{self, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::Credential;
+use super::{Credential, old_key};
 use crate::certificate::CertificateDetails;
 use crate::error::CredentialError;
 use crate::limits::CREDENTIAL_BYTES_MAX;
@@ -15,8 +15,9 @@ const REVOCATION_LIST: &str = "X509 CRL";
 
 impl Credential {
     /// Reads a credential from PEM. The first `CERTIFICATE` is the leaf; of the others those that an authority issued
-    /// to itself are trust anchors, the rest intermediates. There is one `PRIVATE KEY` (PKCS#8, not encrypted) and
-    /// any number of `X509 CRL`. Text between the blocks is ignored.
+    /// to itself are trust anchors, the rest intermediates. There is one key, not encrypted (`PRIVATE KEY`, or `RSA PRIVATE
+    /// KEY` and `EC PRIVATE KEY` of before PKCS#8), and any number of `X509 CRL`. Text between the blocks is ignored. So a
+    /// proxy file is read as it is, and a host certificate with its key behind it.
     ///
     /// # Errors
     /// [`CredentialError`] says what the owner of the file must change. It never repeats the file's text.
@@ -103,8 +104,13 @@ impl Blocks {
         }
         let mut blocks = Self::default();
         for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(text) {
-            let (kind, der) = block.map_err(|error| CredentialError::BadPem {
-                reason: bad_pem(&error),
+            let (kind, der) = block.map_err(|error| {
+                if holds(text, OLD_ENCRYPTION) {
+                    return CredentialError::EncryptedKey;
+                }
+                CredentialError::BadPem {
+                    reason: bad_pem(&error),
+                }
             })?;
             blocks.take(kind, der)?;
         }
@@ -115,10 +121,14 @@ impl Blocks {
         match kind {
             SectionKind::Certificate => self.certificates.push(der.into()),
             SectionKind::Crl => self.revocation_lists.push(der.into()),
-            SectionKind::PrivateKey => {
-                if self.key.replace(Zeroizing::new(der)).is_some() {
-                    return Err(CredentialError::SeveralKeys);
-                }
+            SectionKind::PrivateKey => self.take_key(Zeroizing::new(der))?,
+            SectionKind::RsaPrivateKey => {
+                let der = Zeroizing::new(der);
+                self.take_key(old_key::from_pkcs1(&der))?;
+            }
+            SectionKind::EcPrivateKey => {
+                let der = Zeroizing::new(der);
+                self.take_key(old_key::from_sec1(&der).ok_or(CredentialError::UnknownKey)?)?;
             }
             other => {
                 der.zeroize();
@@ -127,16 +137,17 @@ impl Blocks {
         }
         Ok(())
     }
+
+    fn take_key(&mut self, key: Zeroizing<Vec<u8>>) -> Result<(), CredentialError> {
+        match self.key.replace(key) {
+            None => Ok(()),
+            Some(_) => Err(CredentialError::SeveralKeys),
+        }
+    }
 }
 
 fn misplaced(kind: SectionKind) -> CredentialError {
     match kind {
-        SectionKind::EcPrivateKey => CredentialError::OldKeyFormat {
-            got: "EC PRIVATE KEY",
-        },
-        SectionKind::RsaPrivateKey => CredentialError::OldKeyFormat {
-            got: "RSA PRIVATE KEY",
-        },
         SectionKind::PublicKey => CredentialError::UnexpectedBlock { got: "PUBLIC KEY" },
         SectionKind::Csr => CredentialError::UnexpectedBlock {
             got: "CERTIFICATE REQUEST",
@@ -159,12 +170,18 @@ fn bad_pem(error: &pem::Error) -> &'static str {
 
 /// A block of a label that the reader doesn't know is skipped, so a key that needs a pass phrase looks like none.
 fn missing_key(text: &[u8]) -> CredentialError {
-    let label = b"ENCRYPTED PRIVATE KEY-----";
-    if text.windows(label.len()).any(|window| window == label) {
+    if holds(text, b"ENCRYPTED PRIVATE KEY-----") {
         CredentialError::EncryptedKey
     } else {
         CredentialError::NoKey
     }
+}
+
+/// The header inside an encrypted key of before PKCS#8, which makes the block unreadable.
+const OLD_ENCRYPTION: &[u8] = b"Proc-Type: 4,ENCRYPTED";
+
+fn holds(text: &[u8], what: &[u8]) -> bool {
+    text.windows(what.len()).any(|window| window == what)
 }
 
 /// Bytes of one line: 48 bytes are 64 characters of base64.
@@ -175,7 +192,7 @@ fn armoured_bytes_max(der: &[u8]) -> usize {
     der.len().div_ceil(LINE_BYTES) * 65 + 2 * 64
 }
 
-fn armour(label: &str, der: &[u8], text: &mut Vec<u8>) {
+pub(super) fn armour(label: &str, der: &[u8], text: &mut Vec<u8>) {
     text.extend([b"-----BEGIN ", label.as_bytes(), b"-----\n"].concat());
     let mut line = Zeroizing::new([0_u8; 64]);
     for bytes in der.chunks(LINE_BYTES) {

@@ -84,14 +84,19 @@ fn a_credential_of_every_key_kind_reads_back() {
 fn the_own_certificate_is_judged_as_peers_would() {
     let Parts { root, leaf, key } = parts();
     let credential = read(&[&leaf, &key.serialize_pem(), &root.pem()]).unwrap();
-    let when =
-        |seconds| credential.verify_own(UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
+    let authority = credential.authority(3).unwrap();
+    let when = |seconds| {
+        credential.verify_own(
+            &authority,
+            UnixTime::since_unix_epoch(Duration::from_secs(seconds)),
+        )
+    };
     assert_eq!(when(1_780_000_000).unwrap().name(), "lab1");
     assert!(matches!(
         when(1_900_000_000),
         Err(IdentityError::Expired { .. })
     ));
-    assert_eq!(credential.authority(3).unwrap().generation(), 3);
+    assert_eq!(authority.generation(), 3);
 }
 
 #[test]
@@ -135,10 +140,10 @@ fn each_fault_has_its_own_error() {
         fault(&[&leaf, &relabelled("ENCRYPTED PRIVATE KEY"), &root]),
         CredentialError::EncryptedKey
     );
-    assert!(matches!(
+    assert_eq!(
         fault(&[&leaf, &relabelled("EC PRIVATE KEY"), &root]),
-        CredentialError::OldKeyFormat { .. }
-    ));
+        CredentialError::UnknownKey
+    );
     assert!(matches!(
         fault(&[&leaf, &key, &relabelled("PUBLIC KEY")]),
         CredentialError::UnexpectedBlock { .. }
@@ -249,7 +254,10 @@ proptest! {
             *position.get_mut(&mut text) = byte;
         }
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_780_000_000));
-        if let Ok(Ok(peer)) = Credential::from_pem(&text).map(|read| read.verify_own(now)) {
+        if let Ok(read) = Credential::from_pem(&text)
+            && let Ok(authority) = read.authority(0)
+            && let Ok(peer) = read.verify_own(&authority, now)
+        {
             prop_assert_eq!(peer.to_string(), "worker lab1");
         }
     }
@@ -262,5 +270,101 @@ proptest! {
             text.extend(format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n").into_bytes());
         }
         prop_assert!(Credential::from_pem(&text).is_err());
+    }
+}
+
+/// A proxy file as `voms-proxy-init` writes it: the proxy, its key in a form of before PKCS#8, the user.
+mod of_a_grid {
+    use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+
+    use super::*;
+    use crate::grid::GridVerifier;
+    use crate::grid::fixture::{self, NOW, at, authority, directory, issue, user_parameters};
+
+    fn armoured(label: &str, der: &[u8]) -> String {
+        let mut text = Vec::new();
+        pem::armour(label, der, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    fn sec1(key: &KeyPair) -> String {
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.serialized_der());
+        let der: EcPrivateKeyRfc5915Der<'_> = key.unwrap().private_key().as_der().unwrap();
+        armoured("EC PRIVATE KEY", der.as_ref())
+    }
+
+    #[test]
+    fn a_proxy_file_is_read_as_it_is() {
+        let root = authority("CA");
+        let alice = issue(user_parameters("alice"), &root);
+        let proxy = issue(fixture::proxy_parameters("alice", &["1"]), &alice);
+        for key in [proxy.key().serialize_pem(), sec1(proxy.key())] {
+            let text = [proxy.pem(), key, alice.pem()].concat();
+            let credential = Credential::from_pem(text.as_bytes()).unwrap();
+            assert_eq!(credential.kind(), CredentialKind::Grid);
+            assert_eq!(
+                credential.identity().to_string(),
+                "manager /O=Grid/OU=alice"
+            );
+            assert_eq!(credential.chain(), fixture::ders(&[&proxy, &alice]));
+            assert_eq!(
+                credential.authority(1).unwrap_err(),
+                TrustError::NoAuthority
+            );
+            let verifier = fixture::verifier(directory(&root));
+            let own = credential.verify_own(&verifier, at(NOW)).unwrap();
+            assert_eq!(own.identity(), &credential.identity());
+            let again = Credential::from_pem(&credential.to_pem()).unwrap();
+            assert_eq!(
+                again.key().secret_pkcs8_der(),
+                credential.key().secret_pkcs8_der()
+            );
+        }
+        let text = [proxy.pem(), proxy.key().serialize_pem()].concat();
+        let error = Credential::from_pem(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, CredentialError::Chain(_)), "{error}");
+        let text = [proxy.pem(), alice.key().serialize_pem(), alice.pem()].concat();
+        let error = Credential::from_pem(text.as_bytes()).unwrap_err();
+        assert!(
+            matches!(error, CredentialError::KeyMismatch { .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_host_certificate_and_its_rsa_key_are_a_worker() {
+        let root = authority("CA");
+        let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
+        let host = fixture::host_parameters(&["Lab1.example.org"])
+            .signed_by(&key, &root)
+            .unwrap();
+        // PKCS#8 has the older form at its end, in an octet string.
+        let pkcs8 = key.serialized_der();
+        let old = &pkcs8[26..];
+        assert_eq!(old[0], 0x30);
+        let text = [host.pem(), armoured("RSA PRIVATE KEY", old), root.pem()].concat();
+        let credential = Credential::from_pem(text.as_bytes()).unwrap();
+        assert_eq!(credential.identity().to_string(), "worker lab1.example.org");
+        assert_eq!(credential.key().secret_pkcs8_der(), pkcs8);
+        assert_eq!(credential.chain().len(), 1, "peers have their own roots");
+        let verifier: GridVerifier = fixture::verifier(directory(&root));
+        assert!(credential.verify_own(&verifier, at(NOW)).is_ok());
+    }
+
+    #[test]
+    fn an_encrypted_key_of_before_pkcs8_is_named_so() {
+        let root = authority("CA");
+        let alice = issue(user_parameters("alice"), &root);
+        let text = [
+            alice.pem(),
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+                .to_owned(),
+        ]
+        .concat();
+        assert_eq!(
+            Credential::from_pem(text.as_bytes()).unwrap_err(),
+            CredentialError::EncryptedKey
+        );
     }
 }

@@ -13,9 +13,8 @@ use crate::error::{IdentityError, NameSpaceRule};
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
 use crate::quote::Quoted;
 use crate::signature::SignatureFault;
-use crate::trust_store::{
-    Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore, plain_form,
-};
+use crate::slash_name::normal_form;
+use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
 use crate::x509::{Certificate, KeyUsage, NameConstraints};
 
 /// What was found above an end entity.
@@ -117,11 +116,22 @@ impl<'a> Search<'a> {
                 Err(error) => keep_telling(&mut refusal, error),
             }
         }
-        Err(refusal.unwrap_or_else(|| IdentityError::UnknownAuthority {
-            certificate: self.which(node),
-            issuer: Quoted::new(&self.certificate(node).issuer.slash()),
-            anchors: self.store.anchors(),
-        }))
+        Err(refusal.unwrap_or_else(|| self.unknown(node)))
+    }
+
+    /// Why no issuer was found for a node.
+    fn unknown(&self, node: Node) -> IdentityError {
+        let certificate = self.certificate(node);
+        match node {
+            Node::Directory(index) if self.authority(index).has_weak_signature => {
+                signature_error(SignatureFault::Weak, certificate, self.which(node))
+            }
+            _ => IdentityError::UnknownAuthority {
+                certificate: self.which(node),
+                issuer: Quoted::new(&certificate.issuer.slash()),
+                anchors: self.store.anchors(),
+            },
+        }
     }
 
     /// Goes up from `node` to `next`, if that is its issuer, and on to an anchor.
@@ -184,6 +194,17 @@ impl<'a> Search<'a> {
     fn has_issued(&mut self, issuer: Node, node: Node) -> Result<bool, IdentityError> {
         if let (Node::Directory(_), Node::Directory(_)) = (issuer, node) {
             return Ok(true);
+        }
+        if let Node::Directory(index) = issuer
+            && !self.authority(index).has_key_to_check()
+        {
+            // Nothing that such a key signs can be checked; `check_issuer` says so.
+            return Ok(true);
+        }
+        if let Node::Presented(_) = issuer
+            && !self.certificate(issuer).key.is_strong()
+        {
+            return Err(self.weak_key(issuer));
         }
         self.count_signature()?;
         let signed = self
@@ -356,12 +377,16 @@ impl<'a> Search<'a> {
             });
         }
         if !certificate.key.is_strong() {
-            return Err(IdentityError::WeakKey {
-                certificate: self.which(node),
-                got: certificate.key.kind().to_string(),
-            });
+            return Err(self.weak_key(node));
         }
         Ok(())
+    }
+
+    fn weak_key(&self, node: Node) -> IdentityError {
+        IdentityError::WeakKey {
+            certificate: self.which(node),
+            got: self.certificate(node).key.kind().to_string(),
+        }
     }
 
     fn check_anchor_dates(&self, anchor: &Certificate) -> Result<(), IdentityError> {
@@ -444,7 +469,7 @@ impl<'a> Search<'a> {
             })
         };
         if let Some(rules) = descent.rules
-            && let Err(forbidding) = rules.check(&plain_form(&certificate.subject.slash()))
+            && let Err(forbidding) = rules.check(&normal_form(&certificate.subject.slash()))
         {
             let rule = match forbidding {
                 Forbidding::SigningPolicy => NameSpaceRule::SigningPolicy,

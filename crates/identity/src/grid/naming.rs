@@ -3,9 +3,11 @@
 use super::{HOST_ROLES, JudgedPath};
 use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
-use crate::error::IdentityError;
+use crate::distinguished_name::DistinguishedName;
+use crate::error::{ClaimError, IdentityError};
+use crate::quote::Quoted;
 use crate::verified::Expected;
-use crate::x509::AlternativeName;
+use crate::x509::{AlternativeName, Certificate};
 
 /// What a judged chain may be called.
 pub(super) enum Names {
@@ -14,18 +16,29 @@ pub(super) enum Names {
         certificate: WhichCertificate,
         names: Vec<String>,
     },
-    /// Anybody else, by the slash form of the subject. It begins with a slash, which no name of a host does.
-    Person(String),
+    /// Anybody else, by the slash form of the subject.
+    Person {
+        certificate: WhichCertificate,
+        subject: String,
+    },
 }
 
 impl Names {
     pub(super) fn of(path: &JudgedPath) -> Self {
-        let leaf = path.leaf();
+        Self::of_leaf(path.leaf(), path.subject(), path.proxy.is_some())
+    }
+
+    /// The names of a leaf whose holder acts as `subject`.
+    pub(super) fn of_leaf(leaf: &Certificate, subject: &DistinguishedName, is_proxy: bool) -> Self {
+        let certificate = WhichCertificate {
+            position: Some(0),
+            subject: Quoted::new(&leaf.subject.slash()),
+        };
         let extensions = &leaf.extensions;
         let may_serve = extensions
             .purposes
             .is_none_or(|purposes| purposes.server || purposes.any);
-        if path.proxy.is_none() && may_serve {
+        if !is_proxy && may_serve {
             let names: Vec<_> = extensions
                 .alternative_names
                 .iter()
@@ -36,13 +49,13 @@ impl Names {
                 })
                 .collect();
             if !names.is_empty() {
-                return Self::Host {
-                    certificate: path.which(0),
-                    names,
-                };
+                return Self::Host { certificate, names };
             }
         }
-        Self::Person(path.subject().slash())
+        Self::Person {
+            certificate,
+            subject: subject.slash(),
+        }
     }
 
     /// The identity where nobody expects another one.
@@ -62,21 +75,25 @@ impl Names {
 
     fn as_role(&self, role: Role, name: Option<&str>) -> Result<Identity, IdentityError> {
         match self {
-            Self::Person(subject) => Ok(Identity {
-                role: Role::Manager,
-                name: subject.clone(),
-            }),
+            Self::Person {
+                certificate,
+                subject,
+            } => Identity::of_subject(subject).map_err(|reason| claim(certificate, reason)),
             Self::Host { certificate, names } => {
                 let wanted = name
                     .and_then(|wanted| names.iter().find(|name| name.eq_ignore_ascii_case(wanted)));
                 // A wildcard is no name of ours, since rules match names by patterns; another one will do.
                 let first = names.iter().find(|name| !name.contains('*'));
                 let name = wanted.or(first).unwrap_or(&names[0]);
-                Identity::new(role, name).map_err(|reason| IdentityError::Claim {
-                    certificate: certificate.clone(),
-                    reason,
-                })
+                Identity::new(role, name).map_err(|reason| claim(certificate, reason))
             }
         }
+    }
+}
+
+fn claim(certificate: &WhichCertificate, reason: ClaimError) -> IdentityError {
+    IdentityError::Claim {
+        certificate: certificate.clone(),
+        reason,
     }
 }

@@ -11,7 +11,7 @@ use super::proxy::{self, Inheritance, Proxy, ProxyFault, ProxyKind};
 use crate::certificate::WhichCertificate;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
-use crate::limits::{AUTHORITIES_MAX, PRESENTED_EXTRA_MAX};
+use crate::limits::{GRID_CHAIN_CERTIFICATES_MAX, PROXY_DEPTH_MAX};
 use crate::quote::Quoted;
 use crate::trust_store::TrustStore;
 use crate::x509::{Certificate, KeyUsage};
@@ -56,33 +56,31 @@ pub(crate) fn judge(
     chain: &[CertificateDer<'_>],
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
-    let presented = read(chain, settings.proxy_depth_max)?;
-    let entities = find_entities(&presented, settings)?;
-    let inheritances = check_proxies(&presented, &entities, settings)?;
+    let presented = read(chain)?;
+    let is_authority = |name: &DistinguishedName| !store.indexes_named(&name.key()).is_empty();
+    let (entities, kind) = find_entities(&presented, settings, &is_authority)?;
+    let inheritances = check_proxies(&presented, &entities, kind, settings)?;
     let mut search = Search::new(store, settings, &presented, now);
     // The proxies' own times are looked at before anything is computed for them.
     let mut ends = UnixTime::since_unix_epoch(std::time::Duration::MAX);
+    let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
+    check_end_entity(&presented, *end_entity)?;
     for &position in &entities {
         search.check_entity(position)?;
         ends = ends.min(presented[position].not_after);
     }
-    let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
-    check_end_entity(&presented, *end_entity)?;
     let above = search.find(*end_entity)?;
     for (index, &position) in proxies.iter().enumerate() {
         let issuer = entities[index + 1];
         search.count_signature()?;
         check_signature(&presented, position, issuer)?;
     }
-    let subject_index = inheritances
-        .iter()
-        .position(|one| *one == Inheritance::Independent)
-        .unwrap_or(proxies.len());
-    let proxy = proxies.first().map(|&position| Proxy {
+    let subject_index = subject_index(&inheritances);
+    let proxy = kind.map(|kind| Proxy {
         depth: proxies.len(),
         limited: inheritances.contains(&Inheritance::Limited),
         independent: inheritances.contains(&Inheritance::Independent),
-        kind: proxy::kind_of(&presented[position]).unwrap_or(ProxyKind::Legacy),
+        kind,
     });
     Ok(JudgedPath {
         authorities: above.names,
@@ -108,18 +106,14 @@ pub(crate) fn judge_signer(
     judge(store, &settings, chain, now)
 }
 
-fn read(
-    chain: &[CertificateDer<'_>],
-    proxy_depth_max: usize,
-) -> Result<Vec<Certificate>, IdentityError> {
-    let max = proxy_depth_max + 1 + AUTHORITIES_MAX + PRESENTED_EXTRA_MAX;
+fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError> {
     if chain.is_empty() {
         return Err(IdentityError::NoCertificate);
     }
-    if chain.len() > max {
+    if chain.len() > GRID_CHAIN_CERTIFICATES_MAX {
         return Err(IdentityError::ChainTooLong {
             got: chain.len(),
-            max,
+            max: GRID_CHAIN_CERTIFICATES_MAX,
         });
     }
     let read = chain.iter().enumerate().map(|(position, certificate)| {
@@ -131,17 +125,21 @@ fn read(
     read.collect()
 }
 
-/// The positions from the leaf to the end entity: as long as there are proxies, their issuers.
+/// The positions from the leaf to the end entity, and of which kind the proxies on that way are.
 fn find_entities(
     presented: &[Certificate],
     settings: &GridSettings,
-) -> Result<Vec<usize>, IdentityError> {
+    is_authority: &dyn Fn(&DistinguishedName) -> bool,
+) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
     let mut first_kind: Option<ProxyKind> = None;
     loop {
         let position = entities[entities.len() - 1];
-        let Some(kind) = proxy::kind_of(&presented[position]) else {
-            return Ok(entities);
+        let certificate = &presented[position];
+        let issuer = find_issuer(presented, &entities);
+        let issued_by_entity = issuer.is_some_and(|issuer| !presented[issuer].is_authority());
+        let Some(kind) = proxy::kind_of(certificate, issued_by_entity) else {
+            return Ok((entities, first_kind));
         };
         let fault = |fault| {
             Err(IdentityError::Proxy {
@@ -158,44 +156,87 @@ fn find_entities(
                 max: settings.proxy_depth_max,
             });
         }
-        // In TLS each certificate certifies the one before it, so the next one is most likely it.
-        let issuer = &presented[position].issuer;
-        let found = (position + 1..presented.len())
-            .chain(0..position)
-            .filter(|candidate| !entities.contains(candidate))
-            .find(|&candidate| presented[candidate].subject.matches(issuer));
-        match found {
-            Some(found) => entities.push(found),
+        match issuer {
+            Some(issuer) => entities.push(issuer),
             None => {
-                return fault(ProxyFault::IssuerNotInChain {
-                    issuer: Quoted::new(&issuer.slash()),
+                let issuer = Quoted::new(&certificate.issuer.slash());
+                return fault(if is_authority(&certificate.issuer) {
+                    ProxyFault::IssuedByAuthority { issuer }
+                } else {
+                    ProxyFault::IssuerNotInChain { issuer }
                 });
             }
         }
     }
 }
 
+/// The issuer of the last of the entities, by its name. In TLS each certificate certifies the one before it, so the
+/// next one is most likely it.
+fn find_issuer(presented: &[Certificate], entities: &[usize]) -> Option<usize> {
+    let position = *entities.last()?;
+    let issuer = &presented[position].issuer;
+    (position + 1..presented.len())
+        .chain(0..position)
+        .filter(|candidate| !entities.contains(candidate))
+        .find(|&candidate| presented[candidate].subject.matches(issuer))
+}
+
+/// The index in the entities of the one whose subject the peer acts as: the independent proxy that is nearest to the
+/// leaf, or the end entity behind the proxies.
+fn subject_index(inheritances: &[Inheritance]) -> usize {
+    inheritances
+        .iter()
+        .position(|one| *one == Inheritance::Independent)
+        .unwrap_or(inheritances.len())
+}
+
+/// Whom a chain of our own would act as, and whether as a proxy. Kinds that only a setting opens are not refused here:
+/// whether peers take them is theirs to say.
+pub(super) fn claimed_subject(
+    chain: &[Certificate],
+) -> Result<(&DistinguishedName, bool), IdentityError> {
+    let settings = GridSettings {
+        legacy_proxies: true,
+        draft_proxies: true,
+        proxy_depth_max: PROXY_DEPTH_MAX,
+        ..GridSettings::default()
+    };
+    let (entities, kind) = find_entities(chain, &settings, &|_| false)?;
+    let inheritances = check_proxies(chain, &entities, kind, &settings)?;
+    let position = entities[subject_index(&inheritances)];
+    Ok((&chain[position].subject, kind.is_some()))
+}
+
 /// The rules of RFC 3820 that need no signature. Returns what each proxy inherits, the leaf's first.
 fn check_proxies(
     presented: &[Certificate],
     entities: &[usize],
+    kind: Option<ProxyKind>,
     settings: &GridSettings,
 ) -> Result<Vec<Inheritance>, IdentityError> {
-    let pairs = entities.iter().zip(&entities[1..]).enumerate();
-    let checked = pairs.map(|(below, (&position, &issuer))| {
-        let proxy = &presented[position];
-        let kind = proxy::kind_of(proxy).unwrap_or(ProxyKind::Legacy);
-        proxy::check_alone(proxy, kind, below, settings)
-            .and_then(|inheritance| {
-                proxy::check_issuer(proxy, &presented[issuer])?;
-                Ok(inheritance)
-            })
-            .map_err(|fault| IdentityError::Proxy {
-                certificate: which(presented, position),
-                fault,
-            })
-    });
-    checked.collect()
+    let Some(kind) = kind else {
+        return Ok(Vec::new());
+    };
+    let mut inheritances: Vec<Inheritance> = Vec::with_capacity(entities.len());
+    let fault = |position: usize, fault| IdentityError::Proxy {
+        certificate: which(presented, position),
+        fault,
+    };
+    // What is wrong with a proxy itself is told before what is wrong with its being an issuer.
+    let proxies = &entities[..entities.len() - 1];
+    for (below, &position) in proxies.iter().enumerate() {
+        let inheritance = proxy::check_alone(&presented[position], kind, below, settings)
+            .map_err(|found| fault(position, found))?;
+        if inheritance == Inheritance::Limited && inheritances.last() == Some(&Inheritance::All) {
+            return Err(fault(entities[below - 1], ProxyFault::FullBelowLimited));
+        }
+        inheritances.push(inheritance);
+    }
+    for (&position, &issuer) in proxies.iter().zip(&entities[1..]) {
+        proxy::check_issuer(&presented[position], &presented[issuer])
+            .map_err(|found| fault(position, found))?;
+    }
+    Ok(inheritances)
 }
 
 fn check_end_entity(presented: &[Certificate], position: usize) -> Result<(), IdentityError> {

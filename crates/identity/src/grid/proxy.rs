@@ -104,6 +104,11 @@ pub enum ProxyFault {
         /// How many may.
         max: u64,
     },
+    /// Rights that were taken away don't come back (RFC 3820 section 3.8.2; Globus refuses it likewise).
+    #[error(
+        "it is a full proxy below a limited one, expected a limited or an independent one there"
+    )]
+    FullBelowLimited,
     /// RFC 3820 section 3.8.2.
     #[error(
         "got the policy language {language}, expected a known one, or one of the setting policy_languages (RFC 3820 section 3.8.2)"
@@ -143,14 +148,6 @@ pub enum ProxyFault {
         /// The setting.
         max: usize,
     },
-    /// Its issuer is no authority, and it isn't made as a proxy either.
-    #[error(
-        "it is issued by {issuer}, which is no authority, and it is no proxy either (RFC 3820 section 3.8)"
-    )]
-    NoProxy {
-        /// The issuer.
-        issuer: Quoted,
-    },
 }
 
 /// What one certificate inherits, by its own words.
@@ -161,12 +158,14 @@ pub(super) enum Inheritance {
     Independent,
 }
 
-/// Which kind of proxy a certificate is; nothing for one that isn't a proxy.
-pub(super) fn kind_of(certificate: &Certificate) -> Option<ProxyKind> {
+/// Which kind of proxy a certificate is; nothing for one that isn't a proxy. A legacy proxy is known by its name alone,
+/// so it matters who issued it: from an authority, the same name is an end entity's.
+pub(super) fn kind_of(certificate: &Certificate, issued_by_entity: bool) -> Option<ProxyKind> {
     match &certificate.extensions.proxy {
         Some(ProxyInformation { is_draft: true, .. }) => Some(ProxyKind::Draft),
         Some(_) => Some(ProxyKind::Rfc3820),
-        None => legacy_inheritance(certificate).map(|_| ProxyKind::Legacy),
+        None if issued_by_entity => legacy_inheritance(certificate).map(|_| ProxyKind::Legacy),
+        None => None,
     }
 }
 

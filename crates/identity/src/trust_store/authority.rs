@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::name_space::IssuerRules;
-use super::{BadFile, Kept, certificates, may_sign, plain_form};
+use super::name_space::{self, IssuerRules};
+use super::{BadFile, Kept, certificates, may_sign};
 use crate::distinguished_name::NameKey;
 use crate::limits::SAME_NAME_AUTHORITIES_MAX;
+use crate::signature::SignatureFault;
 use crate::x509::Certificate;
 
 /// A certificate of the trust directory.
@@ -16,6 +17,8 @@ pub(crate) struct Authority {
     pub(crate) name: NameKey,
     /// For an intermediate: the authorities of this directory whose key signed it. Checked once, when it was loaded.
     pub(crate) issuers: Vec<usize>,
+    /// For an intermediate: whether it names an authority of this directory, but is signed by SHA-1 or the like.
+    pub(crate) has_weak_signature: bool,
     /// What the files say about the names that it may sign.
     pub(crate) rules: Option<Arc<IssuerRules>>,
     /// The files that hold it.
@@ -34,10 +37,14 @@ pub(crate) enum AuthorityKind {
 }
 
 impl Authority {
-    pub(super) fn is_of_hash(&self, hash: &str) -> bool {
-        self.files
-            .iter()
-            .any(|file| file.split('.').next() == Some(hash))
+    /// Whether its key is strong enough for its signatures to be checked at all. One that isn't makes it unusable.
+    pub(crate) fn has_key_to_check(&self) -> bool {
+        self.kind != AuthorityKind::Unusable || self.certificate.key.is_strong_enough_for_anchor()
+    }
+
+    /// The hashes that its files are named by.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().filter_map(|file| file.split('.').next())
     }
 }
 
@@ -75,6 +82,7 @@ pub(super) fn collect(
             certificate: Arc::clone(certificate),
             name,
             issuers: Vec::new(),
+            has_weak_signature: false,
             rules: None,
             files: vec![file.to_owned()],
         });
@@ -100,28 +108,29 @@ fn kind(certificate: &Certificate) -> AuthorityKind {
 pub(super) fn link(
     authorities: &mut [Authority],
     by_name: &HashMap<NameKey, Vec<usize>>,
+    files: &BTreeMap<String, Arc<Kept>>,
     rules: &HashMap<String, Arc<IssuerRules>>,
 ) {
     for index in 0..authorities.len() {
         let authority = &authorities[index];
         let certificate = &authority.certificate;
         let mut issuers = Vec::new();
+        let mut has_weak_signature = false;
         if authority.kind == AuthorityKind::Intermediate {
             for &candidate in by_name.get(&certificate.issuer.key()).into_iter().flatten() {
                 let issuer = &authorities[candidate];
-                if issuer.kind != AuthorityKind::Unusable
-                    && certificate
-                        .verify_signature(&issuer.certificate.key)
-                        .is_ok()
-                {
-                    issuers.push(candidate);
+                if issuer.kind == AuthorityKind::Unusable {
+                    continue;
+                }
+                match certificate.verify_signature(&issuer.certificate.key) {
+                    Ok(()) => issuers.push(candidate),
+                    Err(fault) => has_weak_signature |= fault == SignatureFault::Weak,
                 }
             }
         }
-        let rules = rules
-            .get(&plain_form(&certificate.subject.slash()))
-            .cloned();
+        let rules = name_space::of_authority(files, rules, authority);
         authorities[index].issuers = issuers;
+        authorities[index].has_weak_signature = has_weak_signature;
         authorities[index].rules = rules;
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::file::{BadFileReason, Content};
 use super::{Authority, Kept};
 use crate::limits::POLICY_STATEMENTS_MAX;
+use crate::slash_name::normal_form;
 
 /// One statement of a file: whether an issuer may sign the names of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// The issuer in plain form, or nothing for the authority of the file itself (`SELF`).
+    /// The issuer in normal form, or nothing for the authority of the file itself (`SELF`).
     issuer: Option<String>,
     rule: Rule,
 }
@@ -21,11 +22,12 @@ struct Rule {
     pattern: Pattern,
 }
 
-/// What the two kinds of file say about one issuer. A kind without any statement about it says nothing.
+/// What the two kinds of file say about one issuer; nothing for a kind without a file. A file that speaks of others
+/// only has an empty list, which permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IssuerRules {
-    signing_policy: Vec<Rule>,
-    namespaces: Vec<Rule>,
+    signing_policy: Option<Vec<Rule>>,
+    namespaces: Option<Vec<Rule>>,
 }
 
 /// Which kind of file a name is not permitted by.
@@ -37,19 +39,19 @@ pub(crate) enum Forbidding {
 
 impl IssuerRules {
     pub(crate) fn has_signing_policy(&self) -> bool {
-        !self.signing_policy.is_empty()
+        self.signing_policy.is_some()
     }
 
     pub(crate) fn has_namespaces(&self) -> bool {
-        !self.namespaces.is_empty()
+        self.namespaces.is_some()
     }
 
-    /// Whether both kinds, where they say anything, permit the name (in [`plain_form`]). What a statement denies, no
+    /// Whether both kinds, where they say anything, permit the name (in [`normal_form`]). What a statement denies, no
     /// other one permits.
     pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
-        let permit = |rules: &[Rule]| {
-            let mut permits = rules.is_empty();
-            for rule in rules {
+        let permit = |rules: &Option<Vec<Rule>>| {
+            let mut permits = rules.is_none();
+            for rule in rules.iter().flatten() {
                 if rule.pattern.matches(name) {
                     if !rule.permits {
                         return false;
@@ -69,22 +71,6 @@ impl IssuerRules {
     }
 }
 
-/// A name in slash form, as files spell it, made comparable: small letters, and one spelling for the attribute types
-/// that have had several.
-pub(crate) fn plain_form(name: &str) -> String {
-    let mut plain = name.to_ascii_lowercase();
-    for (old, new) in [
-        ("/email=", "/emailaddress="),
-        ("/e=", "/emailaddress="),
-        ("/userid=", "/uid="),
-    ] {
-        if plain.contains(old) {
-            plain = plain.replace(old, new);
-        }
-    }
-    plain
-}
-
 /// A name with wildcards that stand for any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
@@ -95,7 +81,7 @@ struct Pattern {
 impl Pattern {
     fn new(text: &str, wildcard: &str) -> Self {
         Self {
-            texts: plain_form(text)
+            texts: normal_form(text)
                 .split(wildcard)
                 .map(str::to_owned)
                 .collect(),
@@ -126,6 +112,27 @@ impl Pattern {
     }
 }
 
+/// The rules for the authority of these hashes: what is said about it anywhere, and that a file of its own which doesn't
+/// speak of it permits it nothing.
+pub(super) fn of_authority(
+    files: &BTreeMap<String, Arc<Kept>>,
+    rules: &HashMap<String, Arc<IssuerRules>>,
+    authority: &Authority,
+) -> Option<Arc<IssuerRules>> {
+    let mut found = rules
+        .get(&normal_form(&authority.certificate.subject.slash()))
+        .map_or_else(IssuerRules::default, |rules| (**rules).clone());
+    for hash in authority.hashes() {
+        if files.contains_key(&format!("{hash}.signing_policy")) {
+            found.signing_policy.get_or_insert_default();
+        }
+        if files.contains_key(&format!("{hash}.namespaces")) {
+            found.namespaces.get_or_insert_default();
+        }
+    }
+    (found != IssuerRules::default()).then(|| Arc::new(found))
+}
+
 pub(super) fn collect(
     files: &BTreeMap<String, Arc<Kept>>,
     authorities: &[Authority],
@@ -143,8 +150,8 @@ pub(super) fn collect(
                 Some(issuer) => vec![issuer.clone()],
                 None => authorities
                     .iter()
-                    .filter(|authority| authority.is_of_hash(hash))
-                    .map(|authority| plain_form(&authority.certificate.subject.slash()))
+                    .filter(|authority| authority.hashes().any(|one| one == hash))
+                    .map(|authority| normal_form(&authority.certificate.subject.slash()))
                     .collect(),
             };
             for issuer in issuers {
@@ -154,6 +161,7 @@ pub(super) fn collect(
                 } else {
                     &mut rules.namespaces
                 };
+                let rules = rules.get_or_insert_default();
                 // The old and the new hash name the same file.
                 if !rules.contains(rule) {
                     rules.push(rule.clone());
@@ -222,7 +230,7 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
         let (authority, value) = split_word(rest);
         match (word, authority) {
             ("access_id_CA", "X509") => {
-                issuer = Some(plain_form(
+                issuer = Some(normal_form(
                     unquote(value).ok_or_else(|| bad("expected a name in quotation marks"))?,
                 ));
                 permits = None;
@@ -323,7 +331,7 @@ fn read_namespace(line: &str) -> Option<(Option<String>, Rule)> {
         Some(rest) => (None, rest),
         None => {
             let (issuer, rest) = rest.strip_prefix('"')?.split_once('"')?;
-            (Some(plain_form(issuer)), rest.trim_start())
+            (Some(normal_form(issuer)), rest.trim_start())
         }
     };
     let (permits, rest) = match keyword(rest, "PERMIT") {
@@ -345,3 +353,6 @@ fn keyword<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let (first, rest) = split_word(line);
     first.eq_ignore_ascii_case(word).then_some(rest)
 }
+
+#[cfg(test)]
+mod tests;

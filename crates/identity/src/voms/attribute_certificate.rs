@@ -206,35 +206,40 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// RFC 5755 section 4.3.2: lists of targets, of which a server has to be one. Groups and certificates, which VOMS does
-/// not write, name no server that we could be.
+/// RFC 5755 section 4.3.2: lists of targets, of which a server has to be one. VOMS writes each target in a sequence of its
+/// own. Groups and certificates, which VOMS does not write, name no server that we could be.
 fn read_targets(value: &[u8]) -> Result<Vec<&str>, AttributeProblem> {
     let mut lists = Fields::within(value, "targets")?;
-    let mut targets = Vec::new();
+    let mut names = Vec::new();
     while !lists.rest.is_empty() {
-        let list = lists.sequence()?;
-        for target in list.elements("targets", ATTRIBUTE_TARGETS_MAX)? {
-            if (target.any.class(), target.any.tag()) != (Class::ContextSpecific, Tag(0)) {
+        let mut targets = lists.sequence()?;
+        while !targets.rest.is_empty() {
+            let mut wrapped = match targets.starts_with(Tag::Sequence) {
+                true => targets.sequence()?,
+                false => Fields {
+                    rest: targets.element()?.raw,
+                    field: targets.field,
+                },
+            };
+            let target = wrapped.element()?.any;
+            wrapped.end()?;
+            if (target.class(), target.tag()) != (Class::ContextSpecific, Tag(0)) {
                 continue;
             }
-            let (rest, name) =
-                GeneralName::from_der(target.any.data).map_err(|_| malformed("targets"))?;
-            match name {
-                GeneralName::URI(name) | GeneralName::DNSName(name) if rest.is_empty() => {
-                    targets.push(name);
-                }
+            match GeneralName::from_der(target.data) {
+                Ok(([], GeneralName::URI(name) | GeneralName::DNSName(name))) => names.push(name),
                 _ => return Err(malformed("targets")),
             }
-        }
-        if targets.len() > ATTRIBUTE_TARGETS_MAX {
-            return Err(AttributeProblem::TooMany {
-                what: "targets",
-                got: targets.len(),
-                max: ATTRIBUTE_TARGETS_MAX,
-            });
+            if names.len() > ATTRIBUTE_TARGETS_MAX {
+                return Err(AttributeProblem::TooMany {
+                    what: "targets",
+                    got: names.len(),
+                    max: ATTRIBUTE_TARGETS_MAX,
+                });
+            }
         }
     }
-    Ok(targets)
+    Ok(names)
 }
 
 fn read_signer_certificates(value: &[u8]) -> Result<Vec<&[u8]>, AttributeProblem> {

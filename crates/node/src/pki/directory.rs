@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use exoskel_identity::limits::CERTIFICATE_BYTES_MAX;
 use exoskel_identity::{
-    CertificateDetails, Credential, Expected, Identity, IdentityError, PeerVerifier,
-    PrivateAuthority, RevocationListDetails, RevokedCertificate, Role, hex,
+    CertificateDetails, Credential, CredentialError, Expected, Identity, IdentityError,
+    PeerVerifier, PrivateAuthority, RevocationListDetails, RevokedCertificate, Role, hex,
 };
 use rcgen::{CertificateRevocationList, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
@@ -150,7 +150,10 @@ impl AuthorityDirectory {
         let key = Zeroizing::new(key.serialize_der());
         let chain = vec![leaf.der().clone()];
         let credential = Credential::new(chain, key, vec![self.root.clone()], vec![list])?;
-        let verified = credential.verify_own(now).map_err(PkiError::Refused)?;
+        let authority = credential.authority(0).map_err(CredentialError::Trust)?;
+        let verified = credential
+            .verify_own(&authority, now)
+            .map_err(PkiError::Refused)?;
         // Recorded before it is handed out: what isn't listed can't be revoked by name.
         let file = format!("{}.pem", hex(verified.serial()));
         write(

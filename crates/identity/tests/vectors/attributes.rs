@@ -1,0 +1,100 @@
+//! What virtual organisations say about the owners of the chains.
+
+use exoskel_identity::{AttributeProblem, VerifiedIdentity};
+
+use crate::manifest::{Expect, Vectors};
+
+/// The rules of the manifest that a problem can stand for.
+fn rules(problem: &AttributeProblem) -> &'static [&'static str] {
+    use AttributeProblem as Problem;
+    match problem {
+        Problem::NotInherited | Problem::NotNearest => &["ac-place"],
+        Problem::Malformed { field: "holder" } => &["ac-holder"],
+        Problem::Malformed { .. } | Problem::TooMany { .. } => &["ac-encoding"],
+        Problem::TwoAlgorithms | Problem::Signature { .. } => &["ac-signature"],
+        // The site has another certificate of that name, or the signature is wrong: nothing tells these apart.
+        Problem::OtherThanPinned { .. } => &["ac-signer-pinned", "ac-signature"],
+        Problem::UnknownCriticalExtension { .. } => &["ac-extensions"],
+        Problem::OtherHolder { .. } => &["ac-holder"],
+        Problem::NotYetValid { .. } | Problem::Expired { .. } => &["ac-validity"],
+        Problem::OtherTarget { .. } => &["ac-targets"],
+        Problem::BadPolicyAuthority { .. } => &["ac-vo"],
+        Problem::NoAttributes | Problem::BadFqan(_) | Problem::ForeignFqan { .. } => {
+            &["ac-attributes"]
+        }
+        // Neither a list nor a pinned certificate that can be used: which of them is missing is for the site to say.
+        Problem::UnknownServer { .. } => &["ac-vo", "ac-signer-list", "ac-signer-pinned"],
+        Problem::NoSignerCertificate { .. } | Problem::OtherChain { .. } => &["ac-signer-list"],
+        Problem::OtherSigner { .. } => &["ac-issuer"],
+        Problem::SignerUsage { .. } | Problem::Signer(_) => &["ac-signer-path"],
+    }
+}
+
+/// Says how the attributes differ from what the manifest expects, if they do.
+fn difference(who: &VerifiedIdentity, expect: &Expect) -> Option<String> {
+    let fqans: Vec<String> = who.fqans().map(ToString::to_string).collect();
+    let faults: Vec<String> = who
+        .attribute_faults()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if who.vo() != expect.vo.as_deref() || fqans != expect.fqans {
+        return Some(format!("got {:?} {fqans:?}; {faults:?}", who.vo()));
+    }
+    let reasons_fit = who.attribute_faults().len() == expect.attribute_reasons.len()
+        && who
+            .attribute_faults()
+            .iter()
+            .zip(&expect.attribute_reasons)
+            .all(|(fault, reason)| rules(&fault.problem).contains(&reason.as_str()));
+    if !reasons_fit {
+        return Some(format!(
+            "got {faults:?}, expected {:?}",
+            expect.attribute_reasons
+        ));
+    }
+    let generic: Vec<(String, String)> = who
+        .attributes()
+        .iter()
+        .flat_map(|one| one.generic())
+        .map(|one| (one.name.clone(), one.value.clone()))
+        .collect();
+    if generic != expect.generic {
+        return Some(format!("got {generic:?}"));
+    }
+    let ends = who.not_after().as_secs();
+    expect
+        .expires
+        .filter(|expires| *expires != ends)
+        .map(|expires| format!("ends at {ends}, expected {expires}"))
+}
+
+#[test]
+fn every_chain_gives_the_attributes_that_the_manifest_states() {
+    let vectors = Vectors::read();
+    let (mut judged, mut with_attributes, mut with_faults) = (0, 0, 0);
+    let mut wrong = Vec::new();
+    for case in vectors.cases().iter().filter(|case| case.expect.accepted) {
+        judged += 1;
+        match vectors.judge(case) {
+            Ok(who) => {
+                with_attributes += usize::from(who.vo().is_some());
+                with_faults += usize::from(!who.attribute_faults().is_empty());
+                if let Some(difference) = difference(&who, &case.expect) {
+                    wrong.push(format!("{}: {difference}", case.name));
+                }
+            }
+            Err(error) => wrong.push(format!("{}: {error}", case.name)),
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {judged}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(
+        with_attributes > 30 && with_faults > 40,
+        "{with_attributes} {with_faults}"
+    );
+}

@@ -1,0 +1,94 @@
+//! From a chain to what its owner may do.
+
+use exoskel_identity::Authorization;
+use exoskel_identity::authorization::Source;
+
+use crate::manifest::Vectors;
+
+const POLICY: &str = r#"
+[allow]
+managers = ["/testvo/Role=production"]
+
+[[allow.rule]]
+action = "submit"
+fqan = "/testvo/Role=production"
+limited = false
+
+[[allow.rule]]
+action = "read"
+dn = "/DC=org/DC=example/O=Users/*"
+
+[accounts]
+map = [{ fqan = "/testvo/Role=production", account = "prod" }]
+"#;
+
+/// The same user with the role, without it, and with one that has expired.
+#[test]
+fn a_role_opens_the_door_and_a_bad_one_does_not() {
+    let (vectors, rules) = (Vectors::read(), Authorization::parse(POLICY).unwrap());
+    let who = |name: &str| vectors.judge(vectors.case(name)).unwrap();
+
+    let producer = who("voms");
+    assert!(rules.admission(&producer, false).is_allowed());
+    let decision = rules.decide(&producer, "submit");
+    assert!(decision.allowed, "{decision}");
+    assert_eq!(rules.account(&producer), Some("prod"));
+
+    let user = who("voms_none");
+    assert_eq!(user.grid_subject(), producer.grid_subject());
+    assert!(!rules.admission(&user, false).is_allowed());
+    let decision = rules.decide(&user, "submit");
+    assert!(!decision.allowed);
+    assert!(
+        decision
+            .reason
+            .ends_with("asks for fqan \"/testvo/Role=production\""),
+        "{decision}"
+    );
+    assert!(rules.decide(&user, "read").allowed);
+    assert_eq!(rules.account(&user), None);
+
+    let expired = who("validity_expired");
+    let decision = rules.decide(&expired, "submit");
+    assert!(!decision.allowed);
+    assert!(
+        decision.reason.contains("attributes that don't count"),
+        "{decision}"
+    );
+    assert!(
+        decision.reason.ends_with("voms-proxy-init again"),
+        "{decision}"
+    );
+
+    let limited = rules.decide(&who("voms_limited"), "submit");
+    assert!(!limited.allowed);
+    assert!(
+        limited.reason.contains("a proxy that is not limited"),
+        "{limited}"
+    );
+}
+
+/// Whoever is banned stays out with every proxy, an independent one included.
+#[test]
+fn a_ban_holds_for_all_proxies() {
+    let vectors = Vectors::read();
+    let owner = vectors.judge(vectors.case("voms")).unwrap();
+    let subject = owner.grid_subject().unwrap();
+    let rules = Authorization::parse(POLICY).unwrap();
+    let banned = rules.with_bans(&format!("\"{subject}\"\n")).unwrap();
+    for name in [
+        "voms",
+        "voms_none",
+        "voms_limited",
+        "independent_below_attributes",
+    ] {
+        let who = vectors.judge(vectors.case(name)).unwrap();
+        assert!(rules.decide(&who, "read").allowed, "{name}");
+        let decision = banned.decide(&who, "read");
+        assert_eq!(
+            decision.rule,
+            Some(Source::BanList { line: 1 }),
+            "{name}: {decision}"
+        );
+    }
+}
