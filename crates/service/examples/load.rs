@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -45,10 +46,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     roots.add(CertificateDer::from_pem_file(authority)?)?;
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.kx_groups = vec![rustls::crypto::aws_lc_rs::kx_group::X25519];
+    // Unchecked: the engine does not read proxy certificates.
+    let signer = provider.key_provider.load_private_key(key)?;
+    let credential = SingleCertAndKey::from(CertifiedKey::new(chain, signer));
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)?;
+        .with_client_cert_resolver(Arc::new(credential));
     config.resumption = rustls::client::Resumption::disabled();
     let connector = TlsConnector::from(Arc::new(config));
     let start = Instant::now();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::{GridSettings, NameSpaces, Revocation, SettingsError};
+use exoskel_identity::{DecisionCacheLimits, GridSettings, NameSpaces, Revocation, SettingsError};
 use exoskel_trust::{OpenError, Trust, TrustDirectories};
 use rustls_pki_types::UnixTime;
 use serde::Deserialize;
@@ -94,6 +94,8 @@ pub struct TrustTable {
     pub attribute_targets: Vec<String>,
     /// By how much clients' clocks may be ahead.
     pub clock_skew_seconds: u64,
+    /// Identities that are remembered, for ten minutes at most; 0 judges each connection's chain anew.
+    pub cache_identities: usize,
 }
 
 impl Default for TrustTable {
@@ -111,6 +113,7 @@ impl Default for TrustTable {
             policy_languages: settings.policy_languages,
             attribute_targets: settings.attribute_targets,
             clock_skew_seconds: settings.clock_skew_seconds,
+            cache_identities: DecisionCacheLimits::default().identities,
         }
     }
 }
@@ -366,7 +369,14 @@ impl Configuration {
             anchors: self.trust.anchors.clone(),
             vomsdir: (!vomsdir.as_os_str().is_empty()).then(|| vomsdir.clone()),
         };
-        Ok(Trust::open(directories, self.judgement())?)
+        let cache = match self.trust.cache_identities {
+            0 => DecisionCacheLimits::OFF,
+            identities => DecisionCacheLimits {
+                identities,
+                ..DecisionCacheLimits::default()
+            },
+        };
+        Ok(Trust::open(directories, self.judgement(), cache)?)
     }
 
     fn audit_target(&self) -> AuditTarget {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use exoskel_identity::{CertificateDetails, Expected, IdentityError, Role, VerifiedIdentity, hex};
+use exoskel_identity::{
+    CertificateDetails, DecisionCacheStatistics, IdentityError, VerifiedIdentity, hex,
+};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::limits::CLAIMED_CERTIFICATES_MAX;
@@ -30,14 +32,9 @@ impl Door {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<VerifiedIdentity, Box<Refused>> {
-        // Any role: what the client may do is for the rules and for the service behind to say.
-        let anybody = Expected {
-            roles: &Role::ALL,
-            name: None,
-        };
         let identity = self
             .verifier
-            .verify(chain, now, &anybody)
+            .judge(chain, now)
             .map_err(|error| Box::new(Refused::chain(error, chain)))?;
         if let Some(rules) = &self.rules {
             let decision = rules.current().decide(&identity, CONNECT);
@@ -53,6 +50,10 @@ impl Door {
 
     pub(crate) fn generation(&self) -> u64 {
         self.verifier.generation()
+    }
+
+    pub(crate) fn statistics(&self) -> Option<DecisionCacheStatistics> {
+        self.verifier.statistics()
     }
 
     /// Reads trust data and rules again.

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
+use exoskel_identity::DecisionCacheStatistics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -112,6 +113,9 @@ pub struct Metrics {
     requests: Family<Label<u16>, Counter>,
     connections_open: Gauge,
     handshakes_open: Gauge,
+    verdicts_found: Gauge,
+    verdicts_judged: Gauge,
+    verdicts_kept: Gauge,
     generation: Gauge,
     reloads: Counter,
     reloads_failed: Counter,
@@ -157,6 +161,21 @@ impl Default for Metrics {
             requests: register!("requests", "HTTP requests, by status", Family::default()),
             connections_open: register!("connections_open", "Connections now", Gauge::default()),
             handshakes_open: register!("handshakes_open", "Handshakes now", Gauge::default()),
+            verdicts_found: register!(
+                "verdicts_found",
+                "Verdicts found in the cache since the start",
+                Gauge::default()
+            ),
+            verdicts_judged: register!(
+                "verdicts_judged",
+                "Chains that had to be judged since the start",
+                Gauge::default()
+            ),
+            verdicts_kept: register!(
+                "verdicts_kept",
+                "Verdicts in the cache now",
+                Gauge::default()
+            ),
             generation: register!(
                 "trust_generation",
                 "Generation of the trust data in use",
@@ -216,6 +235,19 @@ impl Metrics {
     pub(crate) fn set_generation(&self, generation: u64) {
         self.generation
             .set(i64::try_from(generation).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn set_verdicts(&self, cache: DecisionCacheStatistics) {
+        let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set(
+            &self.verdicts_found,
+            cache.identities_found + cache.refusals_found,
+        );
+        set(&self.verdicts_judged, cache.judged);
+        set(
+            &self.verdicts_kept,
+            (cache.identities + cache.refusals) as u64,
+        );
     }
 
     pub(crate) fn set_open(&self, connections: usize, handshakes: usize) {

@@ -63,6 +63,9 @@ impl ServerHandle {
 fn answer(handle: &ServerHandle, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
+            if let Some(statistics) = handle.shared().door.statistics() {
+                handle.metrics().set_verdicts(statistics);
+            }
             (StatusCode::OK, OPEN_METRICS, handle.metrics().text())
         }
         (&Method::GET | &Method::HEAD, "/health") if handle.is_stopping() => (

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::PeerVerifier;
+use exoskel_identity::{
+    DecisionCacheStatistics, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity,
+};
 use exoskel_trust::Trust;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
@@ -25,9 +27,43 @@ pub trait Renewable: PeerVerifier {
     ///
     /// It reads files and may take long: not for a thread that moves data.
     fn renew(&self) -> Renewal;
+
+    /// Judges a client, whatever its role. An implementation may remember what it said before.
+    ///
+    /// # Errors
+    /// As [`PeerVerifier::verify`].
+    fn judge(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        // Any role: what the client may do is for the rules and for the service behind to say.
+        let anybody = Expected {
+            roles: &Role::ALL,
+            name: None,
+        };
+        self.verify(chain, now, &anybody)
+    }
+
+    /// What was remembered, for metrics; nothing where nothing is.
+    fn statistics(&self) -> Option<DecisionCacheStatistics> {
+        None
+    }
 }
 
 impl Renewable for Trust {
+    fn judge(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        Self::judge(self, chain, now)
+    }
+
+    fn statistics(&self) -> Option<DecisionCacheStatistics> {
+        Some(Self::statistics(self))
+    }
+
     fn renew(&self) -> Renewal {
         let reload = self.reload();
         Renewal {
@@ -116,7 +152,7 @@ impl ServerHandle {
 
 /// A connection that was ended because its client is no longer good.
 struct Ended {
-    identity: exoskel_identity::VerifiedIdentity,
+    identity: VerifiedIdentity,
     address: std::net::SocketAddr,
     reason: String,
 }

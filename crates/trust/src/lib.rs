@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use exoskel_identity::{
-    Expected, GridSettings, GridVerifier, IdentityError, PeerVerifier, SettingsError, TrustReport,
-    TrustStore, VerifiedIdentity,
+    DecisionCache, DecisionCacheLimits, DecisionCacheStatistics, Expected, GridSettings,
+    GridVerifier, IdentityError, PeerVerifier, SettingsError, TrustReport, TrustStore,
+    VerifiedIdentity,
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
@@ -68,6 +69,7 @@ pub struct Trust {
     directories: TrustDirectories,
     settings: Arc<GridSettings>,
     current: RwLock<GridVerifier>,
+    cache: DecisionCache,
     /// Held by the one who reloads.
     known: Mutex<Known>,
 }
@@ -80,7 +82,7 @@ struct Known {
 }
 
 impl Trust {
-    /// Reads the directories for the first time.
+    /// Reads the directories for the first time. `cache` says how many verdicts are kept.
     ///
     /// # Errors
     /// [`OpenError`] when a directory can't be read or holds no usable authority. Single files that can't be used are no
@@ -88,6 +90,7 @@ impl Trust {
     pub fn open(
         directories: TrustDirectories,
         settings: GridSettings,
+        cache: DecisionCacheLimits,
     ) -> Result<Arc<Self>, OpenError> {
         let settings = Arc::new(settings);
         let found = look(&directories)?;
@@ -103,6 +106,7 @@ impl Trust {
             directories,
             settings,
             current: RwLock::new(verifier),
+            cache: DecisionCache::new(cache),
             known: Mutex::new(Known {
                 stamps,
                 report: Arc::new(report),
@@ -118,6 +122,27 @@ impl Trust {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Judges `chain` (leaf first) at the time `now` by the newest generation, or finds what it said before about the
+    /// same chain. Role and name are those of [`GridVerifier::judge`].
+    ///
+    /// # Errors
+    /// [`IdentityError`] names the certificate, the rule and what was expected.
+    ///
+    /// # Security
+    /// As for [`PeerVerifier::verify`]: that the peer holds the leaf's key must be proven by the TLS engine.
+    pub fn judge(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        self.cache.judge(&self.current(), chain, now)
+    }
+
+    /// What was found in the cache of verdicts and what had to be judged.
+    pub fn statistics(&self) -> DecisionCacheStatistics {
+        self.cache.statistics()
     }
 
     /// What the last load found.
@@ -166,6 +191,8 @@ impl Trust {
                 };
             }
         }
+        // Verdicts of the old generation are never found again; this frees their memory.
+        self.cache.clear();
         known.stamps = stamps;
         known.report = Arc::new(report);
         known.faults.clone_from(&faults);

@@ -28,6 +28,7 @@ use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName,
     UnixTime,
 };
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use time::{Duration, OffsetDateTime};
 use tokio::net::TcpStream;
@@ -262,7 +263,14 @@ pub struct Running {
 
 impl Running {
     pub fn start(handler: impl Handler, change: impl FnOnce(&mut Settings)) -> Self {
-        let scratch = Scratch::new();
+        Self::start_in(Scratch::new(), handler, change)
+    }
+
+    pub fn start_in(
+        scratch: Scratch,
+        handler: impl Handler,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let authority = Authority::new();
         let host = authority.host(scratch.path());
         let mut settings = Settings::new("127.0.0.1:0".parse().unwrap(), host, authority.clone());
@@ -303,21 +311,76 @@ impl Running {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.root().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        // Unchecked: the engine does not read proxy certificates, and some tests show what isn't theirs.
+        let signer = provider.key_provider.load_private_key(card.key.clone_key());
+        let credential = CertifiedKey::new(card.chain.clone(), signer.unwrap());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots)
-            .with_client_auth_cert(card.chain.clone(), card.key.clone_key())
-            .unwrap();
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credential)));
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         config
     }
 
-    pub async fn stop(mut self) {
+    pub async fn stop(mut self) -> Scratch {
         self.handle.stop();
         self.task.take().unwrap().await.unwrap().unwrap();
         assert_eq!(self.handle.open(), (0, 0));
+        self.scratch
     }
+}
+
+/// Keeps the paused clock of a test from turning itself forward while the runtime waits for the network: time passes by
+/// `tokio::time::advance` only.
+#[derive(Debug)]
+pub struct HeldTime(std::sync::mpsc::Sender<()>);
+
+impl HeldTime {
+    pub fn new() -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        // The clock stands while a blocking task runs; this one runs until the sender is dropped.
+        tokio::task::spawn_blocking(move || receiver.recv().is_ok());
+        Self(sender)
+    }
+}
+
+/// Calendar time that passes with the runtime's, which tests can turn forward.
+#[derive(Debug)]
+pub struct Calendar {
+    start: UnixTime,
+    since: tokio::time::Instant,
+}
+
+impl Default for Calendar {
+    fn default() -> Self {
+        Self {
+            start: UnixTime::now(),
+            since: tokio::time::Instant::now(),
+        }
+    }
+}
+
+impl rustls::time_provider::TimeProvider for Calendar {
+    fn current_time(&self) -> Option<UnixTime> {
+        let now = std::time::Duration::from_secs(self.start.as_secs()) + self.since.elapsed();
+        Some(UnixTime::since_unix_epoch(now))
+    }
+}
+
+/// The first bytes of a client.
+pub fn client_hello() -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
 }
 
 pub async fn connect(
