@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.grid import Grid
 from tests.site import Site
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
@@ -42,6 +43,12 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
     capsys.readouterr()
     yield made
     made.close()
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    """Make a small grid in a new directory: an authority, a VOMS server, and whoever the test asks for."""
+    return Grid(tmp_path / "grid")
 
 
 def leaks(before: dict[str, Inventory]) -> list[str]:

@@ -1,20 +1,26 @@
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
 from typing import Any, Self, final
 
 __all__ = [
+    "GridTrust",
     "Listener",
     "Manager",
     "MapStream",
     "SlotOutput",
     "SubmitStream",
     "__version__",
+    "certificates_of",
+    "chain_details",
     "mark_forked",
+    "matching_attribute",
     "pki_init",
     "pki_issue",
     "pki_list",
     "pki_revoke",
     "policy_check",
     "policy_explain",
+    "read_grid_credential",
     "serve_slot",
     "write_credential",
 ]
@@ -92,3 +98,19 @@ def pki_list(directory: str) -> list[dict[str, Any]]: ...
 def write_credential(path: str, pem: bytes) -> None: ...
 def policy_check(text: str) -> None: ...
 def policy_explain(text: str | None, from_: str, to: str, class_: str) -> dict[str, Any]: ...
+
+@final
+class GridTrust:
+    def __new__(
+        cls,
+        anchors: str | PathLike[str],
+        vomsdir: str | PathLike[str] | None,
+        judgement: dict[str, Any],
+    ) -> GridTrust: ...
+    def judge(self, chain: Sequence[bytes], at: int | None) -> dict[str, Any]: ...
+    def report(self, at: int | None) -> dict[str, Any]: ...
+
+def certificates_of(text: bytes) -> list[bytes]: ...
+def chain_details(chain: Sequence[bytes]) -> dict[str, Any]: ...
+def read_grid_credential(path: str | PathLike[str]) -> list[bytes]: ...
+def matching_attribute(pattern: str, attributes: Sequence[str]) -> str | None: ...

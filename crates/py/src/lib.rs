@@ -4,7 +4,7 @@
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `shape`: what a stranger's
 //!   pickle may look like.
-//! - `administration`: certificates and policies for the command line.
+//! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a site trusts.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -14,6 +14,7 @@ mod administration;
 mod buffer;
 mod error;
 mod fork;
+mod identity;
 mod listener;
 mod manager;
 mod pickle;
@@ -34,5 +35,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
-    administration::add(module)
+    administration::add(module)?;
+    identity::add(module)
 }

@@ -72,7 +72,7 @@ impl ChainDetails {
         let read: Vec<_> = chain.iter().map(Certificate::read).collect();
         let whole: Vec<Certificate> = read.iter().flatten().cloned().collect();
         let kinds: Vec<_> = whole.iter().map(|one| kind(one, &whole)).collect();
-        let acts_as = (whole.len() == read.len())
+        let acts_as = (!whole.is_empty() && whole.len() == read.len())
             .then(|| claimed_subject(&whole).ok())
             .flatten();
         let entity = kinds
