@@ -157,6 +157,14 @@ impl Peer {
         Working(self.connection.run())
     }
 
+    /// Writes a decision about this client into the server's audit trail.
+    pub async fn record(&self, action: &str, verdict: Verdict, reason: &str) {
+        let now = self.shared.now();
+        let address = self.address();
+        let line = Line::identified(&self.identity, address, now, action, verdict, reason);
+        self.shared.audit.record(&line).await;
+    }
+
     /// Waits until the server wants to stop. A connection that goes on is ended after
     /// [`Limits::shutdown_time`].
     pub async fn stopping(&self) {

@@ -216,7 +216,7 @@ fn write(path: &Path, label: &str, der: &[u8], mode: u32) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub fn pem(label: &str, der: &[u8]) -> String {
     let body = data_encoding::BASE64.encode(der);
     let lines: Vec<&str> = body
         .as_bytes()
