@@ -1,11 +1,13 @@
 # The one list of commands; CI runs these recipes too (.ci/run).
 #
-#   make demo     the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
-#   make test     all tests, Rust then Python
-#   make lint     formats, clippy, ruff, mypy, the extension's stubs, licences
-#   make bench    us and the peers in turn, on this machine         (PART=noop: one part)
-#   make wheel    one abi3 wheel in dist/, for machines without Rust
-#   make docs     the Rust documentation, warnings are errors
+#   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
+#   make test        all tests, Rust then Python
+#   make test-peers  our verdicts on certificates beside those of OpenSSL and libvomsapi   (PEERS=present: those there are)
+#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
+#   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
+#   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
+#   make wheel       one abi3 wheel in dist/, for machines without Rust
+#   make docs        the Rust documentation, warnings are errors
 #
 # Everything Python lives in .venv, everything Rust in cargo's target directory. Nothing else is touched.
 
@@ -23,18 +25,23 @@ RUST_SOURCES := $(shell find crates -type f \( -name '*.rs' -o -name Cargo.toml 
 TESTED_CRATES := --workspace --exclude exoskel-py
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := target/tools/bin/cargo-deny
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ := target/tools/bin/cargo-fuzz
+SECONDS ?= 60
+TARGET ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 KILL ?=
 PART ?=
+PEERS ?=
 BENCH_ARGUMENTS ?=
 
 # One interpreter for every cargo command, so that none of them rebuilds what another has built.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python lint lint-rust lint-python bench wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench wheel docs format lock clean
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -66,6 +73,11 @@ test-rust: $(VENV)/.locked
 test-python: $(VENV)/.built
 	@$(BIN)/python -m pytest
 
+# Peers are Debian's packages, which root gets installed. Where they can't be: fails, or with PEERS=present names them and goes on.
+test-peers: $(VENV)/.locked
+	@cargo build --locked --quiet --package exoskel-identity --example judge
+	@$(BIN)/python tests/peers/compare.py $(if $(PEERS),--$(PEERS))
+
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
@@ -75,12 +87,23 @@ wheel: $(VENV)/.locked
 docs: $(VENV)/.locked
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
+# What a run finds on its way goes to target/fuzz; the kept corpus is only read. libFuzzer's coverage works with the
+# stable compiler as long as no sanitizer is asked for, and the readers have no unsafe code that one could watch.
+fuzz: $(CARGO_FUZZ)
+	@for target in $(TARGET); do \
+	    mkdir -p target/fuzz/found/$$target; \
+	    echo "$$target for $(SECONDS) s"; \
+	    $(CARGO_FUZZ) run --sanitizer none --target-dir target/fuzz $$target target/fuzz/found/$$target fuzz/corpus/$$target -- \
+	        -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 -verbosity=0; \
+	done
+
 # --- lint ------------------------------------------------------------------------------------------
 
 lint: lint-rust lint-python
 
 lint-rust: $(VENV)/.locked $(CARGO_DENY)
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
 	$(CARGO_DENY) --log-level error check bans licenses sources
 
@@ -88,6 +111,11 @@ lint-rust: $(VENV)/.locked $(CARGO_DENY)
 $(CARGO_DENY):
 	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
 	    cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --debug --quiet --root target/tools
+	@rm -rf target/tools/build
+
+$(CARGO_FUZZ):
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
+	    cargo install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --debug --quiet --root target/tools
 	@rm -rf target/tools/build
 
 lint-python: $(VENV)/.built
@@ -98,6 +126,7 @@ lint-python: $(VENV)/.built
 
 format:
 	@cargo fmt --all
+	@cargo fmt --manifest-path fuzz/Cargo.toml
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix-only
 

@@ -98,6 +98,15 @@ def test_the_folder_holds_no_private_key_and_stays_small() -> None:
     assert sum(path.stat().st_size for path in paths) < BYTES_MAX
 
 
+def test_the_tables_of_differences_name_cases() -> None:
+    """Whether the differences are there is the business of `make test-peers`."""
+    text = (VECTORS.parent.parent / "docs" / "identity-peers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(named) > 50
+    assert set(named) <= {case["name"] for case in CASES}
+
+
 def test_who_made_them_is_written_down() -> None:
     assert "OpenSSL 3" in MANIFEST["provenance"]["with"]
     assert "voms-clients" in MANIFEST["provenance"]["with"]

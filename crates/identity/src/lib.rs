@@ -53,6 +53,6 @@ pub use trust_store::{
 };
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
 pub use voms::{
-    AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute, SignerChainsError,
-    VomsAttributes,
+    AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
+    SignerChainsError, VomsAttributes,
 };

@@ -4,6 +4,7 @@
 //! identity that was found good without it; a bad one adds a fault. Neither ever changes who somebody is.
 
 mod attribute_certificate;
+mod details;
 mod error;
 mod fqan;
 mod judgement;
@@ -14,6 +15,7 @@ use rustls_pki_types::UnixTime;
 
 use crate::distinguished_name::DistinguishedName;
 
+pub use self::details::AttributeCertificateDetails;
 pub use self::error::{AttributeFault, AttributeProblem, SignerChainsError};
 pub use self::fqan::{BadFqan, Fqan};
 pub(crate) use self::fqan::{CAPABILITY, ROLE, is_part_byte};
@@ -91,4 +93,8 @@ pub struct GenericAttribute {
     pub value: String,
     /// The group in which it says so; it can be empty.
     pub qualifier: String,
+}
+
+fn name(der: &[u8], field: &'static str) -> Result<DistinguishedName, AttributeProblem> {
+    DistinguishedName::from_der(der).map_err(|_| AttributeProblem::Malformed { field })
 }

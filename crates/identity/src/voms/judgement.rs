@@ -10,7 +10,7 @@ use super::error::{AttributeFault, AttributeProblem};
 use super::fqan::Fqan;
 use super::policy_authority::PolicyAuthority;
 use super::signers::SignerChains;
-use super::{Attributes, VomsAttributes};
+use super::{Attributes, VomsAttributes, name};
 use crate::certificate::{hex, without_leading_zeros};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
@@ -345,10 +345,6 @@ fn check_signer_use(signer: &Certificate) -> Result<(), AttributeProblem> {
         signer: Quoted::new(&signer.subject.slash()),
         expected: "key usage for digital signatures",
     })
-}
-
-fn name(der: &[u8], field: &'static str) -> Result<DistinguishedName, AttributeProblem> {
-    DistinguishedName::from_der(der).map_err(|_| AttributeProblem::Malformed { field })
 }
 
 /// Names as `.lsc` files have them. One without that form could be in no file.

@@ -12,7 +12,8 @@ fn rules(problem: &AttributeProblem) -> &'static [&'static str] {
         Problem::Malformed { field: "holder" } => &["ac-holder"],
         Problem::Malformed { .. } | Problem::TooMany { .. } => &["ac-encoding"],
         Problem::TwoAlgorithms | Problem::Signature { .. } => &["ac-signature"],
-        Problem::OtherThanPinned { .. } => &["ac-signer-pinned"],
+        // The site has another certificate of that name, or the signature is wrong: nothing tells these apart.
+        Problem::OtherThanPinned { .. } => &["ac-signer-pinned", "ac-signature"],
         Problem::UnknownCriticalExtension { .. } => &["ac-extensions"],
         Problem::OtherHolder { .. } => &["ac-holder"],
         Problem::NotYetValid { .. } | Problem::Expired { .. } => &["ac-validity"],
