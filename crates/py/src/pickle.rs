@@ -14,6 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 
 use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
 use crate::error::{Kind, raise};
+use crate::memory;
 use crate::shape;
 
 /// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
@@ -345,7 +346,7 @@ pub(crate) fn decode<'py>(
         && record.pickle[0] == 0x8e
         && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
     {
-        let value = PyBytes::new(py, &record.bulk[0]);
+        let value = memory::bytes_of(py, &record.bulk[0])?;
         spent.append(&mut record.bulk);
         return Ok(value.into_any());
     }
@@ -384,6 +385,7 @@ pub(crate) fn decode<'py>(
     }
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
+    record.bulk.iter().for_each(|part| memory::expect(part.len()));
     let file = Bound::new(py, SplicedFile::new(record))?;
     unpickler
         .call((file,), Some(&options))?
