@@ -6,6 +6,7 @@
 //! NumPy asks for its large arrays in the same way; `bytes` objects come from `malloc`, so it is asked for the memory
 //! that `malloc` is going to cut them from.
 
+use exoskel_link::Session;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -31,6 +32,16 @@ pub(crate) fn bytes_of<'py>(py: Python<'py>, contents: &[u8]) -> PyResult<Bound<
         std::ptr::copy_nonoverlapping(contents.as_ptr(), start, contents.len());
         Ok(object.cast_into_unchecked())
     }
+}
+
+/// Memory to receive so many bytes in, empty for more than is worth keeping.
+pub(crate) fn buffer_of(bytes: usize) -> Vec<u8> {
+    if bytes > PIECE_BYTES_MAX {
+        return Vec::new();
+    }
+    let length = bytes + Session::RECEIVE_ROOM_BYTES;
+    expect(length);
+    vec![0; length]
 }
 
 /// Says that objects of `bytes` altogether are about to be made by this thread.

@@ -323,7 +323,8 @@ impl PickleFile {
     }
 }
 
-/// Decodes a record's value. Memory that is not part of it goes to `spent`. `worker` is who sent it, for the error.
+/// Decodes a record's value. Memory that is not part of it goes to `spent`, and for a result fresh memory in place of what
+/// is. `worker` is who sent it when it is a result, for the error.
 ///
 /// # Errors
 /// What unpickling raises; `ResultRejectedError` when `restricted` and the record asks for more than plain data.
@@ -353,6 +354,10 @@ pub(crate) fn decode<'py>(
     let buffers: Vec<Vec<u8>> = record
         .bulk
         .split_off(record.splices.len().min(record.bulk.len()));
+    if worker.is_some() {
+        // The user keeps these; who receives the next ones shouldn't wait for the kernel to find as much again.
+        spent.extend(buffers.iter().map(|buffer| memory::buffer_of(buffer.len())));
+    }
     let buffers = PyList::new(
         py,
         buffers
