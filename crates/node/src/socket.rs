@@ -23,7 +23,22 @@ impl Socket {
     /// When the options can't be set: the peer has gone already.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        let socket = Self::Tcp(stream);
+        socket.choose_congestion_control();
+        Ok(socket)
+    }
+
+    /// Inside a host there is no network to spare: a congestion control that paces (BBR, where it is the default) only
+    /// makes processors wait, at less than half the speed. Reno, which every kernel has and every process may choose,
+    /// does not pace.
+    fn choose_congestion_control(&self) {
+        let inside = self
+            .addresses()
+            .is_some_and(|(ours, peer)| ours.ip() == peer.ip() || peer.ip().is_loopback());
+        if let (true, Self::Tcp(stream)) = (inside, self) {
+            // Another one is slower, not wrong.
+            let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
+        }
     }
 
     /// Takes over an inherited descriptor's Unix stream.
