@@ -167,8 +167,11 @@ fn pair() -> Result<(TcpStream, TcpStream), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = listener.accept()?.0;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
+    for socket in [&near, &far] {
+        socket.set_nodelay(true)?;
+        // As the node has it inside a host, and for raw TCP too: a paced baseline would be easy to beat.
+        rustix::net::sockopt::set_tcp_congestion(socket, "reno")?;
+    }
     Ok((near, far))
 }
 
