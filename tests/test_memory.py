@@ -170,3 +170,23 @@ def test_many_streams_and_functions_leave_nothing_behind(tmp_path: Path) -> None
     )
     for early, late in zip(answer["early"], answer["late"], strict=True):
         assert late < early + 32 * 1024
+
+
+def test_large_results_go_back_to_the_kernel_when_they_are_dropped(tmp_path: Path) -> None:
+    answer = run(
+        tmp_path,
+        """
+        def resident():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+        with ex.Manager(ex.Farm(bytes), ex.ParDegree(2)) as manager:
+            kept = list(manager.map([1 << 20] * 400))
+            full = resident()
+            del kept
+            print(json.dumps({"full": full, "empty": resident()}))
+        """,
+    )
+    assert answer["full"] > 400 * 1024
+    # What glibc keeps for the next ones is at most twice the largest block that it cuts from the heap.
+    assert answer["empty"] < answer["full"] - 300 * 1024

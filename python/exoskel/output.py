@@ -100,7 +100,7 @@ class TaskOutput(io.TextIOBase):
         self._buffer = _BinaryOutput(self)
 
     @property
-    def buffer(self) -> "_BinaryOutput":
+    def buffer(self) -> _BinaryOutput:
         """The binary side, for code that writes bytes to ``sys.stdout.buffer``."""
         return self._buffer
 
@@ -162,7 +162,7 @@ class _BinaryOutput(io.BufferedIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
         self._text.write(bytes(data).decode("utf-8", "replace"))
         return memoryview(data).nbytes
 

@@ -36,7 +36,7 @@ class Loader:
             time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True
         )
 
-    def attach(self, slot: "_core.SlotOutput") -> None:
+    def attach(self, slot: _core.SlotOutput) -> None:
         """Send what tasks print to the manager of this session."""
         output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
 

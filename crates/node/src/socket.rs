@@ -224,6 +224,17 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn tcp_inside_a_host_is_not_paced() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Socket::Tcp(stream) = Socket::tcp_from_std(stream).unwrap() else {
+            unreachable!("it is TCP");
+        };
+        let control = rustix::net::sockopt::tcp_congestion(&stream).unwrap();
+        assert_eq!(control, "reno");
+    }
+
     #[test]
     fn only_our_own_account_and_root_are_near() {
         for (peer, own, near) in [

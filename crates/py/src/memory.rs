@@ -104,7 +104,13 @@ mod huge {
         let whole = length.saturating_sub(skipped) / PAGE_BYTES * PAGE_BYTES;
         if whole > 0 {
             // SAFETY: a hint; it changes nothing that a program can see. A kernel that has no huge pages refuses.
-            unsafe { libc::madvise(start.wrapping_add(skipped).cast(), whole, libc::MADV_HUGEPAGE) };
+            unsafe {
+                libc::madvise(
+                    start.wrapping_add(skipped).cast(),
+                    whole,
+                    libc::MADV_HUGEPAGE,
+                )
+            };
         }
     }
 }

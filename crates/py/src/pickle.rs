@@ -390,7 +390,10 @@ pub(crate) fn decode<'py>(
     }
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
-    record.bulk.iter().for_each(|part| memory::expect(part.len()));
+    record
+        .bulk
+        .iter()
+        .for_each(|part| memory::expect(part.len()));
     let file = Bound::new(py, SplicedFile::new(record))?;
     unpickler
         .call((file,), Some(&options))?
