@@ -2,8 +2,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -148,11 +150,9 @@ impl Socket {
         }
     }
 
-    pub(crate) fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_read_vectored(slices),
-            Self::Unix(stream) => stream.try_read_vectored(slices),
-        }
+    /// Asks the kernel, whatever the runtime knows of the socket so far.
+    pub(crate) fn read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(self, slices)?)
     }
 
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -196,12 +196,23 @@ impl Socket {
 
     /// Ends the writing side: the peer reads what was sent, then the end.
     pub(crate) fn shutdown_write(&self) {
-        use rustix::net::{Shutdown, shutdown};
         // An error here means that the peer has gone already: there is nobody to tell.
-        let _ = match self {
-            Self::Tcp(stream) => shutdown(stream, Shutdown::Write),
-            Self::Unix(stream) => shutdown(stream, Shutdown::Write),
-        };
+        let _ = shutdown(self, Shutdown::Write);
+    }
+
+    /// Ends the reading side: whoever waits for it on this side sees the end.
+    pub(crate) fn shutdown_read(&self) {
+        // As above.
+        let _ = shutdown(self, Shutdown::Read);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
