@@ -109,6 +109,27 @@ def test_results_far_larger_than_items_wait_at_the_workers_not_at_the_manager(
     assert all(late < 512 * 1024 for late in answer["late"])
 
 
+def test_a_slot_that_is_always_busy_keeps_no_result_that_it_has_sent(tmp_path: Path) -> None:
+    """Each task lasts longer than sending a result does, so the next item is always there when it ends."""
+    answer = run(
+        tmp_path,
+        """
+        import time
+
+        def task(number):
+            time.sleep(0.001)
+            return bytes([number % 256]) * (64 << 10)
+
+        with ex.Manager(ex.Farm(task), ex.ParDegree(1)) as manager:
+            count = sum(map(len, manager.map(range(3000))))
+            late = peaks(manager)
+        print(json.dumps({"count": count, "late": late}))
+        """,
+    )
+    assert answer["count"] == 3000 * (64 << 10)
+    assert answer["late"][1] < 96 * 1024
+
+
 def test_large_items_are_taken_from_the_input_as_they_fit(tmp_path: Path) -> None:
     answer = run(
         tmp_path,
