@@ -6,6 +6,7 @@
 
 #![allow(
     clippy::disallowed_methods,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a tool, not the sans-IO library: it reads files and arguments, and stops when it cannot"
 )]

@@ -319,13 +319,13 @@ fn text_of(value: &Any<'_>) -> Option<String> {
         | Tag::VisibleString
         // Teletex is read as Latin-1 by everybody, whatever its standard says.
         | Tag::T61String => Some(data.iter().copied().map(char::from).collect()),
-        Tag::BmpString if data.len() % 2 == 0 => {
+        Tag::BmpString if data.len().is_multiple_of(2) => {
             let units = data
                 .chunks_exact(2)
                 .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
             char::decode_utf16(units).collect::<Result<_, _>>().ok()
         }
-        Tag::UniversalString if data.len() % 4 == 0 => data
+        Tag::UniversalString if data.len().is_multiple_of(4) => data
             .chunks_exact(4)
             .map(|four| char::from_u32(u32::from_be_bytes([four[0], four[1], four[2], four[3]])))
             .collect(),
