@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::ClaimError;
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
 use crate::quote::Quoted;
 
 /// What a node may be to others. It stands in the node's certificate, so that one leaf can't pose as another.
@@ -62,7 +62,7 @@ impl FromStr for Role {
 pub struct Identity {
     /// What the node is.
     pub role: Role,
-    /// Which one it is, most often a host name. [`Identity::new`] says what a name may hold.
+    /// Which one it is, most often a host name. [`Identity::new`] and [`Identity::of_subject`] say what it may hold.
     pub name: String,
 }
 
@@ -88,6 +88,46 @@ impl Identity {
         let name = name.to_ascii_lowercase();
         check_name(&name)?;
         Ok(Self { role, name })
+    }
+
+    /// Makes the identity of somebody whom a grid knows by a distinguished name in slash form
+    /// ([`DistinguishedName::slash`](crate::DistinguishedName::slash)): a person, a robot, or a proxy of anybody. Those are
+    /// managers, and since no other name has a slash, nobody can be taken for one of the two who is the other.
+    ///
+    /// # Errors
+    /// [`ClaimError::BadSubject`] when it doesn't begin with a slash, is longer than [`SUBJECT_BYTES_MAX`], or holds
+    /// anything but printable ASCII.
+    pub fn of_subject(subject: &str) -> Result<Self, ClaimError> {
+        let well_formed = subject.starts_with('/')
+            && subject.len() <= SUBJECT_BYTES_MAX
+            && subject.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if well_formed {
+            Ok(Self {
+                role: Role::Manager,
+                name: subject.to_owned(),
+            })
+        } else {
+            Err(ClaimError::BadSubject {
+                got: Quoted::new(subject),
+            })
+        }
+    }
+
+    /// Reads an identity as a peer states it about itself: exactly as its certificate proves it, so that a name which
+    /// would be changed by normalising it is refused.
+    ///
+    /// # Errors
+    /// [`ClaimError`] as [`new`](Self::new) and, for a manager's name with a slash in front,
+    /// [`of_subject`](Self::of_subject) have it.
+    pub fn from_statement(role: Role, name: &str) -> Result<Self, ClaimError> {
+        if role == Role::Manager && name.starts_with('/') {
+            return Self::of_subject(name);
+        }
+        check_name(name)?;
+        Ok(Self {
+            role,
+            name: name.to_owned(),
+        })
     }
 
     /// The two URIs that state this identity in a certificate's subject alternative names.
@@ -265,5 +305,28 @@ mod tests {
             assert!(Identity::new(Role::Worker, name).is_ok(), "{name:?}");
         }
         assert!(Identity::from_uris(["exoskel:role:worker", "exoskel:name:Lab"]).is_err());
+    }
+
+    #[test]
+    fn only_a_manager_has_the_name_of_a_subject() {
+        let alice = "/DC=org/CN=Alice \\xC3\\xBC*";
+        let identity = Identity::of_subject(alice).unwrap();
+        assert_eq!(identity.to_string(), format!("manager {alice}"));
+        assert_eq!(
+            Identity::from_statement(Role::Manager, alice),
+            Ok(identity.clone())
+        );
+        assert!(Identity::from_statement(Role::Worker, alice).is_err());
+        assert!(Identity::new(Role::Manager, alice).is_err());
+        assert_eq!(
+            Identity::from_statement(Role::Worker, "lab1"),
+            Identity::new(Role::Worker, "lab1")
+        );
+        assert!(Identity::from_statement(Role::Worker, "Lab1").is_err());
+        let long = format!("/CN={}", "a".repeat(SUBJECT_BYTES_MAX - 4));
+        assert!(Identity::of_subject(&long).is_ok());
+        for subject in ["", "CN=a", "/CN=\u{fc}", "/CN=a\n", &format!("{long}a")] {
+            assert!(Identity::of_subject(subject).is_err(), "{subject:?}");
+        }
     }
 }

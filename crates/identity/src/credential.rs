@@ -41,6 +41,7 @@ pub struct Credential {
     revocation_lists: Vec<CertificateRevocationListDer<'static>>,
     identity: Identity,
     kind: CredentialKind,
+    grid_subject: Option<String>,
 }
 
 /// Which rules a credential's certificates are made by.
@@ -94,6 +95,12 @@ impl Credential {
             }
             CredentialKind::Grid => grid::claimed_identity(&read)?,
         };
+        let grid_subject = match (kind, identity.role) {
+            (CredentialKind::Private, _) => None,
+            // A person's name is the subject already, without the proxies' parts.
+            (CredentialKind::Grid, Role::Manager) => Some(identity.name.clone()),
+            (CredentialKind::Grid, _) => Some(leaf.subject.slash()),
+        };
         Ok(Self {
             chain,
             key,
@@ -101,6 +108,7 @@ impl Credential {
             revocation_lists,
             identity,
             kind,
+            grid_subject,
         })
     }
 
@@ -138,6 +146,12 @@ impl Credential {
     /// [`GridVerifier`](crate::GridVerifier) would find.
     pub fn identity(&self) -> Identity {
         self.identity.clone()
+    }
+
+    /// The subject in slash form, as peers will see it in [`VerifiedIdentity::grid_subject`]; nothing for a private
+    /// credential.
+    pub fn grid_subject(&self) -> Option<&str> {
+        self.grid_subject.as_deref()
     }
 
     /// Adds revocation lists; of each issuer the newest counts.

@@ -6,7 +6,9 @@ use thiserror::Error;
 use crate::certificate::{Date, WhichCertificate};
 use crate::claim::{Identity, Role};
 use crate::grid::ProxyFault;
-use crate::limits::{AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, SIGNATURE_CHECKS_MAX};
+use crate::limits::{
+    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
+};
 use crate::quote::Quoted;
 
 /// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
@@ -35,6 +37,14 @@ pub enum ClaimError {
         "got name {got}, expected 1 to {NAME_BYTES_MAX} small letters, digits and . - _ : @ + (not starting with - or .)"
     )]
     BadName {
+        /// What stood there.
+        got: Quoted,
+    },
+    /// A distinguished name that can't be somebody's name here.
+    #[error(
+        "got the subject {got}, expected a distinguished name like \"/DC=org/CN=alice\" of at most {SUBJECT_BYTES_MAX} printable ASCII characters"
+    )]
+    BadSubject {
         /// What stood there.
         got: Quoted,
     },

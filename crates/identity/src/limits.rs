@@ -14,6 +14,9 @@ pub const CERTIFICATE_BYTES_MAX: usize = 32 * 1024;
 /// Bytes of a name in a certificate, which is the longest a DNS name can be.
 pub const NAME_BYTES_MAX: usize = 253;
 
+/// Bytes of a distinguished name in slash form, where it is the name of somebody. Those in use stay below two hundred.
+pub const SUBJECT_BYTES_MAX: usize = 1024;
+
 /// Trust anchors of one authority set.
 pub const TRUST_ANCHORS_MAX: usize = 64;
 

@@ -405,9 +405,8 @@ impl Terms {
     /// The least that our policy wants for each class on this wire.
     fn floors(&self, socket: &Socket, peer: &VerifiedIdentity, proof: Proof) -> Protections {
         let own = self.credential.identity();
-        let floors = self
-            .policy
-            .protections(&Self::wire(&own, socket, peer, proof));
+        let wire = self.wire(&own, socket, peer, proof);
+        let floors = self.policy.protections(&wire);
         Protections {
             code: floors.code.max(self.floor),
             data: floors.data.max(self.floor),
@@ -416,6 +415,7 @@ impl Terms {
     }
 
     fn wire<'a>(
+        &'a self,
         own: &'a Identity,
         socket: &Socket,
         peer: &'a VerifiedIdentity,
@@ -425,7 +425,10 @@ impl Terms {
         Wire {
             local: Place {
                 address: addresses.map(|pair| pair.0.ip()),
-                node: Some(Node::named(own)),
+                node: Some(Node {
+                    name: &own.name,
+                    subject: self.credential.grid_subject(),
+                }),
             },
             remote: Place {
                 address: addresses.map(|pair| pair.1.ip()),
@@ -464,7 +467,7 @@ impl Terms {
     ) -> Established {
         let peer = facts.proof.peer.clone();
         let own = self.credential.identity();
-        let wire = Self::wire(&own, &socket, &peer, facts.way);
+        let wire = self.wire(&own, &socket, &peer, facts.way);
         let domain = self
             .policy
             .remote_domains(&wire)

@@ -192,7 +192,7 @@ fn armoured_bytes_max(der: &[u8]) -> usize {
     der.len().div_ceil(LINE_BYTES) * 65 + 2 * 64
 }
 
-fn armour(label: &str, der: &[u8], text: &mut Vec<u8>) {
+pub(super) fn armour(label: &str, der: &[u8], text: &mut Vec<u8>) {
     text.extend([b"-----BEGIN ", label.as_bytes(), b"-----\n"].concat());
     let mut line = Zeroizing::new([0_u8; 64]);
     for bytes in der.chunks(LINE_BYTES) {

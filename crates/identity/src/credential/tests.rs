@@ -272,3 +272,99 @@ proptest! {
         prop_assert!(Credential::from_pem(&text).is_err());
     }
 }
+
+/// A proxy file as `voms-proxy-init` writes it: the proxy, its key in a form of before PKCS#8, the user.
+mod of_a_grid {
+    use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+
+    use super::*;
+    use crate::grid::GridVerifier;
+    use crate::grid::fixture::{self, NOW, at, authority, directory, issue, user_parameters};
+
+    fn armoured(label: &str, der: &[u8]) -> String {
+        let mut text = Vec::new();
+        pem::armour(label, der, &mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    fn sec1(key: &KeyPair) -> String {
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.serialized_der());
+        let der: EcPrivateKeyRfc5915Der<'_> = key.unwrap().private_key().as_der().unwrap();
+        armoured("EC PRIVATE KEY", der.as_ref())
+    }
+
+    #[test]
+    fn a_proxy_file_is_read_as_it_is() {
+        let root = authority("CA");
+        let alice = issue(user_parameters("alice"), &root);
+        let proxy = issue(fixture::proxy_parameters("alice", &["1"]), &alice);
+        for key in [proxy.key().serialize_pem(), sec1(proxy.key())] {
+            let text = [proxy.pem(), key, alice.pem()].concat();
+            let credential = Credential::from_pem(text.as_bytes()).unwrap();
+            assert_eq!(credential.kind(), CredentialKind::Grid);
+            assert_eq!(
+                credential.identity().to_string(),
+                "manager /O=Grid/OU=alice"
+            );
+            assert_eq!(credential.chain(), fixture::ders(&[&proxy, &alice]));
+            assert_eq!(
+                credential.authority(1).unwrap_err(),
+                TrustError::NoAuthority
+            );
+            let verifier = fixture::verifier(directory(&root));
+            let own = credential.verify_own(&verifier, at(NOW)).unwrap();
+            assert_eq!(own.identity(), &credential.identity());
+            let again = Credential::from_pem(&credential.to_pem()).unwrap();
+            assert_eq!(
+                again.key().secret_pkcs8_der(),
+                credential.key().secret_pkcs8_der()
+            );
+        }
+        let text = [proxy.pem(), proxy.key().serialize_pem()].concat();
+        let error = Credential::from_pem(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, CredentialError::Chain(_)), "{error}");
+        let text = [proxy.pem(), alice.key().serialize_pem(), alice.pem()].concat();
+        let error = Credential::from_pem(text.as_bytes()).unwrap_err();
+        assert!(
+            matches!(error, CredentialError::KeyMismatch { .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_host_certificate_and_its_rsa_key_are_a_worker() {
+        let root = authority("CA");
+        let key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
+        let host = fixture::host_parameters(&["Lab1.example.org"])
+            .signed_by(&key, &root)
+            .unwrap();
+        // PKCS#8 has the older form at its end, in an octet string.
+        let pkcs8 = key.serialized_der();
+        let old = &pkcs8[26..];
+        assert_eq!(old[0], 0x30);
+        let text = [host.pem(), armoured("RSA PRIVATE KEY", old), root.pem()].concat();
+        let credential = Credential::from_pem(text.as_bytes()).unwrap();
+        assert_eq!(credential.identity().to_string(), "worker lab1.example.org");
+        assert_eq!(credential.key().secret_pkcs8_der(), pkcs8);
+        assert_eq!(credential.chain().len(), 1, "peers have their own roots");
+        let verifier: GridVerifier = fixture::verifier(directory(&root));
+        assert!(credential.verify_own(&verifier, at(NOW)).is_ok());
+    }
+
+    #[test]
+    fn an_encrypted_key_of_before_pkcs8_is_named_so() {
+        let root = authority("CA");
+        let alice = issue(user_parameters("alice"), &root);
+        let text = [
+            alice.pem(),
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+                .to_owned(),
+        ]
+        .concat();
+        assert_eq!(
+            Credential::from_pem(text.as_bytes()).unwrap_err(),
+            CredentialError::EncryptedKey
+        );
+    }
+}

@@ -4,7 +4,7 @@ use super::{HOST_ROLES, JudgedPath};
 use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
-use crate::error::IdentityError;
+use crate::error::{ClaimError, IdentityError};
 use crate::quote::Quoted;
 use crate::verified::Expected;
 use crate::x509::{AlternativeName, Certificate};
@@ -16,8 +16,11 @@ pub(super) enum Names {
         certificate: WhichCertificate,
         names: Vec<String>,
     },
-    /// Anybody else, by the slash form of the subject. It begins with a slash, which no name of a host does.
-    Person(String),
+    /// Anybody else, by the slash form of the subject.
+    Person {
+        certificate: WhichCertificate,
+        subject: String,
+    },
 }
 
 impl Names {
@@ -27,6 +30,10 @@ impl Names {
 
     /// The names of a leaf whose holder acts as `subject`.
     pub(super) fn of_leaf(leaf: &Certificate, subject: &DistinguishedName, is_proxy: bool) -> Self {
+        let certificate = WhichCertificate {
+            position: Some(0),
+            subject: Quoted::new(&leaf.subject.slash()),
+        };
         let extensions = &leaf.extensions;
         let may_serve = extensions
             .purposes
@@ -42,16 +49,13 @@ impl Names {
                 })
                 .collect();
             if !names.is_empty() {
-                return Self::Host {
-                    certificate: WhichCertificate {
-                        position: Some(0),
-                        subject: Quoted::new(&leaf.subject.slash()),
-                    },
-                    names,
-                };
+                return Self::Host { certificate, names };
             }
         }
-        Self::Person(subject.slash())
+        Self::Person {
+            certificate,
+            subject: subject.slash(),
+        }
     }
 
     /// The identity where nobody expects another one.
@@ -71,21 +75,25 @@ impl Names {
 
     fn as_role(&self, role: Role, name: Option<&str>) -> Result<Identity, IdentityError> {
         match self {
-            Self::Person(subject) => Ok(Identity {
-                role: Role::Manager,
-                name: subject.clone(),
-            }),
+            Self::Person {
+                certificate,
+                subject,
+            } => Identity::of_subject(subject).map_err(|reason| claim(certificate, reason)),
             Self::Host { certificate, names } => {
                 let wanted = name
                     .and_then(|wanted| names.iter().find(|name| name.eq_ignore_ascii_case(wanted)));
                 // A wildcard is no name of ours, since rules match names by patterns; another one will do.
                 let first = names.iter().find(|name| !name.contains('*'));
                 let name = wanted.or(first).unwrap_or(&names[0]);
-                Identity::new(role, name).map_err(|reason| IdentityError::Claim {
-                    certificate: certificate.clone(),
-                    reason,
-                })
+                Identity::new(role, name).map_err(|reason| claim(certificate, reason))
             }
         }
+    }
+}
+
+fn claim(certificate: &WhichCertificate, reason: ClaimError) -> IdentityError {
+    IdentityError::Claim {
+        certificate: certificate.clone(),
+        reason,
     }
 }

@@ -148,14 +148,6 @@ pub enum ProxyFault {
         /// The setting.
         max: usize,
     },
-    /// Its issuer is no authority, and it isn't made as a proxy either.
-    #[error(
-        "it is issued by {issuer}, which is no authority, and it is no proxy either (RFC 3820 section 3.8)"
-    )]
-    NoProxy {
-        /// The issuer.
-        issuer: Quoted,
-    },
 }
 
 /// What one certificate inherits, by its own words.

@@ -80,7 +80,6 @@ fn proxy_reasons(fault: &ProxyFault) -> &'static [&'static str] {
         },
         ProxyFault::Mixed { .. } => &["proxy-mixed"],
         ProxyFault::TooDeep { .. } => &["proxy-depth"],
-        ProxyFault::NoProxy { .. } => &["proxy-issuer"],
     }
 }
 

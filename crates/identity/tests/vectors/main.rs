@@ -3,7 +3,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "the cases are files, and a test may read them, start threads, and stop when it cannot"
+    reason = "the cases are files, and a test may read them, start threads, and panic"
 )]
 
 mod attributes;

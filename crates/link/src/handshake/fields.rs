@@ -18,8 +18,8 @@ const PAIRS_MAX: usize = 64;
 const KEY_BYTES_MAX: usize = 100;
 /// The longest value of a version or property.
 const VALUE_BYTES_MAX: usize = 1000;
-/// The longest name of a node.
-const NAME_BYTES_MAX: usize = exoskel_identity::limits::NAME_BYTES_MAX;
+/// The longest name of a node: a host name, or a distinguished name of a grid.
+const NAME_BYTES_MAX: usize = exoskel_identity::limits::SUBJECT_BYTES_MAX;
 
 type Pairs = Vec<(String, String)>;
 
@@ -42,11 +42,7 @@ pub(super) fn read_identity(reader: &mut Reader<'_>) -> Result<Identity, CodecEr
         other => return Err(unknown("role", other)),
     };
     let name = reader.text("name", NAME_BYTES_MAX)?;
-    // A name that would be changed by normalising it is not the one that certificates hold.
-    Identity::new(role, name)
-        .ok()
-        .filter(|identity| identity.name == name)
-        .ok_or(CodecError::Text { what: "name" })
+    Identity::from_statement(role, name).map_err(|_| CodecError::Text { what: "name" })
 }
 
 pub(super) fn put_ciphers(out: &mut Vec<u8>, ciphers: &[CipherSuite]) -> Result<(), CodecError> {
