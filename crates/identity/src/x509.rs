@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::asn1_rs::{Any, FromDer as _};
+use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::nom::Parser as _;
 use x509_parser::x509::X509Version;
@@ -52,21 +52,19 @@ pub(crate) struct Signed {
 impl Signed {
     /// Finds the parts of `SEQUENCE { message, AlgorithmIdentifier, BIT STRING }` in DER.
     pub(crate) fn read(der: &[u8]) -> Option<Self> {
-        let (_, whole) = Any::from_der(der).ok()?;
-        let (rest, _) = Any::from_der(whole.data).ok()?;
-        let message = &whole.data[..whole.data.len() - rest.len()];
-        let (rest, algorithm) = Any::from_der(rest).ok()?;
-        let (_, signature) = Any::from_der(rest).ok()?;
+        // Nothing of the envelope is signed, so nothing in it may be written in two ways.
+        let (whole, []) = element(der, Tag::Sequence)? else {
+            return None;
+        };
+        let (_, rest) = element(whole, Tag::Sequence)?;
+        let message = &whole[..whole.len() - rest.len()];
+        let (algorithm, rest) = element(rest, Tag::Sequence)?;
         // The first byte counts unused bits, of which a signature has none.
-        let (0, signature) = signature
-            .data
-            .split_first()
-            .map(|(first, rest)| (*first, rest))?
-        else {
+        let ([0, signature @ ..], []) = element(rest, Tag::BitString)? else {
             return None;
         };
         Some(Self {
-            algorithm: SignatureAlgorithm::read(algorithm.data),
+            algorithm: SignatureAlgorithm::read(algorithm),
             message: range_in(der, message),
             signature: range_in(der, signature),
         })
@@ -91,6 +89,16 @@ impl Signed {
             &der[self.signature.clone()],
         )
     }
+}
+
+/// The content of the element of that kind at the beginning of `der`, and what follows it.
+fn element(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
+    let (rest, found) = Any::from_der(der).ok()?;
+    let is_constructed = tag == Tag::Sequence;
+    let is_right = found.class() == Class::Universal
+        && found.tag() == tag
+        && found.header.constructed() == is_constructed;
+    is_right.then_some((found.data, rest))
 }
 
 /// Where `part`, which was cut out of `whole`, lies in it.
