@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn verdicts() -> Value {
-    let vectors = manifest::Vectors::read();
+    let vectors = &*manifest::VECTORS;
     let judged = vectors.cases().iter().map(|case| {
         let verdict = match vectors.judge(case) {
             Ok(peer) => known(&peer),

@@ -3,7 +3,7 @@
 use exoskel_identity::Authorization;
 use exoskel_identity::authorization::Source;
 
-use crate::manifest::Vectors;
+use crate::manifest::VECTORS;
 
 const POLICY: &str = r#"
 [allow]
@@ -25,7 +25,7 @@ map = [{ fqan = "/testvo/Role=production", account = "prod" }]
 /// The same user with the role, without it, and with one that has expired.
 #[test]
 fn a_role_opens_the_door_and_a_bad_one_does_not() {
-    let (vectors, rules) = (Vectors::read(), Authorization::parse(POLICY).unwrap());
+    let (vectors, rules) = (&*VECTORS, Authorization::parse(POLICY).unwrap());
     let who = |name: &str| vectors.judge(vectors.case(name)).unwrap();
 
     let producer = who("voms");
@@ -71,7 +71,7 @@ fn a_role_opens_the_door_and_a_bad_one_does_not() {
 /// Whoever is banned stays out with every proxy, an independent one included.
 #[test]
 fn a_ban_holds_for_all_proxies() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let owner = vectors.judge(vectors.case("voms")).unwrap();
     let subject = owner.grid_subject().unwrap();
     let rules = Authorization::parse(POLICY).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use exoskel_identity::{
@@ -62,6 +62,9 @@ pub(crate) struct Expect {
     pub(crate) expires: Option<u64>,
 }
 
+/// All cases, read once for all tests.
+pub(crate) static VECTORS: LazyLock<Vectors> = LazyLock::new(Vectors::read);
+
 /// What is judged, by name.
 pub(crate) struct Vectors {
     manifest: Manifest,
@@ -69,7 +72,7 @@ pub(crate) struct Vectors {
 }
 
 impl Vectors {
-    pub(crate) fn read() -> Self {
+    fn read() -> Self {
         let text = std::fs::read_to_string(root().join("manifest.json")).unwrap();
         let manifest: Manifest = serde_json::from_str(&text).unwrap();
         let mut stores = BTreeMap::new();
