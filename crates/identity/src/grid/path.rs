@@ -56,9 +56,30 @@ pub(crate) fn judge(
     chain: &[CertificateDer<'_>],
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
-    let presented = read(chain)?;
+    judge_read(store, settings, settings.proxy_depth_max, read(chain)?, now)
+}
+
+/// Judges the chain of somebody who signs attribute certificates: an end entity of its own, never a proxy. `chain` has at
+/// least one certificate, the signer's first.
+pub(crate) fn judge_signer(
+    store: &TrustStore,
+    settings: &GridSettings,
+    chain: Vec<Certificate>,
+    now: UnixTime,
+) -> Result<JudgedPath, IdentityError> {
+    check_length(chain.len())?;
+    judge_read(store, settings, 0, chain, now)
+}
+
+fn judge_read(
+    store: &TrustStore,
+    settings: &GridSettings,
+    proxy_depth_max: usize,
+    presented: Vec<Certificate>,
+    now: UnixTime,
+) -> Result<JudgedPath, IdentityError> {
     let is_authority = |name: &DistinguishedName| !store.indexes_named(&name.key()).is_empty();
-    let (entities, kind) = find_entities(&presented, settings, &is_authority)?;
+    let (entities, kind) = find_entities(&presented, proxy_depth_max, &is_authority)?;
     let inheritances = check_proxies(&presented, &entities, kind, settings)?;
     let mut search = Search::new(store, settings, &presented, now);
     // The proxies' own times are looked at before anything is computed for them.
@@ -92,30 +113,19 @@ pub(crate) fn judge(
     })
 }
 
-/// Judges the chain of somebody who signs attribute certificates: an end entity of its own, never a proxy.
-pub(crate) fn judge_signer(
-    store: &TrustStore,
-    settings: &GridSettings,
-    chain: &[CertificateDer<'_>],
-    now: UnixTime,
-) -> Result<JudgedPath, IdentityError> {
-    let settings = GridSettings {
-        proxy_depth_max: 0,
-        ..settings.clone()
-    };
-    judge(store, &settings, chain, now)
+fn check_length(got: usize) -> Result<(), IdentityError> {
+    match got {
+        0 => Err(IdentityError::NoCertificate),
+        1..=GRID_CHAIN_CERTIFICATES_MAX => Ok(()),
+        _ => Err(IdentityError::ChainTooLong {
+            got,
+            max: GRID_CHAIN_CERTIFICATES_MAX,
+        }),
+    }
 }
 
 fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError> {
-    if chain.is_empty() {
-        return Err(IdentityError::NoCertificate);
-    }
-    if chain.len() > GRID_CHAIN_CERTIFICATES_MAX {
-        return Err(IdentityError::ChainTooLong {
-            got: chain.len(),
-            max: GRID_CHAIN_CERTIFICATES_MAX,
-        });
-    }
+    check_length(chain.len())?;
     let read = chain.iter().enumerate().map(|(position, certificate)| {
         Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
             certificate: WhichCertificate::unreadable(position),
@@ -128,7 +138,7 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
 /// The positions from the leaf to the end entity, and of which kind the proxies on that way are.
 fn find_entities(
     presented: &[Certificate],
-    settings: &GridSettings,
+    proxy_depth_max: usize,
     is_authority: &dyn Fn(&DistinguishedName) -> bool,
 ) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
@@ -151,9 +161,9 @@ fn find_entities(
         if kind != other {
             return fault(ProxyFault::Mixed { got: kind, other });
         }
-        if entities.len() > settings.proxy_depth_max {
+        if entities.len() > proxy_depth_max {
             return fault(ProxyFault::TooDeep {
-                max: settings.proxy_depth_max,
+                max: proxy_depth_max,
             });
         }
         match issuer {
@@ -198,10 +208,9 @@ pub(super) fn claimed_subject(
     let settings = GridSettings {
         legacy_proxies: true,
         draft_proxies: true,
-        proxy_depth_max: PROXY_DEPTH_MAX,
         ..GridSettings::default()
     };
-    let (entities, kind) = find_entities(chain, &settings, &|_| false)?;
+    let (entities, kind) = find_entities(chain, PROXY_DEPTH_MAX, &|_| false)?;
     let inheritances = check_proxies(chain, &entities, kind, &settings)?;
     let position = entities[subject_index(&inheritances)];
     Ok((&chain[position].subject, kind.is_some()))

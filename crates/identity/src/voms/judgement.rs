@@ -236,11 +236,11 @@ impl<'a> Judge<'a> {
         signer: &Signer<'_>,
         authority: &PolicyAuthority<'_>,
     ) -> Result<JudgedPath, AttributeProblem> {
-        let chain: Vec<CertificateDer<'_>> = std::iter::once(&signer.certificate)
+        let chain: Vec<Certificate> = std::iter::once(&signer.certificate)
             .chain(&signer.sent)
-            .map(|certificate| certificate.der.clone())
+            .cloned()
             .collect();
-        let judged = judge_signer(self.store, self.settings, &chain, self.now);
+        let judged = judge_signer(self.store, self.settings, chain, self.now);
         let Some(chains) = signer.chains else {
             return judged.map_err(signer_error);
         };
