@@ -6,7 +6,7 @@
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::GridSettings;
-use super::authorities::{self, Search};
+use super::authorities::{self, Search, SignatureBudget};
 use super::proxy::{self, Inheritance, Proxy, ProxyFault, ProxyKind};
 use crate::certificate::WhichCertificate;
 use crate::distinguished_name::DistinguishedName;
@@ -79,9 +79,10 @@ fn judge_read(
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
     let is_authority = |name: &DistinguishedName| !store.indexes_named(&name.key()).is_empty();
-    let (entities, kind) = find_entities(&presented, proxy_depth_max, &is_authority)?;
+    let mut budget = SignatureBudget::default();
+    let (entities, kind) = find_entities(&presented, proxy_depth_max, &mut budget, &is_authority)?;
     let inheritances = check_proxies(&presented, &entities, kind, settings)?;
-    let mut search = Search::new(store, settings, &presented, now);
+    let mut search = Search::new(store, settings, &presented, budget, now);
     // The proxies' own times are looked at before anything is computed for them.
     let mut ends = UnixTime::since_unix_epoch(std::time::Duration::MAX);
     let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
@@ -93,7 +94,7 @@ fn judge_read(
     let above = search.find(*end_entity)?;
     for (index, &position) in proxies.iter().enumerate() {
         let issuer = entities[index + 1];
-        search.count_signature()?;
+        search.budget.take()?;
         check_signature(&presented, position, issuer)?;
     }
     let subject_index = subject_index(&inheritances);
@@ -139,6 +140,7 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
 fn find_entities(
     presented: &[Certificate],
     proxy_depth_max: usize,
+    budget: &mut SignatureBudget,
     is_authority: &dyn Fn(&DistinguishedName) -> bool,
 ) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
@@ -146,7 +148,7 @@ fn find_entities(
     loop {
         let position = entities[entities.len() - 1];
         let certificate = &presented[position];
-        let issuer = find_issuer(presented, &entities);
+        let issuer = find_issuer(presented, &entities, budget)?;
         let issued_by_entity = issuer.is_some_and(|issuer| !presented[issuer].is_authority());
         let Some(kind) = proxy::kind_of(certificate, issued_by_entity) else {
             return Ok((entities, first_kind));
@@ -180,15 +182,40 @@ fn find_entities(
     }
 }
 
-/// The issuer of the last of the entities, by its name. In TLS each certificate certifies the one before it, so the
-/// next one is most likely it.
-fn find_issuer(presented: &[Certificate], entities: &[usize]) -> Option<usize> {
-    let position = *entities.last()?;
-    let issuer = &presented[position].issuer;
-    (position + 1..presented.len())
+/// The issuer of the last of the entities: by its name, and where several bear that name (a user's old and new
+/// certificate), by its key. In TLS each certificate certifies the one before it, so the next one is most likely it.
+fn find_issuer(
+    presented: &[Certificate],
+    entities: &[usize],
+    budget: &mut SignatureBudget,
+) -> Result<Option<usize>, IdentityError> {
+    let Some(&position) = entities.last() else {
+        return Ok(None);
+    };
+    let certificate = &presented[position];
+    let mut candidates = (position + 1..presented.len())
         .chain(0..position)
         .filter(|candidate| !entities.contains(candidate))
-        .find(|&candidate| presented[candidate].subject.matches(issuer))
+        .filter(|&candidate| presented[candidate].subject.matches(&certificate.issuer));
+    let Some(first) = candidates.next() else {
+        return Ok(None);
+    };
+    let others: Vec<_> = candidates
+        .filter(|&candidate| presented[candidate].der != presented[first].der)
+        .collect();
+    if others.is_empty() {
+        return Ok(Some(first));
+    }
+    for candidate in std::iter::once(first).chain(others) {
+        budget.take()?;
+        if certificate
+            .verify_signature(&presented[candidate].key)
+            .is_ok()
+        {
+            return Ok(Some(candidate));
+        }
+    }
+    Ok(Some(first))
 }
 
 /// The index in the entities of the one whose subject the peer acts as: the independent proxy that is nearest to the
@@ -210,7 +237,12 @@ pub(super) fn claimed_subject(
         draft_proxies: true,
         ..GridSettings::default()
     };
-    let (entities, kind) = find_entities(chain, PROXY_DEPTH_MAX, &|_| false)?;
+    let (entities, kind) = find_entities(
+        chain,
+        PROXY_DEPTH_MAX,
+        &mut SignatureBudget::default(),
+        &|_| false,
+    )?;
     let inheritances = check_proxies(chain, &entities, kind, &settings)?;
     let position = entities[subject_index(&inheritances)];
     Ok((&chain[position].subject, kind.is_some()))
