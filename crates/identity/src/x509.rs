@@ -51,8 +51,10 @@ pub(crate) struct Signed {
 
 impl Signed {
     /// Finds the parts of `SEQUENCE { message, AlgorithmIdentifier, BIT STRING }` in DER.
+    ///
+    /// All but the message is outside of what is signed, and the parser lets some spellings of it pass that aren't DER.
+    /// They are refused here, so that nobody can give something signed a second form, with another fingerprint.
     pub(crate) fn read(der: &[u8]) -> Option<Self> {
-        // Nothing of the envelope is signed, so nothing in it may be written in two ways.
         let (whole, []) = element(der, Tag::Sequence)? else {
             return None;
         };
@@ -94,11 +96,18 @@ impl Signed {
 /// The content of the element of that kind at the beginning of `der`, and what follows it.
 fn element(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
     let (rest, found) = Any::from_der(der).ok()?;
-    let is_constructed = tag == Tag::Sequence;
-    let is_right = found.class() == Class::Universal
-        && found.tag() == tag
-        && found.header.constructed() == is_constructed;
-    is_right.then_some((found.data, rest))
+    is_der(&found, tag, der.len() - rest.len()).then_some((found.data, rest))
+}
+
+/// Whether a value of `length` bytes in all has the tag, and the one header that DER has for it.
+fn is_der(value: &Any<'_>, tag: Tag, length: usize) -> bool {
+    let digits = match value.data.len() {
+        0..0x80 => 0,
+        long => size_of::<usize>() - long.leading_zeros() as usize / 8,
+    };
+    (value.class(), value.tag()) == (Class::Universal, tag)
+        && value.header.is_constructed() == (tag == Tag::Sequence)
+        && length == 2 + digits + value.data.len()
 }
 
 /// Where `part`, which was cut out of `whole`, lies in it.

@@ -68,6 +68,21 @@ fn a_role_opens_the_door_and_a_bad_one_does_not() {
     );
 }
 
+/// `docs/policy.md` shows a policy for services and a refusal by it.
+#[test]
+fn the_guides_refusal_is_the_one_that_people_see() {
+    let guide = include_str!("../../../../docs/policy.md");
+    let block = |language: &str, start: &str| {
+        let mut blocks = guide.split(language).skip(1);
+        let block = blocks.find(|block| block.starts_with(start)).unwrap();
+        block.split("```").next().unwrap()
+    };
+    let rules = Authorization::parse(block("```toml\n", "[[allow.rule]]")).unwrap();
+    let user = VECTORS.judge(VECTORS.case("voms_none")).unwrap();
+    let decision = rules.decide(&user, "submit");
+    assert_eq!(format!("{decision}\n"), block("```text\n", "action"));
+}
+
 /// Whoever is banned stays out with every proxy, an independent one included.
 #[test]
 fn a_ban_holds_for_all_proxies() {
