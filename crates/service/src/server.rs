@@ -549,12 +549,12 @@ async fn welcome(
         (Ok(stream), Some(Ok(identity))) => {
             admitted.identify(identity.clone());
             // Who judged everybody again meanwhile did not see this connection.
-            if shared.epoch() != epoch {
-                if let Err(refused) = shared.door.judge(identity.chain(), now) {
-                    metrics.count_handshake(Outcome::Refused, connection.age());
-                    record_refusal(shared, connection, &refused, now).await;
-                    return None;
-                }
+            if shared.epoch() != epoch
+                && let Err(refused) = shared.door.judge(identity.chain(), now)
+            {
+                metrics.count_handshake(Outcome::Refused, connection.age());
+                record_refusal(shared, connection, &refused, now).await;
+                return None;
             }
             metrics.count_handshake(Outcome::Accepted, connection.age());
             let line = Line::identified(

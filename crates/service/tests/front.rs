@@ -1,5 +1,9 @@
 //! The front through real HTTP: what the server behind gets to see, what passes, and what happens when it can't answer.
-#![allow(missing_docs)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test that can't go on says where"
+)]
 
 mod peers;
 

@@ -1,5 +1,9 @@
 //! An axum application behind the door: who asks, and what they may.
-#![allow(missing_docs)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test that can't go on says where"
+)]
 
 mod peers;
 

@@ -4,6 +4,7 @@
     dead_code,
     missing_docs,
     unreachable_pub,
+    clippy::unwrap_used,
     reason = "each test binary uses its own part"
 )]
 
