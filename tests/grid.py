@@ -11,7 +11,6 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,11 +28,11 @@ _ATTRIBUTE_CERTIFICATES = x509.ObjectIdentifier("1.3.6.1.4.1.8005.100.100.5")
 _LANGUAGES = {"full": "1.3.6.1.5.5.7.21.1", "limited": "1.3.6.1.4.1.3536.1.1.1.9"}
 
 
-def name(*parts: str, last: NameOID | Any = NameOID.COMMON_NAME) -> x509.Name:
+def name(*parts: str) -> x509.Name:
     """A name below the test domain: its last part is the common name."""
     domain = [x509.NameAttribute(NameOID.DOMAIN_COMPONENT, part) for part in ("test", "exoskel")]
     organisation = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, part) for part in parts[:-1]]
-    return x509.Name([*domain, *organisation, x509.NameAttribute(last, parts[-1])])
+    return x509.Name([*domain, *organisation, x509.NameAttribute(NameOID.COMMON_NAME, parts[-1])])
 
 
 def slash(of: x509.Name) -> str:

@@ -340,6 +340,27 @@ def test_a_policy_that_changes_counts_for_running_sessions(site: Site) -> None:
         assert by_name(manager)["node1.lab.example.org"][0].slots == 1
 
 
+def test_a_ban_list_counts_for_running_sessions(site: Site) -> None:
+    banned = site.place / "banned.txt"
+    banned.write_text("# nobody yet\n")
+    listed = site.place / "listed.toml"
+    listed.write_text(POLICY + '\n[deny]\nban_list = "banned.txt"\n')
+    os.replace(listed, site.policy)
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2)]
+    with site.connect(ex.Farm(WHERE), 2, *workers) as manager:
+        stream = manager.map(itertools.count())
+        seen: set[int] = set()
+        while len(seen) < 2:
+            seen.add(next(stream)[1])
+        new = site.place / "new.txt"
+        new.write_text("node2.lab.example.org\n")
+        os.replace(new, banned)
+        for _ in stream:
+            if by_name(manager)["node2.lab.example.org"][0].slots == 0:
+                break
+        assert by_name(manager)["node1.lab.example.org"][0].slots == 1
+
+
 def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
     name = "node1.lab.example.org"
     short = site.issue("worker", name, "--days", str(6 / 86_400))

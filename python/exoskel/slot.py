@@ -1,12 +1,18 @@
 """A slot: the process that runs a program's functions. Started by a manager or by ``exoskel worker``; ``python -m exoskel.slot``."""
 
+from __future__ import annotations
+
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from . import _core, output
 from .errors import CredentialError, PolicyError
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["main"]
 
@@ -30,7 +36,7 @@ class Loader:
             time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True
         )
 
-    def attach(self, slot: "_core.SlotOutput") -> None:
+    def attach(self, slot: _core.SlotOutput) -> None:
         """Send what tasks print to the manager of this session."""
         output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
 

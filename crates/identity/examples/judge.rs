@@ -6,6 +6,7 @@
 
 #![allow(
     clippy::disallowed_methods,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a tool, not the sans-IO library: it reads files and arguments, and stops when it cannot"
 )]
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn verdicts() -> Value {
-    let vectors = manifest::Vectors::read();
+    let vectors = &*manifest::VECTORS;
     let judged = vectors.cases().iter().map(|case| {
         let verdict = match vectors.judge(case) {
             Ok(peer) => known(&peer),

@@ -68,7 +68,8 @@ impl Authorization {
         build::build(tables, policy)
     }
 
-    /// These rules with a ban list in place of an earlier one: a distinguished name or an attribute a line.
+    /// These rules with a ban list in place of an earlier one: a distinguished name, an attribute, a host name, or a
+    /// pattern of them a line.
     ///
     /// # Errors
     /// [`AuthorizationError`] when a line can't be read. Half a list would let somebody in: keep what you have, and say so.

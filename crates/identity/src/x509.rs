@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::asn1_rs::{Any, FromDer as _};
+use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::nom::Parser as _;
 use x509_parser::x509::X509Version;
@@ -52,22 +52,22 @@ pub(crate) struct Signed {
 
 impl Signed {
     /// Finds the parts of `SEQUENCE { message, AlgorithmIdentifier, BIT STRING }` in DER.
+    ///
+    /// All but the message is outside of what is signed, and the parser lets some spellings of it pass that aren't DER.
+    /// They are refused here, so that nobody can give something signed a second form, with another fingerprint.
     pub(crate) fn read(der: &[u8]) -> Option<Self> {
-        let (_, whole) = Any::from_der(der).ok()?;
-        let (rest, _) = Any::from_der(whole.data).ok()?;
-        let message = &whole.data[..whole.data.len() - rest.len()];
-        let (rest, algorithm) = Any::from_der(rest).ok()?;
-        let (_, signature) = Any::from_der(rest).ok()?;
+        let (whole, []) = element(der, Tag::Sequence)? else {
+            return None;
+        };
+        let (_, rest) = element(whole, Tag::Sequence)?;
+        let message = &whole[..whole.len() - rest.len()];
+        let (algorithm, rest) = element(rest, Tag::Sequence)?;
         // The first byte counts unused bits, of which a signature has none.
-        let (0, signature) = signature
-            .data
-            .split_first()
-            .map(|(first, rest)| (*first, rest))?
-        else {
+        let ([0, signature @ ..], []) = element(rest, Tag::BitString)? else {
             return None;
         };
         Some(Self {
-            algorithm: SignatureAlgorithm::read(algorithm.data),
+            algorithm: SignatureAlgorithm::read(algorithm),
             message: range_in(der, message),
             signature: range_in(der, signature),
         })
@@ -92,6 +92,23 @@ impl Signed {
             &der[self.signature.clone()],
         )
     }
+}
+
+/// The content of the element of that kind at the beginning of `der`, and what follows it.
+fn element(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
+    let (rest, found) = Any::from_der(der).ok()?;
+    is_der(&found, tag, der.len() - rest.len()).then_some((found.data, rest))
+}
+
+/// Whether a value of `length` bytes in all has the tag, and the one header that DER has for it.
+fn is_der(value: &Any<'_>, tag: Tag, length: usize) -> bool {
+    let digits = match value.data.len() {
+        0..0x80 => 0,
+        long => size_of::<usize>() - long.leading_zeros() as usize / 8,
+    };
+    (value.class(), value.tag()) == (Class::Universal, tag)
+        && value.header.is_constructed() == (tag == Tag::Sequence)
+        && length == 2 + digits + value.data.len()
 }
 
 /// Where `part`, which was cut out of `whole`, lies in it.

@@ -201,7 +201,7 @@ pub async fn dial(
         })
     });
     let agreement = terms.within_patience(dialled).await?;
-    Ok(terms.begin(socket, agreement))
+    terms.begin(socket, agreement)
 }
 
 /// Makes a session on a socket that dialled us. `judge` may refuse an authenticated peer.
@@ -251,7 +251,7 @@ pub async fn welcome(
         })
     });
     let agreement = terms.within_patience(welcomed).await?;
-    Ok(terms.begin(socket, agreement))
+    terms.begin(socket, agreement)
 }
 
 /// What a running session is judged by again.
@@ -489,7 +489,7 @@ impl Terms {
             .unwrap_or(Err(EstablishError::Silent(self.patience)))
     }
 
-    fn begin(&self, socket: Socket, agreement: Agreement) -> Established {
+    fn begin(&self, socket: Socket, agreement: Agreement) -> Result<Established, EstablishError> {
         let (secret, properties) = (agreement.secret(), agreement.peer_properties());
         let Agreement {
             side,
@@ -518,8 +518,8 @@ impl Terms {
             .message_bytes_max
             .min(config.peer_limits.message_bytes_max);
         let session = Session::new(config, secret, Duration::ZERO);
-        Established {
-            connection: Connection::new(socket, session, epoch),
+        Ok(Established {
+            connection: Connection::new(socket, session, epoch)?,
             peer,
             protections,
             proof: way,
@@ -529,7 +529,7 @@ impl Terms {
             peer_chain: proof.peer_chain,
             message_bytes_max,
             properties,
-        }
+        })
     }
 }
 

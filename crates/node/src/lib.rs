@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
-//! - [`socket`], [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
+//! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
@@ -25,3 +25,4 @@ pub mod rendezvous;
 pub mod slot;
 pub mod socket;
 pub mod tls;
+mod watch;

@@ -2,8 +2,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -23,7 +25,22 @@ impl Socket {
     /// When the options can't be set: the peer has gone already.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        let socket = Self::Tcp(stream);
+        socket.choose_congestion_control();
+        Ok(socket)
+    }
+
+    /// Inside a host there is no network to spare: a congestion control that paces (BBR, where it is the default) only
+    /// makes processors wait, at less than half the speed. Reno, which every kernel has and every process may choose,
+    /// does not pace.
+    fn choose_congestion_control(&self) {
+        let inside = self
+            .addresses()
+            .is_some_and(|(ours, peer)| ours.ip() == peer.ip() || peer.ip().is_loopback());
+        if let (true, Self::Tcp(stream)) = (inside, self) {
+            // Another one is slower, not wrong.
+            let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
+        }
     }
 
     /// Takes over an inherited descriptor's Unix stream.
@@ -133,11 +150,9 @@ impl Socket {
         }
     }
 
-    pub(crate) fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_read_vectored(slices),
-            Self::Unix(stream) => stream.try_read_vectored(slices),
-        }
+    /// Asks the kernel, whatever the runtime knows of the socket so far.
+    pub(crate) fn read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(self, slices)?)
     }
 
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -181,12 +196,23 @@ impl Socket {
 
     /// Ends the writing side: the peer reads what was sent, then the end.
     pub(crate) fn shutdown_write(&self) {
-        use rustix::net::{Shutdown, shutdown};
         // An error here means that the peer has gone already: there is nobody to tell.
-        let _ = match self {
-            Self::Tcp(stream) => shutdown(stream, Shutdown::Write),
-            Self::Unix(stream) => shutdown(stream, Shutdown::Write),
-        };
+        let _ = shutdown(self, Shutdown::Write);
+    }
+
+    /// Ends the reading side: whoever waits for it on this side sees the end.
+    pub(crate) fn shutdown_read(&self) {
+        // As above.
+        let _ = shutdown(self, Shutdown::Read);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
@@ -208,6 +234,17 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn tcp_inside_a_host_is_not_paced() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Socket::Tcp(stream) = Socket::tcp_from_std(stream).unwrap() else {
+            unreachable!("it is TCP");
+        };
+        let control = rustix::net::sockopt::tcp_congestion(&stream).unwrap();
+        assert_eq!(control, "reno");
+    }
 
     #[test]
     fn only_our_own_account_and_root_are_near() {

@@ -2,8 +2,8 @@
 //!
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
-//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `shape`: what a stranger's
-//!   pickle may look like.
+//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go;
+//!   `shape`: what a stranger's pickle may look like.
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a site trusts.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
@@ -17,6 +17,7 @@ mod fork;
 mod identity;
 mod listener;
 mod manager;
+mod memory;
 mod pickle;
 mod shape;
 mod slot;

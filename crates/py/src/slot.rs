@@ -315,6 +315,9 @@ impl<'py> Interpreter<'py> {
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
+        // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
+        // a slot that always has something to run wouldn't, and would keep them all.
+        Python::attach(|_| ());
         let mut spent = Vec::new();
         let value = decode(py, item.record, item.restricted, None, &mut spent);
         for buffer in spent {

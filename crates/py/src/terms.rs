@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -145,12 +146,14 @@ impl Sources {
 
     /// Makes new terms when one of the files has changed.
     pub(crate) fn renewal(self, settings: SessionSettings, role: Role) -> Renewal {
-        let mut seen = self.stamps();
+        let mut ban_list = self.ban_list();
+        let mut seen = self.stamps(ban_list.as_deref());
         Box::new(move || {
-            let stamps = self.stamps();
-            if std::mem::replace(&mut seen, stamps.clone()) == stamps {
+            if self.stamps(ban_list.as_deref()) == seen {
                 return None;
             }
+            ban_list = self.ban_list();
+            seen = self.stamps(ban_list.as_deref());
             Some(self.terms(&settings, role).map_err(SourceError::text))
         })
     }
@@ -174,7 +177,36 @@ impl Sources {
         Ok(credential)
     }
 
+    /// The policy with the bans of the list that it names. A list that can't be read is an error: without it, people
+    /// would be let in whom somebody keeps out.
     fn policy(&self) -> Result<Policy, SourceError> {
+        let policy = self.policy_file()?;
+        let Some(path) = self.ban_list_of(&policy) else {
+            return Ok(policy);
+        };
+        let failed = |reason: String| {
+            SourceError::Policy(format!("the ban list {}: {reason}", path.display()))
+        };
+        let list = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+        policy
+            .with_bans(&list)
+            .map_err(|error| failed(error.to_string()))
+    }
+
+    /// Where the policy's ban list is: beside the policy, unless its path is absolute.
+    fn ban_list_of(&self, policy: &Policy) -> Option<PathBuf> {
+        let list = Path::new(policy.authorization().ban_list()?);
+        let beside = self.policy.as_ref().and_then(Place::path);
+        let directory = beside.and_then(|path| Path::new(path).parent());
+        Some(directory.map_or_else(|| list.to_owned(), |directory| directory.join(list)))
+    }
+
+    fn ban_list(&self) -> Option<PathBuf> {
+        let policy = self.policy_file().ok()?;
+        self.ban_list_of(&policy)
+    }
+
+    fn policy_file(&self) -> Result<Policy, SourceError> {
         let (name, text) = match &self.policy {
             None => return Ok(Policy::builtin()),
             Some(Place::File(path)) => {
@@ -192,13 +224,14 @@ impl Sources {
     }
 
     /// Changes whenever a file does: time of change, size and inode.
-    fn stamps(&self) -> Vec<Option<(i64, i64, u64, u64)>> {
+    fn stamps(&self, ban_list: Option<&Path>) -> Vec<Option<(i64, i64, u64, u64)>> {
         let paths = [
-            self.credential.path(),
-            self.policy.as_ref().and_then(Place::path),
-            self.revocation_list.as_deref(),
+            self.credential.path().map(Path::new),
+            self.policy.as_ref().and_then(Place::path).map(Path::new),
+            self.revocation_list.as_deref().map(Path::new),
+            ban_list,
         ];
-        let stamp = |path: &str| {
+        let stamp = |path: &Path| {
             let data = std::fs::metadata(path).ok()?;
             Some((data.ctime(), data.ctime_nsec(), data.size(), data.ino()))
         };

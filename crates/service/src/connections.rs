@@ -290,10 +290,10 @@ impl Connections {
         self.metrics
             .set_open(table.open.len(), table.handshaking.len());
         for connection in table.open.values() {
-            if let Some(reason) = connection.overdue(now, wall, &self.limits) {
-                if connection.end() {
-                    self.metrics.count_ended(reason);
-                }
+            if let Some(reason) = connection.overdue(now, wall, &self.limits)
+                && connection.end()
+            {
+                self.metrics.count_ended(reason);
             }
         }
     }

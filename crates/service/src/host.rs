@@ -67,14 +67,14 @@ impl HostCredential {
     pub(crate) fn check(&self, now: UnixTime) -> Result<Vec<String>, HostCredentialError> {
         let key = self.load(&provider())?;
         let mut notes = Vec::new();
-        if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read) {
-            if details.not_after <= now {
-                notes.push(format!(
-                    "host: {} expired on {}: renew it, clients will refuse it",
-                    self.certificate.display(),
-                    Date(details.not_after)
-                ));
-            }
+        if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read)
+            && details.not_after <= now
+        {
+            notes.push(format!(
+                "host: {} expired on {}: renew it, clients will refuse it",
+                self.certificate.display(),
+                Date(details.not_after)
+            ));
         }
         Ok(notes)
     }

@@ -34,7 +34,7 @@ pub use configuration::{
 pub use front::{BadUpstream, Front, FrontSettings, HeaderError, Upstream};
 pub use host::{HostCredential, HostCredentialError};
 pub use http::{BoxError, Http};
-pub use layer::{Identified, IdentityLayer};
+pub use layer::{Identified, IdentityLayer, Require, Required};
 pub use limits::{BadLimit, Limits};
 pub use metrics::{End, Metrics, Outcome, Refusal};
 pub use process::{ProcessError, run};

@@ -36,6 +36,7 @@ pub enum ProcessError {
 /// [`ProcessError`] says what the administrator must change.
 pub async fn run(configuration: &Configuration, handler: impl Handler) -> Result<(), ProcessError> {
     let system = |what| move |reason| ProcessError::System { what, reason };
+    report_to_standard_error();
     raise_descriptors();
     let settings = configuration.settings()?;
     if let Some(note) = descriptors_note(&settings.limits) {
@@ -76,6 +77,16 @@ pub async fn run(configuration: &Configuration, handler: impl Handler) -> Result
         monitoring,
     );
     Ok(served?)
+}
+
+/// Warnings and errors reach the administrator by the standard error stream, unless whoever embeds this has chosen
+/// another way.
+fn report_to_standard_error() {
+    let _ = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .with_target(false)
+        .try_init();
 }
 
 /// Takes as many file descriptors as the system lets this process have.

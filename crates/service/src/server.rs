@@ -157,6 +157,14 @@ impl Peer {
         Working(self.connection.run())
     }
 
+    /// Writes a decision about this client into the server's audit trail.
+    pub async fn record(&self, action: &str, verdict: Verdict, reason: &str) {
+        let now = self.shared.now();
+        let address = self.address();
+        let line = Line::identified(&self.identity, address, now, action, verdict, reason);
+        self.shared.audit.record(&line).await;
+    }
+
     /// Waits until the server wants to stop. A connection that goes on is ended after
     /// [`Limits::shutdown_time`].
     pub async fn stopping(&self) {
@@ -541,12 +549,12 @@ async fn welcome(
         (Ok(stream), Some(Ok(identity))) => {
             admitted.identify(identity.clone());
             // Who judged everybody again meanwhile did not see this connection.
-            if shared.epoch() != epoch {
-                if let Err(refused) = shared.door.judge(identity.chain(), now) {
-                    metrics.count_handshake(Outcome::Refused, connection.age());
-                    record_refusal(shared, connection, &refused, now).await;
-                    return None;
-                }
+            if shared.epoch() != epoch
+                && let Err(refused) = shared.door.judge(identity.chain(), now)
+            {
+                metrics.count_handshake(Outcome::Refused, connection.age());
+                record_refusal(shared, connection, &refused, now).await;
+                return None;
             }
             metrics.count_handshake(Outcome::Accepted, connection.age());
             let line = Line::identified(

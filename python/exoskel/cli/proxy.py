@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import CredentialError
 from ..identity import (
@@ -17,9 +17,6 @@ from ..identity import (
 )
 from . import judgement
 from .report import Commands, moment, report, shown
-
-if TYPE_CHECKING:
-    from .. import proxies
 
 __all__ = ["add_commands"]
 
@@ -239,7 +236,7 @@ def _say_written(arguments: argparse.Namespace, out: Path, proxy: Any, *, secret
     return 0
 
 
-def _proxies() -> "type[proxies] | Any":
+def _proxies() -> Any:
     try:
         from .. import proxies
     except ImportError as error:
@@ -249,7 +246,7 @@ def _proxies() -> "type[proxies] | Any":
     return proxies
 
 
-def _wishes(arguments: argparse.Namespace) -> "proxies.Wishes":
+def _wishes(arguments: argparse.Namespace) -> Any:
     return _proxies().Wishes(arguments.hours, arguments.limited, arguments.path_length)
 
 

@@ -154,7 +154,8 @@ pub enum AuthorizationProblem {
     },
     /// A line of a ban list.
     #[error(
-        "got {text:?}, expected a name like /DC=org/CN=Alice or an attribute like /vo/Role=pilot"
+        "got {text:?}, expected one name like /DC=org/CN=Alice, attribute like /vo/Role=pilot or host name; \
+         a name with spaces stands in quotation marks"
     )]
     BadBan {
         /// The line.

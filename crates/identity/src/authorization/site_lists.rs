@@ -7,7 +7,7 @@ use super::pattern::IdentityPattern;
 use super::rule::Source;
 use crate::limits::{SITE_LIST_BYTES_MAX, WORD_BYTES_MAX};
 
-/// Adds a ban list: a distinguished name or an attribute a line, with or without quotation marks; `#` before comments.
+/// Adds a ban list: a pattern a line, with or without quotation marks; `#` before comments.
 pub(crate) fn read_bans(text: &str, bans: &mut Bans) -> Result<(), AuthorizationError> {
     for (line, entry) in entries("ban list", text)? {
         let read = |problem| AuthorizationError {
@@ -18,7 +18,7 @@ pub(crate) fn read_bans(text: &str, bans: &mut Bans) -> Result<(), Authorization
             text: entry.to_owned(),
         };
         let (name, rest) = name(entry).ok_or_else(|| read(bad()))?;
-        if !rest.is_empty() || !name.starts_with('/') {
+        if !rest.is_empty() {
             return Err(read(bad()));
         }
         let pattern = IdentityPattern::parse(&name).map_err(|problem| {

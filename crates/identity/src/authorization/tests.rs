@@ -199,7 +199,7 @@ fn a_ban_list_takes_the_place_of_an_earlier_one() {
         "the policy's own bans stay"
     );
     for bad in [
-        "Bob",
+        "DC=org/CN=Bob",
         "\"/DC=org/CN=Bob",
         "/DC=org/CN=Bob bob",
         "\"/DC=org/CN=a\" b",

@@ -34,13 +34,33 @@ enum Node {
     Directory(usize),
 }
 
+/// How many signatures may still be checked for one chain.
+pub(super) struct SignatureBudget(usize);
+
+impl Default for SignatureBudget {
+    fn default() -> Self {
+        Self(SIGNATURE_CHECKS_MAX)
+    }
+}
+
+impl SignatureBudget {
+    /// Takes one check out of the budget.
+    pub(super) fn take(&mut self) -> Result<(), IdentityError> {
+        self.0 = self
+            .0
+            .checked_sub(1)
+            .ok_or(IdentityError::TooManySignatures)?;
+        Ok(())
+    }
+}
+
 /// The search for a path, with its budget.
 pub(super) struct Search<'a> {
     store: &'a TrustStore,
     settings: &'a GridSettings,
     presented: &'a [Certificate],
     now: UnixTime,
-    signatures: usize,
+    pub(super) budget: SignatureBudget,
 }
 
 /// What the authorities above say about the certificate that is next on the way down.
@@ -57,6 +77,7 @@ impl<'a> Search<'a> {
         store: &'a TrustStore,
         settings: &'a GridSettings,
         presented: &'a [Certificate],
+        budget: SignatureBudget,
         now: UnixTime,
     ) -> Self {
         Self {
@@ -64,17 +85,8 @@ impl<'a> Search<'a> {
             settings,
             presented,
             now,
-            signatures: 0,
+            budget,
         }
-    }
-
-    /// Takes one signature check out of the budget.
-    pub(super) fn count_signature(&mut self) -> Result<(), IdentityError> {
-        self.signatures += 1;
-        if self.signatures > SIGNATURE_CHECKS_MAX {
-            return Err(IdentityError::TooManySignatures);
-        }
-        Ok(())
     }
 
     /// What a proxy or an end entity must be good for by itself.
@@ -206,7 +218,7 @@ impl<'a> Search<'a> {
         {
             return Err(self.weak_key(issuer));
         }
-        self.count_signature()?;
+        self.budget.take()?;
         let signed = self
             .certificate(node)
             .verify_signature(&self.certificate(issuer).key);
@@ -401,7 +413,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// RFC 5280 section 6.3, with complete lists that the directory holds.
+    /// RFC 5280 section 6.3, with lists that the directory holds: the newest one that is about the certificate.
     fn check_revocation(
         &self,
         descent: &mut Descent<'_>,
@@ -417,7 +429,8 @@ impl<'a> Search<'a> {
         };
         let list = self
             .store
-            .revocation_list(key, &authority.key)
+            .revocation_lists(key, &authority.key)
+            .find(|list| list.covers(certificate))
             .filter(|_| authority.allows(KeyUsage::RevocationListSigning));
         let Some(list) = list else {
             return match self.settings.revocation {
@@ -428,7 +441,6 @@ impl<'a> Search<'a> {
                 }),
             };
         };
-        let list = &list.list;
         let now = self.now;
         if now > list.next_update {
             return Err(IdentityError::RevocationListStale {

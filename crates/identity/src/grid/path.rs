@@ -6,7 +6,7 @@
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::GridSettings;
-use super::authorities::{self, Search};
+use super::authorities::{self, Search, SignatureBudget};
 use super::proxy::{self, Inheritance, Proxy, ProxyFault, ProxyKind};
 use crate::certificate::WhichCertificate;
 use crate::distinguished_name::DistinguishedName;
@@ -56,11 +56,33 @@ pub(crate) fn judge(
     chain: &[CertificateDer<'_>],
     now: UnixTime,
 ) -> Result<JudgedPath, IdentityError> {
-    let presented = read(chain)?;
+    judge_read(store, settings, settings.proxy_depth_max, read(chain)?, now)
+}
+
+/// Judges the chain of somebody who signs attribute certificates: an end entity of its own, never a proxy. `chain` has at
+/// least one certificate, the signer's first.
+pub(crate) fn judge_signer(
+    store: &TrustStore,
+    settings: &GridSettings,
+    chain: Vec<Certificate>,
+    now: UnixTime,
+) -> Result<JudgedPath, IdentityError> {
+    check_length(chain.len())?;
+    judge_read(store, settings, 0, chain, now)
+}
+
+fn judge_read(
+    store: &TrustStore,
+    settings: &GridSettings,
+    proxy_depth_max: usize,
+    presented: Vec<Certificate>,
+    now: UnixTime,
+) -> Result<JudgedPath, IdentityError> {
     let is_authority = |name: &DistinguishedName| !store.indexes_named(&name.key()).is_empty();
-    let (entities, kind) = find_entities(&presented, settings, &is_authority)?;
+    let mut budget = SignatureBudget::default();
+    let (entities, kind) = find_entities(&presented, proxy_depth_max, &mut budget, &is_authority)?;
     let inheritances = check_proxies(&presented, &entities, kind, settings)?;
-    let mut search = Search::new(store, settings, &presented, now);
+    let mut search = Search::new(store, settings, &presented, budget, now);
     // The proxies' own times are looked at before anything is computed for them.
     let mut ends = UnixTime::since_unix_epoch(std::time::Duration::MAX);
     let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
@@ -72,7 +94,7 @@ pub(crate) fn judge(
     let above = search.find(*end_entity)?;
     for (index, &position) in proxies.iter().enumerate() {
         let issuer = entities[index + 1];
-        search.count_signature()?;
+        search.budget.take()?;
         check_signature(&presented, position, issuer)?;
     }
     let subject_index = subject_index(&inheritances);
@@ -92,30 +114,19 @@ pub(crate) fn judge(
     })
 }
 
-/// Judges the chain of somebody who signs attribute certificates: an end entity of its own, never a proxy.
-pub(crate) fn judge_signer(
-    store: &TrustStore,
-    settings: &GridSettings,
-    chain: &[CertificateDer<'_>],
-    now: UnixTime,
-) -> Result<JudgedPath, IdentityError> {
-    let settings = GridSettings {
-        proxy_depth_max: 0,
-        ..settings.clone()
-    };
-    judge(store, &settings, chain, now)
+fn check_length(got: usize) -> Result<(), IdentityError> {
+    match got {
+        0 => Err(IdentityError::NoCertificate),
+        1..=GRID_CHAIN_CERTIFICATES_MAX => Ok(()),
+        _ => Err(IdentityError::ChainTooLong {
+            got,
+            max: GRID_CHAIN_CERTIFICATES_MAX,
+        }),
+    }
 }
 
 fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError> {
-    if chain.is_empty() {
-        return Err(IdentityError::NoCertificate);
-    }
-    if chain.len() > GRID_CHAIN_CERTIFICATES_MAX {
-        return Err(IdentityError::ChainTooLong {
-            got: chain.len(),
-            max: GRID_CHAIN_CERTIFICATES_MAX,
-        });
-    }
+    check_length(chain.len())?;
     let read = chain.iter().enumerate().map(|(position, certificate)| {
         Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
             certificate: WhichCertificate::unreadable(position),
@@ -128,7 +139,8 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
 /// The positions from the leaf to the end entity, and of which kind the proxies on that way are.
 fn find_entities(
     presented: &[Certificate],
-    settings: &GridSettings,
+    proxy_depth_max: usize,
+    budget: &mut SignatureBudget,
     is_authority: &dyn Fn(&DistinguishedName) -> bool,
 ) -> Result<(Vec<usize>, Option<ProxyKind>), IdentityError> {
     let mut entities = vec![0];
@@ -136,7 +148,7 @@ fn find_entities(
     loop {
         let position = entities[entities.len() - 1];
         let certificate = &presented[position];
-        let issuer = find_issuer(presented, &entities);
+        let issuer = find_issuer(presented, &entities, budget)?;
         let issued_by_entity = issuer.is_some_and(|issuer| !presented[issuer].is_authority());
         let Some(kind) = proxy::kind_of(certificate, issued_by_entity) else {
             return Ok((entities, first_kind));
@@ -151,9 +163,9 @@ fn find_entities(
         if kind != other {
             return fault(ProxyFault::Mixed { got: kind, other });
         }
-        if entities.len() > settings.proxy_depth_max {
+        if entities.len() > proxy_depth_max {
             return fault(ProxyFault::TooDeep {
-                max: settings.proxy_depth_max,
+                max: proxy_depth_max,
             });
         }
         match issuer {
@@ -170,15 +182,40 @@ fn find_entities(
     }
 }
 
-/// The issuer of the last of the entities, by its name. In TLS each certificate certifies the one before it, so the
-/// next one is most likely it.
-fn find_issuer(presented: &[Certificate], entities: &[usize]) -> Option<usize> {
-    let position = *entities.last()?;
-    let issuer = &presented[position].issuer;
-    (position + 1..presented.len())
+/// The issuer of the last of the entities: by its name, and where several bear that name (a user's old and new
+/// certificate), by its key. In TLS each certificate certifies the one before it, so the next one is most likely it.
+fn find_issuer(
+    presented: &[Certificate],
+    entities: &[usize],
+    budget: &mut SignatureBudget,
+) -> Result<Option<usize>, IdentityError> {
+    let Some(&position) = entities.last() else {
+        return Ok(None);
+    };
+    let certificate = &presented[position];
+    let mut candidates = (position + 1..presented.len())
         .chain(0..position)
         .filter(|candidate| !entities.contains(candidate))
-        .find(|&candidate| presented[candidate].subject.matches(issuer))
+        .filter(|&candidate| presented[candidate].subject.matches(&certificate.issuer));
+    let Some(first) = candidates.next() else {
+        return Ok(None);
+    };
+    let others: Vec<_> = candidates
+        .filter(|&candidate| presented[candidate].der != presented[first].der)
+        .collect();
+    if others.is_empty() {
+        return Ok(Some(first));
+    }
+    for candidate in std::iter::once(first).chain(others) {
+        budget.take()?;
+        if certificate
+            .verify_signature(&presented[candidate].key)
+            .is_ok()
+        {
+            return Ok(Some(candidate));
+        }
+    }
+    Ok(Some(first))
 }
 
 /// The index in the entities of the one whose subject the peer acts as: the independent proxy that is nearest to the
@@ -198,10 +235,14 @@ pub(super) fn claimed_subject(
     let settings = GridSettings {
         legacy_proxies: true,
         draft_proxies: true,
-        proxy_depth_max: PROXY_DEPTH_MAX,
         ..GridSettings::default()
     };
-    let (entities, kind) = find_entities(chain, &settings, &|_| false)?;
+    let (entities, kind) = find_entities(
+        chain,
+        PROXY_DEPTH_MAX,
+        &mut SignatureBudget::default(),
+        &|_| false,
+    )?;
     let inheritances = check_proxies(chain, &entities, kind, &settings)?;
     let position = entities[subject_index(&inheritances)];
     Ok((&chain[position].subject, kind.is_some()))

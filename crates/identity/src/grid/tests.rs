@@ -329,6 +329,31 @@ fn the_search_for_a_path_is_bounded() {
     );
 }
 
+/// A user's old certificate beside the new one: the key tells which of them issued the proxy.
+#[test]
+fn of_two_issuers_of_one_name_the_one_that_signed_counts() {
+    let root = authority("CA");
+    let old = issue(user_parameters("alice"), &root);
+    let new = issue(user_parameters("alice"), &root);
+    let proxy = issue(proxy_parameters("alice", &["1"]), &new);
+    let verifier = verifier(directory(&root));
+    for chain in [[&proxy, &old, &new], [&proxy, &new, &old]] {
+        let peer = present(&verifier, &chain).unwrap();
+        assert_eq!(peer.proxy().unwrap().depth, 1);
+    }
+    let error = present(&verifier, &[&proxy, &old]).unwrap_err();
+    assert!(
+        matches!(error, IdentityError::WrongSignature { .. }),
+        "{error}"
+    );
+    let strangers: Vec<_> = (0..30)
+        .map(|_| issue(user_parameters("alice"), &root))
+        .collect();
+    let mut chain = vec![&proxy];
+    chain.extend(&strangers);
+    assert!(present(&verifier, &chain).is_err());
+}
+
 #[test]
 fn a_changed_byte_anywhere_is_refused() {
     let root = authority("CA");

@@ -1,8 +1,10 @@
 //! What virtual organisations say about the owners of the chains.
 
 use exoskel_identity::{AttributeProblem, VerifiedIdentity};
+use proptest::prelude::*;
+use rustls_pki_types::CertificateDer;
 
-use crate::manifest::{Expect, Vectors};
+use crate::manifest::{Expect, VECTORS};
 
 /// The rules of the manifest that a problem can stand for.
 fn rules(problem: &AttributeProblem) -> &'static [&'static str] {
@@ -71,7 +73,7 @@ fn difference(who: &VerifiedIdentity, expect: &Expect) -> Option<String> {
 
 #[test]
 fn every_chain_gives_the_attributes_that_the_manifest_states() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let (mut judged, mut with_attributes, mut with_faults) = (0, 0, 0);
     let mut wrong = Vec::new();
     for case in vectors.cases().iter().filter(|case| case.expect.accepted) {
@@ -97,4 +99,22 @@ fn every_chain_gives_the_attributes_that_the_manifest_states() {
         with_attributes > 30 && with_faults > 40,
         "{with_attributes} {with_faults}"
     );
+}
+
+proptest! {
+    /// Every byte of a chain is signed by somebody, or is such a signature.
+    #[test]
+    fn a_changed_byte_never_keeps_the_attributes(
+        certificate in 0..2_usize,
+        place: prop::sample::Index,
+        bit in 0..8_u32,
+    ) {
+        let vectors = &*VECTORS;
+        let case = vectors.case("voms_two_vos");
+        let mut chain = case.chain();
+        let mut bytes = chain[certificate].to_vec();
+        *place.get_mut(&mut bytes) ^= 1 << bit;
+        chain[certificate] = CertificateDer::from(bytes);
+        prop_assert!(vectors.verifier(case).judge(&chain, vectors.now()).is_err());
+    }
 }

@@ -3,7 +3,7 @@
 use exoskel_identity::Authorization;
 use exoskel_identity::authorization::Source;
 
-use crate::manifest::Vectors;
+use crate::manifest::VECTORS;
 
 const POLICY: &str = r#"
 [allow]
@@ -25,7 +25,7 @@ map = [{ fqan = "/testvo/Role=production", account = "prod" }]
 /// The same user with the role, without it, and with one that has expired.
 #[test]
 fn a_role_opens_the_door_and_a_bad_one_does_not() {
-    let (vectors, rules) = (Vectors::read(), Authorization::parse(POLICY).unwrap());
+    let (vectors, rules) = (&*VECTORS, Authorization::parse(POLICY).unwrap());
     let who = |name: &str| vectors.judge(vectors.case(name)).unwrap();
 
     let producer = who("voms");
@@ -68,10 +68,25 @@ fn a_role_opens_the_door_and_a_bad_one_does_not() {
     );
 }
 
+/// `docs/policy.md` shows a policy for services and a refusal by it.
+#[test]
+fn the_guides_refusal_is_the_one_that_people_see() {
+    let guide = include_str!("../../../../docs/policy.md");
+    let block = |language: &str, start: &str| {
+        let mut blocks = guide.split(language).skip(1);
+        let block = blocks.find(|block| block.starts_with(start)).unwrap();
+        block.split("```").next().unwrap()
+    };
+    let rules = Authorization::parse(block("```toml\n", "[[allow.rule]]")).unwrap();
+    let user = VECTORS.judge(VECTORS.case("voms_none")).unwrap();
+    let decision = rules.decide(&user, "submit");
+    assert_eq!(format!("{decision}\n"), block("```text\n", "action"));
+}
+
 /// Whoever is banned stays out with every proxy, an independent one included.
 #[test]
 fn a_ban_holds_for_all_proxies() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let owner = vectors.judge(vectors.case("voms")).unwrap();
     let subject = owner.grid_subject().unwrap();
     let rules = Authorization::parse(POLICY).unwrap();

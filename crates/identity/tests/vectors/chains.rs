@@ -2,7 +2,7 @@
 
 use exoskel_identity::{IdentityError, NameSpaceRule, ProxyFault, ProxyKind, VerifiedIdentity};
 
-use crate::manifest::{Expect, Vectors};
+use crate::manifest::{Expect, VECTORS};
 
 /// The rules of the manifest that an error can stand for.
 fn reasons(error: &IdentityError) -> &'static [&'static str] {
@@ -138,7 +138,7 @@ fn differences(expect: &Expect, verdict: &Result<VerifiedIdentity, IdentityError
 
 #[test]
 fn every_vector_is_judged_as_its_rule_says() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let mut failures = Vec::new();
     for case in vectors.cases() {
         let found = differences(&case.expect, &vectors.judge(case));

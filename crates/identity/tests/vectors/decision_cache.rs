@@ -9,7 +9,7 @@ use exoskel_identity::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::manifest::Vectors;
+use crate::manifest::VECTORS;
 
 fn at(time: UnixTime, seconds: i64) -> UnixTime {
     let seconds = time.as_secs().checked_add_signed(seconds).unwrap();
@@ -33,7 +33,7 @@ fn counts(cache: &DecisionCache) -> (u64, u64, u64) {
 
 #[test]
 fn an_identity_is_found_again_with_all_that_was_said() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let case = vectors.case("voms_two_vos");
     let (verifier, chain, cache) = (vectors.verifier(case), case.chain(), cache());
     let first = cache.judge(&verifier, &chain, vectors.now()).unwrap();
@@ -52,7 +52,7 @@ fn an_identity_is_found_again_with_all_that_was_said() {
 /// The same leaf below other certificates, or in another order, is another question.
 #[test]
 fn the_whole_chain_the_trust_and_the_settings_are_the_question() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let case = vectors.case("voms");
     let (verifier, chain, cache) = (vectors.verifier(case), case.chain(), cache());
     let judge = |verifier: &GridVerifier, chain: &[CertificateDer<'_>]| {
@@ -83,7 +83,7 @@ fn the_whole_chain_the_trust_and_the_settings_are_the_question() {
 
 #[test]
 fn a_verdict_ends_with_the_identity_and_after_ten_minutes() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let case = vectors.case("voms");
     let (verifier, chain, cache) = (vectors.verifier(case), case.chain(), cache());
     let judged_at = |now: UnixTime| {
@@ -109,7 +109,7 @@ fn a_verdict_ends_with_the_identity_and_after_ten_minutes() {
 
 #[test]
 fn a_refusal_is_kept_for_a_minute() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let case = vectors.case("voms_of_a_revoked_user");
     let (verifier, chain, cache) = (vectors.verifier(case), case.chain(), cache());
     let now = vectors.now();
@@ -127,7 +127,7 @@ fn a_refusal_is_kept_for_a_minute() {
 /// Strangers can send any number of bad chains.
 #[test]
 fn refusals_are_bounded_and_displace_no_identity() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let case = vectors.case("voms");
     let verifier = vectors.verifier(case);
     let cache = DecisionCache::new(DecisionCacheLimits {
@@ -149,7 +149,7 @@ fn refusals_are_bounded_and_displace_no_identity() {
 /// Whoever has a certificate can present it in many ways, a stranger's certificate added here.
 #[test]
 fn identities_are_bounded_in_number_and_bytes() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let accepted = vectors.cases().iter().filter(|case| case.expect.accepted);
     let questions: Vec<_> = accepted
         .map(|case| (vectors.verifier(case), case.chain()))
@@ -184,7 +184,7 @@ fn identities_are_bounded_in_number_and_bytes() {
 
 #[test]
 fn threads_share_one_cache() {
-    let vectors = Vectors::read();
+    let vectors = &*VECTORS;
     let questions: Vec<_> = vectors
         .cases()
         .iter()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use exoskel_identity::{
@@ -62,6 +62,9 @@ pub(crate) struct Expect {
     pub(crate) expires: Option<u64>,
 }
 
+/// All cases, read once for all tests.
+pub(crate) static VECTORS: LazyLock<Vectors> = LazyLock::new(Vectors::read);
+
 /// What is judged, by name.
 pub(crate) struct Vectors {
     manifest: Manifest,
@@ -69,7 +72,7 @@ pub(crate) struct Vectors {
 }
 
 impl Vectors {
-    pub(crate) fn read() -> Self {
+    fn read() -> Self {
         let text = std::fs::read_to_string(root().join("manifest.json")).unwrap();
         let manifest: Manifest = serde_json::from_str(&text).unwrap();
         let mut stores = BTreeMap::new();
@@ -112,10 +115,20 @@ impl Case {
         certificates.map(Result::unwrap).collect()
     }
 
+    /// The files of its trust directory.
+    pub(crate) fn trust_files(&self) -> Vec<TrustFile> {
+        files(&root().join(&self.trust))
+    }
+
     /// The trust of the case, as a generation of that number.
     pub(crate) fn load(&self, generation: u64) -> TrustStore {
-        let (anchors, vomsdir) = (root().join(&self.trust), root().join(&self.vomsdir));
-        TrustStore::load(files(&anchors), files(&vomsdir), None, generation).0
+        TrustStore::load(
+            self.trust_files(),
+            files(&root().join(&self.vomsdir)),
+            None,
+            generation,
+        )
+        .0
     }
 }
 

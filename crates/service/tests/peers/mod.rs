@@ -4,6 +4,7 @@
     dead_code,
     missing_docs,
     unreachable_pub,
+    clippy::unwrap_used,
     reason = "each test binary uses its own part"
 )]
 
@@ -216,7 +217,7 @@ fn write(path: &Path, label: &str, der: &[u8], mode: u32) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub fn pem(label: &str, der: &[u8]) -> String {
     let body = data_encoding::BASE64.encode(der);
     let lines: Vec<&str> = body
         .as_bytes()

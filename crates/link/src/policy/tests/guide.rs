@@ -25,7 +25,16 @@ fn the_guides_policy_gives_the_answer_that_it_prints() {
 #[test]
 fn the_guides_error_is_the_one_that_people_see() {
     let error = Policy::parse("[domain.lab]\nadresses = [\"10.0.0.1\"]\n", 1).unwrap_err();
-    assert_eq!(format!("{error}\n"), blocks("text")[1]);
+    assert_eq!(format!("{error}\n"), blocks("text")[2]);
+}
+
+#[test]
+fn every_policy_of_the_guide_can_be_read() {
+    let policies = blocks("toml");
+    assert_eq!(policies.len(), 3);
+    for policy in policies {
+        assert!(Policy::parse(policy, 1).is_ok(), "{policy}");
+    }
 }
 
 /// Each row of the table of patterns: a pattern, what it matches, what it doesn't.
