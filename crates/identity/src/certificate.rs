@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn serials_have_one_form() {
         assert_eq!(without_leading_zeros(&[0, 0, 1, 0]), [1, 0]);
-        assert_eq!(without_leading_zeros(&[0, 0]), []);
+        assert_eq!(without_leading_zeros(&[0, 0]), [0_u8; 0]);
         assert_eq!(hex(&[0, 0xab, 0x10]), "00ab10");
     }
 }

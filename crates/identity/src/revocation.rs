@@ -1,16 +1,18 @@
 //! What a revocation list states.
 
 use rustls_pki_types::{CertificateRevocationListDer, UnixTime};
+use x509_parser::asn1_rs::{Any, Class, Tag};
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::certificate::{unix_time, without_leading_zeros};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
-use crate::limits::REVOCATION_LIST_BYTES_MAX;
+use crate::limits::{ALTERNATIVE_NAMES_MAX, REVOCATION_LIST_BYTES_MAX};
 use crate::quote::Quoted;
 use crate::signature::{PublicKey, SignatureAlgorithm, SignatureFault};
-use crate::x509::Signed;
+use crate::x509::{Certificate, Signed};
 
 /// What a signed revocation list states. Its signature is checked where it is used, not here.
 #[derive(Clone, Debug)]
@@ -69,7 +71,7 @@ impl RevocationListDetails {
     }
 }
 
-/// A complete revocation list of one issuer, made for lookups.
+/// A revocation list of one issuer, made for lookups.
 #[derive(Debug)]
 pub(crate) struct RevocationList {
     pub(crate) issuer: DistinguishedName,
@@ -78,20 +80,21 @@ pub(crate) struct RevocationList {
     pub(crate) next_update: UnixTime,
     /// Sorted, without leading zeros.
     serials: Box<[Box<[u8]>]>,
+    scope: Scope,
     signed: Signed,
     der: CertificateRevocationListDer<'static>,
 }
 
 impl RevocationList {
-    /// Reads a list that covers all certificates of its issuer.
+    /// Reads a list that can say which certificates of its issuer are good.
     ///
     /// # Errors
-    /// [`Malformed`] as [`RevocationListDetails::read`] has it, and for a list that covers only a part of its issuer's
-    /// certificates, changes another list, or has a critical extension that isn't understood (RFC 5280 section 5.2):
-    /// such a list can't say that a certificate is good.
+    /// [`Malformed`] as [`RevocationListDetails::read`] has it, and for a list that covers only some reasons, is about other
+    /// issuers' certificates, changes another list, or has a critical extension that isn't understood (RFC 5280 section
+    /// 5.2): such a list can't say that a certificate is good.
     pub(crate) fn read(list: CertificateRevocationListDer<'static>) -> Result<Self, Malformed> {
         let parsed = parse(&list)?;
-        refuse_partial(&parsed)?;
+        let scope = scope(&parsed)?;
         if parsed.signature_algorithm != parsed.tbs_cert_list.signature {
             return Err(Malformed::TwoSignatureAlgorithms);
         }
@@ -106,6 +109,7 @@ impl RevocationList {
             this_update: unix_time(parsed.last_update()),
             next_update: next_update(&parsed)?,
             serials: serials.into_boxed_slice(),
+            scope,
             signed: Signed::read(&list).ok_or(Malformed::NoRevocationList)?,
             der: list,
         })
@@ -121,6 +125,11 @@ impl RevocationList {
         self.serials
             .binary_search_by(|entry| (**entry).cmp(serial))
             .is_ok()
+    }
+
+    /// Whether the list is about this certificate of its issuer.
+    pub(crate) fn covers(&self, certificate: &Certificate) -> bool {
+        self.scope.covers(certificate)
     }
 
     pub(crate) fn signature_algorithm(&self) -> SignatureAlgorithm {
@@ -168,36 +177,125 @@ fn next_update(parsed: &CertificateRevocationList<'_>) -> Result<UnixTime, Malfo
         .ok_or(Malformed::NoNextUpdate)
 }
 
-fn refuse_partial(parsed: &CertificateRevocationList<'_>) -> Result<(), Malformed> {
+/// Which of its issuer's certificates a list is about (RFC 5280 section 5.2.5); all of them by default.
+#[derive(Debug, Default)]
+struct Scope {
+    /// The addresses of which a certificate must name one, when the list names any.
+    addresses: Option<Box<[String]>>,
+    only_end_entities: bool,
+    only_authorities: bool,
+}
+
+impl Scope {
+    /// RFC 5280 section 6.3.3 (b) (2).
+    fn covers(&self, certificate: &Certificate) -> bool {
+        let is_authority = certificate
+            .extensions
+            .basic_constraints
+            .is_some_and(|constraints| constraints.is_authority);
+        let is_of_kind =
+            !(self.only_end_entities && is_authority || self.only_authorities && !is_authority);
+        let named = &certificate.extensions.distribution_points;
+        is_of_kind
+            && self
+                .addresses
+                .as_ref()
+                .is_none_or(|addresses| addresses.iter().any(|one| named.contains(one)))
+    }
+
+    /// Reads an `IssuingDistributionPoint`.
+    fn read(value: &[u8]) -> Option<Self> {
+        let ([], whole) = Any::from_der(value).ok()? else {
+            return None;
+        };
+        whole.tag().assert_eq(Tag::Sequence).ok()?;
+        let mut scope = Self::default();
+        let mut rest = whole.data;
+        while !rest.is_empty() {
+            let (behind, member) = Any::from_der(rest).ok()?;
+            rest = behind;
+            if member.class() != Class::ContextSpecific {
+                return None;
+            }
+            let is_set = member.data == [0xff];
+            match member.tag().0 {
+                0 => scope.addresses = Some(addresses(member.data)?),
+                1 if is_set => scope.only_end_entities = true,
+                2 if is_set => scope.only_authorities = true,
+                // Only some reasons, other issuers' certificates, or attribute certificates.
+                _ => return None,
+            }
+        }
+        Some(scope)
+    }
+}
+
+/// The URIs of a `fullName`.
+fn addresses(point: &[u8]) -> Option<Box<[String]>> {
+    let ([], names) = Any::from_der(point).ok()? else {
+        return None;
+    };
+    if (names.class(), names.tag()) != (Class::ContextSpecific, Tag(0)) {
+        return None;
+    }
+    let mut found = Vec::new();
+    let mut rest = names.data;
+    while !rest.is_empty() {
+        let (behind, name) = GeneralName::from_der(rest).ok()?;
+        rest = behind;
+        if let GeneralName::URI(address) = name {
+            found.push(address.to_owned());
+        }
+    }
+    (found.len() <= ALTERNATIVE_NAMES_MAX).then(|| found.into_boxed_slice())
+}
+
+/// Which certificates the list is about; an error for a list that can't be relied on.
+fn scope(parsed: &CertificateRevocationList<'_>) -> Result<Scope, Malformed> {
     /// `deltaCRLIndicator` and `issuingDistributionPoint` (RFC 5280 sections 5.2.4 and 5.2.5)
-    const PARTIAL: [&[u8]; 2] = [&[0x55, 0x1d, 27], &[0x55, 0x1d, 28]];
+    const DELTA: &[u8] = &[0x55, 0x1d, 27];
+    const SCOPE: &[u8] = &[0x55, 0x1d, 28];
     /// `authorityKeyIdentifier` and `cRLNumber`
     const KNOWN: [&[u8]; 2] = [&[0x55, 0x1d, 35], &[0x55, 0x1d, 20]];
     /// `reasonCode` and `invalidityDate`
     const KNOWN_OF_ENTRIES: [&[u8]; 2] = [&[0x55, 0x1d, 21], &[0x55, 0x1d, 24]];
 
-    let unusable = |reason: String| Err(Malformed::Unusable { reason });
+    let unusable = |reason: String| Malformed::Unusable { reason };
+    let mut scope = Scope::default();
     for extension in parsed.extensions() {
-        let oid = extension.oid.as_bytes();
-        if PARTIAL.contains(&oid) {
-            return unusable(
-                "it covers only a part of its issuer's certificates, expected a complete list"
-                    .to_owned(),
-            );
-        }
-        if extension.critical && !KNOWN.contains(&oid) {
-            return unusable(format!("unknown critical extension {}", extension.oid));
+        match extension.oid.as_bytes() {
+            DELTA => {
+                return Err(unusable(
+                    "it holds only the changes of another list, expected a complete one".to_owned(),
+                ));
+            }
+            SCOPE => {
+                scope = Scope::read(extension.value).ok_or_else(|| {
+                    unusable(
+                        "it covers only some reasons, or certificates of other issuers, expected \
+                         all reasons for certificates of its own issuer"
+                            .to_owned(),
+                    )
+                })?;
+            }
+            oid if extension.critical && !KNOWN.contains(&oid) => {
+                return Err(unusable(format!(
+                    "unknown critical extension {}",
+                    extension.oid
+                )));
+            }
+            _ => {}
         }
     }
     for entry in parsed.iter_revoked_certificates() {
         for extension in entry.extensions() {
             if extension.critical && !KNOWN_OF_ENTRIES.contains(&extension.oid.as_bytes()) {
-                return unusable(format!(
+                return Err(unusable(format!(
                     "unknown critical extension {} of an entry",
                     extension.oid
-                ));
+                )));
             }
         }
     }
-    Ok(())
+    Ok(scope)
 }

@@ -11,6 +11,7 @@ use aws_lc_rs::digest;
 
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
+use crate::revocation::RevocationList;
 use crate::signature::PublicKey;
 use crate::slash_name::normal_form;
 use crate::voms::SignerChains;
@@ -159,17 +160,18 @@ impl TrustStore {
             .count()
     }
 
-    /// The newest revocation list of the authority with that name and key.
-    pub(crate) fn revocation_list(
+    /// The revocation lists of the authority with that name and key, the newest first.
+    pub(crate) fn revocation_lists(
         &self,
         issuer: &NameKey,
         key: &PublicKey,
-    ) -> Option<&Arc<Coverage>> {
-        // Sorted, the newest first.
+    ) -> impl Iterator<Item = &RevocationList> {
         self.coverage
-            .get(issuer)?
-            .iter()
-            .find(|coverage| coverage.is_of(key))
+            .get(issuer)
+            .into_iter()
+            .flatten()
+            .filter(move |coverage| coverage.is_of(key))
+            .map(|coverage| &coverage.list)
     }
 
     /// What the files say about the names that an issuer may sign; the name in its slash form.

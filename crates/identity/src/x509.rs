@@ -55,28 +55,18 @@ impl Signed {
     /// All but the message is outside of what is signed, and the parser lets some spellings of it pass that aren't DER.
     /// They are refused here, so that nobody can give something signed a second form, with another fingerprint.
     pub(crate) fn read(der: &[u8]) -> Option<Self> {
-        let (after, whole) = Any::from_der(der).ok()?;
-        let (rest, _) = Any::from_der(whole.data).ok()?;
-        let message = &whole.data[..whole.data.len() - rest.len()];
-        let (end, algorithm) = Any::from_der(rest).ok()?;
-        let (nothing, signature) = Any::from_der(end).ok()?;
-        let is_der = nothing.is_empty()
-            && is_der(&whole, Tag::Sequence, der.len() - after.len())
-            && is_der(&algorithm, Tag::Sequence, rest.len() - end.len())
-            && is_der(&signature, Tag::BitString, end.len());
-        if !is_der {
+        let (whole, []) = element(der, Tag::Sequence)? else {
             return None;
-        }
+        };
+        let (_, rest) = element(whole, Tag::Sequence)?;
+        let message = &whole[..whole.len() - rest.len()];
+        let (algorithm, rest) = element(rest, Tag::Sequence)?;
         // The first byte counts unused bits, of which a signature has none.
-        let (0, signature) = signature
-            .data
-            .split_first()
-            .map(|(first, rest)| (*first, rest))?
-        else {
+        let ([0, signature @ ..], []) = element(rest, Tag::BitString)? else {
             return None;
         };
         Some(Self {
-            algorithm: SignatureAlgorithm::read(algorithm.data),
+            algorithm: SignatureAlgorithm::read(algorithm),
             message: range_in(der, message),
             signature: range_in(der, signature),
         })
@@ -101,6 +91,12 @@ impl Signed {
             &der[self.signature.clone()],
         )
     }
+}
+
+/// The content of the element of that kind at the beginning of `der`, and what follows it.
+fn element(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
+    let (rest, found) = Any::from_der(der).ok()?;
+    is_der(&found, tag, der.len() - rest.len()).then_some((found.data, rest))
 }
 
 /// Whether a value of `length` bytes in all has the tag, and the one header that DER has for it.

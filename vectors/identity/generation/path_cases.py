@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -611,6 +612,7 @@ def revocation(world: World, manifest: Manifest) -> None:
         [world.user(delta, "Dee")],
         note="changes to a list that isn't there",
     )
+    _scopes(world, manifest, listed)
     entry = listed("Entry list", revoked=[0x777])
     entry.crl = _with_critical_entry(entry)
     refuse("crl_entry_unknown_critical", "crl-extensions", [world.user(entry, "Enid")])
@@ -619,6 +621,52 @@ def revocation(world: World, manifest: Manifest) -> None:
     refuse(
         "crl_2000_entries_revoked", "revoked", [world.user(empty, "Lola", serial=0x100000 + 1234)]
     )
+
+
+def _scopes(world: World, manifest: Manifest, listed: Callable[..., Authority]) -> None:
+    """RFC 5280 5.2.5: lists that are about some of their issuer's certificates only."""
+    accept, refuse = manifest.accept, manifest.refuse
+    address = "http://crl.example.org"
+
+    def scoped(label: str, *lines: str, **fields: Any) -> Authority:
+        scope = ["issuingDistributionPoint=critical,@scope", "[scope]", *lines]
+        return listed(label, extensions=["authorityKeyIdentifier=keyid", *scope], **fields)
+
+    def pointing(authority: Authority, name: str, path: str, **fields: Any) -> Certificate:
+        extensions = (*ENTITY_EXTENSIONS, f"crlDistributionPoints=URI:{address}/{path}")
+        return world.user(authority, name, extensions=extensions, **fields)
+
+    named = scoped("Named list", f"fullname=URI:{address}/1.crl", revoked=[0x888])
+    accept("crl_scope_named", "crl-extensions", [pointing(named, "Ina", "1.crl")])
+    refuse("crl_scope_revoked", "revoked", [pointing(named, "Ian", "1.crl", serial=0x888)])
+    refuse(
+        "crl_scope_another_address",
+        "crl-extensions",
+        [pointing(named, "Ida", "2.crl")],
+        note="the certificate names another list than the one that is there",
+    )
+    refuse("crl_scope_no_address", "crl-extensions", [world.user(named, "Ivo")])
+    users = scoped("Users list", "onlyuser=TRUE")
+    accept("crl_scope_end_entities", "crl-extensions", [world.user(users, "Ute")])
+    below = world.below(users, "Below users list", directory="default")
+    refuse(
+        "crl_scope_end_entities_intermediate",
+        "crl-extensions",
+        [world.user(below, "Udo"), below.certificate],
+        note="the list says nothing about authorities",
+    )
+    rest = scoped("Authorities list", "onlyCA=TRUE")
+    refuse("crl_scope_authorities", "crl-extensions", [world.user(rest, "Ada")])
+    below = world.below(rest, "Below authorities list", directory="default")
+    accept(
+        "crl_scope_authorities_intermediate",
+        "crl-extensions",
+        [world.user(below, "Ali"), below.certificate],
+    )
+    reasons = scoped("Reasons list", "onlysomereasons=keyCompromise")
+    refuse("crl_scope_some_reasons", "crl-extensions", [world.user(reasons, "Rea")])
+    indirect = scoped("Indirect list", "indirectCRL=TRUE")
+    refuse("crl_scope_indirect", "crl-extensions", [world.user(indirect, "Ira")])
 
 
 def _with_critical_entry(authority: Authority) -> bytes:

@@ -30,7 +30,7 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "crl-extensions": (
         "RFC 5280 5.2 and 5.3",
-        "a list with a critical extension that isn't understood decides nothing",
+        "a list decides about the certificates that it says it is about; with a critical extension that isn't understood it decides nothing",
     ),
     "trust-anchor": (
         "RFC 5280 6.1.1 (d)",

@@ -413,7 +413,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// RFC 5280 section 6.3, with complete lists that the directory holds.
+    /// RFC 5280 section 6.3, with lists that the directory holds: the newest one that is about the certificate.
     fn check_revocation(
         &self,
         descent: &mut Descent<'_>,
@@ -429,7 +429,8 @@ impl<'a> Search<'a> {
         };
         let list = self
             .store
-            .revocation_list(key, &authority.key)
+            .revocation_lists(key, &authority.key)
+            .find(|list| list.covers(certificate))
             .filter(|_| authority.allows(KeyUsage::RevocationListSigning));
         let Some(list) = list else {
             return match self.settings.revocation {
@@ -440,7 +441,6 @@ impl<'a> Search<'a> {
                 }),
             };
         };
-        let list = &list.list;
         let now = self.now;
         if now > list.next_update {
             return Err(IdentityError::RevocationListStale {

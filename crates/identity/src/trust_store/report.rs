@@ -126,7 +126,9 @@ impl AuthorityReport {
         } else {
             SelfSignature::Unchecked
         };
-        let list = store.revocation_list(&authority.name, &certificate.key);
+        let list = store
+            .revocation_lists(&authority.name, &certificate.key)
+            .next();
         Self {
             subject: certificate.subject.clone(),
             files: authority.files.clone(),
@@ -136,10 +138,10 @@ impl AuthorityReport {
             not_before: certificate.not_before,
             not_after: certificate.not_after,
             is_usable: authority.kind != AuthorityKind::Unusable,
-            revocation_list: list.map(|coverage| RevocationListReport {
-                this_update: coverage.list.this_update,
-                next_update: coverage.list.next_update,
-                revoked: coverage.list.len(),
+            revocation_list: list.map(|list| RevocationListReport {
+                this_update: list.this_update,
+                next_update: list.next_update,
+                revoked: list.len(),
             }),
             has_signing_policy: authority
                 .rules

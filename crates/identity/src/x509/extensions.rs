@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use x509_parser::asn1_rs::FromDer as _;
 use x509_parser::extensions::{
-    BasicConstraints as ParsedBasicConstraints, ExtendedKeyUsage, GeneralName,
-    KeyUsage as ParsedKeyUsage, SubjectAlternativeName, X509Extension,
+    BasicConstraints as ParsedBasicConstraints, CRLDistributionPoints, DistributionPointName,
+    ExtendedKeyUsage, GeneralName, KeyUsage as ParsedKeyUsage, SubjectAlternativeName,
+    X509Extension,
 };
 
 use super::{NameConstraints, ProxyInformation, range_in};
@@ -23,6 +24,8 @@ pub(crate) struct Extensions {
     pub(crate) alternative_names: Option<Vec<AlternativeName>>,
     pub(crate) has_issuer_alternative_name: bool,
     pub(crate) name_constraints: Option<NameConstraints>,
+    /// The URIs of lists of all reasons by the certificate's own issuer (RFC 5280 section 4.2.1.13).
+    pub(crate) distribution_points: Vec<String>,
     pub(crate) proxy: Option<ProxyInformation>,
     /// Where the VOMS extension's content lies in the certificate.
     pub(crate) attribute_certificates: Option<Range<usize>>,
@@ -136,9 +139,11 @@ impl Extensions {
                 30 => self.name_constraints = Some(NameConstraints::read(value)?),
                 // Certificate policies, their mappings, and the prohibition of any-policy: nobody here asks for a
                 // policy, so they exclude nothing (RFC 5280 section 6.1.1 (c) and (e)). Policy *constraints* could,
-                // and so are unknown when critical. Distribution points say where lists are: ours come from the
-                // trust directory.
-                31 | 32 | 33 | 54 => {}
+                // and so are unknown when critical.
+                32 | 33 | 54 => {}
+                // Lists come from the trust directory, but some say that they are only about certificates that
+                // name them.
+                31 => self.distribution_points = distribution_points(value)?,
                 37 => self.purposes = Some(purposes(value)?),
                 _ => self.refuse_if_critical(extension),
             },
@@ -197,6 +202,32 @@ fn purposes(value: &[u8]) -> Result<Purposes, Malformed> {
         client: parsed.client_auth,
         server: parsed.server_auth,
     })
+}
+
+fn distribution_points(value: &[u8]) -> Result<Vec<String>, Malformed> {
+    let points = whole(CRLDistributionPoints::from_der(value))?.points;
+    let mut found = Vec::new();
+    for point in points {
+        if point.reasons.is_some() || point.crl_issuer.is_some() {
+            continue;
+        }
+        let Some(DistributionPointName::FullName(names)) = point.distribution_point else {
+            continue;
+        };
+        for name in names {
+            if let GeneralName::URI(address) = name {
+                found.push(address.to_owned());
+            }
+        }
+    }
+    if found.len() > ALTERNATIVE_NAMES_MAX {
+        return Err(Malformed::TooMany {
+            what: "distribution points in a certificate",
+            got: found.len(),
+            max: ALTERNATIVE_NAMES_MAX,
+        });
+    }
+    Ok(found)
 }
 
 fn alternative_names(value: &[u8]) -> Result<Vec<AlternativeName>, Malformed> {

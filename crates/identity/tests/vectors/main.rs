@@ -9,5 +9,6 @@
 mod attributes;
 mod authorization;
 mod chains;
+mod damage;
 mod decision_cache;
 mod manifest;

@@ -115,10 +115,20 @@ impl Case {
         certificates.map(Result::unwrap).collect()
     }
 
+    /// The files of its trust directory.
+    pub(crate) fn trust_files(&self) -> Vec<TrustFile> {
+        files(&root().join(&self.trust))
+    }
+
     /// The trust of the case, as a generation of that number.
     pub(crate) fn load(&self, generation: u64) -> TrustStore {
-        let (anchors, vomsdir) = (root().join(&self.trust), root().join(&self.vomsdir));
-        TrustStore::load(files(&anchors), files(&vomsdir), None, generation).0
+        TrustStore::load(
+            self.trust_files(),
+            files(&root().join(&self.vomsdir)),
+            None,
+            generation,
+        )
+        .0
     }
 }
 
