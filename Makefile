@@ -132,15 +132,21 @@ format:
 
 # --- upkeep ----------------------------------------------------------------------------------------
 
-# Pins what a fresh environment resolves to today: what pyproject.toml asks for, and the peers of the bench.
+# Pins what a fresh environment resolves to today: what pyproject.toml asks for, and the peers of the bench. With the oldest
+# Python that we support: a newer one would pin versions that it can't have, and leave out what only it needs.
 lock:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	    || { echo "got $$($(PYTHON) --version), expected 3.11: run make lock PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear target/lock
 	@$(PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(p["project"]["dependencies"] + p["project"]["optional-dependencies"]["examples"] + p["dependency-groups"]["check"]))' > target/lock/asked.txt
 	@target/lock/bin/python -m pip install --quiet --requirement target/lock/asked.txt
+	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 requirements.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new requirements.lock
 	@$(PYTHON) -m venv --clear target/lock
 	@target/lock/bin/python -m pip install --quiet --requirement benches/peers.in
+	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 benches/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/peers.lock
+	@rm -rf target/lock
 
 clean:
 	@rm -rf $(VENV) .venv-peers target dist

@@ -196,13 +196,20 @@ def measure_links(*, quick: bool) -> dict[str, Any]:
 def install_peers() -> None:
     """Make `.venv-peers` once, from its lock file. Open MPI comes as a wheel: nothing needs root."""
     stamp = PEERS / ".locked"
-    if stamp.exists() and stamp.stat().st_mtime >= PEERS_LOCK.stat().st_mtime:
+    lock = PEERS_LOCK.read_text()
+    # By content: times say nothing about a lock file that git has written.
+    if stamp.exists() and stamp.read_text() == lock:
         return
+    if PEERS.is_symlink():
+        raise SystemExit(
+            f"{PEERS} is a link to an environment that differs from {PEERS_LOCK}, and others may use it: "
+            "remove the link, or install there"
+        )
     say("installing the peers into .venv-peers (about 300 MB)")
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(PEERS)], check=True)
     pip = [str(PEERS / "bin" / "python"), "-m", "pip", "install", "--quiet", "--requirement"]
     subprocess.run([*pip, str(PEERS_LOCK)], check=True)
-    stamp.touch()
+    stamp.write_text(lock)
 
 
 def machine() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.site import Site
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
 SETTLE_SECONDS = 5.0
@@ -31,6 +32,16 @@ def no_leaks() -> Iterator[None]:
         time.sleep(0.02)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)
+
+
+@pytest.fixture
+def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    """Make a site in a new directory; its workers end with the test."""
+    made = Site(tmp_path)
+    # What the commands that made it have said is not the test's.
+    capsys.readouterr()
+    yield made
+    made.close()
 
 
 def leaks(before: dict[str, Inventory]) -> list[str]:

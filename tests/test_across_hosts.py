@@ -1,146 +1,26 @@
 """Real workers that are lost, busy, refused or joined in mid-run; each runs as `exoskel worker` in a process of its own."""
 
-import contextlib
 import itertools
-import json
 import logging
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import children, eventually
+from tests.site import MANAGER, POLICY, Site, free_address
 
 import exoskel as ex
 from exoskel.cli import main
-
-POLICY = """\
-[domain.lab]
-addresses = ["127.0.0.0/24"]
-names = ["*.lab.example.org"]
-results = "pickle"
-
-[[rule]]
-from = "lab"
-to = "lab"
-protection = "plain"
-"""
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-class Worker:
-    """A running worker: its supervisor, and its line in a hosts file."""
-
-    def __init__(self, process: "subprocess.Popen[str]", line: str) -> None:
-        self.process = process
-        self.line = line
-
-    def kill(self) -> None:
-        """Take it away with all its slots, as a power cut would."""
-        slots = children(self.process.pid)
-        self.process.kill()
-        for slot in slots:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(slot, signal.SIGKILL)
-        self.process.wait()
-
-
-def children(parent: int) -> list[int]:
-    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
-
-
-class Site:
-    """An authority, a policy, a manager's credential, and workers."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.policy = place / "policy.toml"
-        self.policy.write_text(POLICY)
-        assert main(["pki", "init", str(place / "pki"), "--json"]) == 0
-        self.credential = self.issue("manager", "head.lab.example.org")
-        self._workers = contextlib.ExitStack()
-
-    def issue(self, role: str, name: str, *more: str) -> Path:
-        """Issue a credential."""
-        path = self.place / f"{name}.pem"
-        place = ["--directory", str(self.place / "pki"), "--output", str(path)]
-        assert main(["pki", "issue", *place, "--role", role, "--name", name, "--json", *more]) == 0
-        return path
-
-    def worker(
-        self,
-        name: str,
-        *more: str,
-        slots: int = 1,
-        join: str | None = None,
-        policy: str | None = None,
-        days: float = 30,
-    ) -> Worker:
-        """Start a worker; it ends with the test."""
-        home = self.place / f"home-{name}"
-        home.mkdir()
-        policy_file = home / "policy.toml"
-        policy_file.write_text(POLICY if policy is None else policy)
-        way = ["--listen", "tcp://127.0.0.1:0"] if join is None else ["--join", f"tcp://{join}"]
-        options = ["--policy", str(policy_file), "--slots", str(slots), "--json"]
-        command = [sys.executable, "-P", "-m", "exoskel", "worker", *way, *options]
-        log = home / "log"
-        log.touch()
-        credential = self.issue("worker", name, "--days", str(days))
-        command += ["--credential", str(credential), *more]
-        with open(log, "wb") as errors:
-            process = subprocess.Popen(
-                command, cwd=home, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        self._workers.enter_context(process)
-        self._workers.callback(process.terminate)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, log.read_text()
-        return Worker(process, f"{json.loads(line).get('listen', '')} {name}")
-
-    def close(self) -> None:
-        """End all workers."""
-        self._workers.close()
-
-    def connect(self, program: Any, slots: int, *workers: Worker, **options: Any) -> ex.Manager:
-        """Make a manager of these workers."""
-        hosts = [worker.line for worker in workers]
-        options = {"workers": hosts or None, "policy": self.policy, **options}
-        return ex.Manager(
-            program, ex.ParDegree(slots), credential=self.credential, connect_timeout=5, **options
-        )
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """Make a site in a new directory."""
-    made = Site(tmp_path)
-    yield made
-    made.close()
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
 
 # By value: workers have no tests.
 WHERE: Callable[[int], tuple[int, int]] = lambda item: (item, __import__("os").getpid())  # noqa: E731
@@ -355,7 +235,9 @@ def test_an_expired_worker_says_so_at_its_start(site: Site) -> None:
 
 def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
     address = free_address()
-    workers = [site.worker(f"node{number}.lab.example.org", join=address) for number in (1, 2)]
+    workers = [
+        site.worker(f"node{number}.lab.example.org", join=f"tcp://{address}") for number in (1, 2)
+    ]
     with site.connect(ex.Farm(WHERE), 2, listen=address, wait=30) as manager:
         stream = manager.map(range(60_000))
         seen = [next(stream) for _ in range(100)]
@@ -363,7 +245,7 @@ def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
         (slot,) = children(workers[0].process.pid)
         os.kill(slot, signal.SIGKILL)
         workers[1].kill()
-        site.worker("node3.lab.example.org", join=address)
+        site.worker("node3.lab.example.org", join=f"tcp://{address}")
         seen += stream
         assert [item for item, _ in seen] == list(range(60_000))
         assert eventually(lambda: "node3.lab.example.org" in by_name(manager))
@@ -374,7 +256,7 @@ def test_a_manager_that_listens_begins_with_those_who_came(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = free_address()
-    site.worker("node1.lab.example.org", join=address)
+    site.worker("node1.lab.example.org", join=f"tcp://{address}")
     with site.connect(ex.Farm(abs), 2, listen=address, wait=3) as manager:
         assert list(manager.map([-1])) == [1]
     assert "1 of 2 slots are ready" in caplog.text
@@ -384,14 +266,13 @@ def test_every_session_leaves_a_line_at_both_ends(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = site.worker("node1.lab.example.org")
-    log = site.place / "home-node1.lab.example.org" / "log"
     with (
         caplog.at_level(logging.INFO, logger="exoskel.audit"),
         site.connect(ex.Farm(abs), 1, worker) as manager,
     ):
         assert list(manager.map([-1])) == [1]
     assert "accepted worker node1.lab.example.org" in caplog.text
-    assert "accepted manager head.lab.example.org" in log.read_text()
+    assert "accepted manager head.lab.example.org" in worker.log.read_text()
 
 
 def test_output_from_another_host_cannot_rewrite_the_terminal(
@@ -482,7 +363,8 @@ def test_a_ban_list_counts_for_running_sessions(site: Site) -> None:
 
 def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
     name = "node1.lab.example.org"
-    worker = site.worker(name, days=6 / 86_400)
+    short = site.issue("worker", name, "--days", str(6 / 86_400))
+    worker = site.worker(name, credential=short)
     with site.connect(ex.Farm(WHERE), 1, worker) as manager:
         # The same file with a certificate that lasts; the session that runs ends with the old one's time.
         site.issue("worker", name, "--force")
@@ -493,3 +375,38 @@ def test_a_worker_goes_on_with_a_renewed_certificate(site: Site) -> None:
             assert index == expected
             if process != first:
                 break
+
+
+def test_a_joining_worker_is_told_the_manager_s_name(site: Site) -> None:
+    address = free_address()
+    worker = site.worker(
+        "node1.lab.example.org", "--manager-name", MANAGER, join=f"tcp://{address}"
+    )
+    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+        assert list(manager.map([-1])) == [1]
+    assert f"accepted manager {MANAGER}" in worker.log.read_text()
+
+
+def test_a_joining_worker_serves_no_manager_of_another_name(site: Site) -> None:
+    """Neither where it is told the name, nor where the address says it; with an IP address it takes any manager."""
+    address = free_address()
+    port = address.rpartition(":")[2]
+    told = site.worker(
+        "node1.lab.example.org", "--manager-name", "tail.lab.example.org", join=f"tcp://{address}"
+    )
+    meant = site.worker("node2.lab.example.org", join=f"tcp://localhost:{port}")
+    with pytest.raises(ex.NoWorkerError):
+        site.connect(ex.Farm(abs), 1, listen=address, wait=3)
+    refused = "no session with the manager at {}: .*" + f"{MANAGER}.*{{}}"
+    for worker, reached, name in (
+        (told, address, "tail.lab.example.org"),
+        (meant, f"localhost:{port}", "localhost"),
+    ):
+        written = worker.log.read_text()
+        assert re.search(refused.format(re.escape(reached), re.escape(name)), written), written
+        assert "accepted" not in written
+    # Both went on asking: for a manager of the right name one of them is there.
+    site.worker("node3.lab.example.org", join=f"tcp://{address}")
+    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+        assert list(manager.map([-1])) == [1]
+        assert set(by_name(manager)) == {"node3.lab.example.org"}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.site import Site, free_address
 
 import exoskel as ex
-from exoskel.cli import main
 
 ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a number as contract": (
@@ -212,21 +212,6 @@ def test_an_exception_over_the_size_limit_keeps_its_item() -> None:
     assert isinstance(results[1], Exception)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Path:
-    """Make an authority with a manager's credential."""
-    assert main(["pki", "init", str(tmp_path / "pki"), "--json"]) == 0
-    issue(tmp_path, "manager", "head")
-    return tmp_path
-
-
-def issue(place: Path, role: str, name: str, *more: str) -> Path:
-    path = place / f"{name}.pem"
-    arguments = ["--directory", str(place / "pki"), "--output", str(path)]
-    assert main(["pki", "issue", *arguments, "--role", role, "--name", name, "--json", *more]) == 0
-    return path
-
-
 def connect(credential: Path, *hosts: str, **options: Any) -> ex.Manager:
     options = {"connect_timeout": 2.0, **options}
     return ex.Manager(
@@ -234,24 +219,24 @@ def connect(credential: Path, *hosts: str, **options: Any) -> ex.Manager:
     )
 
 
-def test_a_credential_that_others_can_read_is_refused(authority: Path) -> None:
-    credential = authority / "head.pem"
+def test_a_credential_that_others_can_read_is_refused(site: Site) -> None:
+    credential = site.credential
     credential.chmod(0o640)
     with pytest.raises(ex.CredentialError, match=r"chmod 600"):
         connect(credential, "127.0.0.1:1")
 
 
 CREDENTIALS = {
-    "nothing": (b"", "head.pem"),
-    "no pem": (b"\x00\xff" * 100, "head.pem"),
+    "nothing": (b"", "head.lab.example.org.pem"),
+    "no pem": (b"\x00\xff" * 100, "head.lab.example.org.pem"),
     "no key": (None, "PRIVATE KEY"),
 }
 
 
 @pytest.mark.parametrize("name", CREDENTIALS)
-def test_a_credential_that_is_none_is_refused(name: str, authority: Path) -> None:
+def test_a_credential_that_is_none_is_refused(name: str, site: Site) -> None:
     contents, said = CREDENTIALS[name]
-    credential = authority / "head.pem"
+    credential = site.credential
     if contents is None:
         contents = credential.read_bytes().partition(b"-----BEGIN PRIVATE KEY")[0]
     credential.write_bytes(contents)
@@ -259,31 +244,26 @@ def test_a_credential_that_is_none_is_refused(name: str, authority: Path) -> Non
         connect(credential, "127.0.0.1:1")
 
 
-def test_a_worker_s_credential_makes_no_manager(authority: Path) -> None:
+def test_a_worker_s_credential_makes_no_manager(site: Site) -> None:
     with pytest.raises(ex.CredentialError, match="manager"):
-        connect(issue(authority, "worker", "lab1"), "127.0.0.1:1")
+        connect(site.issue("worker", "lab1"), "127.0.0.1:1")
 
 
-def test_an_expired_credential_is_refused_before_anybody_is_bothered(authority: Path) -> None:
-    credential = issue(authority, "manager", "short", "--days", "0.00001")
+def test_an_expired_credential_is_refused_before_anybody_is_bothered(site: Site) -> None:
+    credential = site.issue("manager", "short", "--days", "0.00001")
     # It lasts for about a second; until then it is as good as any other.
     deadline = time.monotonic() + 30
 
     def use_it() -> None:
         while time.monotonic() < deadline:
             with contextlib.suppress(ex.NoWorkerError):
-                connect(credential, closed_port())
+                connect(credential, free_address())
 
     with pytest.raises(ex.CredentialError, match="expired"):
         use_it()
 
 
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
-def test_no_worker_in_reach_is_one_error_that_names_each_reason(authority: Path) -> None:
+def test_no_worker_in_reach_is_one_error_that_names_each_reason(site: Site) -> None:
     """A port nobody listens on, a host that doesn't exist, and peers that accept and say nothing or the wrong thing."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
@@ -300,14 +280,14 @@ def test_no_worker_in_reach_is_one_error_that_names_each_reason(authority: Path)
         thread = threading.Thread(target=be_rude)
         thread.start()
         hosts = [
-            closed_port(),
+            free_address(),
             "no-such-host.invalid:7601",
             "{}:{}".format(*silent.getsockname()),
             "{}:{}".format(*rude.getsockname()),
         ]
         began = time.monotonic()
         with pytest.raises(ex.NoWorkerError) as caught:
-            connect(authority / "head.pem", *hosts, connect_timeout=2.0)
+            connect(site.credential, *hosts, connect_timeout=2.0)
         took = time.monotonic() - began
         thread.join()
     for host in hosts:
@@ -317,21 +297,19 @@ def test_no_worker_in_reach_is_one_error_that_names_each_reason(authority: Path)
     assert took < 2 * 2 + 4
 
 
-def test_nobody_joins(authority: Path) -> None:
+def test_nobody_joins(site: Site) -> None:
     with pytest.raises(ex.NoWorkerError, match=r"within 0\.5 seconds"):
         ex.Manager(
             abs,
             ex.ParDegree(1),
             listen="127.0.0.1:0",
             wait=0.5,
-            credential=authority / "head.pem",
+            credential=site.credential,
         )
 
 
-def test_a_port_that_is_taken_is_named(authority: Path) -> None:
+def test_a_port_that_is_taken_is_named(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "{}:{}".format(*taken.getsockname())
         with pytest.raises((OSError, ex.LinkError), match=r"(?i)in use"):
-            ex.Manager(
-                abs, ex.ParDegree(1), listen=address, wait=1, credential=authority / "head.pem"
-            )
+            ex.Manager(abs, ex.ParDegree(1), listen=address, wait=1, credential=site.credential)

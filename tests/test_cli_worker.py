@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import eventually, gone
+from tests.site import free_address
 
 import exoskel
 from exoskel.cli import main
@@ -21,14 +23,14 @@ from exoskel.cli import main
 # Runs the supervisor with a slot program of the test's own.
 DRIVER = """
     import sys
-    from exoskel.cli.supervisor import Supervisor, listening_socket
-    from exoskel.hosts import parse_address
+    from exoskel import _core
+    from exoskel.cli.supervisor import Supervisor
 
     program, slots, once = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "once"
-    listener = listening_socket(parse_address("127.0.0.1:0"))
+    listener = _core.Listener("127.0.0.1:0")
     command = [sys.executable, program, "--listen-fd", str(listener.fileno())]
     with Supervisor(command, slots, once=once, listener=listener) as supervisor:
-        print(listener.getsockname()[1], flush=True)
+        print(listener.address.rpartition(":")[2], flush=True)
         code = supervisor.run()
     sys.exit(code)
 """
@@ -80,24 +82,6 @@ def served(port: int) -> Iterator[tuple[int, int]]:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         slot, child = connection.recv(100).split()
         yield int(slot), int(child)
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def gone(number: int) -> bool:
-    """Say whether a process has ended; one that nobody has waited for yet counts as ended."""
-    try:
-        with open(f"/proc/{number}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_a_slot_that_has_served_is_replaced_and_leaves_nothing(tmp_path: Path) -> None:
@@ -162,8 +146,7 @@ def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path
 def test_the_worker_in_the_background_is_found_by_its_port(tmp_path: Path) -> None:
     credential = tmp_path / "worker.pem"
     write_credential(credential)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_address().rpartition(":")[2]
     paths = [fake_slot(tmp_path, "import time; time.sleep(30)"), Path(exoskel.__file__).parents[1]]
     environment = {
         **os.environ,

@@ -16,17 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import eventually
 
 import exoskel as ex
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.fixture

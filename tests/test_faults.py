@@ -13,26 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import eventually, gone
 
 import exoskel as ex
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def gone(process: int) -> bool:
-    """Say whether a process has ended; one that nobody has waited for yet counts as ended."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def processes_of(manager: ex.Manager) -> list[int]:

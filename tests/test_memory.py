@@ -109,6 +109,27 @@ def test_results_far_larger_than_items_wait_at_the_workers_not_at_the_manager(
     assert all(late < 512 * 1024 for late in answer["late"])
 
 
+def test_a_slot_that_is_always_busy_keeps_no_result_that_it_has_sent(tmp_path: Path) -> None:
+    """Each task lasts longer than sending a result does, so the next item is always there when it ends."""
+    answer = run(
+        tmp_path,
+        """
+        import time
+
+        def task(number):
+            time.sleep(0.001)
+            return bytes([number % 256]) * (64 << 10)
+
+        with ex.Manager(ex.Farm(task), ex.ParDegree(1)) as manager:
+            count = sum(map(len, manager.map(range(3000))))
+            late = peaks(manager)
+        print(json.dumps({"count": count, "late": late}))
+        """,
+    )
+    assert answer["count"] == 3000 * (64 << 10)
+    assert answer["late"][1] < 96 * 1024
+
+
 def test_large_items_are_taken_from_the_input_as_they_fit(tmp_path: Path) -> None:
     answer = run(
         tmp_path,
@@ -170,3 +191,23 @@ def test_many_streams_and_functions_leave_nothing_behind(tmp_path: Path) -> None
     )
     for early, late in zip(answer["early"], answer["late"], strict=True):
         assert late < early + 32 * 1024
+
+
+def test_large_results_go_back_to_the_kernel_when_they_are_dropped(tmp_path: Path) -> None:
+    answer = run(
+        tmp_path,
+        """
+        def resident():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+        with ex.Manager(ex.Farm(bytes), ex.ParDegree(2)) as manager:
+            kept = list(manager.map([1 << 20] * 400))
+            full = resident()
+            del kept
+            print(json.dumps({"full": full, "empty": resident()}))
+        """,
+    )
+    assert answer["full"] > 400 * 1024
+    # What glibc keeps for the next ones is at most twice the largest block that it cuts from the heap.
+    assert answer["empty"] < answer["full"] - 300 * 1024

@@ -130,3 +130,24 @@ def test_an_item_or_result_may_take_the_place_of_many_frames(manager: ex.Manager
     for result in manager.map([data, bytes(data)]):
         assert len(result) == len(data)
         assert bytes(result[-300:]) == bytes(data[-300:])
+
+
+@pytest.mark.parametrize("size", [65_536, 1 << 20, (4 << 20) + 1, 33 << 20])
+def test_large_results_that_are_kept_stay_as_they_came(manager: ex.Manager, size: int) -> None:
+    """The memory of one is never given to another: every result, kept to the end, is its own item."""
+    count = 40 if size <= 1 << 20 else 3
+
+    def items() -> Iterator[Any]:
+        for number in range(count):
+            yield number.to_bytes(8, "big") * (size // 8)
+            yield np.full(size, number, dtype=np.uint8)
+            yield (number, number.to_bytes(8, "big") * (size // 8))
+
+    kept = list(manager.map(items()))
+    assert len(kept) == 3 * count
+    for expected, result in zip(items(), kept, strict=True):
+        assert (
+            np.array_equal(expected, result)
+            if isinstance(result, np.ndarray)
+            else expected == result
+        )

@@ -7,22 +7,12 @@ Each stream is opened to what it should hold, and sealed again to the very same 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests import protocol_reference as reference
-else:
-    path = Path(__file__).with_name("protocol_reference.py")
-    spec = importlib.util.spec_from_file_location("protocol_reference", path)
-    reference = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = reference
-    spec.loader.exec_module(reference)
+from tests import protocol_reference as reference
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 SEGMENT_BYTES = 1024

@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, final
 
 __all__ = [
+    "Listener",
     "Manager",
     "MapStream",
     "SlotOutput",
@@ -19,6 +20,14 @@ __all__ = [
 ]
 
 __version__: str
+
+@final
+class Listener:
+    def __new__(cls, address: str) -> Self: ...
+    @property
+    def address(self) -> str: ...
+    def close(self) -> None: ...
+    def fileno(self) -> int: ...
 
 @final
 class Manager:

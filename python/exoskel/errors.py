@@ -4,8 +4,9 @@ Every one derives from `ExoskelError` and from the builtin exception that caller
 ``except ConnectionError`` or ``except ValueError`` keep working. The text says what happened, what was expected, and who must act.
 """
 
+from __future__ import annotations
+
 import pickle
-from typing import TypeVar
 
 __all__ = [
     "AuthenticationError",
@@ -25,7 +26,12 @@ __all__ = [
     "with_remote_traceback",
 ]
 
-_Raised = TypeVar("_Raised", bound=BaseException)
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _Raised = TypeVar("_Raised", bound=BaseException)
 
 
 class ExoskelError(Exception):

@@ -1,13 +1,15 @@
-"""Addresses of workers: ``host:port`` in files, lists and on the command line."""
+"""Addresses of workers: ``host:port`` or ``unix:/path``, in files, lists and on the command line."""
 
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["DEFAULT_PORT", "HostAddress", "parse_address", "read_hosts"]
+__all__ = ["DEFAULT_PORT", "HostAddress", "UnixAddress", "parse_address", "read_hosts"]
 
 # Of a worker that listens; a manager that workers join has the one before it.
 DEFAULT_PORT = 7601
+
+_UNIX = "unix:"
 
 
 class HostAddress(NamedTuple):
@@ -25,8 +27,21 @@ class HostAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress:
-    """Read ``host``, ``host:port`` or ``[ipv6]:port``, with or without ``tcp://`` before it.
+class UnixAddress(NamedTuple):
+    """The path of a Unix socket on this machine."""
+
+    path: str
+    """Where it is; absolute."""
+    name: str
+    """The name in its worker's certificate: that of this machine, unless the line says another."""
+
+    def __str__(self) -> str:
+        """Return ``unix:`` and the path."""
+        return f"{_UNIX}{self.path}"
+
+
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress | UnixAddress:
+    """Read ``host``, ``host:port`` or ``[ipv6]:port``, with or without ``tcp://`` before it, or ``unix:/path``.
 
     A second word is the name in the worker's certificate, where it isn't that of the host (an address, a tunnel):
     ``127.0.0.1:7601 lab1.example.org``.
@@ -40,7 +55,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress:
 
     Returns
     -------
-    HostAddress
+    HostAddress or UnixAddress
         The address.
 
     Raises
@@ -51,13 +66,18 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress:
     words = text.split()
     if len(words) not in (1, 2):
         raise ValueError(
-            f"got the address {text!r}, expected host:port, or host:port and the name in the certificate"
+            f"got the address {text!r}, expected host:port or unix:/path, then perhaps the name in the certificate"
         )
     rest = words[0]
+    if rest.startswith(_UNIX):
+        path = rest.removeprefix(_UNIX)
+        if not path.startswith("/"):
+            raise ValueError(f"got the address {text!r}, expected an absolute path: unix:/path")
+        return UnixAddress(path, words[-1] if len(words) == 2 else os.uname().nodename)
     scheme, separator, after = rest.partition("://")
     if separator:
         if scheme != "tcp":
-            raise ValueError(f"got the address {text!r}, expected tcp://host:port")
+            raise ValueError(f"got the address {text!r}, expected tcp://host:port or unix:/path")
         rest = after
     if rest.startswith("["):
         host, bracket, port_text = rest[1:].partition("]")
@@ -70,7 +90,7 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress:
         host, _, port_text = rest.partition(":")
     # A leading dash would be an option to ssh.
     if not host or host.startswith("-") or "/" in host:
-        raise ValueError(f"got the address {text!r}, expected host:port")
+        raise ValueError(f"got the address {text!r}, expected host:port or unix:/path")
     port = (
         int(port_text)
         if port_text.isascii() and port_text.isdigit()
@@ -83,7 +103,9 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> HostAddress:
     return HostAddress(host, port, words[-1] if len(words) == 2 else host)
 
 
-def read_hosts(workers: str | os.PathLike[str] | Iterable[str]) -> list[HostAddress]:
+def read_hosts(
+    workers: str | os.PathLike[str] | Iterable[str],
+) -> list[HostAddress | UnixAddress]:
     """Read the addresses of workers from a file, one a line, or from a list.
 
     Empty lines and what follows ``#`` count as nothing.
@@ -95,7 +117,7 @@ def read_hosts(workers: str | os.PathLike[str] | Iterable[str]) -> list[HostAddr
 
     Returns
     -------
-    list of HostAddress
+    list of HostAddress or UnixAddress
         The addresses, in order.
 
     Raises
@@ -111,7 +133,7 @@ def read_hosts(workers: str | os.PathLike[str] | Iterable[str]) -> list[HostAddr
         place = f"{os.fspath(workers)}, line "
     else:
         lines, place = list(workers), "address "
-    addresses = []
+    addresses: list[HostAddress | UnixAddress] = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -121,5 +143,7 @@ def read_hosts(workers: str | os.PathLike[str] | Iterable[str]) -> list[HostAddr
         except ValueError as error:
             raise ValueError(f"{place}{number}: {error}") from None
     if not addresses:
-        raise ValueError(f"got no address in {workers!r}, expected host:port, one a line")
+        raise ValueError(
+            f"got no address in {workers!r}, expected host:port or unix:/path, one a line"
+        )
     return addresses

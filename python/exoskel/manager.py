@@ -39,7 +39,8 @@ class Manager:
     contract : ParDegree
         On how many slots.
     workers : path or iterable of str, optional
-        A file with one ``host:port`` a line, or such lines: workers that were started with ``exoskel worker --listen``.
+        A file with one ``host:port`` or ``unix:/path`` a line, or such lines: workers that were started with
+        ``exoskel worker --listen``. The name in the worker's certificate follows where it isn't that of the host.
     credential : path, optional
         This manager's credential (``exoskel pki issue --role manager``); needed with ``workers`` and ``listen``.
     policy : path, optional
@@ -48,7 +49,7 @@ class Manager:
     revocation_list : path, optional
         The authority's ``revoked.crl``, where it is newer than what the credential holds.
     listen : str, optional
-        An address such as ``0.0.0.0:7600`` at which workers join (``exoskel worker --join``).
+        An address such as ``0.0.0.0:7600`` or ``unix:/path`` at which workers join (``exoskel worker --join``).
     wait : float
         How many seconds to wait for workers to join.
     transport : {"socketpair", "tcp"}
@@ -72,6 +73,8 @@ class Manager:
         For arguments that make no sense.
     PolicyError, CredentialError
         For files that can't be used.
+    LinkError
+        If nothing can listen at ``listen``.
     NoWorkerError
         If no slot is there in time; it says why each attempt failed.
     """

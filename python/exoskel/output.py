@@ -4,13 +4,19 @@ In a slot, `install` puts writers in the place of ``sys.stdout`` and ``sys.stder
 `present` prints them, marked with the worker. A flood is cut: what a task prints must not take the wires from results.
 """
 
+from __future__ import annotations
+
 import io
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TextIO
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
 
 __all__ = ["TaskOutput", "finish_task", "forward_logging", "install", "present"]
 
@@ -94,7 +100,7 @@ class TaskOutput(io.TextIOBase):
         self._buffer = _BinaryOutput(self)
 
     @property
-    def buffer(self) -> "_BinaryOutput":
+    def buffer(self) -> _BinaryOutput:
         """The binary side, for code that writes bytes to ``sys.stdout.buffer``."""
         return self._buffer
 
@@ -156,7 +162,7 @@ class _BinaryOutput(io.BufferedIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
         self._text.write(bytes(data).decode("utf-8", "replace"))
         return memoryview(data).nbytes
 
@@ -216,7 +222,7 @@ def forward_logging() -> None:
 
 
 # Control characters could rewrite the user's terminal, direction marks what the user reads; tabs are welcome.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 
 
 def present(worker: str, stream: str, text: str) -> None:
@@ -246,4 +252,5 @@ def _lines(text: str) -> Iterable[str]:
 
 def _shown(text: str) -> str:
     text = text.removesuffix("\r")
-    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], text)
+    # Compiled when it is first needed: slots load this module too.
+    return re.sub(_CONTROLS, lambda found: ascii(found.group())[1:-1], text)

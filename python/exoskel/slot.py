@@ -1,12 +1,18 @@
 """A slot: the process that runs a program's functions. Started by a manager or by ``exoskel worker``; ``python -m exoskel.slot``."""
 
+from __future__ import annotations
+
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from . import _core, output
 from .errors import CredentialError, PolicyError
+
+# Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["main"]
 
@@ -30,7 +36,7 @@ class Loader:
             time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True
         )
 
-    def attach(self, slot: "_core.SlotOutput") -> None:
+    def attach(self, slot: _core.SlotOutput) -> None:
         """Send what tasks print to the manager of this session."""
         output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
 
@@ -90,8 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
     dead_after = float(options.pop("dead_after", "5"))
     # The supervisor's own count of its slots; nothing here depends on it.
     options.pop("slot", None)
-    if "join" in options:
-        options["join"] = options["join"].removeprefix("tcp://")
     places.update(options)
     try:
         _core.serve_slot(

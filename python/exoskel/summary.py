@@ -19,11 +19,11 @@ class WorkerSummary:
     name: str
     """Its name, as its certificate proves it."""
     address: str = ""
-    """Where it was reached; empty for a child process."""
+    """Where it is, by address or by the path of its Unix socket; empty for a child process."""
     domain: str = ""
     """The trust domain in which the policy places it; empty outside all of them."""
     transport: str = ""
-    """``tcp`` or ``socketpair``."""
+    """``tcp``, ``unix`` or ``socketpair``."""
     protection: str = ""
     """What its data link did: ``plain``, ``integrity`` or ``encrypted``."""
     state: str = ""
@@ -85,6 +85,8 @@ class Summary:
 
 
 def _wire(worker: WorkerSummary) -> str:
+    if worker.transport == "unix":
+        return f"unix:{worker.address}"
     if worker.transport and worker.address:
         return f"{worker.transport}://{worker.address}"
     return worker.transport or worker.address

@@ -75,7 +75,8 @@ impl DistinguishedName {
         text
     }
 
-    /// The name with slashes, the first part first: `/DC=org/DC=example/OU=people/CN=alice`. It is what `X509_NAME_oneline`
+    /// The name with slashes, the first part first: `/DC=org/DC=example/OU=people/CN=alice`, and `+` between several
+    /// attributes of one part. It is what `X509_NAME_oneline`
     /// of OpenSSL makes, byte for byte, because grid-mapfiles, `signing_policy` and `.lsc` files are written in it.
     ///
     /// # Security
@@ -84,8 +85,10 @@ impl DistinguishedName {
     /// [`matches`](Self::matches).
     pub fn slash(&self) -> String {
         let mut text = String::with_capacity(self.0.len());
-        for attribute in self.parsed().iter_attributes() {
-            text.push('/');
+        let name = self.parsed();
+        let attributes = name.iter().flat_map(|part| part.iter().enumerate());
+        for (before, attribute) in attributes {
+            text.push(if before == 0 { '/' } else { '+' });
             put_type(&mut text, attribute);
             text.push('=');
             for &byte in attribute.as_slice() {

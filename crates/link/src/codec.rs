@@ -28,7 +28,10 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], CodecError> {
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<[u8; N], CodecError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(what, N)?);
         Ok(array)

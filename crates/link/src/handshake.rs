@@ -30,11 +30,18 @@ pub const EXPORTER_BYTES: usize = 32;
 /// The most bytes of a Hello or an answer; each fits in one TLS record.
 pub const HANDSHAKE_BYTES_MAX: usize = 16 * 1024 - 256;
 
+/// The bytes of a witness of [`Path::SameHost`].
+pub const WITNESS_BYTES: usize = 32;
+
 /// How one end sees the way to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// A socketpair or Unix socket whose peer the kernel vouches for.
-    SameHost,
+    /// A socketpair or Unix socket whose peer the kernel vouches for; [`Path::same_host`] makes it.
+    SameHost {
+        /// A digest of which machine and which socket that is, as this end's kernel says. Two ends with different ones
+        /// have a relay between them.
+        witness: [u8; WITNESS_BYTES],
+    },
     /// A network connection between these two addresses, as this end sees them.
     Network {
         /// This end's address.

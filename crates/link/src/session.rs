@@ -284,7 +284,10 @@ impl Session {
         true
     }
 
-    /// Gives a received bulk buffer back, so that the next message needs no fresh memory.
+    /// The room that a buffer needs behind the contents it is to receive.
+    pub const RECEIVE_ROOM_BYTES: usize = crate::record::HEADER_BYTES;
+
+    /// Gives a received bulk buffer back, or another in its place, so that the next message needs no fresh memory.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         self.pool.give(buffer);
     }

@@ -1,6 +1,10 @@
 //! Hello, the answer, what they agree on, and that nobody in between can weaken it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -96,6 +100,11 @@ fn trusting(proof: Proof) -> Protections {
     }
 }
 
+/// A Unix socket of this machine.
+fn here() -> Path {
+    Path::same_host(b"a machine", b"/run/x.sock")
+}
+
 fn accepted(hello: &Hello, path: Path) -> Accept {
     accept(hello, &hello.identity, terms(path), trusting).unwrap()
 }
@@ -105,7 +114,7 @@ fn hello_and_answers_read_back() {
     let hello = hello();
     assert_eq!(Hello::read(&hello.encode().unwrap()), Ok(hello.clone()));
     for path in [
-        Path::SameHost,
+        here(),
         Path::Relayed,
         direct(),
         network("[2001:db8::1]:1", "[::1]:2"),
@@ -244,7 +253,7 @@ fn a_relay_makes_nobody_look_near() {
         network("10.0.0.9:7601", "10.0.0.1:5000"),
         network("10.0.0.1:5000", "10.0.0.2:7601"),
         Path::Relayed,
-        Path::SameHost,
+        here(),
     ];
     for view in views {
         let accept = accepted(&hello, view);
@@ -263,8 +272,54 @@ fn a_relay_makes_nobody_look_near() {
             Err(HandshakeError::Downgrade { .. })
         ));
     }
-    assert_eq!(Path::SameHost.proof(Path::SameHost), Proof::SameHost);
     assert_eq!(Path::Relayed.proof(Path::Relayed), Proof::Unproven);
+}
+
+/// As docs/protocol.md has it, computed by other means.
+#[test]
+fn a_witness_is_a_digest_of_machine_and_socket() {
+    let Path::SameHost { witness } = here() else {
+        panic!("expected the same host");
+    };
+    let hexadecimal: String = witness.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hexadecimal,
+        "493e51b12ebb54a0bc7315fdc6982dedb5cf0c23b2a1987de192a1c00caa0612"
+    );
+}
+
+/// A tunnel between Unix sockets (`ssh -L`) runs under our own account at both of its ends, so each kernel vouches for
+/// its own end of it; only that the two kernels are not the same gives it away.
+#[test]
+fn a_tunnel_between_unix_sockets_makes_nobody_look_near() {
+    assert_eq!(here().proof(here()), Proof::SameHost);
+    let local = Hello {
+        path: here(),
+        ..hello()
+    };
+    let views = [
+        Path::same_host(b"another machine", b"/run/x.sock"),
+        Path::same_host(b"a machine", b"/run/y.sock"),
+        // Where one name ends and the next begins is part of both.
+        Path::same_host(b"a machine/run", b"/x.sock"),
+        Path::same_host(b"a machine", b""),
+        direct(),
+        Path::Relayed,
+    ];
+    for view in views {
+        assert_eq!(here().proof(view), Proof::Unproven, "{view:?}");
+        assert_eq!(view.proof(here()), Proof::Unproven, "{view:?}");
+        let accept = accepted(&local, view);
+        assert_eq!(accept.protections, Protections::default(), "{view:?}");
+        let weak = Accept {
+            protections: TRUSTED,
+            ..accept
+        };
+        assert!(matches!(
+            check_accept(&local, &weak, &worker()),
+            Err(HandshakeError::Downgrade { .. })
+        ));
+    }
 }
 
 /// Code and control stay authenticated between hosts, even if both policies were to say plain.
@@ -284,10 +339,10 @@ fn nothing_that_is_executed_is_plain_between_hosts() {
     };
     assert!(check_accept(&hello, &weak, &worker()).is_err());
     let local = Hello {
-        path: Path::SameHost,
+        path: here(),
         ..hello
     };
-    let decided = accept(&local, &manager(), terms(Path::SameHost), |_| plain).unwrap();
+    let decided = accept(&local, &manager(), terms(here()), |_| plain).unwrap();
     assert_eq!(decided.protections, plain);
 }
 

@@ -3,6 +3,10 @@
 //! Lanes (raw TCP, a plain session, an encrypted one) are all connected at once and take short turns, so that what
 //! disturbs the machine disturbs all of them; the ratios are medians over the turns. Streams of 1 MiB messages use blocking
 //! sockets; the ping-pong of 64 bytes polls, because the kernel's wake-up would hide the cipher. The last line is JSON.
+//!
+//! Raw streams run twice: over sockets as the system sets them, which is what a program gets that does nothing about it,
+//! and with the congestion control that nodes choose inside a host. Where the system's default paces (BBR), the first is
+//! easy to beat and the second is as fast as the machine can copy.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
@@ -42,20 +46,26 @@ fn main() -> Result<(), Failure> {
     let stream = streams(if quick { 8 } else { 60 })?;
     let ping = pings(if quick { 8 } else { 60 })?;
     println!(
-        "raw {:.2} GB/s, plain {:.2}, encrypted {:.2}; ping-pong raw {:.2} us, plain {:.2}, encrypted {:.2}",
-        rate(&stream[0]),
-        rate(&stream[1]),
-        rate(&stream[2]),
+        "raw {:.2} GB/s, raw and not paced {:.2}, plain {:.2}, encrypted {:.2}; \
+         ping-pong raw {:.2} us, plain {:.2}, encrypted {:.2}",
+        rate(&stream[DEFAULT]),
+        rate(&stream[UNPACED]),
+        rate(&stream[SESSIONS]),
+        rate(&stream[SESSIONS + 1]),
         micros(&ping[0]),
         micros(&ping[1]),
         micros(&ping[2]),
     );
     println!(
         "{{\"plain_over_raw\": {:.4}, \"encrypted_over_raw\": {:.4}, \"raw_gb_per_s\": {:.3}, \
+         \"plain_over_unpaced\": {:.4}, \"encrypted_over_unpaced\": {:.4}, \"unpaced_gb_per_s\": {:.3}, \
          \"pingpong_plain_over_raw\": {:.4}, \"pingpong_encrypted_over_plain\": {:.4}, \"pingpong_plain_us\": {:.3}}}",
-        ratio(&stream[0], &stream[1]),
-        ratio(&stream[0], &stream[2]),
-        rate(&stream[0]),
+        ratio(&stream[DEFAULT], &stream[SESSIONS]),
+        ratio(&stream[DEFAULT], &stream[SESSIONS + 1]),
+        rate(&stream[DEFAULT]),
+        ratio(&stream[UNPACED], &stream[SESSIONS]),
+        ratio(&stream[UNPACED], &stream[SESSIONS + 1]),
+        rate(&stream[UNPACED]),
         ratio(&ping[1], &ping[0]),
         ratio(&ping[2], &ping[1]),
         micros(&ping[1]),
@@ -163,42 +173,63 @@ impl Lane {
     }
 }
 
+/// A connection as the system sets it.
 fn pair() -> Result<(TcpStream, TcpStream), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = listener.accept()?.0;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
+    for socket in [&near, &far] {
+        socket.set_nodelay(true)?;
+    }
+    Ok((near, far))
+}
+
+/// A connection as nodes set it inside a host.
+fn unpaced_pair() -> Result<(TcpStream, TcpStream), Failure> {
+    let (near, far) = pair()?;
+    for socket in [&near, &far] {
+        rustix::net::sockopt::set_tcp_congestion(socket, "reno")?;
+    }
     Ok((near, far))
 }
 
 // --- streams ----------------------------------------------------------------------------------------
 
-/// Seconds of each turn of raw, plain and encrypted streams.
-fn streams(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
-    let arrived: [Arc<AtomicU64>; 3] = Default::default();
+/// The lanes of streams: raw ones first, then a plain and an encrypted session.
+const DEFAULT: usize = 0;
+const UNPACED: usize = 1;
+const SESSIONS: usize = 2;
+const STREAM_LANES: usize = 4;
+
+/// Seconds of each turn of each lane.
+fn streams(turns: usize) -> Result<[Vec<f64>; STREAM_LANES], Failure> {
+    let arrived: [Arc<AtomicU64>; STREAM_LANES] = Default::default();
     let payload = Bytes::from(
         (0..MESSAGE_BYTES)
             .map(|index| ((index * 31) >> 3) as u8)
             .collect::<Vec<_>>(),
     );
-    let (mut raw, mut raw_far) = pair()?;
-    let count = Arc::clone(&arrived[0]);
-    let mut receivers = vec![thread::spawn(move || -> Result<(), Failure> {
-        let mut message = vec![0; MESSAGE_BYTES];
-        // In pieces, which is faster than the whole message at once: the session is held against the better way.
-        // The turn's sender keeps the connection; its end is the end of this thread.
-        while message
-            .chunks_mut(RAW_READ_BYTES)
-            .all(|piece| raw_far.read_exact(piece).is_ok())
-        {
-            count.fetch_add(1, Ordering::Release);
-        }
-        Ok(())
-    })];
+    let mut receivers = Vec::new();
+    let mut raw = Vec::new();
+    for ((near, mut far), count) in [pair()?, unpaced_pair()?].into_iter().zip(&arrived) {
+        let count = Arc::clone(count);
+        raw.push(near);
+        receivers.push(thread::spawn(move || -> Result<(), Failure> {
+            let mut message = vec![0; MESSAGE_BYTES];
+            // In pieces, which is faster than the whole message at once: the session is held against the better way.
+            // The turn's sender keeps the connection; its end is the end of this thread.
+            while message
+                .chunks_mut(RAW_READ_BYTES)
+                .all(|piece| far.read_exact(piece).is_ok())
+            {
+                count.fetch_add(1, Ordering::Release);
+            }
+            Ok(())
+        }));
+    }
     let mut lanes = Vec::new();
-    for (protections, count) in [(PLAIN, &arrived[1]), (ENCRYPTED, &arrived[2])] {
-        let (near, far) = pair()?;
+    for (protections, count) in [PLAIN, ENCRYPTED].into_iter().zip(&arrived[SESSIONS..]) {
+        let (near, far) = unpaced_pair()?;
         let mut near = Lane::new(Side::Client, protections, near)?;
         let mut far = Lane::new(Side::Server, protections, far)?;
         let count = Arc::clone(count);
@@ -211,16 +242,16 @@ fn streams(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
         let link = near.session.open_link("sink", TrafficClass::Data)?;
         lanes.push((near, link));
     }
-    let mut times: [Vec<f64>; 3] = Default::default();
+    let mut times: [Vec<f64>; STREAM_LANES] = Default::default();
     for turn in 0..turns + 2 {
         let target = (turn as u64 + 1) * MESSAGES_A_TURN;
         for (index, times) in times.iter_mut().enumerate() {
             let start = Instant::now();
             for _ in 0..MESSAGES_A_TURN {
-                if index == 0 {
+                if let Some(raw) = raw.get_mut(index) {
                     raw.write_all(&payload)?;
                 } else {
-                    let (lane, link) = &mut lanes[index - 1];
+                    let (lane, link) = &mut lanes[index - SESSIONS];
                     lane.session
                         .send(*link, post(Bytes::new(), vec![payload.clone()]))?;
                     lane.write()?;
@@ -258,14 +289,13 @@ fn post(head: Bytes, bulk: Vec<Bytes>) -> Message {
 fn pings(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
     let active = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
-    let (raw, mut raw_far) = pair()?;
-    let mut raw = raw;
+    let (mut raw, mut raw_far) = unpaced_pair()?;
     raw.set_nonblocking(true)?;
     raw_far.set_nonblocking(true)?;
     let mut near = Vec::new();
     let mut far = Vec::new();
     for protections in [PLAIN, ENCRYPTED] {
-        let (here, there) = pair()?;
+        let (here, there) = unpaced_pair()?;
         here.set_nonblocking(true)?;
         there.set_nonblocking(true)?;
         let mut lane = Lane::new(Side::Client, protections, here)?;

@@ -1,7 +1,8 @@
 //! One connection: a session of `link` on a socket.
 //!
 //! Any thread may send: it seals under the session's lock and writes at once when the socket takes it; what the socket
-//! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end.
+//! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end. A thread that
+//! has nothing to do but wait for the peer reads by itself meanwhile.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use tokio::io::Interest;
 use tokio::sync::Notify;
 
 use crate::socket::Socket;
+use crate::watch::{Watch, wait_here};
 
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
@@ -43,6 +45,9 @@ pub enum Ended {
 pub struct Connection {
     socket: Socket,
     session: Mutex<Session>,
+    watch: Watch,
+    /// Whose turn it is to read. Held until what was read has been handed out, so that events keep their order.
+    reader: Mutex<Reader>,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
     mailbox: Mutex<Mailbox>,
     /// How the end that is under way came about.
@@ -50,6 +55,22 @@ pub struct Connection {
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
     epoch: Instant,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// The connection's task.
+    Task,
+    /// A thread that is in [`Connection::read_here`].
+    Thread,
+}
+
+/// Whether the socket may have more to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Perhaps,
+    No,
 }
 
 /// The end of a session, once one of its sides wants it.
@@ -63,6 +84,8 @@ struct Farewell {
     until: Option<Instant>,
     /// The peer has ended its direction.
     is_read: bool,
+    /// What went wrong when a thread read, for the task to deal with.
+    fault: Option<Ended>,
 }
 
 #[derive(Default)]
@@ -84,16 +107,20 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Puts a session on a socket. `epoch` is the start of the session's time.
-    #[must_use]
-    pub fn new(socket: Socket, session: Session, epoch: Instant) -> Arc<Self> {
-        Arc::new(Self {
+    ///
+    /// # Errors
+    /// When the process is out of descriptors, or no runtime is running.
+    pub fn new(socket: Socket, session: Session, epoch: Instant) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            watch: Watch::new(&socket)?,
+            reader: Mutex::new(Reader::Task),
             socket,
             session: Mutex::new(session),
             mailbox: Mutex::default(),
             farewell: Mutex::default(),
             wake: Notify::new(),
             epoch,
-        })
+        }))
     }
 
     /// The socket.
@@ -189,11 +216,56 @@ impl Connection {
         self.wake.notify_one();
     }
 
+    /// Reads on the calling thread, for which the connection's task steps aside: what the peer sends wakes this thread
+    /// and no other. Returns when something was read, after `patience`, or when a signal came. `is_wanted` is asked
+    /// when the task has handed out all it has read. Says whether the peer can still send something: if not, the task
+    /// sees to the end, and there is nothing to wait for here.
+    pub fn read_here(
+        &self,
+        patience: Duration,
+        is_wanted: impl FnOnce() -> bool,
+        mut handle: impl FnMut(Event),
+    ) -> bool {
+        if self.is_ending() {
+            return false;
+        }
+        *self.reader() = Reader::Thread;
+        let read = self.watch.tell_task(&self.socket, false).and_then(|()| {
+            if is_wanted() {
+                wait_here(&self.socket, patience)?;
+            }
+            Ok(())
+        });
+        let mut reader = self.reader();
+        let read = read
+            .map_err(Ended::from)
+            .and_then(|()| self.read(&mut handle).map(drop));
+        *reader = Reader::Task;
+        let told = self.watch.tell_task(&self.socket, true);
+        drop(reader);
+        if let Err(ended) = read.and_then(|()| Ok(told?)) {
+            self.farewell().fault.get_or_insert(ended);
+        }
+        // What was read may want an answer, credit or a heartbeat.
+        let is_written = matches!(self.empty_and_write(), Ok(None));
+        let is_ending = self.is_ending();
+        if !is_written || is_ending {
+            self.wake.notify_one();
+        }
+        !is_ending
+    }
+
+    fn is_ending(&self) -> bool {
+        let farewell = self.farewell();
+        farewell.is_read || farewell.fault.is_some() || farewell.reason.is_some()
+    }
+
     /// Serves the connection until it ends; `handle` gets every event of the session.
     pub async fn run(&self, handle: impl FnMut(Event)) -> Ended {
         let ended = self.serve(handle).await;
         // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
         let _ = self.lock().received_end();
+        self.socket.shutdown_read();
         ended
     }
 
@@ -210,27 +282,33 @@ impl Connection {
         loop {
             // Behind the peer's end the socket would always be readable.
             let is_read = self.farewell().is_read;
-            let interest = match (is_read, blocked) {
-                (false, false) => Interest::READABLE,
-                (false, true) => Interest::READABLE | Interest::WRITABLE,
-                (true, _) => Interest::WRITABLE,
-            };
             tokio::select! {
-                ready = self.socket.ready(interest) => match ready {
-                    Ok(ready) if !is_read && (ready.is_readable() || ready.is_read_closed()) => {
-                        if let Err(ended) = self.read(&mut handle) {
-                            return self.fail(ended).await;
-                        }
+                told = self.watch.readable(), if !is_read => {
+                    let mut told = match told {
+                        Ok(told) => told,
+                        Err(error) => return error.into(),
+                    };
+                    match self.read_as_task(&mut handle) {
+                        Ok(More::No) => told.clear_ready(),
+                        Ok(More::Perhaps) => {}
+                        Err(ended) => return self.fail(ended).await,
                     }
-                    Ok(_) => {}
-                    Err(error) => return error.into(),
-                },
+                }
+                writable = self.socket.ready(Interest::WRITABLE), if blocked || is_read => {
+                    if let Err(error) = writable {
+                        return error.into();
+                    }
+                }
                 () = self.wake.notified() => {}
                 _ = clock.tick() => {
                     if let Err(error) = self.keep_time(&mut handle) {
                         return self.fail(error.into()).await;
                     }
                 }
+            }
+            let fault = self.farewell().fault.take();
+            if let Some(ended) = fault {
+                return self.fail(ended).await;
             }
             let written = match self.empty_and_write() {
                 Ok(written) => written,
@@ -241,7 +319,7 @@ impl Connection {
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
                 // The peer may have said why it went before it did.
                 Some(error) => {
-                    let read = self.read(&mut handle);
+                    let read = self.read_as_task(&mut handle);
                     return match (read, self.farewell().reason.take()) {
                         (Err(Ended::Session(error)), _) => error.into(),
                         (_, Some(reason)) => Ended::Closed(reason),
@@ -293,13 +371,23 @@ impl Connection {
         ))
     }
 
-    fn read(&self, handle: &mut impl FnMut(Event)) -> Result<(), Ended> {
+    fn read_as_task(&self, handle: &mut impl FnMut(Event)) -> Result<More, Ended> {
+        let reader = self.reader();
+        match *reader {
+            Reader::Task => self.read(handle),
+            // Told before the thread took over. It reads, and has the task told of what it leaves.
+            Reader::Thread => Ok(More::No),
+        }
+    }
+
+    /// Reads and hands out. For who holds the lock on `reader`.
+    fn read(&self, handle: &mut impl FnMut(Event)) -> Result<More, Ended> {
         for _ in 0..READS_IN_A_ROW {
             let mut session = self.lock();
             let mut slices = session.receive_buffers().map(IoSliceMut::new);
-            let count = match self.socket.try_read_vectored(&mut slices) {
+            let count = match self.socket.read_vectored(&mut slices) {
                 Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -314,10 +402,10 @@ impl Connection {
             self.hand_out(events, handle, false);
             result?;
             if count == 0 {
-                return Ok(());
+                return Ok(More::No);
             }
         }
-        Ok(())
+        Ok(More::Perhaps)
     }
 
     fn keep_time(&self, handle: &mut impl FnMut(Event)) -> Result<(), SessionError> {
@@ -382,6 +470,10 @@ impl Connection {
             let _ = tokio::time::timeout(FAREWELL_TIME / 4, drain).await;
         }
         ended
+    }
+
+    fn reader(&self) -> MutexGuard<'_, Reader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn farewell(&self) -> MutexGuard<'_, Farewell> {

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +17,9 @@ use exoskel_link::handshake::{
     accept, check_accept, session_config, session_secret,
 };
 use exoskel_link::policy::{Node, Place, Policy, Proof, Wire};
-use exoskel_link::{CipherSuite, CodecError, Limits, Protection, Protections, Session, Side};
+use exoskel_link::{
+    CipherSuite, CodecError, Limits, Protection, Protections, Session, SessionSecret, Side,
+};
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
@@ -31,6 +35,9 @@ const TLS_RECORD_MAX: usize = 16_384 + 256;
 
 /// How long a refused peer may take to read why.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
+
+/// Names the running kernel: a random number that it draws when it starts, the same in all of its containers.
+const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What this node brings to every handshake.
 #[derive(Clone)]
@@ -161,7 +168,7 @@ pub async fn dial(
         terms.peer_roles.clone(),
         name,
     )?;
-    let dialled = async {
+    let dialled = Box::pin(async {
         let mut wire = HandshakeWire::new(&socket, Box::new(engine));
         wire.complete().await?;
         let proof = wire.proof()?;
@@ -182,30 +189,19 @@ pub async fn dial(
         };
         let way = check_accept(&hello, &accepted, proof.peer.identity())?;
         terms.check_versions(&accepted.versions)?;
-        Ok((proof, hello, hello_bytes, accepted, answer_bytes, way))
-    };
-    let result = tokio::time::timeout(terms.patience, dialled).await;
-    let (proof, hello, hello_bytes, accepted, answer_bytes, way) = match result {
-        Ok(Ok(parts)) => parts,
-        Ok(Err(error)) => return Err(error),
-        Err(_) => return Err(EstablishError::Silent(terms.patience)),
-    };
-    let secret = session_secret(
-        &hello_bytes,
-        &answer_bytes,
-        &slices(&proof.own_chain),
-        &slices(&proof.peer_chain),
-        &proof.exporter,
-    );
-    let facts = Facts {
-        side: Side::Client,
-        hello: &hello,
-        accepted: &accepted,
-        way,
-        chosen,
-        proof: &proof,
-    };
-    Ok(terms.begin(socket, &facts, secret, accepted.properties.clone()))
+        Ok(Agreement {
+            side: Side::Client,
+            proof,
+            hello,
+            hello_bytes,
+            accepted,
+            answer_bytes,
+            way,
+            chosen,
+        })
+    });
+    let agreement = terms.within_patience(dialled).await?;
+    terms.begin(socket, agreement)
 }
 
 /// Makes a session on a socket that dialled us. `judge` may refuse an authenticated peer.
@@ -222,7 +218,7 @@ pub async fn welcome(
         terms.verifier.clone(),
         terms.peer_roles.clone(),
     )?;
-    let welcomed = async {
+    let welcomed = Box::pin(async {
         let mut wire = HandshakeWire::new(&socket, Box::new(engine));
         wire.complete().await?;
         let hello_bytes = wire.receive().await?;
@@ -243,30 +239,19 @@ pub async fn welcome(
         };
         let answer_bytes = Answer::Accept(accepted.clone()).encode()?;
         wire.send(&answer_bytes).await?;
-        Ok((proof, hello, hello_bytes, accepted, answer_bytes, way))
-    };
-    let result = tokio::time::timeout(terms.patience, welcomed).await;
-    let (proof, hello, hello_bytes, accepted, answer_bytes, way) = match result {
-        Ok(Ok(parts)) => parts,
-        Ok(Err(error)) => return Err(error),
-        Err(_) => return Err(EstablishError::Silent(terms.patience)),
-    };
-    let secret = session_secret(
-        &hello_bytes,
-        &answer_bytes,
-        &slices(&proof.peer_chain),
-        &slices(&proof.own_chain),
-        &proof.exporter,
-    );
-    let facts = Facts {
-        side: Side::Server,
-        hello: &hello,
-        accepted: &accepted,
-        way,
-        chosen: false,
-        proof: &proof,
-    };
-    Ok(terms.begin(socket, &facts, secret, hello.properties.clone()))
+        Ok(Agreement {
+            side: Side::Server,
+            proof,
+            hello,
+            hello_bytes,
+            accepted,
+            answer_bytes,
+            way,
+            chosen: false,
+        })
+    });
+    let agreement = terms.within_patience(welcomed).await?;
+    terms.begin(socket, agreement)
 }
 
 /// What a running session is judged by again.
@@ -294,19 +279,52 @@ impl Established {
 /// Makes new terms when what they are made of has changed, else none. An error leaves the old ones in force.
 pub type Renewal = Box<dyn FnMut() -> Option<Result<Terms, String>> + Send>;
 
-struct Facts<'a> {
+/// What both sides have said and proved, on either side of the connection.
+struct Agreement {
     side: Side,
-    hello: &'a Hello,
-    accepted: &'a Accept,
+    proof: TlsProof,
+    hello: Hello,
+    hello_bytes: Vec<u8>,
+    accepted: Accept,
+    answer_bytes: Vec<u8>,
     way: Proof,
     chosen: bool,
-    proof: &'a TlsProof,
+}
+
+impl Agreement {
+    /// The session's secret. The chains stand in the transcript as client's and server's, whoever we are.
+    fn secret(&self) -> SessionSecret {
+        let (own, peer) = (
+            slices(&self.proof.own_chain),
+            slices(&self.proof.peer_chain),
+        );
+        let (client, server) = match self.side {
+            Side::Client => (own, peer),
+            Side::Server => (peer, own),
+        };
+        session_secret(
+            &self.hello_bytes,
+            &self.answer_bytes,
+            &client,
+            &server,
+            &self.proof.exporter,
+        )
+    }
+
+    /// What the peer said of itself.
+    fn peer_properties(&self) -> BTreeMap<String, String> {
+        let properties = match self.side {
+            Side::Client => &self.accepted.properties,
+            Side::Server => &self.hello.properties,
+        };
+        properties.iter().cloned().collect()
+    }
 }
 
 impl Terms {
     fn hello(&self, socket: &Socket, peer: &VerifiedIdentity) -> Hello {
         let path = path(socket);
-        let proof = if matches!(path, Path::SameHost) {
+        let proof = if matches!(path, Path::SameHost { .. }) {
             Proof::SameHost
         } else {
             Proof::Direct
@@ -458,23 +476,40 @@ impl Terms {
         Ok(())
     }
 
-    fn begin(
+    /// Lets a handshake take as long as it may, and no longer.
+    ///
+    /// It comes in a box: what it holds is kilobytes, which every future around it would hold as well, and which an
+    /// unoptimised build copies onto the stack at each step outwards.
+    async fn within_patience(
         &self,
-        socket: Socket,
-        facts: &Facts<'_>,
-        secret: exoskel_link::SessionSecret,
-        properties: Vec<(String, String)>,
-    ) -> Established {
-        let peer = facts.proof.peer.clone();
+        handshake: Pin<Box<impl Future<Output = Result<Agreement, EstablishError>>>>,
+    ) -> Result<Agreement, EstablishError> {
+        tokio::time::timeout(self.patience, handshake)
+            .await
+            .unwrap_or(Err(EstablishError::Silent(self.patience)))
+    }
+
+    fn begin(&self, socket: Socket, agreement: Agreement) -> Result<Established, EstablishError> {
+        let (secret, properties) = (agreement.secret(), agreement.peer_properties());
+        let Agreement {
+            side,
+            proof,
+            hello,
+            accepted,
+            way,
+            chosen,
+            ..
+        } = agreement;
+        let peer = proof.peer;
         let own = self.credential.identity();
-        let wire = self.wire(&own, &socket, &peer, facts.way);
+        let wire = self.wire(&own, &socket, &peer, way);
         let domain = self
             .policy
             .remote_domains(&wire)
             .first()
             .map(|&domain| domain.to_owned());
         let trusted_results = self.policy.results_pickle(&wire);
-        let mut config = session_config(facts.side, facts.hello, facts.accepted);
+        let mut config = session_config(side, &hello, &accepted);
         let epoch = Instant::now();
         config.expires_at = Some(time_left(&peer));
         let protections = config.protections;
@@ -483,18 +518,18 @@ impl Terms {
             .message_bytes_max
             .min(config.peer_limits.message_bytes_max);
         let session = Session::new(config, secret, Duration::ZERO);
-        Established {
-            connection: Connection::new(socket, session, epoch),
+        Ok(Established {
+            connection: Connection::new(socket, session, epoch)?,
             peer,
             protections,
-            proof: facts.way,
-            chosen: facts.chosen,
+            proof: way,
+            chosen,
             domain,
             trusted_results,
-            peer_chain: facts.proof.peer_chain.clone(),
+            peer_chain: proof.peer_chain,
             message_bytes_max,
-            properties: properties.into_iter().collect(),
-        }
+            properties,
+        })
     }
 }
 
@@ -508,10 +543,16 @@ fn time_left(peer: &VerifiedIdentity) -> Duration {
 
 /// How this end sees the way. Only the kernel's word about a Unix socket counts as the same host.
 fn path(socket: &Socket) -> Path {
-    match socket.addresses() {
-        Some((local, remote)) => Path::Network { local, remote },
-        None if socket.proven_same_host() => Path::SameHost,
-        None => Path::Relayed,
+    if let Some((local, remote)) = socket.addresses() {
+        return Path::Network { local, remote };
+    }
+    match std::fs::read(MACHINE) {
+        Ok(machine) if socket.proven_same_host() => {
+            let name = socket.unix_path().unwrap_or_default();
+            Path::same_host(machine.trim_ascii_end(), name.as_os_str().as_bytes())
+        }
+        // A machine that can't be named is nobody's.
+        _ => Path::Relayed,
     }
 }
 
@@ -651,7 +692,8 @@ impl<'a> HandshakeWire<'a> {
 async fn drain(socket: &Socket) {
     socket.shutdown_write();
     let drain = async {
-        let mut sink = [0; 4096];
+        // Not an array: that would be part of every future that may come to this.
+        let mut sink = vec![0; 4096];
         for _ in 0..HANDSHAKE_BYTES_MAX / sink.len() {
             let mut one = [0; 1];
             if socket.read_exact(&mut one).await.is_err() {

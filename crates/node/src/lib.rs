@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //!
-//! - [`socket`], [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
+//! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
+//! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
@@ -10,9 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod connection;
 mod descriptor;
 pub mod establish;
+pub mod listening;
 pub mod manager;
 pub mod message;
 pub mod outlet;
@@ -22,3 +25,4 @@ pub mod rendezvous;
 pub mod slot;
 pub mod socket;
 pub mod tls;
+mod watch;

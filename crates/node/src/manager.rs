@@ -21,6 +21,7 @@ pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 pub use roster::WorkerReport;
 
 use crate::establish::{Renewal, Terms};
+use crate::listening::Listening;
 use crate::message::{Call, Digest};
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
@@ -165,8 +166,8 @@ impl ManagerNode {
     /// Starts the driver and begins to recruit.
     ///
     /// # Errors
-    /// When no thread or listening socket can be had.
-    pub fn start(config: ManagerConfig) -> std::io::Result<Self> {
+    /// When no thread can be had, or the system refuses the listening socket.
+    pub fn start(mut config: ManagerConfig) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             commands: Mutex::default(),
             wake: Notify::new(),
@@ -186,12 +187,15 @@ impl ManagerNode {
             .enable_time()
             .build()?;
         let for_driver = shared.clone();
-        let listener = config.recruiting.bind()?;
+        let entered = runtime.enter();
+        let listening = config.recruiting.listen.take();
+        let listening = listening.map(Listening::into_parts).transpose()?;
+        drop(entered);
         let driver = std::thread::Builder::new()
             .name("exoskel-driver".to_owned())
             .spawn(move || {
                 let tasks = tokio::task::LocalSet::new();
-                tasks.block_on(&runtime, hub::drive(config, listener, for_driver));
+                tasks.block_on(&runtime, hub::drive(config, listening, for_driver));
                 drop(tasks);
                 runtime.shutdown_timeout(Duration::from_secs(1));
             })?;

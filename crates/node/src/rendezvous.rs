@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -12,12 +11,12 @@ use std::time::Duration;
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::CloseReason;
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
-use exoskel_link::policy::Proof;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use crate::address::Address;
 use crate::connection::Connection;
 use crate::establish::{EstablishError, Established, Renewal, Standing, Terms, dial, welcome};
+use crate::listening::{Listener, is_unix};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
 
@@ -37,11 +36,11 @@ const DIAL_PAUSE: Duration = Duration::from_millis(500);
 pub enum Rendezvous {
     /// A connected socket that the manager left us.
     Inherited(OwnedFd),
-    /// A listening TCP socket, shared with the worker's other slots: whoever is free accepts.
+    /// A listening socket, shared with the worker's other slots: whoever is free accepts.
     Listening(OwnedFd),
-    /// The manager's `host:port`, asked again until it answers, and the name its certificate must have. Without a name
-    /// any manager of the authority that the policy allows is accepted.
-    Dialling(String, Option<String>),
+    /// The manager's address, asked again until it answers, and the name its certificate must have. Without a name any
+    /// manager of the authority that the policy allows is accepted.
+    Dialling(Address, Option<String>),
 }
 
 /// What a slot's I/O thread tells its interpreter.
@@ -74,8 +73,10 @@ pub fn meet(
         .spawn(move || {
             let tasks = tokio::task::LocalSet::new();
             tasks.block_on(&runtime, async {
+                // A child's session is its parent's business; the parent has the line.
+                let audited = !matches!(rendezvous, Rendezvous::Inherited(_));
                 match establish(rendezvous, terms, &sender).await {
-                    Ok(established) => serve(&established, renewal, &sender).await,
+                    Ok(established) => serve(&established, renewal, &sender, audited).await,
                     // Nobody listens any more when the interpreter has left.
                     Err(reason) => drop(sender.send(News::Failed(reason))),
                 }
@@ -84,7 +85,12 @@ pub fn meet(
     Ok(receiver)
 }
 
-async fn serve(established: &Established, renewal: Renewal, news: &mpsc::Sender<News>) {
+async fn serve(
+    established: &Established,
+    renewal: Renewal,
+    news: &mpsc::Sender<News>,
+    audited: bool,
+) {
     let connection = established.connection.clone();
     let offered = connection.with(|session| {
         SlotNode::endpoints()
@@ -96,8 +102,7 @@ async fn serve(established: &Established, renewal: Renewal, news: &mpsc::Sender<
         Ok(node) => node,
         Err(error) => return drop(news.send(News::Failed(error.to_string()))),
     };
-    if established.proof != Proof::SameHost {
-        // A child's session is its parent's business; the parent has the line.
+    if audited {
         let domain = established.domain.as_deref().unwrap_or("none");
         let who = established.peer.identity();
         let audit = format!(
@@ -148,11 +153,7 @@ async fn establish(
                 .map_err(|error| error.to_string())
         }
         Rendezvous::Listening(descriptor) => {
-            let listener = TcpListener::from(descriptor);
-            let listening = listener
-                .set_nonblocking(true)
-                .and_then(|()| tokio::net::TcpListener::from_std(listener));
-            let listener = listening
+            let listener = Listener::inherited(descriptor)
                 .map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
             accept_one(&listener, Rc::new(terms), news).await
         }
@@ -178,7 +179,7 @@ async fn establish(
 
 /// Accepts until one manager has proved itself; strangers only take a place among the handshakes.
 async fn accept_one(
-    listener: &tokio::net::TcpListener,
+    listener: &Listener,
     terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, String> {
@@ -189,7 +190,7 @@ async fn accept_one(
     let accepting = strangers.run_until(async {
         loop {
             let place = places.clone().acquire_owned().await;
-            let Ok((stream, address)) = listener.accept().await else {
+            let Ok((socket, address)) = listener.accept().await else {
                 // Out of descriptors, most likely: waiting lets some go.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -210,12 +211,11 @@ async fn accept_one(
                     ours.set(true);
                     Ok(())
                 };
-                let result = match (terms(), Socket::tcp(stream)) {
-                    (Ok(terms), Ok(socket)) => welcome(socket, &terms, judge)
+                let result = match terms() {
+                    Ok(terms) => welcome(socket, &terms, judge)
                         .await
                         .map_err(|error| error.to_string()),
-                    (Err(reason), _) => Err(reason),
-                    (_, Err(error)) => Err(error.to_string()),
+                    Err(reason) => Err(reason),
                 };
                 if result.is_err() && ours.get() {
                     taken.set(false);
@@ -236,12 +236,15 @@ async fn accept_one(
     }
 }
 
-async fn reach(address: &str, name: Option<String>, terms: &Terms) -> Result<Established, String> {
-    let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(address)).await;
-    let stream = connecting
+async fn reach(
+    address: &Address,
+    name: Option<String>,
+    terms: &Terms,
+) -> Result<Established, String> {
+    let connecting = tokio::time::timeout(terms.patience, address.connect()).await;
+    let socket = connecting
         .map_err(|_| format!("no connection within {:?}", terms.patience))?
         .map_err(|error| format!("can't connect: {error}"))?;
-    let socket = Socket::tcp(stream).map_err(|error| error.to_string())?;
     dial(socket, terms, name)
         .await
         .map_err(|error: EstablishError| error.to_string())
@@ -250,7 +253,7 @@ async fn reach(address: &str, name: Option<String>, terms: &Terms) -> Result<Est
 fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {
     // A child of ours must not inherit the connection in turn.
     rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
-    if rustix::net::getsockname(&descriptor)?.address_family() == rustix::net::AddressFamily::UNIX {
+    if is_unix(descriptor.as_fd())? {
         Socket::unix(UnixStream::from(descriptor))
     } else {
         Socket::tcp_from_std(std::net::TcpStream::from(descriptor))

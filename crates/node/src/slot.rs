@@ -1,7 +1,8 @@
-//! The worker's side: frames come in on the I/O thread, the interpreter's thread takes items and gives results.
+//! The worker's side: frames come in, the interpreter's thread takes items and gives results.
 //!
 //! The I/O thread goes on while an item runs: it reads, answers heartbeats and recalls, and sends partial results of a
-//! frame whose next item takes its time.
+//! frame whose next item takes its time. While nothing runs, the interpreter's thread reads by itself, so that it is the
+//! one that a frame wakes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -85,7 +86,8 @@ pub struct SlotNode {
     results: LinkId,
     result_bytes_max: u64,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Tells the interpreter's thread that the session is over.
+    ended: Condvar,
     /// Tells the I/O thread that frames have come, so that it watches over partial results.
     active: Notify,
 }
@@ -108,7 +110,6 @@ struct State {
     code_link: Option<LinkId>,
     output_cut: bool,
     ended: Option<String>,
-    waiting: bool,
 }
 
 #[derive(Debug)]
@@ -154,7 +155,7 @@ impl SlotNode {
             results,
             result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
             state: Mutex::new(State::default()),
-            changed: Condvar::new(),
+            ended: Condvar::new(),
             active: Notify::new(),
         };
         node.post(&ToManager::Ready, Vec::new())?;
@@ -172,7 +173,7 @@ impl SlotNode {
         let mut state = self.lock();
         state.ended = Some(ended.to_string());
         drop(state);
-        self.changed.notify_all();
+        self.ended.notify_all();
         ended
     }
 
@@ -191,18 +192,25 @@ impl SlotNode {
     /// Waits for something to do, for at most `patience`.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> Work {
-        let mut state = self.lock();
-        let work = state.next();
+        let mut work = Work::Nothing;
+        let is_wanted = || {
+            work = self.next();
+            matches!(work, Work::Nothing)
+        };
+        let goes_on = self
+            .connection
+            .read_here(patience, is_wanted, |event| self.handle(event));
         if !matches!(work, Work::Nothing) {
             return work;
         }
-        state.waiting = true;
-        let mut state = self
-            .changed
-            .wait_timeout(state, patience)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
-        state.waiting = false;
+        let mut state = self.lock();
+        if !goes_on && state.ended.is_none() {
+            state = self
+                .ended
+                .wait_timeout(state, patience)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
         state.next()
     }
 
@@ -406,14 +414,17 @@ impl SlotNode {
         match message {
             ToSlot::Execute(execute) => {
                 let reader = RecordReader::new(execute.records.clone(), bulk);
-                let (next, end) = (execute.first, execute.first + u64::from(execute.count));
+                let count = execute.count;
+                let (next, end) = (execute.first, execute.first + u64::from(count));
                 state.jobs.push_back(Job {
                     execute,
                     reader,
                     next,
                     end,
                 });
-                self.active.notify_one();
+                if count > 1 {
+                    self.active.notify_one();
+                }
             }
             ToSlot::Recall { frame, count } => {
                 let (first, count) = state.give_back(frame, count);
@@ -427,7 +438,6 @@ impl SlotNode {
                     },
                     Vec::new(),
                 );
-                return;
             }
             ToSlot::Grant { frame, index } => {
                 let held = state.held.remove(&(frame, index));
@@ -435,7 +445,6 @@ impl SlotNode {
                 if let Some((_, held)) = held {
                     let _ = self.send_results(held);
                 }
-                return;
             }
             ToSlot::Forget { stream } => {
                 // The manager still counts on an answer for what waits here.
@@ -467,11 +476,6 @@ impl SlotNode {
                 }
                 state.code.push_back(code);
             }
-        }
-        let waiting = state.waiting;
-        drop(state);
-        if waiting {
-            self.changed.notify_one();
         }
     }
 

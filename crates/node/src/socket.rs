@@ -2,7 +2,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
+use rustix::net::{Shutdown, shutdown};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -22,7 +25,22 @@ impl Socket {
     /// When the options can't be set: the peer has gone already.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        let socket = Self::Tcp(stream);
+        socket.choose_congestion_control();
+        Ok(socket)
+    }
+
+    /// Inside a host there is no network to spare: a congestion control that paces (BBR, where it is the default) only
+    /// makes processors wait, at less than half the speed. Reno, which every kernel has and every process may choose,
+    /// does not pace.
+    fn choose_congestion_control(&self) {
+        let inside = self
+            .addresses()
+            .is_some_and(|(ours, peer)| ours.ip() == peer.ip() || peer.ip().is_loopback());
+        if let (true, Self::Tcp(stream)) = (inside, self) {
+            // Another one is slower, not wrong.
+            let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
+        }
     }
 
     /// Takes over an inherited descriptor's Unix stream.
@@ -48,6 +66,7 @@ impl Socket {
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "tcp",
+            Self::Unix(_) if self.unix_path().is_some() => "unix",
             Self::Unix(_) => "socketpair",
         }
     }
@@ -64,21 +83,56 @@ impl Socket {
         }
     }
 
-    /// Where the peer is, for messages to people.
+    /// The path at which the one of us listens whom the other has dialled; none for TCP and for a socketpair.
+    ///
+    /// Who dials may have given its own end a name as well, which says nothing.
     #[must_use]
-    pub fn peer_text(&self) -> String {
-        self.addresses()
-            .map_or_else(|| "a socketpair".to_owned(), |(_, peer)| peer.to_string())
+    pub fn unix_path(&self) -> Option<PathBuf> {
+        let Self::Unix(stream) = self else {
+            return None;
+        };
+        let path = |name: io::Result<tokio::net::unix::SocketAddr>| {
+            name.ok()?.as_pathname().map(ToOwned::to_owned)
+        };
+        match stream.local_addr() {
+            Ok(own) if own.is_unnamed() => path(stream.peer_addr()),
+            own => path(own),
+        }
     }
 
-    /// Whether the kernel proves that the peer is a process of this machine under this account (or root).
+    /// Where the peer is, for messages to people: the kernel's word on who that is, for a Unix socket.
+    #[must_use]
+    pub fn peer_text(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map_or_else(
+                |_| "an address that is gone".to_owned(),
+                |peer| canonical(peer).to_string(),
+            ),
+            Self::Unix(stream) => {
+                let Some(path) = self.unix_path() else {
+                    return "a socketpair".to_owned();
+                };
+                let who = stream.peer_cred().ok().map(|peer| {
+                    let process = peer.pid().unwrap_or_default();
+                    format!(" (process {process} of account {})", peer.uid())
+                });
+                format!("unix:{}{}", path.display(), who.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Whether the kernel vouches for the peer: a process on this machine of this account, or of root, whom nothing
+    /// keeps out.
+    ///
+    /// It is the process that connected, or the one that listened. Whether that is the session's other end or a relay,
+    /// the kernel can't know: see [`Path::same_host`](exoskel_link::handshake::Path::same_host).
     #[must_use]
     pub fn proven_same_host(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
-            Self::Unix(stream) => stream.peer_cred().is_ok_and(|peer| {
-                peer.uid() == rustix::process::geteuid().as_raw() || peer.uid() == 0
-            }),
+            Self::Unix(stream) => stream
+                .peer_cred()
+                .is_ok_and(|peer| is_own_account(peer.uid(), rustix::process::geteuid().as_raw())),
         }
     }
 
@@ -96,11 +150,9 @@ impl Socket {
         }
     }
 
-    pub(crate) fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_read_vectored(slices),
-            Self::Unix(stream) => stream.try_read_vectored(slices),
-        }
+    /// Asks the kernel, whatever the runtime knows of the socket so far.
+    pub(crate) fn read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(self, slices)?)
     }
 
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -144,17 +196,68 @@ impl Socket {
 
     /// Ends the writing side: the peer reads what was sent, then the end.
     pub(crate) fn shutdown_write(&self) {
-        use rustix::net::{Shutdown, shutdown};
         // An error here means that the peer has gone already: there is nobody to tell.
-        let _ = match self {
-            Self::Tcp(stream) => shutdown(stream, Shutdown::Write),
-            Self::Unix(stream) => shutdown(stream, Shutdown::Write),
-        };
+        let _ = shutdown(self, Shutdown::Write);
     }
+
+    /// Ends the reading side: whoever waits for it on this side sees the end.
+    pub(crate) fn shutdown_read(&self) {
+        // As above.
+        let _ = shutdown(self, Shutdown::Read);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// What the kernel shows in the place of every account that has no number in this process's user namespace
+/// (`/proc/sys/kernel/overflowuid`, unless an administrator has changed it).
+const NOBODY_KNOWN: u32 = 65_534;
+
+/// Whether a peer's account is as good as ours.
+fn is_own_account(peer: u32, own: u32) -> bool {
+    peer == 0 || (peer == own && peer != NOBODY_KNOWN)
 }
 
 /// IPv4 addresses that come mapped into IPv6 are IPv4 addresses: rules are written for those.
 fn canonical(address: SocketAddr) -> SocketAddr {
     let ip: IpAddr = address.ip().to_canonical();
     SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tcp_inside_a_host_is_not_paced() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Socket::Tcp(stream) = Socket::tcp_from_std(stream).unwrap() else {
+            unreachable!("it is TCP");
+        };
+        let control = rustix::net::sockopt::tcp_congestion(&stream).unwrap();
+        assert_eq!(control, "reno");
+    }
+
+    #[test]
+    fn only_our_own_account_and_root_are_near() {
+        for (peer, own, near) in [
+            (1000, 1000, true),
+            (0, 1000, true),
+            (0, 0, true),
+            (1000, 0, false),
+            (1001, 1000, false),
+            // Anybody at all, seen from a container.
+            (NOBODY_KNOWN, NOBODY_KNOWN, false),
+        ] {
+            assert_eq!(is_own_account(peer, own), near, "{peer} seen by {own}");
+        }
+    }
 }

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use exoskel_identity::Role;
 use exoskel_link::{CloseReason, Message, Protection, SessionError};
 use exoskel_node::connection::Ended;
-use exoskel_node::establish::Terms;
+use exoskel_node::establish::{Terms, dial, welcome};
 use exoskel_node::pki::AuthorityDirectory;
 
 use wire::folder::Folder;
 use wire::relay::{Direction, Move, Relay};
-use wire::{End, Site, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now};
+use wire::{
+    End, Site, anybody, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now,
+};
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
 
@@ -115,7 +117,7 @@ fn an_orderly_end_lets_everything_out_first() {
             for number in 0..7 {
                 client
                     .connection
-                    .queue(link, message(&[number], &[number; 1 << 20]))
+                    .queue(link, message(&[number], &vec![number; 1 << 20]))
                     .unwrap();
             }
             client.connection.close(CloseReason::ShuttingDown);
@@ -133,6 +135,29 @@ fn an_orderly_end_lets_everything_out_first() {
             }
         }
     });
+}
+
+/// Threads have stacks of all sizes, and an unoptimised build copies a future onto them wherever it is handed on. (Both
+/// ends together took 80 KiB when this was written.)
+#[test]
+fn a_handshake_takes_little_stack() {
+    const STACK_BYTES: usize = 256 * 1024;
+    const FUTURE_BYTES_MAX: usize = 1024;
+    let handshake = || {
+        run(async {
+            let site = Site::new();
+            let (client, server) = (site.manager(), site.worker("lab1"));
+            let (dialled, listened) = socketpair();
+            let dialled = dial(dialled, &client, None);
+            let listened = welcome(listened, &server, anybody);
+            assert!(size_of_val(&dialled) <= FUTURE_BYTES_MAX);
+            assert!(size_of_val(&listened) <= FUTURE_BYTES_MAX);
+            let (dialled, listened) = tokio::join!(dialled, listened);
+            part(End::serve(dialled.unwrap()), End::serve(listened.unwrap())).await;
+        });
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    thread.spawn(handshake).unwrap().join().unwrap();
 }
 
 /// Both sides have much on its way when one of them closes; what credit allows still arrives at both.

@@ -206,7 +206,7 @@ fn claims_of_a_peer_make_nothing_easier() {
             limits: Limits::default(),
             dead_after: server.dead_after,
             versions: server.versions.clone(),
-            path: Path::SameHost,
+            path: Path::same_host(b"this one, really", b""),
             policy_generation: 0,
             group: 0,
             properties: Vec::new(),

@@ -12,6 +12,7 @@ pub(crate) enum Kind {
     Credential,
     Exoskel,
     Fork,
+    Link,
     NoWorker,
     Policy,
     ResultRejected,
@@ -20,11 +21,12 @@ pub(crate) enum Kind {
 
 /// An exception of `exoskel.errors` with this text.
 pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 7] = [const { PyOnceLock::new() }; 7];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 8] = [const { PyOnceLock::new() }; 8];
     let name = match kind {
         Kind::Credential => "CredentialError",
         Kind::Exoskel => "ExoskelError",
         Kind::Fork => "ForkError",
+        Kind::Link => "LinkError",
         Kind::NoWorker => "NoWorkerError",
         Kind::Policy => "PolicyError",
         Kind::ResultRejected => "ResultRejectedError",

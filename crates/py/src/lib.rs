@@ -1,9 +1,9 @@
 //! The extension module `exoskel._core`: the only crate that knows Python.
 //!
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
-//! - `slot`: the loop of a worker's process.
-//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `shape`: what a stranger's
-//!   pickle may look like.
+//! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
+//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go;
+//!   `shape`: what a stranger's pickle may look like.
 //! - `administration`: certificates and policies for the command line.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
@@ -14,7 +14,9 @@ mod administration;
 mod buffer;
 mod error;
 mod fork;
+mod listener;
 mod manager;
+mod memory;
 mod pickle;
 mod shape;
 mod slot;
@@ -26,6 +28,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<listener::Listener>()?;
     module.add_class::<manager::Manager>()?;
     module.add_class::<stream::MapStream>()?;
     module.add_class::<stream::SubmitStream>()?;

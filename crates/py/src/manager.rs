@@ -1,6 +1,5 @@
 //! A running manager as Python sees it.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, Kind, raise};
 use crate::fork;
+use crate::listener;
 use crate::stream::{MapStream, SubmitStream};
 use crate::terms::{Place, SessionSettings, Sources, now};
 
@@ -187,7 +187,12 @@ impl Manager {
             .terms(&sessions, Role::Manager)
             .map_err(|error| error.raise(py))?;
         let renewal = (!local).then(|| sources.renewal(sessions, Role::Manager));
-        let listen = settings.listen.as_deref().map(resolve).transpose()?;
+        let listen = settings.listen.as_deref();
+        let listen = listen.map(|address| listener::bind(py, address));
+        let hosts = settings.hosts.into_iter().map(|(address, name)| {
+            let address = listener::parse(&address)?;
+            Ok(HostLine { address, name })
+        });
         let config = ManagerConfig {
             terms,
             renewal,
@@ -200,12 +205,8 @@ impl Manager {
             recruiting: Recruiting {
                 slots: settings.slots,
                 local: workers,
-                hosts: settings
-                    .hosts
-                    .into_iter()
-                    .map(|(address, name)| HostLine { address, name })
-                    .collect(),
-                listen,
+                hosts: hosts.collect::<PyResult<_>>()?,
+                listen: listen.transpose()?,
             },
             setup_local: settings.setup_local.into(),
             setup_remote: settings.setup_remote.into(),
@@ -337,13 +338,6 @@ fn seconds(value: f64) -> PyResult<Duration> {
         PyValueError::new_err(format!(
             "got {value} seconds, expected a number that is not negative"
         ))
-    })
-}
-
-fn resolve(address: &str) -> PyResult<SocketAddr> {
-    let mut addresses = address.to_socket_addrs()?;
-    addresses.next().ok_or_else(|| {
-        PyValueError::new_err(format!("got address {address:?}, which leads nowhere"))
     })
 }
 

@@ -14,6 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 
 use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
 use crate::error::{Kind, raise};
+use crate::memory;
 use crate::shape;
 
 /// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
@@ -322,7 +323,8 @@ impl PickleFile {
     }
 }
 
-/// Decodes a record's value. Memory that is not part of it goes to `spent`. `worker` is who sent it, for the error.
+/// Decodes a record's value. Memory that is not part of it goes to `spent`, and for a result fresh memory in place of what
+/// is. `worker` is who sent it when it is a result, for the error.
 ///
 /// # Errors
 /// What unpickling raises; `ResultRejectedError` when `restricted` and the record asks for more than plain data.
@@ -345,13 +347,17 @@ pub(crate) fn decode<'py>(
         && record.pickle[0] == 0x8e
         && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
     {
-        let value = PyBytes::new(py, &record.bulk[0]);
+        let value = memory::bytes_of(py, &record.bulk[0])?;
         spent.append(&mut record.bulk);
         return Ok(value.into_any());
     }
     let buffers: Vec<Vec<u8>> = record
         .bulk
         .split_off(record.splices.len().min(record.bulk.len()));
+    if worker.is_some() {
+        // The user keeps these; who receives the next ones shouldn't wait for the kernel to find as much again.
+        spent.extend(buffers.iter().map(|buffer| memory::buffer_of(buffer.len())));
+    }
     let buffers = PyList::new(
         py,
         buffers
@@ -384,6 +390,10 @@ pub(crate) fn decode<'py>(
     }
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
+    record
+        .bulk
+        .iter()
+        .for_each(|part| memory::expect(part.len()));
     let file = Bound::new(py, SplicedFile::new(record))?;
     unpickler
         .call((file,), Some(&options))?

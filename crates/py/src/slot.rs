@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::error::{Kind, raise};
+use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
 use crate::terms::{Place, SessionSettings, SourceError, Sources, take};
 
@@ -72,7 +73,7 @@ pub(crate) fn serve_slot(
     let rendezvous = match (connection_fd, listen_fd, join) {
         (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
         (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
-        (None, None, Some(address)) => Rendezvous::Dialling(address, manager_name),
+        (None, None, Some(address)) => Rendezvous::Dialling(parse(&address)?, manager_name),
         _ => {
             return Err(PyValueError::new_err(
                 "expected exactly one of connection_fd, listen_fd and join",
@@ -314,6 +315,9 @@ impl<'py> Interpreter<'py> {
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
+        // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
+        // a slot that always has something to run wouldn't, and would keep them all.
+        Python::attach(|_| ());
         let mut spent = Vec::new();
         let value = decode(py, item.record, item.restricted, None, &mut spent);
         for buffer in spent {

@@ -1,6 +1,6 @@
-"""Workers in the background: started, found again by their port, and stopped.
+"""Workers in the background: started, found again by where they listen, and stopped.
 
-``~/.exoskel/run`` holds a process number, a log and, after ``exoskel up``, a credential for each port. The file with the number stays locked
+``~/.exoskel/run`` holds a process number, a log and, after ``exoskel up``, a credential for each port or socket. The file with the number stays locked
 while the worker runs, so that a number the system has given to another process is never mistaken for it.
 """
 
@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from ..errors import ExoskelError
+from ..hosts import HostAddress, UnixAddress
 
 __all__ = ["registered", "run_directory", "start", "stop"]
 
@@ -31,14 +33,14 @@ def run_directory() -> Path:
     return directory
 
 
-def start(options: Sequence[str], port: int) -> tuple[int, Path]:
+def start(options: Sequence[str], address: HostAddress | UnixAddress) -> tuple[int, Path]:
     """Start a worker that outlives this process, and wait until it listens.
 
     Parameters
     ----------
     options : sequence of str
         Those of ``exoskel worker``.
-    port : int
+    address : HostAddress or UnixAddress
         Where it listens.
 
     Returns
@@ -53,7 +55,7 @@ def start(options: Sequence[str], port: int) -> tuple[int, Path]:
     ExoskelError
         If it ends, or doesn't listen within 15 seconds.
     """
-    log = run_directory() / f"worker-{port}.log"
+    log = _file(address, "log")
     reader, writer = os.pipe()
     with open(log, "wb") as file, os.fdopen(reader, "rb", buffering=0) as ready:
         process = subprocess.Popen(
@@ -80,20 +82,20 @@ def start(options: Sequence[str], port: int) -> tuple[int, Path]:
 
 
 @contextmanager
-def registered(ready: int | None, address: str | None) -> Iterator[None]:
+def registered(ready: int | None, address: HostAddress | UnixAddress | None) -> Iterator[None]:
     """Hold this worker's place among those in the background, if it is one.
 
     Parameters
     ----------
     ready : int, optional
         The descriptor on which the parent waits; without it the worker runs in the foreground and is not registered.
-    address : str, optional
+    address : HostAddress or UnixAddress, optional
         Where it listens.
     """
     if ready is None or address is None:
         yield
         return
-    path = _process_file(int(address.rpartition(":")[2]))
+    path = _file(address, "pid")
     with open(path, "a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,13 +112,13 @@ def registered(ready: int | None, address: str | None) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def stop(port: int) -> bool:
-    """Stop the worker in the background that listens on a port.
+def stop(address: HostAddress | UnixAddress) -> bool:
+    """Stop the worker in the background that listens on a port, at whichever address, or at a Unix socket.
 
     Parameters
     ----------
-    port : int
-        The port.
+    address : HostAddress or UnixAddress
+        Where it listens.
 
     Returns
     -------
@@ -128,7 +130,7 @@ def stop(port: int) -> bool:
     ExoskelError
         If it doesn't end within 5 seconds.
     """
-    path = _process_file(port)
+    path = _file(address, "pid")
     try:
         file = open(path, "r+", encoding="ascii")  # noqa: SIM115 - closed below
     except FileNotFoundError:
@@ -143,14 +145,16 @@ def stop(port: int) -> bool:
         while not _unlocked(file.fileno()):
             if time.monotonic() > deadline:
                 raise ExoskelError(
-                    f"worker process {number} on port {port} did not end within {_STOP_SECONDS:g} seconds"
+                    f"worker process {number} on {address} did not end within {_STOP_SECONDS:g} seconds"
                 )
             time.sleep(0.02)
     return True
 
 
-def _process_file(port: int) -> Path:
-    return run_directory() / f"worker-{port}.pid"
+def _file(address: HostAddress | UnixAddress, kind: str) -> Path:
+    # A percent sign stands in no port, and quoting tells every path from every other.
+    place = address.port if isinstance(address, HostAddress) else quote(address.path, safe="")
+    return run_directory() / f"worker-{place}.{kind}"
 
 
 def _unlocked(descriptor: int) -> bool:

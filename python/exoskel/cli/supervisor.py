@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from ..errors import LinkError
-from ..hosts import HostAddress
+from .. import _core
 
-__all__ = ["BAD_SETTING", "Supervisor", "listening_socket"]
+__all__ = ["BAD_SETTING", "Supervisor"]
 
 # What a slot exits with when no other start could end better: a credential or a policy that can't be used.
 BAD_SETTING = 2
@@ -32,46 +31,7 @@ _WAIT_SECONDS_MIN = 0.2
 _WAIT_SECONDS_MAX = 5.0
 # With `once`: how long the other slots of the same manager have to end by themselves.
 _LAST_SECONDS = 1.0
-_BACKLOG = 128
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-
-
-def listening_socket(address: HostAddress) -> socket.socket:
-    """Bind the socket that all slots of a worker accept on.
-
-    Parameters
-    ----------
-    address : HostAddress
-        Where.
-
-    Returns
-    -------
-    socket.socket
-        The socket, listening.
-
-    Raises
-    ------
-    LinkError
-        If it can't be bound.
-    """
-    try:
-        kind, _, _, _, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(kind, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(place)
-            listener.listen(_BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise LinkError(
-            f"can't listen on tcp://{address}: {reason}; is another worker running there?"
-        ) from error
-    return listener
 
 
 class Supervisor:
@@ -85,8 +45,8 @@ class Supervisor:
         How many.
     once : bool
         Whether to end when the first manager is gone.
-    listener : socket.socket, optional
-        The socket that slots inherit.
+    listener : _core.Listener, optional
+        The socket that slots inherit; it is closed at the end.
     """
 
     def __init__(
@@ -95,7 +55,7 @@ class Supervisor:
         slots: int,
         *,
         once: bool = False,
-        listener: socket.socket | None = None,
+        listener: _core.Listener | None = None,
     ) -> None:
         self._command = list(command)
         self._once = once

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from ..errors import ExoskelError
-from ..hosts import HostAddress, read_hosts
+from ..hosts import HostAddress, UnixAddress, read_hosts
 from . import pki
 from .report import Commands, report, table
 
@@ -66,7 +66,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    hosts = read_hosts(arguments.hosts)
+    hosts = [_over_ssh(address) for address in read_hosts(arguments.hosts)]
     action: Callable[[argparse.Namespace, HostAddress], str] = _stop if arguments.stop else _start
     outcomes: dict[HostAddress, tuple[bool, str]] = {}
     with ThreadPoolExecutor(min(_AT_ONCE_MAX, len(hosts))) as pool:
@@ -99,6 +99,15 @@ def _up(arguments: argparse.Namespace) -> int:
         },
     )
     return 1 if failed else 0
+
+
+def _over_ssh(address: HostAddress | UnixAddress) -> HostAddress:
+    if isinstance(address, UnixAddress):
+        raise ExoskelError(
+            f"got {address} among the hosts, expected host:port: a worker at a Unix socket runs on this machine, start it with "
+            f"`exoskel worker --listen {address}`"
+        )
+    return address
 
 
 def _start(arguments: argparse.Namespace, host: HostAddress) -> str:

@@ -5,11 +5,12 @@ import os
 import sys
 from pathlib import Path
 
+from .. import _core
 from ..errors import CredentialError
-from ..hosts import HostAddress, parse_address
+from ..hosts import HostAddress, UnixAddress, parse_address
 from . import background, policy
 from .report import Commands, report
-from .supervisor import Supervisor, listening_socket
+from .supervisor import Supervisor
 
 __all__ = ["add_commands"]
 
@@ -28,13 +29,13 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument(
         "--listen",
-        metavar="tcp://HOST:PORT",
-        help="wait for managers here, e.g. tcp://0.0.0.0:7601",
+        metavar="ADDRESS",
+        help="wait for managers here: tcp://HOST:PORT, e.g. tcp://0.0.0.0:7601, or unix:/path for those of this account on this machine",
     )
     way.add_argument(
         "--join",
-        metavar="tcp://HOST:PORT",
-        help="dial a manager that listens: for workers behind a firewall",
+        metavar="ADDRESS",
+        help="dial a manager that listens at tcp://HOST:PORT or unix:/path: for workers behind a firewall",
     )
     parser.add_argument(
         "--slots",
@@ -56,7 +57,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--manager-name",
         metavar="NAME",
         help="with --join: the name in the manager's certificate (default: the host in the address; an address in numbers "
-        "accepts any manager that the authority and the policy allow)",
+        "or a Unix socket accepts any manager that the authority and the policy allow)",
     )
     parser.add_argument(
         "--revocation-list",
@@ -73,7 +74,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop",
         action="store_true",
-        help="stop the worker in the background that listens on this port",
+        help="stop the worker in the background that listens on this port or Unix socket",
     )
     # The background worker tells its parent through this descriptor that it listens.
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
@@ -84,7 +85,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     if (arguments.background or arguments.stop) and not arguments.listen:
         arguments.parser.error("--background and --stop go with --listen")
     if arguments.stop:
-        stopped = background.stop(_address(arguments.listen).port)
+        stopped = background.stop(parse_address(arguments.listen))
         report(
             arguments,
             "stopped" if stopped else "no worker was running in the background",
@@ -117,24 +118,25 @@ def _worker(arguments: argparse.Namespace) -> int:
     if arguments.revocation_list is not None:
         command += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
     if arguments.join:
-        manager = _address(arguments.join, _MANAGER_PORT)
-        command += ["--join", f"tcp://{manager}"]
-        name = arguments.manager_name or (None if _is_number(manager.host) else manager.host)
+        manager = parse_address(arguments.join, _MANAGER_PORT)
+        command += ["--join", str(manager)]
+        name = arguments.manager_name or _name_of_manager(manager)
         if name is not None:
             command += ["--manager-name", name]
         supervisor = Supervisor(command, slots, once=arguments.once)
-        doing = {"join": f"tcp://{manager}"}
+        listens_at = None
+        doing = {"join": _url(manager)}
     else:
-        listener = listening_socket(_address(arguments.listen))
+        listener = _core.Listener(str(parse_address(arguments.listen)))
         command += ["--listen-fd", str(listener.fileno())]
         supervisor = Supervisor(command, slots, once=arguments.once, listener=listener)
-        host, port = listener.getsockname()[:2]
-        doing = {"listen": f"tcp://{HostAddress(host, port, host)}"}
+        listens_at = parse_address(listener.address)
+        doing = {"listen": _url(listens_at)}
     with supervisor:
         (verb, address), *_ = doing.items()
         text = f"listening on {address}" if verb == "listen" else f"joining {address}"
         # An address may be refused here, but only after the system has bound it: say so when it is true.
-        with background.registered(arguments.ready_fd, doing.get("listen")):
+        with background.registered(arguments.ready_fd, listens_at):
             report(
                 arguments,
                 f"worker {text} with {slots} slot{'s' if slots != 1 else ''}",
@@ -144,10 +146,10 @@ def _worker(arguments: argparse.Namespace) -> int:
 
 
 def _in_background(arguments: argparse.Namespace, slots: int) -> int:
-    address = _address(arguments.listen)
+    address = parse_address(arguments.listen)
     options = [
         "--listen",
-        f"tcp://{address}",
+        str(address),
         "--slots",
         str(slots),
         "--credential",
@@ -159,11 +161,11 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
         options += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
     if arguments.once:
         options.append("--once")
-    process_id, log = background.start(options, address.port)
+    process_id, log = background.start(options, address)
     report(
         arguments,
-        f"worker listening on tcp://{address} with {slots} slots, process {process_id}, log {log}",
-        {"listen": f"tcp://{address}", "slots": slots, "process": process_id, "log": log},
+        f"worker listening on {_url(address)} with {slots} slots, process {process_id}, log {log}",
+        {"listen": _url(address), "slots": slots, "process": process_id, "log": log},
     )
     return 0
 
@@ -183,19 +185,21 @@ def _check_credential(path: Path) -> None:
         )
 
 
-def _address(text: str, port: int | None = None) -> HostAddress:
-    return parse_address(text) if port is None else parse_address(text, port)
+def _url(address: HostAddress | UnixAddress) -> str:
+    return f"tcp://{address}" if isinstance(address, HostAddress) else str(address)
 
 
-def _is_number(host: str) -> bool:
-    """Whether a host is an IP address, which no certificate names."""
+def _name_of_manager(address: HostAddress | UnixAddress) -> str | None:
+    """Return the name that an address gives its manager: its host, unless that is an IP address, which no certificate names."""
     import ipaddress
 
+    if isinstance(address, UnixAddress):
+        return None
     try:
-        ipaddress.ip_address(host)
+        ipaddress.ip_address(address.host)
     except ValueError:
-        return False
-    return True
+        return address.host
+    return None
 
 
 def _slots(text: str) -> int:

@@ -299,7 +299,12 @@ mod of_a_grid {
         let root = authority("CA");
         let alice = issue(user_parameters("alice"), &root);
         let proxy = issue(fixture::proxy_parameters("alice", &["1"]), &alice);
-        for key in [proxy.key().serialize_pem(), sec1(proxy.key())] {
+        let parameters = armoured(
+            "EC PARAMETERS",
+            &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7],
+        );
+        let sec1 = sec1(proxy.key());
+        for key in [proxy.key().serialize_pem(), parameters + &sec1, sec1] {
             let text = [proxy.pem(), key, alice.pem()].concat();
             let credential = Credential::from_pem(text.as_bytes()).unwrap();
             assert_eq!(credential.kind(), CredentialKind::Grid);

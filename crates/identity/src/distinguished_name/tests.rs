@@ -64,7 +64,7 @@ fn both_forms_are_those_of_openssl() {
         "emailAddress=a@example.org,CN=J\\C3\\BCrgen\\, \\\"x\\\"\\+\\<y\\>\\;\\\\z,DC=example,DC=org"
     );
     let several = name(&[&[(O, PRINTABLE, b"a"), (CN, PRINTABLE, b"b")]]);
-    assert_eq!(several.slash(), "/O=a/CN=b");
+    assert_eq!(several.slash(), "/O=a+CN=b");
     assert_eq!(several.rfc2253(), "CN=b+O=a");
     let spaced = single((CN, UTF8, b" # "));
     assert_eq!(spaced.rfc2253(), "CN=\\ #\\ ");

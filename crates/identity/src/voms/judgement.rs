@@ -106,7 +106,7 @@ impl<'a> Judge<'a> {
         self.check_targets(&read)?;
         let fqans = fqans(&read, authority.vo)?;
         let issuer = name(read.issuer, "issuer")?;
-        let signer = self.find_signer(&read, &issuer, &authority)?;
+        let signer = self.find_signer(der, &read, &issuer, &authority)?;
         check_signature(der, &signer)?;
         check_signer_use(&signer.certificate)?;
         let path = self.judge_signer(&signer, &authority)?;
@@ -171,29 +171,38 @@ impl<'a> Judge<'a> {
     }
 
     /// The certificate that should have signed, and why it may: pinned by the site, or sent along and to be named by a
-    /// `.lsc` file.
+    /// `.lsc` file. While a server changes its certificate, a site has several of these.
     fn find_signer(
         &self,
+        der: &[u8],
         read: &AttributeCertificate<'_>,
         issuer: &DistinguishedName,
         authority: &PolicyAuthority<'_>,
     ) -> Result<Signer<'a>, AttributeProblem> {
+        let mut pinned = Vec::new();
         let mut chains = None;
         for (file, content) in self.store.voms_files(authority.vo) {
             match content {
                 VomsFile::Certificates(certificates) => {
-                    let pinned = certificates.iter().find(|one| one.subject.matches(issuer));
-                    if let Some(certificate) = pinned {
-                        return Ok(Signer {
-                            certificate: Certificate::clone(certificate),
-                            sent: read_signers(read)?,
-                            chains: None,
-                        });
-                    }
+                    pinned.extend(
+                        certificates
+                            .iter()
+                            .filter(|one| one.subject.matches(issuer)),
+                    );
                 }
                 VomsFile::Chains(stated) if authority.is_served_by(file) => chains = Some(stated),
                 VomsFile::Chains(_) => {}
             }
+        }
+        let signed = pinned.iter().find(|one| has_signed(der, one));
+        // None of them signed, and nothing else could show who did: then the first is the one that should have.
+        let pinned = signed.or(pinned.first().filter(|_| chains.is_none()));
+        if let Some(certificate) = pinned {
+            return Ok(Signer {
+                certificate: Certificate::clone(certificate),
+                sent: read_signers(read)?,
+                chains: None,
+            });
         }
         let Some(chains) = chains else {
             return Err(AttributeProblem::UnknownServer {
@@ -313,6 +322,10 @@ fn fqans(read: &AttributeCertificate<'_>, vo: &str) -> Result<Vec<Fqan>, Attribu
         })
     };
     read.fqans.iter().map(parse).collect()
+}
+
+fn has_signed(der: &[u8], certificate: &Certificate) -> bool {
+    Signed::read(der).is_some_and(|signed| signed.verify(der, &certificate.key).is_ok())
 }
 
 fn check_signature(der: &[u8], signer: &Signer<'_>) -> Result<(), AttributeProblem> {

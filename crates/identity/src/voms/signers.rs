@@ -56,7 +56,7 @@ impl SignerChains {
 
     /// Whether a signer of that name and issuer is stated at all.
     pub(crate) fn begin_with(&self, signer: &[SlashName]) -> bool {
-        self.0.iter().any(|chain| chain.starts_with(signer))
+        !signer.is_empty() && self.0.iter().any(|chain| chain.starts_with(signer))
     }
 
     /// Whether the signer's path is one of those stated. `path` has the signer's name, its issuer's, and so on up to a

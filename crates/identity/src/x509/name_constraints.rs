@@ -192,3 +192,6 @@ fn uri_host(uri: &str) -> Option<&str> {
     let host = host.split_once(':').map_or(host, |(host, _)| host);
     (!host.is_empty()).then_some(host)
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,3 +106,6 @@ impl PolicyLanguage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

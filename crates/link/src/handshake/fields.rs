@@ -152,7 +152,10 @@ pub(super) fn read_common(reader: &mut Reader<'_>) -> Result<Common, CodecError>
 fn put_path(out: &mut Vec<u8>, path: Path) {
     match path {
         Path::Relayed => out.push(0),
-        Path::SameHost => out.push(1),
+        Path::SameHost { witness } => {
+            out.push(1);
+            out.extend_from_slice(&witness);
+        }
         Path::Network { local, remote } => {
             out.push(2);
             for address in [local, remote] {
@@ -170,7 +173,9 @@ fn put_path(out: &mut Vec<u8>, path: Path) {
 fn read_path(reader: &mut Reader<'_>) -> Result<Path, CodecError> {
     match reader.u8("path")? {
         0 => Ok(Path::Relayed),
-        1 => Ok(Path::SameHost),
+        1 => Ok(Path::SameHost {
+            witness: reader.array("witness")?,
+        }),
         2 => Ok(Path::Network {
             local: read_address(reader)?,
             remote: read_address(reader)?,

@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use exoskel_identity::Identity;
 
-use crate::handshake::{Accept, HandshakeError, Hello, Path, Refuse, RefuseReason};
+use crate::handshake::{Accept, HandshakeError, Hello, Path, Refuse, RefuseReason, WITNESS_BYTES};
 use crate::keys::CipherSuite;
 use crate::limits::Limits;
 use crate::policy::Proof;
@@ -35,6 +36,23 @@ pub struct ServerTerms {
 }
 
 impl Path {
+    /// A Unix socket whose peer the kernel vouches for: on the machine that `machine` names like no other, at a socket
+    /// that is called `socket` there (its listener's name; nothing for a socketpair).
+    ///
+    /// # Security
+    /// The kernel's word is about the process at the other end of the socket, which may be a relay or a tunnel (`ssh -L`)
+    /// under our own account, with the session's other end far away. That end can't be on a machine of this name.
+    pub fn same_host(machine: &[u8], socket: &[u8]) -> Self {
+        let mut context = Context::new(&SHA256);
+        for piece in [b"exoskel same host".as_slice(), machine, socket] {
+            context.update(&(piece.len() as u64).to_be_bytes());
+            context.update(piece);
+        }
+        let mut witness = [0; WITNESS_BYTES];
+        witness.copy_from_slice(context.finish().as_ref());
+        Self::SameHost { witness }
+    }
+
     /// What both ends' views prove together.
     ///
     /// # Security
@@ -42,7 +60,12 @@ impl Path {
     /// needed for anything but [`Proof::Unproven`].
     pub fn proof(self, peer: Self) -> Proof {
         match (self, peer) {
-            (Self::SameHost, Self::SameHost) => Proof::SameHost,
+            (
+                Self::SameHost { witness },
+                Self::SameHost {
+                    witness: peer_witness,
+                },
+            ) if witness == peer_witness => Proof::SameHost,
             (
                 Self::Network { local, remote },
                 Self::Network {

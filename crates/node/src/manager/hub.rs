@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use exoskel_flow::{Scheduler, SlotId, StreamId};
 use exoskel_link::{CloseReason, LinkId};
-use tokio::net::TcpListener;
 
 use crate::connection::{Connection, Ended};
 use crate::establish::{Established, Renewal, Standing};
+use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
 use crate::manager::tokens::Tokens as TokenStore;
@@ -84,10 +84,10 @@ struct Stream {
 /// Runs the driver until it is told to shut down.
 pub(super) async fn drive(
     config: ManagerConfig,
-    listener: Option<std::net::TcpListener>,
+    listening: Option<(Listener, Option<SocketFile>)>,
     shared: Arc<Shared>,
 ) {
-    let recruiter = Recruiter::new(&config.recruiting);
+    let recruiter = Recruiter::new(&config.recruiting, listening.is_some());
     let scheduler = Scheduler::new(config.scheduler.clone());
     let hub = Rc::new(RefCell::new(Hub {
         config,
@@ -104,7 +104,9 @@ pub(super) async fn drive(
         armed: None,
         shutting_down: false,
     }));
-    if let Some(listener) = listener.and_then(|listener| TcpListener::from_std(listener).ok()) {
+    // The socket's file goes when this function ends, before its listener does.
+    let (listener, _file) = listening.unzip();
+    if let Some(listener) = listener {
         tokio::task::spawn_local(recruit::listen(hub.clone(), listener));
     }
     if let Some(renewal) = hub.borrow_mut().config.renewal.take() {

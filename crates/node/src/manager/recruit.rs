@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
@@ -14,11 +13,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustls::pki_types::UnixTime;
-use tokio::net::{TcpListener, TcpStream};
 
 use super::hub::{Hub, serve};
+use crate::address::Address;
 use crate::descriptor::{inheritable, sealed_memory};
 use crate::establish::{EstablishError, Established, dial, welcome};
+use crate::listening::{Listener, Listening};
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
 
@@ -40,7 +40,7 @@ pub struct Recruiting {
     /// Workers that listen.
     pub hosts: Vec<HostLine>,
     /// Where workers may dial in.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listening>,
 }
 
 /// How children are started.
@@ -67,8 +67,8 @@ pub enum LocalTransport {
 /// One line of a host file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLine {
-    /// `host:port`.
-    pub address: String,
+    /// Where it listens.
+    pub address: Address,
     /// The name its certificate must have.
     pub name: String,
 }
@@ -85,7 +85,7 @@ impl fmt::Display for Source {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(number) => write!(formatter, "local worker {number}"),
-            Self::Host(_, line) if line.address.starts_with(&line.name) => {
+            Self::Host(_, line) if line.address.to_string().starts_with(&line.name) => {
                 write!(formatter, "worker {}", line.address)
             }
             Self::Host(_, line) => write!(formatter, "worker {} at {}", line.name, line.address),
@@ -120,23 +120,8 @@ struct Host {
     rest_until: Option<Instant>,
 }
 
-impl Recruiting {
-    /// Opens the listening socket, if there is to be one.
-    ///
-    /// # Errors
-    /// When the address can't be had.
-    pub fn bind(&self) -> io::Result<Option<std::net::TcpListener>> {
-        let Some(address) = self.listen else {
-            return Ok(None);
-        };
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(Some(listener))
-    }
-}
-
 impl Recruiter {
-    pub(super) fn new(recruiting: &Recruiting) -> Self {
+    pub(super) fn new(recruiting: &Recruiting, listening: bool) -> Self {
         let host = |line: &HostLine| Host {
             line: line.clone(),
             in_use: 0,
@@ -148,7 +133,7 @@ impl Recruiter {
             wanted: recruiting.slots as usize,
             local: recruiting.local.is_some(),
             hosts: recruiting.hosts.iter().map(host).collect(),
-            listening: recruiting.listen.is_some(),
+            listening,
             ..Self::default()
         }
     }
@@ -301,17 +286,17 @@ pub(super) fn replace(hub: &Rc<RefCell<Hub>>, source: Source) {
 }
 
 /// Accepts workers that dial in.
-pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: TcpListener) {
+pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
     let handshakes = std::sync::Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
     loop {
         let Ok(permit) = handshakes.clone().acquire_owned().await else {
             return;
         };
         match listener.accept().await {
-            Ok((stream, address)) => {
+            Ok((socket, address)) => {
                 let hub = hub.clone();
                 tokio::task::spawn_local(async move {
-                    welcome_worker(&hub, stream, address).await;
+                    welcome_worker(&hub, socket, address).await;
                     drop(permit);
                 });
             }
@@ -321,8 +306,8 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: TcpListener) {
     }
 }
 
-async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: SocketAddr) {
-    let source = Source::Joined(address.to_string());
+async fn welcome_worker(hub: &Rc<RefCell<Hub>>, socket: Socket, address: String) {
+    let source = Source::Joined(address);
     let terms = hub.borrow().config.terms.clone();
     // The place is taken while the handshake ends, so that two workers can't have the same.
     let reserved = Cell::new(false);
@@ -342,18 +327,13 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, stream: TcpStream, address: Sock
         reserved.set(true);
         Ok(())
     };
-    let result = match Socket::tcp(stream) {
-        Ok(socket) => welcome(socket, &terms, judge)
-            .await
-            .map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let result = welcome(socket, &terms, judge).await;
     if reserved.get() {
         hub.borrow_mut().recruiter.in_flight -= 1;
     }
     match result {
         Ok(established) => serve(hub, &established, source),
-        Err(reason) => hub.borrow_mut().refused(&source, &reason),
+        Err(reason) => hub.borrow_mut().refused(&source, &reason.to_string()),
     }
 }
 
@@ -395,9 +375,9 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     };
     let line = hub.borrow().recruiter.hosts[*position].line.clone();
     let terms = hub.borrow().config.terms.clone();
-    let connecting = tokio::time::timeout(terms.patience, TcpStream::connect(&line.address)).await;
+    let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
     let connected = match connecting {
-        Ok(Ok(stream)) => Socket::tcp(stream).map_err(|error| Failed::for_now(error.to_string())),
+        Ok(Ok(socket)) => Ok(socket),
         Ok(Err(error)) => Err(Failed::for_now(format!(
             "can't connect: {error}; is `exoskel worker --listen` running there?"
         ))),

@@ -12,11 +12,11 @@ use crate::establish::Established;
 pub struct WorkerReport {
     /// Its name, as its certificate proves it.
     pub name: String,
-    /// Where it is; empty for a child of this process.
+    /// Its network address, or the path of the Unix socket; empty for a child of this process.
     pub address: String,
     /// The trust domain it is in, or empty.
     pub domain: String,
-    /// `tcp` or `socketpair`.
+    /// `tcp`, `unix` or `socketpair`.
     pub transport: String,
     /// The protection of data.
     pub protection: String,
@@ -53,6 +53,7 @@ impl Roster {
         let address = socket
             .addresses()
             .map(|(_, peer)| peer.ip().to_string())
+            .or_else(|| Some(socket.unix_path()?.display().to_string()))
             .unwrap_or_default();
         let key = (established.peer.name().to_owned(), address.clone());
         let report = self.workers.entry(key.clone()).or_default();

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{Event, LinkId, Message, MessageKind, TrafficClass};
+use exoskel_node::address::Address;
 use exoskel_node::connection::Connection;
 use exoskel_node::establish::{Established, Terms, welcome};
 use exoskel_node::manager::{
@@ -123,7 +124,7 @@ impl Worker {
     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let line = HostLine {
-            address: listener.local_addr().unwrap().to_string(),
+            address: Address::Tcp(listener.local_addr().unwrap().to_string()),
             name: terms.credential.identity().name,
         };
         let (stop, stopped) = watch::channel(false);

@@ -12,6 +12,7 @@ pub(crate) mod raw;
 pub(crate) mod relay;
 
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +26,7 @@ use exoskel_link::{
 use exoskel_link::{SessionError, TrafficClass};
 use exoskel_node::connection::{Connection, Ended};
 use exoskel_node::establish::{EstablishError, Established, Terms, dial, welcome};
+use exoskel_node::listening::Listening;
 use exoskel_node::pki::ThrowAwayAuthority;
 use exoskel_node::socket::Socket;
 use rustls_pki_types::UnixTime;
@@ -135,6 +137,19 @@ pub(crate) async fn tcp() -> (Socket, Socket) {
 pub(crate) fn socketpair() -> (Socket, Socket) {
     let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
     (Socket::unix(one).unwrap(), Socket::unix(other).unwrap())
+}
+
+/// Both ends of a connection to a Unix socket: who dialled, who listened.
+pub(crate) async fn unix(listening: &Listening) -> (Socket, Socket) {
+    let dialled = listening.address().connect().await.unwrap();
+    (dialled, accept(listening))
+}
+
+/// The connection that waits there.
+pub(crate) fn accept(listening: &Listening) -> Socket {
+    let descriptor = listening.as_fd().try_clone_to_owned().unwrap();
+    let listener = std::os::unix::net::UnixListener::from(descriptor);
+    Socket::unix(listener.accept().unwrap().0).unwrap()
 }
 
 type Outcome = Result<Established, EstablishError>;

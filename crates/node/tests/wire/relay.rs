@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use exoskel_node::listening::Listening;
 use exoskel_node::socket::Socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
+
+use super::unix;
 
 const TLS_HEADER_BYTES: usize = 5;
 const RECORD_HEADER_BYTES: usize = 16;
@@ -69,6 +72,18 @@ impl Relay {
         let relay = Self::between(near.unwrap().0, far.unwrap());
         let client = Socket::tcp(client.unwrap()).unwrap();
         (relay, (client, Socket::tcp(server.unwrap().0).unwrap()))
+    }
+
+    /// A relay under our own account from one Unix socket to another, as `ssh -L` is. The server listens at `server`; the
+    /// client finds the relay at `relay`.
+    pub(crate) async fn unix(relay: &Listening, server: &Listening) -> (Self, (Socket, Socket)) {
+        let stream = |socket| match socket {
+            Socket::Unix(stream) => stream,
+            Socket::Tcp(_) => panic!("expected a Unix socket"),
+        };
+        let (client, near) = unix(relay).await;
+        let (far, server) = unix(server).await;
+        (Self::between(stream(near), stream(far)), (client, server))
     }
 
     /// A relay that neither end can see. It stands for somebody on a wire of a trusted domain, who leaves addresses

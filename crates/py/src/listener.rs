@@ -1,0 +1,70 @@
+//! Where a worker listens, held by its supervisor.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+
+use exoskel_node::address::Address;
+use exoskel_node::listening::{ListenError, Listening};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error::{Kind, raise};
+
+/// A listening socket; its descriptor is for slots to inherit.
+#[pyclass(frozen)]
+pub(crate) struct Listener {
+    listening: Mutex<Option<Listening>>,
+}
+
+#[pymethods]
+impl Listener {
+    #[new]
+    fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
+        let listening = bind(py, address)?;
+        Ok(Self {
+            listening: Mutex::new(Some(listening)),
+        })
+    }
+
+    /// Where it listens, with the port that it has.
+    #[getter]
+    fn address(&self) -> PyResult<String> {
+        self.with(|listening| listening.address().to_string())
+    }
+
+    /// The descriptor's number.
+    fn fileno(&self) -> PyResult<RawFd> {
+        self.with(|listening| listening.as_fd().as_raw_fd())
+    }
+
+    /// Closes it; the file of a Unix socket goes.
+    fn close(&self) {
+        drop(self.lock().take());
+    }
+}
+
+impl Listener {
+    fn with<T>(&self, look: impl FnOnce(&Listening) -> T) -> PyResult<T> {
+        let closed = || PyValueError::new_err("the listener is closed");
+        self.lock().as_ref().map(look).ok_or_else(closed)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Listening>> {
+        self.listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens at an address.
+pub(crate) fn bind(py: Python<'_>, text: &str) -> PyResult<Listening> {
+    let address: Address = parse(text)?;
+    py.detach(|| Listening::bind(&address))
+        .map_err(|error: ListenError| raise(py, Kind::Link, error.to_string()))
+}
+
+/// Reads an address.
+pub(crate) fn parse(text: &str) -> PyResult<Address> {
+    text.parse()
+        .map_err(|error| PyValueError::new_err(format!("{error}")))
+}

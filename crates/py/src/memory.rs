@@ -1,0 +1,125 @@
+//! Fresh memory for large objects, in huge pages.
+//!
+//! What a program keeps of large results is memory that it never had before, and the kernel hands that out page by
+//! page: at 4 KiB each, the page faults of one MiB take several times as long as copying it. With 2 MiB pages (which
+//! Linux gives by default to who asks for them: `transparent_hugepage/enabled` is `madvise`) they take next to nothing.
+//! NumPy asks for its large arrays in the same way; `bytes` objects come from `malloc`, so it is asked for the memory
+//! that `malloc` is going to cut them from.
+
+use exoskel_link::Session;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// Copies into a new `bytes` object.
+///
+/// # Errors
+/// `MemoryError` when there is none left.
+pub(crate) fn bytes_of<'py>(py: Python<'py>, contents: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    expect(contents.len());
+    let length = ffi::Py_ssize_t::try_from(contents.len())
+        .map_err(|_| PyMemoryError::new_err("got contents larger than the address space"))?;
+    // SAFETY: without contents to copy the object is made uninitialised; nobody else sees it before it is filled, over
+    // its whole length, by a copy from memory that is not its own.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length);
+        let object = Bound::from_owned_ptr_or_err(py, object)?;
+        let start = ffi::PyBytes_AsString(object.as_ptr()).cast::<u8>();
+        if contents.len() > PIECE_BYTES_MAX {
+            huge::ask(start, contents.len());
+        }
+        std::ptr::copy_nonoverlapping(contents.as_ptr(), start, contents.len());
+        Ok(object.cast_into_unchecked())
+    }
+}
+
+/// Memory to receive so many bytes in, empty for more than is worth keeping.
+pub(crate) fn buffer_of(bytes: usize) -> Vec<u8> {
+    if bytes > PIECE_BYTES_MAX {
+        return Vec::new();
+    }
+    let length = bytes + Session::RECEIVE_ROOM_BYTES;
+    expect(length);
+    vec![0; length]
+}
+
+/// Says that objects of `bytes` altogether are about to be made by this thread.
+pub(crate) fn expect(bytes: usize) {
+    if bytes <= PIECE_BYTES_MAX {
+        huge::expect(bytes);
+    }
+}
+
+/// Larger objects are asked for one by one, once they are there.
+const PIECE_BYTES_MAX: usize = 4 << 20;
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod huge {
+    use std::cell::Cell;
+    use std::sync::Once;
+
+    use super::PIECE_BYTES_MAX;
+
+    /// How far ahead of what is needed the kernel is asked. The memory itself is taken only when it is used. It is the
+    /// largest block that glibc cuts from the heap, and of each such block the last page stays small.
+    const AHEAD_BYTES: usize = (32 << 20) - (64 << 10);
+
+    const PAGE_BYTES: usize = 2 << 20;
+
+    thread_local! {
+        /// What is left of the memory that was asked for. Threads have arenas of their own.
+        static LEFT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn expect(bytes: usize) {
+        let left = LEFT.get();
+        if left >= bytes + PIECE_BYTES_MAX {
+            return LEFT.set(left - bytes);
+        }
+        // glibc maps large blocks one by one, at addresses that huge pages don't fit, until it has seen one of that size
+        // freed; from then on it cuts them from the heap.
+        static FREED_ONE: Once = Once::new();
+        FREED_ONE.call_once(|| with_block(|_| {}));
+        // The block is cut from the end of the heap, and so are the objects once it is free again. It is asked for while
+        // some of the last one is left, so that no page is touched before.
+        with_block(|block| ask(block, AHEAD_BYTES));
+        LEFT.set(AHEAD_BYTES - bytes);
+    }
+
+    fn with_block(action: impl FnOnce(*mut u8)) {
+        // SAFETY: a block that is freed at once; `action` gets its address only to name it to the kernel.
+        unsafe {
+            let block = libc::malloc(AHEAD_BYTES);
+            if !block.is_null() {
+                action(block.cast());
+                libc::free(block);
+            }
+        }
+    }
+
+    /// Asks for huge pages where they fit into this memory, which belongs to the caller.
+    pub(super) fn ask(start: *mut u8, length: usize) {
+        let skipped = start.align_offset(PAGE_BYTES);
+        let whole = length.saturating_sub(skipped) / PAGE_BYTES * PAGE_BYTES;
+        if whole > 0 {
+            // SAFETY: a hint; it changes nothing that a program can see. A kernel that has no huge pages refuses.
+            unsafe {
+                libc::madvise(
+                    start.wrapping_add(skipped).cast(),
+                    whole,
+                    libc::MADV_HUGEPAGE,
+                )
+            };
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+mod huge {
+    /// Other allocators have ways of their own.
+    pub(super) fn expect(_: usize) {}
+
+    /// See `expect`.
+    pub(super) fn ask(_: *mut u8, _: usize) {}
+}

@@ -1,0 +1,29 @@
+"""Processes as tests look at them, and conditions that come about by themselves."""
+
+import time
+from collections.abc import Callable
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Wait until a condition holds; say whether it came to that."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def gone(process: int) -> bool:
+    """Say whether a process has ended; one that nobody has waited for yet counts as ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def children(parent: int) -> list[int]:
+    """List the processes that a process has started and that still run."""
+    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
