@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.grid import Grid
+from tests.grid import Grid, server_options
 from tests.site import Site
+
+from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
 SETTLE_SECONDS = 5.0
@@ -33,6 +35,15 @@ def no_leaks() -> Iterator[None]:
         time.sleep(0.02)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_for_good(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start the asynchronous runtime once: it keeps a pair of sockets for signals from then on, which is nobody's leak."""
+    place = tmp_path_factory.mktemp("runtime")
+    grid = Grid(place / "grid")
+    with Server(lambda _connection, _identity: None, **server_options(grid, place)):
+        pass
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -253,6 +254,20 @@ class Grid:
         assert isinstance(self.server.key, ec.EllipticCurvePrivateKey)
         signature = self.server.key.sign(content, ec.ECDSA(hashes.SHA256()))
         return _sequence(content, algorithm, _tagged(0x03, b"\x00", signature))
+
+
+def server_options(grid: Grid, place: Path) -> dict[str, Any]:
+    """What a server of this grid is told; its host certificate is written beside."""
+    host = grid.host("localhost", "127.0.0.1")
+    (place / "hostcert.pem").write_bytes(host.certificates())
+    return {
+        "listen": "127.0.0.1:0",
+        "certificate": place / "hostcert.pem",
+        "key": write_private(place / "hostkey.pem", host.private_key()),
+        "trust_anchors": grid.anchors,
+        "vomsdir": grid.vomsdir,
+        "audit": str(place / "audit"),
+    }
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:

@@ -3,15 +3,18 @@ from os import PathLike
 from typing import Any, Self, final
 
 __all__ = [
+    "Acceptor",
     "GridTrust",
     "Listener",
     "Manager",
     "MapStream",
+    "SharedSecret",
     "SlotOutput",
     "SubmitStream",
     "__version__",
     "certificates_of",
     "chain_details",
+    "check_front",
     "mark_forked",
     "matching_attribute",
     "pki_init",
@@ -21,6 +24,7 @@ __all__ = [
     "policy_check",
     "policy_explain",
     "read_grid_credential",
+    "run_front",
     "serve_slot",
     "write_credential",
 ]
@@ -114,3 +118,20 @@ def certificates_of(text: bytes) -> list[bytes]: ...
 def chain_details(chain: Sequence[bytes]) -> dict[str, Any]: ...
 def read_grid_credential(path: str | PathLike[str]) -> list[bytes]: ...
 def matching_attribute(pattern: str, attributes: Sequence[str]) -> str | None: ...
+
+@final
+class Acceptor:
+    def __new__(cls, options: dict[str, Any]) -> Acceptor: ...
+    @property
+    def address(self) -> str: ...
+    def accept(self) -> tuple[int, dict[str, Any], str] | None: ...
+    def reload(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+@final
+class SharedSecret:
+    def __new__(cls, file: str | PathLike[str]) -> SharedSecret: ...
+    def matches(self, got: bytes) -> bool: ...
+
+def run_front(options: dict[str, Any], listening: Callable[[str], None]) -> None: ...
+def check_front(options: dict[str, Any]) -> list[str]: ...
