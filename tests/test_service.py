@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.grid import PRODUCTION, VO, Grid, Holder, server_options
@@ -220,14 +221,15 @@ def test_closing_ends_connections_that_nobody_serves_or_closes(door: Door) -> No
 
 
 def test_wrong_options_are_told_at_once(door: Door) -> None:
-    for more, kind, expected in [
+    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"listen": "localhost"}, ValueError, "address and a port"),
         ({"threads": 0}, ValueError, "at least 1"),
         ({"limits": {"handshakes": 1}}, ValueError, "unknown field"),
         ({"trust_anchors": door.place / "nowhere"}, OSError, "nowhere"),
         ({"policy": door.place / "nowhere"}, ex.PolicyError, "nowhere"),
         ({"certificate": door.place / "nowhere"}, OSError, "nowhere"),
-    ]:
+    ]
+    for more, kind, expected in cases:
         with pytest.raises(kind, match=expected):
             door.serve(whoami, **more)
     (door.place / "hostkey.pem").chmod(0o644)

@@ -26,6 +26,7 @@ __all__ = [
     "read_grid_credential",
     "run_front",
     "serve_slot",
+    "states_role",
     "write_credential",
 ]
 
@@ -87,9 +88,13 @@ def serve_slot(
     manager_name: str | None = None,
     credential_fd: int | None = None,
     credential: str | None = None,
+    key: str | None = None,
     policy_fd: int | None = None,
     policy: str | None = None,
     revocation_list: str | None = None,
+    trust_anchors: str | None = None,
+    vomsdir: str | None = None,
+    trust_interval: int = 60,
     properties: list[tuple[str, str]],
     python: str,
     dead_after: float,
@@ -117,6 +122,7 @@ class GridTrust:
 def certificates_of(text: bytes) -> list[bytes]: ...
 def chain_details(chain: Sequence[bytes]) -> dict[str, Any]: ...
 def read_grid_credential(path: str | PathLike[str]) -> list[bytes]: ...
+def states_role(certificate: bytes) -> bool: ...
 def matching_attribute(pattern: str, attributes: Sequence[str]) -> str | None: ...
 
 @final

@@ -242,7 +242,7 @@ def _read(headers: Iterable[tuple[bytes, bytes]]) -> Identity | None:
 
 def _items(value: bytes, pattern: re.Pattern[bytes]) -> list[bytes] | None:
     """Take a List apart whose members are all of one kind; None if it is something else."""
-    found = []
+    found: list[bytes] = []
     place = 0
     while place < len(value):
         if found:

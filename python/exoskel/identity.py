@@ -166,6 +166,47 @@ def vomsdir() -> Path:
     return Path(os.environ.get("X509_VOMS_DIR") or "/etc/grid-security/vomsdir")
 
 
+def grid_trust(
+    credential: str | os.PathLike[str],
+    anchors: str | os.PathLike[str] | None,
+    voms: str | os.PathLike[str] | None,
+) -> tuple[Path | None, Path | None]:
+    """Return the trust directories that go with a credential.
+
+    Parameters
+    ----------
+    credential : path
+        The own credential.
+    anchors, voms : path, optional
+        Those that were asked for.
+
+    Returns
+    -------
+    anchors, voms : Path or None
+        What was asked for; for a grid credential else the directories of the environment; nothing for one of a private authority, which
+        brings its own.
+    """
+    if anchors is None:
+        if voms is None and not is_of_grid(credential):
+            return None, None
+        anchors = trust_anchors()
+    if voms is None and vomsdir().is_dir():
+        voms = vomsdir()
+    return Path(anchors), None if voms is None else Path(voms)
+
+
+def is_of_grid(credential: str | os.PathLike[str]) -> bool:
+    """Say whether a file holds a grid credential: one whose certificate states no role of ours. What can't be read is none."""
+    from . import _core
+
+    try:
+        with open(credential, "rb") as file:
+            leaf, *_ = _core.certificates_of(file.read(1 << 23))
+    except (CredentialError, OSError):
+        return False
+    return not _core.states_role(leaf)
+
+
 def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
     """Read a secret file, unless others can read it too.
 

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _core
+from . import identity as grid
 from .identity import Identity
 
 __all__ = ["Connection", "Handler", "Identity", "Server", "options", "serve"]
@@ -65,7 +66,7 @@ class Server:
         The host certificate with its intermediates, and its key, which only its owner may read. By default those of
         ``/etc/grid-security``.
     trust_anchors, vomsdir : path, optional
-        Whom to trust; by default the directories of ``/etc/grid-security``.
+        Whom to trust; by default ``X509_CERT_DIR`` and ``X509_VOMS_DIR``, else the directories of ``/etc/grid-security``.
     policy : path, optional
         A policy file: its rules for the action ``connect`` say who may come in. Everybody with a good identity without one.
     threads : int
@@ -227,6 +228,9 @@ def options(
     dict
         As the extension module takes it.
     """
+    if configuration is None:
+        trust_anchors = trust_anchors or grid.trust_anchors()
+        vomsdir = vomsdir or grid.vomsdir()
     return {
         "configuration": configuration,
         "listen": listen,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use exoskel_identity::authorization::IdentityPattern;
 use exoskel_identity::limits::{CREDENTIAL_BYTES_MAX, GRID_CHAIN_CERTIFICATES_MAX};
 use exoskel_identity::{
-    AttributeCertificateDetails, AuthorityReport, CertificateKind, ChainCertificate, ChainDetails,
-    CredentialKind, DecisionCacheLimits, Fqan, GenericAttribute, GridSettings, NameSpaces,
-    PolicyLanguage, Proxy, ProxyKind, Revocation, RevocationListReport, SelfSignature,
-    VerifiedIdentity, VomsAttributes, hex,
+    AttributeCertificateDetails, AuthorityReport, CertificateDetails, CertificateKind,
+    ChainCertificate, ChainDetails, CredentialKind, DecisionCacheLimits, Fqan, GenericAttribute,
+    GridSettings, NameSpaces, PolicyLanguage, Proxy, ProxyKind, Revocation, RevocationListReport,
+    SelfSignature, VerifiedIdentity, VomsAttributes, hex,
 };
 use exoskel_node::pki::read_credential;
 use exoskel_trust::{Trust, TrustDirectories};
@@ -27,6 +27,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(certificates_of, module)?)?;
     module.add_function(wrap_pyfunction!(chain_details, module)?)?;
     module.add_function(wrap_pyfunction!(read_grid_credential, module)?)?;
+    module.add_function(wrap_pyfunction!(states_role, module)?)?;
     module.add_function(wrap_pyfunction!(matching_attribute, module)?)
 }
 
@@ -211,6 +212,13 @@ fn read_grid_credential(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_,
     }
     let chain = credential.chain().iter();
     Ok(chain.map(|one| PyBytes::new(py, one)).collect())
+}
+
+/// Whether a certificate states a role and a name of ours, as those of private authorities do.
+#[pyfunction]
+fn states_role(certificate: &[u8]) -> bool {
+    CertificateDetails::read(&CertificateDer::from(certificate))
+        .is_ok_and(|details| details.claim.is_ok())
 }
 
 /// The first of some attributes that a pattern of them means, as policies write it; none, when it means none of them.

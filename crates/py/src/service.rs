@@ -325,9 +325,7 @@ fn runtime() -> PyResult<Runtime> {
         .thread_name("exoskel-service")
         .enable_all()
         .build()
-        .map_err(|error| {
-            PyOSError::new_err(format!("can't start the server's threads: {error}"))
-        })
+        .map_err(|error| PyOSError::new_err(format!("can't start the server's threads: {error}")))
 }
 
 /// Reads trust data and host certificate again at every interval, until the server stops.
