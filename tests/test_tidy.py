@@ -22,9 +22,11 @@ ARROWS = {
     "identity": set(),
     "link": {"identity"},
     "flow": set(),
-    "node": {"identity", "link", "flow"},
+    "trust": {"identity"},
+    "service": {"identity", "trust"},
+    "node": {"identity", "trust", "link", "flow"},
     "sim": {"link", "flow"},
-    "py": {"node", "sim", "identity", "link", "flow"},
+    "py": {"node", "sim", "service", "trust", "identity", "link", "flow"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
 SANS_IO = {"identity", "link", "flow", "sim"}

@@ -1,0 +1,278 @@
+//! One line of JSON for each decision.
+//!
+//! Lines are written by a thread of their own, many at once when there are many. No line is dropped: when the disk
+//! can't follow, new decisions wait for it, and with them the connections that ask for one.
+
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use exoskel_identity::{Date, VerifiedIdentity, hex};
+use rustls_pki_types::UnixTime;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::door::{Refused, Who};
+use crate::limits::AUDIT_LINES_MAX;
+
+/// Where audit lines go.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum AuditTarget {
+    /// To the standard error stream, which systemd keeps in its journal.
+    #[default]
+    StandardError,
+    /// To the end of a file, made with mode 0640. [`Audit::reopen`] starts a new one after the old was moved away.
+    File(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Whether somebody may do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// They may.
+    Accepted,
+    /// They may not.
+    Refused,
+}
+
+/// One decision, as it is written.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line<'a> {
+    time: String,
+    address: SocketAddr,
+    /// The proven subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<Cow<'a, str>>,
+    /// What a client with a faulty chain calls itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claimed_subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vo: Option<&'a str>,
+    fqans: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attribute_faults: Vec<String>,
+    /// Serial numbers of the chain in hexadecimal digits, the leaf's first.
+    serials: Cow<'a, [String]>,
+    action: &'a str,
+    verdict: Verdict,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+}
+
+impl<'a> Line<'a> {
+    /// About somebody whose identity is proven.
+    pub(crate) fn identified(
+        identity: &'a VerifiedIdentity,
+        address: SocketAddr,
+        now: UnixTime,
+        action: &'a str,
+        verdict: Verdict,
+        reason: &'a str,
+    ) -> Self {
+        Self {
+            time: timestamp(now),
+            address,
+            subject: Some(subject(identity)),
+            claimed_subject: None,
+            vo: identity.vo(),
+            fqans: identity.fqans().map(ToString::to_string).collect(),
+            attribute_faults: identity
+                .attribute_faults()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            serials: identity.serials().iter().map(|one| hex(one)).collect(),
+            action,
+            verdict,
+            reason,
+        }
+    }
+
+    /// About somebody who may not come in.
+    pub(crate) fn refused(
+        refused: &'a Refused,
+        address: SocketAddr,
+        now: UnixTime,
+        action: &'a str,
+    ) -> Self {
+        match &refused.who {
+            Who::Proven(identity) => Self::identified(
+                identity,
+                address,
+                now,
+                action,
+                Verdict::Refused,
+                &refused.reason,
+            ),
+            Who::Claimed {
+                subject, serials, ..
+            } => Self {
+                time: timestamp(now),
+                address,
+                subject: None,
+                claimed_subject: subject.as_deref(),
+                vo: None,
+                fqans: Vec::new(),
+                attribute_faults: Vec::new(),
+                serials: Cow::Borrowed(serials),
+                action,
+                verdict: Verdict::Refused,
+                reason: &refused.reason,
+            },
+        }
+    }
+}
+
+/// A time as RFC 3339 writes it.
+fn timestamp(time: UnixTime) -> String {
+    // "2026-11-20 13:47:28 UTC", which people prefer to read
+    Date(time)
+        .to_string()
+        .replacen(' ', "T", 1)
+        .replace(" UTC", "Z")
+}
+
+/// By what somebody is known: the slash form in a grid, which rules and grid-mapfiles are written in.
+pub(crate) fn subject(identity: &VerifiedIdentity) -> Cow<'_, str> {
+    identity
+        .grid_subject()
+        .map_or_else(|| identity.subject().slash().into(), Cow::Borrowed)
+}
+
+enum Order {
+    Line(String),
+    Reopen,
+}
+
+/// The audit trail of one server.
+#[derive(Debug)]
+pub struct Audit {
+    orders: Option<mpsc::Sender<Order>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Audit {
+    /// Opens the target and starts its writer.
+    ///
+    /// # Errors
+    /// When the file can't be opened or the thread can't be started.
+    pub fn open(target: &AuditTarget) -> io::Result<Arc<Self>> {
+        let sink = match target {
+            AuditTarget::Nowhere => return Ok(Self::nowhere()),
+            AuditTarget::StandardError => Sink::StandardError,
+            AuditTarget::File(path) => Sink::File(append(path)?, path.clone()),
+        };
+        let (orders, received) = mpsc::channel(AUDIT_LINES_MAX);
+        let writer = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || write_lines(received, sink))?;
+        Ok(Arc::new(Self {
+            orders: Some(orders),
+            writer: Some(writer),
+        }))
+    }
+
+    /// A trail that is not kept.
+    pub fn nowhere() -> Arc<Self> {
+        Arc::new(Self {
+            orders: None,
+            writer: None,
+        })
+    }
+
+    /// Writes a decision down, and waits only when the disk can't follow.
+    pub(crate) async fn record(&self, line: &Line<'_>) {
+        let Some(orders) = &self.orders else { return };
+        match serde_json::to_string(line) {
+            Ok(mut text) => {
+                text.push('\n');
+                // The writer ends with this sender only.
+                let _ = orders.send(Order::Line(text)).await;
+            }
+            Err(error) => tracing::error!("an audit line can't be written as JSON: {error}"),
+        }
+    }
+
+    /// Opens the file again, after `logrotate` has moved the old one.
+    pub async fn reopen(&self) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(Order::Reopen).await;
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        // The last lines reach the disk before the process goes.
+        self.orders = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+enum Sink {
+    StandardError,
+    File(File, PathBuf),
+}
+
+impl Sink {
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        match self {
+            Self::StandardError => io::stderr().lock().write_all(text),
+            Self::File(file, _) => file.write_all(text),
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Self::File(file, path) = self {
+            match append(path) {
+                Ok(new) => *file = new,
+                Err(error) => tracing::error!(
+                    "the audit file {} can't be opened again, the old one is kept: {error}",
+                    path.display()
+                ),
+            }
+        }
+    }
+}
+
+fn append(path: &PathBuf) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)
+}
+
+fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink) {
+    let mut text = String::new();
+    while let Some(order) = orders.blocking_recv() {
+        let mut next = Some(order);
+        while let Some(order) = next {
+            match order {
+                Order::Line(line) => text.push_str(&line),
+                Order::Reopen => {
+                    flush(&mut sink, &mut text);
+                    sink.reopen();
+                }
+            }
+            next = orders.try_recv().ok();
+        }
+        flush(&mut sink, &mut text);
+    }
+}
+
+fn flush(sink: &mut Sink, text: &mut String) {
+    if let Err(error) = sink.write(text.as_bytes()) {
+        tracing::error!("audit lines can't be written: {error}: make room, or the trail has a gap");
+    }
+    text.clear();
+}

@@ -1,0 +1,275 @@
+//! A front for any HTTP server: it ends TLS, states in headers who asks, and passes everything else on.
+
+mod headers;
+mod upstream;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service;
+
+pub use headers::HeaderError;
+pub use upstream::{BadUpstream, Upstream};
+
+use crate::body::{BodyError, RequestBody};
+use crate::http::{HTTP_PROTOCOLS, serve_connection};
+use crate::limits::RETRY_AFTER_SECONDS;
+use crate::secret::FrontSecret;
+use crate::server::{Handler, Peer, Stream};
+use headers::{IdentityHeaders, WithoutTrailers};
+use upstream::Client;
+
+/// How a front treats the server behind it.
+#[derive(Clone, Debug)]
+pub struct FrontSettings {
+    /// Where the server behind listens.
+    pub upstream: Upstream,
+    /// What both sides know. A server on a TCP port needs it, since any process of the host can reach that port.
+    pub secret: Option<FrontSecret>,
+    /// Whether `Client-Cert-Chain` is sent: it has the size of the chain, which can pass a server's limit.
+    pub chain: bool,
+    /// How long the server behind may take to begin its answer.
+    pub response_time: Duration,
+    /// How long an idle connection to the server behind is kept: less than that server keeps it, or requests meet
+    /// its end.
+    pub upstream_idle_time: Duration,
+    /// WebSockets at once, over all connections.
+    pub tunnels_max: usize,
+}
+
+impl FrontSettings {
+    /// For this server behind, without a secret, with default limits.
+    pub fn new(upstream: Upstream) -> Self {
+        Self {
+            upstream,
+            secret: None,
+            chain: false,
+            response_time: Duration::from_secs(60),
+            upstream_idle_time: Duration::from_secs(4),
+            tunnels_max: 1024,
+        }
+    }
+}
+
+/// The [`Handler`] that passes requests on to another HTTP server.
+#[derive(Clone)]
+pub struct Front(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    secret: Option<HeaderValue>,
+    chain: bool,
+    response_time: Duration,
+    tunnels: Arc<Semaphore>,
+}
+
+impl Front {
+    /// A front with these settings. The server behind need not run yet.
+    pub fn new(settings: FrontSettings) -> Self {
+        Self(Arc::new(Inner {
+            secret: settings.secret.as_ref().map(FrontSecret::header),
+            client: upstream::client(settings.upstream, settings.upstream_idle_time),
+            chain: settings.chain,
+            response_time: settings.response_time,
+            tunnels: Arc::new(Semaphore::new(
+                settings.tunnels_max.min(Semaphore::MAX_PERMITS),
+            )),
+        }))
+    }
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Front").finish_non_exhaustive()
+    }
+}
+
+impl Handler for Front {
+    const PROTOCOLS: &'static [&'static [u8]] = HTTP_PROTOCOLS;
+
+    async fn handle(&self, stream: Stream, peer: Peer) {
+        let service = PassOn {
+            front: self.0.clone(),
+            headers: Arc::new(IdentityHeaders::new(
+                &peer,
+                self.0.secret.clone(),
+                self.0.chain,
+            )),
+            tunnel: Arc::default(),
+        };
+        let tunnel = service.tunnel.clone();
+        serve_connection(stream, &peer, service).await;
+        let tunnel = tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tunnel) = tunnel {
+            // Within the connection's own task, so that it ends with the connection.
+            tunnel.run().await;
+        }
+    }
+}
+
+/// A body on its way back to the client.
+type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+
+/// The service for the requests of one connection.
+#[derive(Clone)]
+struct PassOn {
+    front: Arc<Inner>,
+    headers: Arc<IdentityHeaders>,
+    tunnel: Arc<Mutex<Option<Tunnel>>>,
+}
+
+impl Service<Request<RequestBody>> for PassOn {
+    type Response = Answer;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(this.pass_on(request).await.unwrap_or_else(Fault::answer)) })
+    }
+}
+
+/// Why a request got no answer from the server behind.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Request(#[from] HeaderError),
+    #[error("the request's body came too slowly")]
+    Slow,
+    #[error("too many WebSockets at once: try again later")]
+    Tunnels,
+    #[error("the server behind can't be reached, or broke off")]
+    Upstream,
+    #[error("the server behind did not answer in time")]
+    Silent,
+}
+
+impl Fault {
+    fn answer(self) -> Answer {
+        let status = match self {
+            Self::Request(HeaderError::Connect) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Tunnels => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upstream => StatusCode::BAD_GATEWAY,
+            Self::Silent => StatusCode::GATEWAY_TIMEOUT,
+        };
+        let text = Full::new(Bytes::from(format!("{self}\n")));
+        let mut response = Response::new(text.map_err(|never| match never {}).boxed_unsync());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(
+            http::header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        if matches!(self, Self::Tunnels) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+        }
+        response
+    }
+}
+
+impl PassOn {
+    async fn pass_on(&self, mut request: Request<RequestBody>) -> Result<Answer, Fault> {
+        let wanted = headers::wants_websocket(&request);
+        let place = match wanted {
+            Some(_) => {
+                let tunnels = self.front.tunnels.clone();
+                Some(tunnels.try_acquire_owned().map_err(|_| Fault::Tunnels)?)
+            }
+            None => None,
+        };
+        let client_side = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+        let (mut head, body) = request.into_parts();
+        head.extensions.clear();
+        headers::prepare(&mut head, &self.headers, wanted)?;
+        let request = Request::from_parts(head, WithoutTrailers(body));
+        let answered =
+            tokio::time::timeout(self.front.response_time, self.front.client.request(request));
+        let mut response = match answered.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(fault(&error)),
+            Err(_) => return Err(Fault::Silent),
+        };
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        match (switched, client_side, place) {
+            (true, Some(client), Some(place)) => {
+                let upstream = hyper::upgrade::on(&mut response);
+                let tunnel = Tunnel {
+                    client,
+                    upstream,
+                    _place: place,
+                };
+                *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            }
+            (true, ..) => {
+                tracing::warn!("the server behind switched protocols without being asked");
+                return Err(Fault::Upstream);
+            }
+            (false, ..) => {}
+        }
+        headers::clean_response(response.headers_mut(), switched);
+        Ok(response.map(|body| body.boxed_unsync()))
+    }
+}
+
+fn fault(error: &hyper_util::client::legacy::Error) -> Fault {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = source {
+        if let Some(BodyError::Slow(_)) = cause.downcast_ref() {
+            return Fault::Slow;
+        }
+        source = cause.source();
+    }
+    tracing::warn!("the server behind failed: {}", Causes(error));
+    Fault::Upstream
+}
+
+/// An error with what is behind it.
+struct Causes<'a>(&'a (dyn std::error::Error + 'static));
+
+impl std::fmt::Display for Causes<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(cause) = source {
+            write!(formatter, ": {cause}")?;
+            source = cause.source();
+        }
+        Ok(())
+    }
+}
+
+/// A connection that speaks something else than HTTP from now on.
+struct Tunnel {
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Tunnel {
+    async fn run(self) {
+        let Ok((client, upstream)) = tokio::try_join!(self.client, self.upstream) else {
+            return;
+        };
+        let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+        // Either side may break off at any time; nobody is left to be told.
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+    }
+}

@@ -1,0 +1,411 @@
+//! What the server behind is told, and what a client may not tell it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
+use hyper::body::{Body, Frame, SizeHint};
+
+use crate::audit::subject;
+use crate::body::{BodyError, RequestBody};
+use crate::server::Peer;
+
+/// The shared secret of front and server.
+const SECRET: HeaderName = HeaderName::from_static("exoskel-front-secret");
+const SUBJECT: HeaderName = HeaderName::from_static("exoskel-subject");
+const VO: HeaderName = HeaderName::from_static("exoskel-vo");
+const FQAN: HeaderName = HeaderName::from_static("exoskel-fqan");
+const LIMITED: HeaderName = HeaderName::from_static("exoskel-limited");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Names that only the front may use: all that begin so, however they are spelled.
+const OWN_PREFIXES: [&str; 5] = [
+    "exoskel-",
+    "client-cert",
+    "x-forwarded-",
+    "x-real-ip",
+    "forwarded",
+];
+
+/// Fields that concern one connection only (RFC 9110 section 7.6.1), and those of proxies.
+const OF_ONE_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Why a request is not passed on. The client must act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// CONNECT asks for a tunnel to elsewhere.
+    #[error("CONNECT is not served here")]
+    Connect,
+    /// No host, several, or one that is none.
+    #[error("expected exactly one well-formed Host")]
+    Host,
+    /// Something else than a path.
+    #[error("expected a path that begins with /")]
+    Target,
+}
+
+/// The fields that state who asks, made once for a connection.
+#[derive(Debug)]
+pub(super) struct IdentityHeaders(Vec<(HeaderName, HeaderValue)>);
+
+impl IdentityHeaders {
+    pub(super) fn new(peer: &Peer, secret: Option<HeaderValue>, chain: bool) -> Self {
+        let mut fields = Vec::with_capacity(8);
+        let identity = peer.identity();
+        let mut put = |name: HeaderName, text: String| {
+            // What could not stand in a header would be left out, never cut: `string` writes printable ASCII only.
+            if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
+                fields.push((name, value));
+            }
+        };
+        put(SUBJECT, string(&subject(identity)));
+        if let Some(vo) = identity.vo() {
+            put(VO, string(vo));
+        }
+        let fqans: Vec<String> = identity
+            .fqans()
+            .map(|fqan| string(&fqan.to_string()))
+            .collect();
+        if !fqans.is_empty() {
+            put(FQAN, fqans.join(", "));
+        }
+        if let Some(proxy) = identity.proxy() {
+            put(LIMITED, if proxy.limited { "?1" } else { "?0" }.to_owned());
+        }
+        let presented = identity.chain();
+        if let Some((leaf, others)) = presented.split_first() {
+            put(CLIENT_CERT, byte_sequence(leaf));
+            if chain && !others.is_empty() {
+                let others: Vec<String> = others.iter().map(|one| byte_sequence(one)).collect();
+                put(CLIENT_CERT_CHAIN, others.join(", "));
+            }
+        }
+        put(
+            FORWARDED_FOR,
+            peer.address().ip().to_canonical().to_string(),
+        );
+        put(FORWARDED_PROTO, "https".to_owned());
+        fields.extend(secret.map(|secret| (SECRET, secret)));
+        Self(fields)
+    }
+}
+
+/// A String of RFC 9651 (section 3.3.3). Names are written in ASCII by their own rules; anything else is replaced by
+/// what no name contains.
+fn string(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => {
+                quoted.push('\\');
+                quoted.push(character);
+            }
+            ' '..='~' => quoted.push(character),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A Byte Sequence of RFC 9651 (section 3.3.5).
+fn byte_sequence(bytes: &[u8]) -> String {
+    format!(":{}:", BASE64.encode(bytes))
+}
+
+/// Whether the request asks to speak WebSocket (RFC 6455 section 4.1), and the value to ask the server behind with. Any
+/// other protocol stays unasked: a tunnel that carries HTTP would carry headers that nobody has looked at.
+pub(super) fn wants_websocket<B>(request: &Request<B>) -> Option<HeaderValue> {
+    let websocket = request.version() == Version::HTTP_11
+        && request.method() == Method::GET
+        && tokens(request.headers(), &CONNECTION)
+            .any(|token| token.eq_ignore_ascii_case("upgrade"))
+        && tokens(request.headers(), &UPGRADE).eq_by_case(["websocket"]);
+    websocket.then(|| HeaderValue::from_static("websocket"))
+}
+
+trait EqualByCase {
+    fn eq_by_case<const N: usize>(self, expected: [&str; N]) -> bool;
+}
+
+impl<'a, I: Iterator<Item = &'a str>> EqualByCase for I {
+    fn eq_by_case<const N: usize>(self, expected: [&str; N]) -> bool {
+        let mut got = self.map(str::to_ascii_lowercase);
+        expected
+            .iter()
+            .all(|one| got.next().as_deref() == Some(*one))
+            && got.next().is_none()
+    }
+}
+
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|token| !token.is_empty())
+}
+
+/// Makes the head that the server behind sees from the one that the client sent.
+pub(super) fn prepare(
+    head: &mut request::Parts,
+    identity: &IdentityHeaders,
+    upgrade: Option<HeaderValue>,
+) -> Result<(), HeaderError> {
+    if head.method == Method::CONNECT {
+        return Err(HeaderError::Connect);
+    }
+    let host = host(head)?;
+    let path = head
+        .uri
+        .path_and_query()
+        .filter(|path| path.as_str().starts_with('/'))
+        .cloned()
+        .ok_or(HeaderError::Target)?;
+    head.uri = target(path)?;
+    remove_of_one_hop(&mut head.headers);
+    head.headers.remove(EXPECT);
+    remove_own(&mut head.headers);
+    join_cookies(&mut head.headers);
+    head.version = Version::HTTP_11;
+    head.headers.insert(FORWARDED_HOST, host.clone());
+    head.headers.insert(HOST, host);
+    if let Some(upgrade) = upgrade {
+        head.headers
+            .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        head.headers.insert(UPGRADE, upgrade);
+    }
+    for (name, value) in &identity.0 {
+        head.headers.insert(name.clone(), value.clone());
+    }
+    Ok(())
+}
+
+/// The host that the client means: the target's if it names one, else that of the only Host field (RFC 9112 section 3.2).
+fn host(head: &request::Parts) -> Result<HeaderValue, HeaderError> {
+    let mut fields = head.headers.get_all(HOST).into_iter();
+    let field = fields.next();
+    if fields.next().is_some() {
+        return Err(HeaderError::Host);
+    }
+    if let Some(authority) = head.uri.authority() {
+        return HeaderValue::from_str(authority.as_str()).map_err(|_| HeaderError::Host);
+    }
+    let field = field.ok_or(HeaderError::Host)?;
+    let well_formed = field
+        .to_str()
+        .is_ok_and(|text| text.parse::<http::uri::Authority>().is_ok());
+    if well_formed {
+        Ok(field.clone())
+    } else {
+        Err(HeaderError::Host)
+    }
+}
+
+fn target(path: PathAndQuery) -> Result<Uri, HeaderError> {
+    // The name is for the pool of connections; what goes over the wire is the path.
+    Uri::builder()
+        .scheme("http")
+        .authority("upstream")
+        .path_and_query(path)
+        .build()
+        .map_err(|_| HeaderError::Target)
+}
+
+fn remove_of_one_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+        .filter_map(|token| token.parse().ok())
+        // Framing is not for a client to take away.
+        .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
+        .collect();
+    for name in OF_ONE_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+/// Removes what only the front may say, in every spelling that some server reads as the same: many map `-` and other
+/// signs to `_`, or don't look at case.
+fn remove_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_own(name.as_str()))
+        .cloned()
+        .collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+fn is_own(name: &str) -> bool {
+    let plain = |byte: u8| {
+        if byte.is_ascii_alphanumeric() {
+            byte.to_ascii_lowercase()
+        } else {
+            b'-'
+        }
+    };
+    OWN_PREFIXES.iter().any(|prefix| {
+        name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| plain(a) == b)
+    })
+}
+
+/// HTTP/2 clients may send cookies in pieces, HTTP/1.1 has one field for them (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let pieces: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if pieces.len() > 1 {
+        let joined = pieces.join(&b"; "[..]);
+        if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+            headers.insert(COOKIE, joined);
+        }
+    }
+}
+
+/// Removes from an answer what concerns the connection to the server behind, and the secret should it come back.
+pub(super) fn clean_response(headers: &mut HeaderMap, switched: bool) {
+    let upgrade = headers.get(UPGRADE).filter(|_| switched).cloned();
+    remove_of_one_hop(headers);
+    headers.remove(SECRET);
+    if let Some(upgrade) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, upgrade);
+    }
+}
+
+/// A request's body without its trailers: servers merge them into the head, after the front has looked at it.
+#[derive(Debug)]
+pub(super) struct WithoutTrailers(pub(super) RequestBody);
+
+impl Body for WithoutTrailers {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            match Pin::new(&mut self.0).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn own_names_are_known_in_every_spelling() {
+        for name in [
+            "exoskel-subject",
+            "Exoskel_Subject",
+            "EXOSKEL-FRONT-SECRET",
+            "exoskel.vo",
+            "client_cert",
+            "Client-Cert-Chain",
+            "x_forwarded_for",
+            "forwarded",
+        ] {
+            assert!(is_own(name), "{name}");
+        }
+        for name in [
+            "exoske",
+            "client-version",
+            "accept",
+            "x-exoskel-subject",
+            "x-forward",
+        ] {
+            assert!(!is_own(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_spelling_passes(
+            name in prop::sample::select(vec!["exoskel-subject", "exoskel-front-secret", "client-cert", "client-cert-chain", "x-forwarded-for"]),
+            signs in prop::collection::vec("[-_.~!]", 8),
+            capitals in prop::collection::vec(any::<bool>(), 32),
+        ) {
+            let mut signs = signs.iter();
+            let spelled: String = name
+                .chars()
+                .zip(capitals.iter().cycle())
+                .map(|(letter, capital)| match letter {
+                    '-' => signs.next().map_or("-", String::as_str).to_owned(),
+                    letter if *capital => letter.to_ascii_uppercase().to_string(),
+                    letter => letter.to_string(),
+                })
+                .collect();
+            let mut headers = HeaderMap::new();
+            headers.insert(
+                HeaderName::from_bytes(spelled.as_bytes()).unwrap(),
+                HeaderValue::from_static("forged"),
+            );
+            remove_own(&mut headers);
+            prop_assert!(headers.is_empty(), "{spelled}");
+        }
+
+        #[test]
+        fn a_string_reads_back(text in "[ -~]{0,64}") {
+            let quoted = string(&text);
+            let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap();
+            let mut read = String::new();
+            let mut characters = inner.chars();
+            while let Some(character) = characters.next() {
+                prop_assert_ne!(character, '"');
+                read.extend(if character == '\\' { characters.next() } else { Some(character) });
+            }
+            prop_assert_eq!(read, text);
+            prop_assert!(HeaderValue::from_str(&quoted).is_ok());
+        }
+    }
+
+    #[test]
+    fn names_are_structured_strings() {
+        assert_eq!(string("/DC=org/CN=a b"), "\"/DC=org/CN=a b\"");
+        assert_eq!(string("/CN=\"x\\"), "\"/CN=\\\"x\\\\\"");
+        assert_eq!(string("/CN=\r\nHost: é"), "\"/CN=??Host: ?\"");
+    }
+}

@@ -1,0 +1,287 @@
+//! What the service counts, for Prometheus.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use exoskel_identity::DecisionCacheStatistics;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Seconds that a handshake took: from a cached verdict on an idle host to the limit.
+const HANDSHAKE_BUCKETS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
+
+/// Why a connection was reset before its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// [`Limits::handshakes_max`](crate::Limits::handshakes_max).
+    Handshakes,
+    /// [`Limits::connections_max`](crate::Limits::connections_max).
+    Connections,
+    /// [`Limits::connections_per_address_max`](crate::Limits::connections_per_address_max).
+    Address,
+}
+
+/// How a handshake came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The client proved who it is and may come in.
+    Accepted,
+    /// The client's identity was refused.
+    Refused,
+    /// TLS failed: garbage, no certificate, a closed connection.
+    Failed,
+    /// It took too long, or another took its place.
+    TimedOut,
+}
+
+/// Why the service ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The handshake took too long.
+    Handshake,
+    /// The handshake took long and others waited for its place.
+    Displaced,
+    /// No traffic.
+    Idle,
+    /// The client did not take what it asked for.
+    Slow,
+    /// The identity's time is over.
+    Expired,
+    /// The identity is no longer good: trust, revocation, bans or rules have changed.
+    NoLongerGood,
+    /// The server stops.
+    Shutdown,
+}
+
+macro_rules! written {
+    ($kind:ident: $($variant:ident => $word:literal),+ $(,)?) => {
+        impl EncodeLabelValue for $kind {
+            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+                encoder.write_str(match self {
+                    $(Self::$variant => $word,)+
+                })
+            }
+        }
+    };
+}
+
+written!(Refusal:
+    Handshakes => "handshakes_max",
+    Connections => "connections_max",
+    Address => "connections_per_address_max",
+);
+written!(Outcome:
+    Accepted => "accepted",
+    Refused => "refused",
+    Failed => "failed",
+    TimedOut => "timed_out",
+);
+written!(End:
+    Handshake => "handshake_time",
+    Displaced => "handshake_displaced",
+    Idle => "idle",
+    Slow => "slow",
+    Expired => "expired",
+    NoLongerGood => "no_longer_good",
+    Shutdown => "shutdown",
+);
+
+/// One label with its value.
+type Label<T> = [(&'static str, T); 1];
+
+fn why<T>(reason: T) -> Label<T> {
+    [("reason", reason)]
+}
+
+/// The numbers of one server. Counters are atomic; reading them disturbs nobody.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    accepted: Counter,
+    refused: Family<Label<Refusal>, Counter>,
+    handshakes: Family<Label<Outcome>, Counter>,
+    handshake_seconds: Histogram,
+    ended: Family<Label<End>, Counter>,
+    panics: Counter,
+    requests: Family<Label<u16>, Counter>,
+    connections_open: Gauge,
+    handshakes_open: Gauge,
+    verdicts_found: Gauge,
+    verdicts_judged: Gauge,
+    verdicts_kept: Gauge,
+    generation: Gauge,
+    reloads: Counter,
+    reloads_failed: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("exoskel");
+        macro_rules! register {
+            ($name:literal, $help:literal, $metric:expr) => {{
+                let metric = $metric;
+                registry.register($name, $help, metric.clone());
+                metric
+            }};
+        }
+        Self {
+            accepted: register!(
+                "connections",
+                "Connections accepted, refused ones included",
+                Counter::default()
+            ),
+            refused: register!(
+                "connections_refused",
+                "Connections reset before their handshake, by the limit that was reached",
+                Family::default()
+            ),
+            handshakes: register!("handshakes", "Handshakes, by outcome", Family::default()),
+            handshake_seconds: register!(
+                "handshake_seconds",
+                "Time from accepting a connection to its verdict",
+                Histogram::new(HANDSHAKE_BUCKETS)
+            ),
+            ended: register!(
+                "connections_ended",
+                "Connections that the service ended, by reason",
+                Family::default()
+            ),
+            panics: register!(
+                "panics",
+                "Connections lost to a fault of the program",
+                Counter::default()
+            ),
+            requests: register!("requests", "HTTP requests, by status", Family::default()),
+            connections_open: register!("connections_open", "Connections now", Gauge::default()),
+            handshakes_open: register!("handshakes_open", "Handshakes now", Gauge::default()),
+            verdicts_found: register!(
+                "verdicts_found",
+                "Verdicts found in the cache since the start",
+                Gauge::default()
+            ),
+            verdicts_judged: register!(
+                "verdicts_judged",
+                "Chains that had to be judged since the start",
+                Gauge::default()
+            ),
+            verdicts_kept: register!(
+                "verdicts_kept",
+                "Verdicts in the cache now",
+                Gauge::default()
+            ),
+            generation: register!(
+                "trust_generation",
+                "Generation of the trust data in use",
+                Gauge::default()
+            ),
+            reloads: register!(
+                "trust_reloads",
+                "Times that the trust data was read again",
+                Counter::default()
+            ),
+            reloads_failed: register!(
+                "trust_reloads_failed",
+                "Times that something could not be read and the last good state was kept",
+                Counter::default()
+            ),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn count_accepted(&self) {
+        self.accepted.inc();
+    }
+
+    pub(crate) fn count_refused(&self, reason: Refusal) {
+        self.refused.get_or_create(&why(reason)).inc();
+    }
+
+    pub(crate) fn count_handshake(&self, reason: Outcome, took: Duration) {
+        self.handshakes.get_or_create(&why(reason)).inc();
+        if matches!(reason, Outcome::Accepted | Outcome::Refused) {
+            self.handshake_seconds.observe(took.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn count_ended(&self, reason: End) {
+        self.ended.get_or_create(&why(reason)).inc();
+    }
+
+    pub(crate) fn count_panic(&self) {
+        self.panics.inc();
+    }
+
+    pub(crate) fn count_request(&self, status: u16) {
+        self.requests.get_or_create(&[("status", status)]).inc();
+    }
+
+    pub(crate) fn count_reload(&self, good: bool, generation: u64) {
+        self.reloads.inc();
+        if !good {
+            self.reloads_failed.inc();
+        }
+        self.set_generation(generation);
+    }
+
+    pub(crate) fn set_generation(&self, generation: u64) {
+        self.generation
+            .set(i64::try_from(generation).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn set_verdicts(&self, cache: DecisionCacheStatistics) {
+        let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        set(
+            &self.verdicts_found,
+            cache.identities_found + cache.refusals_found,
+        );
+        set(&self.verdicts_judged, cache.judged);
+        set(
+            &self.verdicts_kept,
+            (cache.identities + cache.refusals) as u64,
+        );
+    }
+
+    pub(crate) fn set_open(&self, connections: usize, handshakes: usize) {
+        self.connections_open
+            .set(i64::try_from(connections).unwrap_or(i64::MAX));
+        self.handshakes_open
+            .set(i64::try_from(handshakes).unwrap_or(i64::MAX));
+    }
+
+    /// Connections reset before their handshake for this reason, so far.
+    pub fn refused(&self, reason: Refusal) -> u64 {
+        self.refused.get_or_create(&why(reason)).get()
+    }
+
+    /// Handshakes with this outcome, so far.
+    pub fn handshakes(&self, reason: Outcome) -> u64 {
+        self.handshakes.get_or_create(&why(reason)).get()
+    }
+
+    /// Connections that the service ended for this reason, so far.
+    pub fn ended(&self, reason: End) -> u64 {
+        self.ended.get_or_create(&why(reason)).get()
+    }
+
+    /// Connections lost to a fault of the program, so far.
+    pub fn panics(&self) -> u64 {
+        self.panics.get()
+    }
+
+    /// All of them in the text format of Prometheus (OpenMetrics 1.0).
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

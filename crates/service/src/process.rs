@@ -1,0 +1,118 @@
+//! A whole process around a server: signals, monitoring, file descriptors.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::configuration::{Configuration, ConfigurationError};
+use crate::limits::{DESCRIPTORS_BESIDE, Limits};
+use crate::server::{Handler, Server, StartError};
+
+/// Why a process came to its end before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// What the administrator wrote.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// The server.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Signals or the address for metrics.
+    #[error("{what}: {reason}")]
+    System {
+        /// What was asked of the system.
+        what: &'static str,
+        /// What it says.
+        reason: io::Error,
+    },
+}
+
+/// Runs a service as the configuration has it, until SIGTERM or SIGINT. SIGHUP reads trust, rules and host certificate
+/// again, and reopens the audit file.
+///
+/// # Errors
+/// [`ProcessError`] says what the administrator must change.
+pub async fn run(configuration: &Configuration, handler: impl Handler) -> Result<(), ProcessError> {
+    let system = |what| move |reason| ProcessError::System { what, reason };
+    report_to_standard_error();
+    raise_descriptors();
+    let settings = configuration.settings()?;
+    if let Some(note) = descriptors_note(&settings.limits) {
+        tracing::warn!("{note}");
+    }
+    let server = Server::bind(settings)?;
+    let handle = server.handle();
+    let monitor = match configuration.monitor {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .await
+                .map_err(system("can't listen for metrics"))?,
+        ),
+        None => None,
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("SIGINT"))?;
+    let hangup = signal(SignalKind::hangup()).map_err(system("SIGHUP"))?;
+    let interval = configuration.interval()?;
+    let stopping = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = handle.stopping() => {}
+        }
+        handle.stop();
+    };
+    let monitoring = async {
+        match monitor {
+            Some(listener) => handle.monitor(listener).await,
+            None => Ok(()),
+        }
+    };
+    let (served, (), (), _) = tokio::join!(
+        server.run(handler),
+        stopping,
+        handle.keep_current(interval, hangup),
+        monitoring,
+    );
+    Ok(served?)
+}
+
+/// Warnings and errors reach the administrator by the standard error stream, unless whoever embeds this has chosen
+/// another way.
+fn report_to_standard_error() {
+    let _ = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .with_target(false)
+        .try_init();
+}
+
+/// Takes as many file descriptors as the system lets this process have.
+fn raise_descriptors() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        let raised = Rlimit {
+            current: maximum,
+            maximum,
+        };
+        // What the process has then is looked at by `descriptors_note`.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+/// Whether the limits ask for more file descriptors than there are.
+pub(crate) fn descriptors_note(limits: &Limits) -> Option<String> {
+    // A connection has one descriptor, and one more towards the server behind a front.
+    let wanted = limits
+        .connections_max
+        .saturating_add(limits.requests_max)
+        .saturating_add(DESCRIPTORS_BESIDE);
+    let have = getrlimit(Resource::Nofile).maximum?;
+    (u64::try_from(wanted).unwrap_or(u64::MAX) > have).then(|| {
+        format!(
+            "limits: {wanted} file descriptors may be needed, this process gets {have}: raise LimitNOFILE, or lower connections_max"
+        )
+    })
+}

@@ -1,0 +1,440 @@
+//! The acceptor through real TLS: who comes in, who doesn't, and what it costs the others.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test that can't go on says where"
+)]
+
+mod peers;
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use exoskel_service::{Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Stream};
+use peers::{Authority, Card, HeldTime, Running, Scratch};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::advance;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Answers with the client's name.
+async fn name(mut stream: Stream, peer: Peer) {
+    let _ = stream.write_all(peer.identity().name().as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Takes a request, answers with many bytes, and is gone.
+async fn flood_and_finish(mut stream: Stream, _peer: Peer) {
+    let _ = stream.read(&mut [0; 16]).await;
+    let _ = stream.finish(&vec![b'x'; 1 << 20]).await;
+}
+
+/// Sends back what comes, until the client is done.
+async fn echo(mut stream: Stream, _peer: Peer) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        if stream.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
+}
+
+async fn name_of(server: &Running, card: &Card) -> String {
+    let mut stream = server.connect(card).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// What a client sees of a connection that the server doesn't want: it ends, with or without a reset.
+async fn is_ended(mut socket: impl tokio::io::AsyncRead + Unpin) -> bool {
+    let mut rest = Vec::new();
+    match socket.read_to_end(&mut rest).await {
+        Ok(_) => true,
+        Err(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::InvalidData
+        ),
+    }
+}
+
+#[tokio::test]
+async fn a_client_comes_in_with_either_version_of_tls() {
+    let server = Running::start(name, |_| ());
+    let card = server.authority.user("ada");
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        let config = server.client(&card, &[], &[version]);
+        let socket = TcpStream::connect(server.address).await.unwrap();
+        let mut stream = peers::connect(config, socket).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "ada");
+    }
+    assert_eq!(server.handle.metrics().handshakes(Outcome::Accepted), 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_bytes_arrive_whole_and_with_a_goodbye() {
+    let server = Running::start(flood_and_finish, |_| ());
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    stream.write_all(b"?").await.unwrap();
+    let mut answer = Vec::new();
+    // Without the goodbye this would be an error.
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.len(), 1 << 20);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_are_told_to_the_client_and_written_down() {
+    let scratch = Scratch::new();
+    let trail = scratch.path().join("audit");
+    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let server = Running::start_in(scratch, name, |settings| settings.audit = audit);
+    let good = server.authority.user("ada");
+    let stranger = Authority::new().user("mallory");
+    let thief = Card {
+        key: server.authority.user("thief").key,
+        ..good.clone()
+    };
+    let nobody = Card {
+        chain: Vec::new(),
+        ..good.clone()
+    };
+    assert_eq!(name_of(&server, &good).await, "ada");
+    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+    for (card, alert) in [
+        (&stranger, "UnknownCA"),
+        (&thief, "DecryptError"),
+        (&nobody, ""),
+    ] {
+        for version in versions {
+            let config = server.client(card, &[], &[version]);
+            let socket = TcpStream::connect(server.address).await.unwrap();
+            // In TLS 1.3 the client is done before the server has seen its certificate.
+            let error = match peers::connect(config, socket).await {
+                Ok(mut stream) => stream.read_to_end(&mut Vec::new()).await.unwrap_err(),
+                Err(error) => error,
+            };
+            assert!(error.to_string().contains(alert), "{error}");
+        }
+    }
+    assert_eq!(server.handle.metrics().handshakes(Outcome::Refused), 6);
+    let scratch = server.stop().await;
+    let lines: Vec<serde_json::Value> = std::fs::read_to_string(&trail)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 7);
+    assert_eq!(lines[0]["verdict"], "accepted");
+    assert_eq!(lines[0]["action"], "connect");
+    for (line, reason) in [
+        (1, "comes from"),
+        (3, "did not prove"),
+        (5, "sent no certificate"),
+    ] {
+        assert_eq!(lines[line]["verdict"], "refused");
+        assert!(lines[line].get("subject").is_none());
+        let got = lines[line]["reason"].as_str().unwrap();
+        assert!(got.contains(reason), "{got}");
+    }
+    assert!(
+        lines[1]["claimed_subject"]
+            .as_str()
+            .unwrap()
+            .contains("mallory")
+    );
+    drop(scratch);
+}
+
+#[tokio::test]
+async fn garbage_and_half_handshakes_cost_nobody_else_anything() {
+    let server = Running::start(name, |_| ());
+    let card = server.authority.user("ada");
+    let garbage: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0x16, 0x03, 0x01, 0xff, 0xff],
+        &[0; 4096],
+        &[0x16, 0x03, 0x01, 0x00, 0x05, 0x01, 0x00, 0x00, 0x01, 0x00],
+    ];
+    let mut held = Vec::new();
+    for bytes in garbage {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket.write_all(bytes).await.unwrap();
+        held.push(socket);
+    }
+    assert_eq!(name_of(&server, &card).await, "ada");
+    drop(held);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn more_connections_of_one_address_are_reset_before_the_handshake() {
+    let server = Running::start(echo, |settings| {
+        settings.limits.connections_per_address_max = 2;
+    });
+    let card = server.authority.user("ada");
+    let first = server.connect(&card).await.unwrap();
+    let second = server.connect(&card).await.unwrap();
+    assert!(server.connect(&card).await.is_err());
+    assert_eq!(server.handle.metrics().refused(Refusal::Address), 1);
+    drop((first, second));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_of_handshakes_resets_newcomers() {
+    let server = Running::start(name, |settings| settings.limits.handshakes_max = 1);
+    let card = server.authority.user("ada");
+    let silent = TcpStream::connect(server.address).await.unwrap();
+    // The reset can be there before the client knows that it is connected.
+    if let Ok(refused) = TcpStream::connect(server.address).await {
+        assert!(is_ended(refused).await);
+    }
+    assert_eq!(server.handle.metrics().refused(Refusal::Handshakes), 1);
+    drop(silent);
+    while server.handle.open().0 > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(name_of(&server, &card).await, "ada");
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_handshake_makes_room_for_a_new_one() {
+    let _held = HeldTime::new();
+    let server = Running::start(name, |settings| settings.limits.handshakes_max = 1);
+    let card = server.authority.user("ada");
+    let silent = TcpStream::connect(server.address).await.unwrap();
+    while server.handle.open().1 == 0 {
+        tokio::task::yield_now().await;
+    }
+    advance(Duration::from_secs(3)).await;
+    assert_eq!(name_of(&server, &card).await, "ada");
+    assert_eq!(server.handle.metrics().ended(End::Displaced), 1);
+    assert!(is_ended(silent).await);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_stops_is_ended() {
+    let _held = HeldTime::new();
+    let server = Running::start(name, |_| ());
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    // The head of a record whose body never comes.
+    slow.write_all(&[0x16, 0x03, 0x01, 0x01]).await.unwrap();
+    while server.handle.open().1 == 0 {
+        tokio::task::yield_now().await;
+    }
+    advance(Duration::from_secs(11)).await;
+    assert!(is_ended(slow).await);
+    assert_eq!(server.handle.metrics().ended(End::Handshake), 1);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_ended_and_a_working_one_is_not() {
+    let _held = HeldTime::new();
+    let working = |mut stream: Stream, peer: Peer| async move {
+        let guard = peer.working();
+        let mut asked = [0];
+        stream.read_exact(&mut asked).await.unwrap();
+        tokio::time::sleep(HOUR).await;
+        stream.write_all(b"done").await.unwrap();
+        drop(guard);
+        let _ = stream.read(&mut [0]).await;
+    };
+    let server = Running::start(working, |_| ());
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    stream.write_all(b"?").await.unwrap();
+    let mut answer = [0; 4];
+    let mut read = std::pin::pin!(stream.read_exact(&mut answer));
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut read => break result.map(drop).unwrap(),
+            () = advance(Duration::from_secs(60)) => {}
+        }
+    }
+    assert_eq!(&answer, b"done");
+    advance(Duration::from_secs(121)).await;
+    assert!(is_ended(stream).await);
+    assert_eq!(server.handle.metrics().ended(End::Idle), 1);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_is_ended() {
+    let _held = HeldTime::new();
+    let flood = |mut stream: Stream, _peer: Peer| async move {
+        let block = vec![0; 1 << 20];
+        while stream.write_all(&block).await.is_ok() {}
+    };
+    let server = Running::start(flood, |_| ());
+    let card = server.authority.user("ada");
+    let stream = server.connect(&card).await.unwrap();
+    while server.handle.metrics().ended(End::Slow) == 0 {
+        advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_costs_one_connection() {
+    struct Fragile(AtomicUsize);
+    impl Handler for Fragile {
+        const PROTOCOLS: &'static [&'static [u8]] = &[];
+
+        async fn handle(&self, stream: Stream, peer: Peer) {
+            assert!(
+                self.0.fetch_add(1, Ordering::SeqCst) != 1,
+                "as the test wants it"
+            );
+            name(stream, peer).await;
+        }
+    }
+    let server = Running::start(Fragile(AtomicUsize::new(0)), |_| ());
+    let card = server.authority.user("ada");
+    let verdicts = Arc::new(AtomicUsize::new(0));
+    let counted = verdicts.clone();
+    *server.authority.watcher.write().unwrap() = Some(Box::new(move || {
+        assert!(
+            counted.fetch_add(1, Ordering::SeqCst) != 0,
+            "as the test wants it"
+        );
+    }));
+    // The first one panics in its verification, the third in its handler.
+    let first = server.connect(&card).await;
+    assert!(match first {
+        Ok(stream) => is_ended(stream).await,
+        Err(_) => true,
+    });
+    assert_eq!(name_of(&server, &card).await, "ada");
+    assert!(is_ended(server.connect(&card).await.unwrap()).await);
+    assert_eq!(name_of(&server, &card).await, "ada");
+    assert_eq!(server.handle.metrics().panics(), 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_client_loses_its_open_connections_and_nobody_else_does() {
+    let server = Running::start(echo, |_| ());
+    let (ada, bob) = (server.authority.user("ada"), server.authority.user("bob"));
+    let mut streams = Vec::new();
+    for card in [&ada, &ada, &bob] {
+        let mut stream = server.connect(card).await.unwrap();
+        stream.write_all(b"x").await.unwrap();
+        stream.read_exact(&mut [0]).await.unwrap();
+        streams.push(stream);
+    }
+    server.authority.revoke(&ada);
+    assert!(server.handle.renew().await.faults.is_empty());
+    let mut kept = streams.pop().unwrap();
+    for stream in streams {
+        assert!(is_ended(stream).await);
+    }
+    kept.write_all(b"y").await.unwrap();
+    kept.read_exact(&mut [0]).await.unwrap();
+    assert_eq!(server.handle.metrics().ended(End::NoLongerGood), 2);
+    let again = server.connect(&ada).await;
+    assert!(match again {
+        Ok(mut stream) => stream.read(&mut [0]).await.is_err(),
+        Err(_) => true,
+    });
+    drop(kept);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_client_loses_its_open_connection() {
+    let _held = HeldTime::new();
+    let server = Running::start(echo, |settings| {
+        let late = peers::Calendar::default();
+        settings.time = Arc::new(late);
+        settings.limits.idle_time = Duration::from_secs(u64::from(u32::MAX));
+    });
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0]).await.unwrap();
+    // The certificate is good for thirty days.
+    advance(HOUR * 24 * 31).await;
+    assert!(is_ended(stream).await);
+    assert_eq!(server.handle.metrics().ended(End::Expired), 1);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_waits_for_connections_and_then_ends_them() {
+    let _held = HeldTime::new();
+    let server = Running::start(echo, |_| ());
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0]).await.unwrap();
+    let handle = server.handle.clone();
+    let time = async {
+        while handle.open().0 > 0 {
+            advance(Duration::from_secs(5)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(server.stop(), time);
+    assert_eq!(handle.metrics().ended(End::Shutdown), 1);
+    assert!(is_ended(stream).await);
+}
+
+/// As many as the process may open, up to 10,000: the descriptors of both ends are this process's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_stopped_handshakes_leave_room_for_an_honest_client() {
+    use rustix::process::{Resource, getrlimit};
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let wanted = usize::try_from(descriptors.saturating_sub(1000) / 2)
+        .unwrap()
+        .min(10_000);
+    let handshakes_max = 1000;
+    let server = Running::start(name, |settings| {
+        settings.limits.handshakes_max = handshakes_max;
+        settings.limits.connections_per_address_max = handshakes_max - 1;
+    });
+    let card = server.authority.user("ada");
+    // A whole ClientHello, after which the client says nothing more.
+    let hello = peers::client_hello();
+    let mut stopped = Vec::new();
+    for number in 0..wanted {
+        // Many hosts, as far as the server can see.
+        let host = std::net::Ipv4Addr::from(0x7f00_0002 + u32::try_from(number % 50).unwrap());
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((host, 0).into()).unwrap();
+        let Ok(mut socket) = socket.connect(server.address).await else {
+            continue;
+        };
+        let _ = socket.write_all(&hello).await;
+        stopped.push(socket);
+    }
+    let (open, handshaking) = server.handle.open();
+    assert!(open <= handshakes_max + 1, "{open}");
+    assert!(handshaking <= handshakes_max, "{handshaking}");
+    // The honest client tries until an old handshake has had its time.
+    let answer = loop {
+        if let Ok(mut stream) = server.connect(&card).await {
+            let mut answer = String::new();
+            if stream.read_to_string(&mut answer).await.is_ok() {
+                break answer;
+            }
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(answer, "ada");
+    drop(stopped);
+    server.stop().await;
+}

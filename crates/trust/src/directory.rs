@@ -1,0 +1,169 @@
+//! The files of trust directories: which there are, whether they changed, what they hold.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use exoskel_identity::TrustFile;
+use exoskel_identity::limits::{REVOCATION_LIST_BYTES_MAX, TRUST_FILES_MAX};
+
+use crate::{OpenError, TrustDirectories};
+
+/// Characters of the hash that names the files of an authority.
+const HASH_CHARACTERS: usize = 8;
+
+/// A state of a file. The time of the last change of the inode is what no writer can set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp {
+    name: String,
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn new(name: String, facts: &Metadata) -> Self {
+        Self {
+            name,
+            device: facts.dev(),
+            inode: facts.ino(),
+            size: facts.size(),
+            modified: (facts.mtime(), facts.mtime_nsec()),
+            changed: (facts.ctime(), facts.ctime_nsec()),
+        }
+    }
+}
+
+/// The files that are there now, not read yet.
+pub(crate) struct Found {
+    anchors: Vec<Entry>,
+    vomsdir: Vec<Entry>,
+}
+
+struct Entry {
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+/// Lists both directories.
+///
+/// # Errors
+/// [`OpenError::Directory`] when one of them can't be listed.
+pub(crate) fn look(directories: &TrustDirectories) -> Result<Found, OpenError> {
+    let failed = |directory: &Path| {
+        let directory = directory.to_owned();
+        move |reason| OpenError::Directory { directory, reason }
+    };
+    let mut anchors = Vec::new();
+    list(&directories.anchors, "", is_of_authority, &mut anchors)
+        .map_err(failed(&directories.anchors))?;
+    let mut vomsdir = Vec::new();
+    if let Some(directory) = &directories.vomsdir {
+        for organisation in folders(directory).map_err(failed(directory))? {
+            let path = directory.join(&organisation);
+            let prefix = format!("{organisation}/");
+            list(&path, &prefix, is_of_server, &mut vomsdir).map_err(failed(&path))?;
+        }
+    }
+    anchors.sort_by(|one, other| one.stamp.cmp(&other.stamp));
+    vomsdir.sort_by(|one, other| one.stamp.cmp(&other.stamp));
+    Ok(Found { anchors, vomsdir })
+}
+
+impl Found {
+    /// By which a change is noticed without reading.
+    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+        let all = self.anchors.iter().chain(&self.vomsdir);
+        all.map(|entry| entry.stamp.clone()).collect()
+    }
+
+    /// The contents of both directories, and what could not be read.
+    pub(crate) fn read(self) -> (Vec<TrustFile>, Vec<TrustFile>, Vec<String>) {
+        let mut faults = Vec::new();
+        let anchors = read_all(self.anchors, &mut faults);
+        let vomsdir = read_all(self.vomsdir, &mut faults);
+        (anchors, vomsdir, faults)
+    }
+}
+
+/// `HASH.0`, `HASH.r0`, `HASH.signing_policy`, `HASH.namespaces`. The names beside them that the IGTF's packages link to
+/// these are not read a second time.
+fn is_of_authority(name: &str) -> bool {
+    name.get(..HASH_CHARACTERS)
+        .is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        && name[HASH_CHARACTERS..].starts_with('.')
+        && !name.ends_with(".info")
+        && !name.ends_with(".crl_url")
+}
+
+fn is_of_server(name: &str) -> bool {
+    name.ends_with(".lsc") || name.ends_with(".pem")
+}
+
+fn list(
+    directory: &Path,
+    prefix: &str,
+    is_wanted: fn(&str) -> bool,
+    found: &mut Vec<Entry>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if !is_wanted(&name) || found.len() > TRUST_FILES_MAX {
+            continue;
+        }
+        let path = entry.path();
+        // Links are followed: that is how hashes name certificates. One that leads nowhere counts as a deleted file.
+        let Ok(facts) = fs::metadata(&path) else {
+            continue;
+        };
+        if facts.is_file() {
+            found.push(Entry {
+                stamp: Stamp::new(format!("{prefix}{name}"), &facts),
+                path,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn folders(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if fs::metadata(entry.path()).is_ok_and(|facts| facts.is_dir()) {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
+
+fn read_all(entries: Vec<Entry>, faults: &mut Vec<String>) -> Vec<TrustFile> {
+    let read = entries.into_iter().map(|entry| {
+        let content = read(&entry.path).unwrap_or_else(|error| {
+            faults.push(format!("{} can't be read: {error}", entry.path.display()));
+            // An empty file is one whose last good state is kept; leaving it out would say that it was deleted.
+            Vec::new()
+        });
+        TrustFile {
+            name: entry.stamp.name,
+            content,
+        }
+    });
+    read.collect()
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    // One byte more than the longest kind of file may have: whoever parses it sees that it is too long.
+    let most = u64::try_from(REVOCATION_LIST_BYTES_MAX).unwrap_or(u64::MAX);
+    File::open(path)?
+        .take(most.saturating_add(1))
+        .read_to_end(&mut content)?;
+    Ok(content)
+}

@@ -1,0 +1,166 @@
+//! Trust directories on disk: what is read, what is noticed, what is kept.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test that can't go on says where"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use exoskel_identity::{DecisionCacheLimits, GridSettings, PeerVerifier as _};
+use exoskel_trust::{OpenError, Trust, TrustDirectories};
+
+/// A copy of the vectors' directories, which is gone when this is dropped.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("exoskel-trust-{}-{number}", std::process::id());
+        let copy = Self(std::env::temp_dir().join(name));
+        let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/identity");
+        copy_all(&vectors.join("trust/default"), &copy.anchors());
+        copy_all(&vectors.join("vomsdir/default"), &copy.0.join("vomsdir"));
+        copy
+    }
+
+    fn anchors(&self) -> PathBuf {
+        self.0.join("certificates")
+    }
+
+    fn directories(&self) -> TrustDirectories {
+        TrustDirectories {
+            anchors: self.anchors(),
+            vomsdir: Some(self.0.join("vomsdir")),
+        }
+    }
+
+    fn open(&self) -> std::sync::Arc<Trust> {
+        Trust::open(
+            self.directories(),
+            GridSettings::default(),
+            DecisionCacheLimits::default(),
+        )
+        .unwrap()
+    }
+
+    /// The first file of the directory of authorities that ends so.
+    fn file(&self, ending: &str) -> PathBuf {
+        let mut files: Vec<PathBuf> = fs::read_dir(self.anchors())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.to_str().unwrap().ends_with(ending))
+            .collect();
+        files.sort();
+        files.swap_remove(0)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if fs::metadata(entry.path()).unwrap().is_dir() {
+            copy_all(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn only_a_change_makes_a_generation() {
+    let copy = Copy::new();
+    let trust = copy.open();
+    assert_eq!(trust.generation(), 1);
+    let found = trust.report();
+    assert!(found.authorities.iter().any(|one| one.is_usable));
+    assert!(found.voms_files > 0);
+    assert!(!trust.reload().changed);
+    // A file that is none of ours
+    fs::write(copy.anchors().join("README"), "hello").unwrap();
+    assert!(!trust.reload().changed);
+    fs::remove_file(copy.file(".r0")).unwrap();
+    let reload = trust.reload();
+    assert!(reload.changed);
+    assert_eq!(trust.generation(), 2);
+    assert_eq!(trust.current().store().generation(), 2);
+}
+
+#[test]
+fn the_same_size_written_again_is_noticed() {
+    let copy = Copy::new();
+    let trust = copy.open();
+    let list = copy.file(".r0");
+    let content = fs::read(&list).unwrap();
+    fs::write(&list, content).unwrap();
+    assert!(trust.reload().changed);
+}
+
+#[test]
+fn a_file_that_can_not_be_read_keeps_its_last_good_state() {
+    let copy = Copy::new();
+    let trust = copy.open();
+    let lists = |trust: &Trust| {
+        let report = trust.report();
+        let listed = report.authorities.iter();
+        listed.filter(|one| one.revocation_list.is_some()).count()
+    };
+    let before = lists(&trust);
+    let list = copy.file(".r0");
+    fs::write(&list, "").unwrap();
+    let reload = trust.reload();
+    let name = list.file_name().unwrap().to_str().unwrap();
+    assert!(
+        reload
+            .faults
+            .iter()
+            .any(|fault| fault.contains(name) && fault.contains("last good"))
+    );
+    assert_eq!(lists(&trust), before);
+    // It is said again for as long as it is so.
+    assert_eq!(trust.reload().faults, reload.faults);
+}
+
+#[test]
+fn a_directory_that_is_gone_changes_nothing() {
+    let copy = Copy::new();
+    let trust = copy.open();
+    fs::rename(copy.anchors(), copy.0.join("moved")).unwrap();
+    let reload = trust.reload();
+    assert!(!reload.changed);
+    assert!(
+        reload.faults[0].contains("certificates"),
+        "{:?}",
+        reload.faults
+    );
+    assert_eq!(trust.generation(), 1);
+    fs::rename(copy.0.join("moved"), copy.anchors()).unwrap();
+    assert!(trust.reload().faults.len() <= trust.report().bad_files.len());
+}
+
+#[test]
+fn nobody_to_trust_is_an_error() {
+    let copy = Copy::new();
+    fs::remove_dir_all(copy.anchors()).unwrap();
+    let open = || {
+        Trust::open(
+            copy.directories(),
+            GridSettings::default(),
+            DecisionCacheLimits::default(),
+        )
+    };
+    assert!(matches!(open().unwrap_err(), OpenError::Directory { .. }));
+    fs::create_dir(copy.anchors()).unwrap();
+    assert!(matches!(open().unwrap_err(), OpenError::NoAuthority { .. }));
+}
