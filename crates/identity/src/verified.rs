@@ -185,6 +185,20 @@ impl VerifiedIdentity {
         &self.0.chain
     }
 
+    /// Whether a later verdict on the same chain says the same about the peer: the same identity, and the same attributes
+    /// in the same order. When they end may differ, and so may the reasons why other attributes don't count.
+    pub fn says_the_same_as(&self, later: &Self) -> bool {
+        let (attributes, others) = (self.attributes(), later.attributes());
+        self.identity() == later.identity()
+            && self.subject() == later.subject()
+            && self.proxy() == later.proxy()
+            && attributes.len() == others.len()
+            && attributes
+                .iter()
+                .zip(others)
+                .all(|(one, other)| one.says_the_same_as(other))
+    }
+
     /// The generation of the trust data by which it was judged.
     pub fn generation(&self) -> u64 {
         self.0.generation

@@ -32,7 +32,7 @@ use crate::limits::{
 };
 use crate::metrics::{End, Metrics, Outcome};
 use crate::places::Places;
-use crate::renewal::Renewable;
+use crate::renewal::{Renewable, still_good};
 use crate::rules::Rules;
 use crate::tls::{VERDICT, provider, server_config};
 
@@ -549,12 +549,19 @@ async fn welcome(
         (Ok(stream), Some(Ok(identity))) => {
             admitted.identify(identity.clone());
             // Who judged everybody again meanwhile did not see this connection.
-            if shared.epoch() != epoch
-                && let Err(refused) = shared.door.judge(identity.chain(), now)
-            {
-                metrics.count_handshake(Outcome::Refused, connection.age());
-                record_refusal(shared, connection, &refused, now).await;
-                return None;
+            if shared.epoch() != epoch {
+                let again = shared.door.judge(identity.chain(), now);
+                match still_good(&identity, &again) {
+                    Ok(again) => connection.confirm(again),
+                    Err(reason) => {
+                        metrics.count_handshake(Outcome::Refused, connection.age());
+                        let (address, refused) = (connection.address(), Verdict::Refused);
+                        let line =
+                            Line::identified(&identity, address, now, CONNECT, refused, reason);
+                        shared.audit.record(&line).await;
+                        return None;
+                    }
+                }
             }
             metrics.count_handshake(Outcome::Accepted, connection.age());
             let line = Line::identified(
