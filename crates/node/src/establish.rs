@@ -288,6 +288,7 @@ struct Agreement {
     accepted: Accept,
     answer_bytes: Vec<u8>,
     way: Proof,
+    /// Whether we dialled the peer by its name.
     chosen: bool,
 }
 

@@ -113,6 +113,8 @@ class Workshop:
         if kind.startswith("RSA-"):
             option = f"rsa_keygen_bits:{kind.removeprefix('RSA-')}"
             openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", option, "-out", file)
+        elif kind == "Ed25519":
+            openssl("genpkey", "-algorithm", kind, "-out", file)
         else:
             option = f"ec_paramgen_curve:{kind}"
             openssl("genpkey", "-algorithm", "EC", "-pkeyopt", option, "-out", file)

@@ -52,7 +52,7 @@ def end_entities(world: World, manifest: Manifest) -> None:
     robot = world.user(classic, "Robot", subject=f"{BASE}/O=Robots/CN=Robot: data manager")
     accept("eec_robot", "trust-anchor", [robot])
     accept("eec_host", "trust-anchor", [world.host(classic, "worker.example.org")])
-    for kind in ["RSA-2048", "RSA-4096", "P-384", "P-521"]:
+    for kind in ["RSA-2048", "RSA-4096", "P-384", "P-521", "Ed25519"]:
         name = kind.lower().replace("-", "")
         accept(f"eec_{name}", "key-strength", [world.user(classic, kind, key=kind)])
     for kind in ["RSA-512", "RSA-1024", "P-224"]:
@@ -262,6 +262,12 @@ def authorities(world: World, manifest: Manifest) -> None:
     accept("anchor_p384", "key-strength", [world.user(elliptic, "Eve")])
     large = world.root("Large", "RSA-4096")
     accept("anchor_rsa4096", "key-strength", [world.user(large, "Lars")])
+    huge = world.root("Huge", "RSA-8192")
+    accept("anchor_rsa8192", "key-strength", [world.user(huge, "Hugo")])
+    # Ed25519 has its own digest.
+    edwards = world.root("Edwards", "Ed25519", digest="null")
+    edwards.crl = world.shop.crl(edwards.certificate, digest="null")
+    accept("anchor_ed25519", "key-strength", [world.user(edwards, "Edda", digest="null")])
     old = world.root("Old", "RSA-1024", digest="sha1")
     accept(
         "anchor_rsa1024", "key-strength", [world.user(old, "Olaf")], note="old anchors may be weak"

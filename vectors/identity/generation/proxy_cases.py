@@ -81,6 +81,13 @@ def kinds(world: World, manifest: Manifest) -> None:
         accept(name, "proxy", [world.proxy(alice, key=kind), alice], depth=1)
     rsa = world.user(classic, "Rosa", key="RSA-2048")
     accept("rfc_full_rsa_user", "proxy", [world.proxy(rsa), rsa], depth=1)
+    edwards = world.user(classic, "Edda", key="Ed25519")
+    accept(
+        "rfc_full_ed25519",
+        "proxy",
+        [world.proxy(edwards, key="Ed25519", digest="null"), edwards],
+        depth=1,
+    )
     elliptic = world.user(world.authorities["Elliptic"], "Eve", key="P-384")
     accept(
         "rfc_full_p384_chain", "proxy", [world.proxy(elliptic, digest="sha384"), elliptic], depth=1

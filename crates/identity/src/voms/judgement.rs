@@ -209,7 +209,7 @@ impl<'a> Judge<'a> {
         }
         let signed = pinned.iter().find(|one| has_signed(der, one));
         // None of them signed, and nothing else could show who did: then the first is the one that should have.
-        let pinned = signed.or(pinned.first().filter(|_| chains.is_none()));
+        let pinned = signed.or_else(|| pinned.first().filter(|_| chains.is_none()));
         if let Some(certificate) = pinned {
             return Ok(Signer {
                 certificate: Certificate::clone(certificate),
