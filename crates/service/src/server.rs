@@ -668,17 +668,32 @@ async fn drain(mut transport: Transport) -> io::Result<()> {
     Ok(())
 }
 
+/// Two loops: reading files may take as long as a disk or a network lets it, and slow clients must not profit from that.
 async fn watch_connections(shared: Arc<Shared>) {
-    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let watching = async {
+        let mut ticks = watch_ticks();
+        loop {
+            ticks.tick().await;
+            shared.connections.watch(shared.now());
+        }
+    };
     let handle = ServerHandle {
         shared: shared.clone(),
     };
-    loop {
-        ticks.tick().await;
-        shared.connections.watch(shared.now());
-        for fault in handle.renew_rules().await.faults {
-            tracing::error!("{fault}");
+    let reading = async {
+        let mut ticks = watch_ticks();
+        loop {
+            ticks.tick().await;
+            for fault in handle.renew_rules().await.faults {
+                tracing::error!("{fault}");
+            }
         }
-    }
+    };
+    tokio::join!(watching, reading);
+}
+
+fn watch_ticks() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
 }
