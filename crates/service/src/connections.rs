@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     running: AtomicUsize,
     stalls: Mutex<Vec<Weak<Stall>>>,
     identity: OnceLock<VerifiedIdentity>,
+    /// Unix time at which the newest verdict on the identity ends.
+    good_until: AtomicU64,
     ended: AtomicBool,
     end: Notify,
 }
@@ -78,6 +80,12 @@ impl Connection {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// A new verdict says the same about the client, and may end at another time.
+    pub(crate) fn confirm(&self, identity: &VerifiedIdentity) {
+        let end = identity.not_after().as_secs();
+        self.good_until.store(end, Ordering::Relaxed);
     }
 
     /// Something runs for the client until this is dropped.
@@ -116,11 +124,11 @@ impl Connection {
 
     /// Why the time of this connection is over, if it is.
     fn overdue(&self, now: u64, wall: UnixTime, limits: &Limits) -> Option<End> {
-        let Some(identity) = self.identity.get() else {
+        if self.identity.get().is_none() {
             let over = now.saturating_sub(self.opened) >= milliseconds(limits.handshake_time);
             return over.then_some(End::Handshake);
-        };
-        if identity.not_after() <= wall {
+        }
+        if self.good_until.load(Ordering::Relaxed) <= wall.as_secs() {
             return Some(End::Expired);
         }
         let idle = milliseconds(limits.idle_time);
@@ -241,6 +249,7 @@ impl Connections {
             running: AtomicUsize::new(0),
             stalls: Mutex::default(),
             identity: OnceLock::new(),
+            good_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             end: Notify::new(),
         });
@@ -356,6 +365,7 @@ impl Admitted {
 
     /// The handshake is over and has shown whom this belongs to.
     pub(crate) fn identify(&self, identity: VerifiedIdentity) {
+        self.connection.confirm(&identity);
         // Nobody else sets it, and this is called once.
         let _ = self.connection.identity.set(identity);
         self.connection

@@ -12,8 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use exoskel_service::{Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Stream};
+use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
+use exoskel_service::{
+    Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Renewable, Renewal, Rules, Stream,
+};
 use peers::{Authority, Card, HeldTime, Running, Scratch};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::advance;
@@ -235,6 +239,75 @@ async fn a_handshake_that_stops_is_ended() {
     advance(Duration::from_secs(11)).await;
     assert!(is_ended(slow).await);
     assert_eq!(server.handle.metrics().ended(End::Handshake), 1);
+    server.stop().await;
+}
+
+/// Trust data on a disk that doesn't answer.
+struct Stuck {
+    authority: Arc<Authority>,
+    began: std::sync::mpsc::Sender<()>,
+    answer: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl PeerVerifier for Stuck {
+    fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+        expected: &Expected<'_>,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        self.authority.verify(chain, now, expected)
+    }
+
+    fn generation(&self) -> u64 {
+        self.authority.generation()
+    }
+}
+
+impl Renewable for Stuck {
+    fn renew(&self) -> Renewal {
+        self.began.send(()).unwrap();
+        assert!(self.answer.lock().unwrap().recv().is_err());
+        Renewal::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_clients_are_ended_while_trust_data_does_not_come() {
+    let _held = HeldTime::new();
+    let scratch = Scratch::new();
+    let policy = scratch.path().join("policy.toml");
+    std::fs::write(
+        &policy,
+        "[[allow.rule]]\naction = \"connect\"\ndn = \"*\"\n",
+    )
+    .unwrap();
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let (release, answer) = std::sync::mpsc::channel();
+    let server = Running::start_in(scratch, name, |settings| {
+        settings.rules = Some(Rules::open(&policy).unwrap());
+        settings.verifier = Arc::new(Stuck {
+            authority: Authority::new(),
+            began,
+            answer: answer.into(),
+        });
+    });
+    let handle = server.handle.clone();
+    let renewal = tokio::spawn(async move { handle.renew().await });
+    while has_begun.try_recv().is_err() {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        let mut slow = TcpStream::connect(server.address).await.unwrap();
+        slow.write_all(&[0x16, 0x03, 0x01, 0x01]).await.unwrap();
+        while server.handle.open().1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        advance(Duration::from_secs(11)).await;
+        assert!(is_ended(slow).await);
+    }
+    drop(release);
+    assert!(!renewal.await.unwrap().changed);
     server.stop().await;
 }
 
