@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.grid import Grid, server_options
 from tests.site import Site
+
+from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
 SETTLE_SECONDS = 5.0
@@ -34,6 +37,15 @@ def no_leaks() -> Iterator[None]:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_for_good(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start the asynchronous runtime once: it keeps a pair of sockets for signals from then on, which is nobody's leak."""
+    place = tmp_path_factory.mktemp("runtime")
+    grid = Grid(place / "grid")
+    with Server(lambda _connection, _identity: None, **server_options(grid, place)):
+        pass
+
+
 @pytest.fixture
 def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
     """Make a site in a new directory; its workers end with the test."""
@@ -42,6 +54,12 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
     capsys.readouterr()
     yield made
     made.close()
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    """Make a small grid in a new directory: an authority, a VOMS server, and whoever the test asks for."""
+    return Grid(tmp_path / "grid")
 
 
 def leaks(before: dict[str, Inventory]) -> list[str]:

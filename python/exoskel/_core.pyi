@@ -1,21 +1,32 @@
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
 from typing import Any, Self, final
 
 __all__ = [
+    "Acceptor",
+    "GridTrust",
     "Listener",
     "Manager",
     "MapStream",
+    "SharedSecret",
     "SlotOutput",
     "SubmitStream",
     "__version__",
+    "certificates_of",
+    "chain_details",
+    "check_front",
     "mark_forked",
+    "matching_attribute",
     "pki_init",
     "pki_issue",
     "pki_list",
     "pki_revoke",
     "policy_check",
     "policy_explain",
+    "read_grid_credential",
+    "run_front",
     "serve_slot",
+    "states_role",
     "write_credential",
 ]
 
@@ -77,9 +88,13 @@ def serve_slot(
     manager_name: str | None = None,
     credential_fd: int | None = None,
     credential: str | None = None,
+    key: str | None = None,
     policy_fd: int | None = None,
     policy: str | None = None,
     revocation_list: str | None = None,
+    trust_anchors: str | None = None,
+    vomsdir: str | None = None,
+    trust_interval: int = 60,
     properties: list[tuple[str, str]],
     python: str,
     dead_after: float,
@@ -92,3 +107,37 @@ def pki_list(directory: str) -> list[dict[str, Any]]: ...
 def write_credential(path: str, pem: bytes) -> None: ...
 def policy_check(text: str) -> None: ...
 def policy_explain(text: str | None, from_: str, to: str, class_: str) -> dict[str, Any]: ...
+
+@final
+class GridTrust:
+    def __new__(
+        cls,
+        anchors: str | PathLike[str],
+        vomsdir: str | PathLike[str] | None,
+        judgement: dict[str, Any],
+    ) -> GridTrust: ...
+    def judge(self, chain: Sequence[bytes], at: int | None) -> dict[str, Any]: ...
+    def report(self, at: int | None) -> dict[str, Any]: ...
+
+def certificates_of(text: bytes) -> list[bytes]: ...
+def chain_details(chain: Sequence[bytes]) -> dict[str, Any]: ...
+def read_grid_credential(path: str | PathLike[str]) -> list[bytes]: ...
+def states_role(certificate: bytes) -> bool: ...
+def matching_attribute(pattern: str, attributes: Sequence[str]) -> str | None: ...
+
+@final
+class Acceptor:
+    def __new__(cls, options: dict[str, Any]) -> Acceptor: ...
+    @property
+    def address(self) -> str: ...
+    def accept(self) -> tuple[int, dict[str, Any], str] | None: ...
+    def reload(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+@final
+class SharedSecret:
+    def __new__(cls, file: str | PathLike[str]) -> SharedSecret: ...
+    def matches(self, got: bytes) -> bool: ...
+
+def run_front(options: dict[str, Any], listening: Callable[[str], None]) -> None: ...
+def check_front(options: dict[str, Any]) -> list[str]: ...

@@ -281,7 +281,7 @@ class Executor(BaseExecutor):
     ----------
     slots : int
         How many.
-    workers, credential, policy, revocation_list, listen, wait, transport, protection, retries, dead_after, connect_timeout
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout
         As for `exoskel.Manager`.
     """
 
@@ -293,6 +293,9 @@ class Executor(BaseExecutor):
         credential: Any = None,
         policy: Any = None,
         revocation_list: Any = None,
+        trust_anchors: Any = None,
+        vomsdir: Any = None,
+        trust_interval: int = 60,
         listen: str | None = None,
         wait: float = 30.0,
         transport: Literal["socketpair", "tcp"] = "socketpair",
@@ -309,6 +312,10 @@ class Executor(BaseExecutor):
             workers=workers,
             credential=credential,
             policy=policy,
+            revocation_list=revocation_list,
+            trust_anchors=trust_anchors,
+            vomsdir=vomsdir,
+            trust_interval=trust_interval,
             listen=listen,
             transport=transport,
             protection=protection,

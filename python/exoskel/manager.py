@@ -42,12 +42,18 @@ class Manager:
         A file with one ``host:port`` or ``unix:/path`` a line, or such lines: workers that were started with
         ``exoskel worker --listen``. The name in the worker's certificate follows where it isn't that of the host.
     credential : path, optional
-        This manager's credential (``exoskel pki issue --role manager``); needed with ``workers`` and ``listen``.
+        This manager's credential: ``exoskel pki issue --role manager`` writes one, and a proxy of a grid is one as it is. Needed with
+        ``workers`` and ``listen``.
     policy : path, optional
         The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted. This file, the
         credential and the revocation list are taken up when they change, and running sessions are judged by them again.
     revocation_list : path, optional
         The authority's ``revoked.crl``, where it is newer than what the credential holds.
+    trust_anchors, vomsdir : path, optional
+        The directories by which workers are judged in a grid. With a proxy as credential ``X509_CERT_DIR`` and ``X509_VOMS_DIR``, else those
+        of ``/etc/grid-security``, unless given; without either the credential's own authority judges.
+    trust_interval : int
+        How many seconds pass between two looks at them.
     listen : str, optional
         An address such as ``0.0.0.0:7600`` or ``unix:/path`` at which workers join (``exoskel worker --join``).
     wait : float
@@ -88,6 +94,9 @@ class Manager:
         credential: str | os.PathLike[str] | None = None,
         policy: str | os.PathLike[str] | None = None,
         revocation_list: str | os.PathLike[str] | None = None,
+        trust_anchors: str | os.PathLike[str] | None = None,
+        vomsdir: str | os.PathLike[str] | None = None,
+        trust_interval: int = 60,
         listen: str | None = None,
         wait: float = 30.0,
         transport: Literal["socketpair", "tcp"] = "socketpair",
@@ -112,6 +121,9 @@ class Manager:
             credential=credential,
             policy=policy,
             revocation_list=revocation_list,
+            trust_anchors=trust_anchors,
+            vomsdir=vomsdir,
+            trust_interval=trust_interval,
             listen=listen,
             transport=transport,
             protection=protection,
@@ -220,6 +232,9 @@ def start(
     credential: str | os.PathLike[str] | None = None,
     policy: str | os.PathLike[str] | None = None,
     revocation_list: str | os.PathLike[str] | None = None,
+    trust_anchors: str | os.PathLike[str] | None = None,
+    vomsdir: str | os.PathLike[str] | None = None,
+    trust_interval: int = 60,
     listen: str | None = None,
     transport: str = "socketpair",
     protection: str | None = None,
@@ -237,7 +252,7 @@ def start(
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
-    workers, credential, policy, revocation_list, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
 message_bytes_max
         As for `Manager`.
 
@@ -248,6 +263,7 @@ message_bytes_max
     """
     for name, number, least in (
         ("retries", retries, 1),
+        ("trust_interval", trust_interval, 1),
         ("frame_items_max", frame_items_max, 1),
         ("message_bytes_max", message_bytes_max, MESSAGE_BYTES_MIN),
     ):
@@ -271,6 +287,10 @@ message_bytes_max
 
         listen = str(parse_address(listen, 7600))
     remote = bool(hosts or listen)
+    if remote and credential is not None:
+        from .identity import grid_trust
+
+        trust_anchors, vomsdir = grid_trust(credential, trust_anchors, vomsdir)
     sources: list[tuple[Any, ...]] = []
     if remote:
         from .modules import collect
@@ -284,6 +304,9 @@ message_bytes_max
             "credential": None if credential is None else os.fspath(credential),
             "policy": None if policy is None else os.fspath(policy),
             "revocation_list": None if revocation_list is None else os.fspath(revocation_list),
+            "trust_anchors": None if trust_anchors is None else os.fspath(trust_anchors),
+            "vomsdir": None if vomsdir is None else os.fspath(vomsdir),
+            "trust_interval": trust_interval,
             "command": [sys.executable, "-m", "exoskel.slot"],
             "transport": transport,
             "protection": protection,

@@ -94,6 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
         key: int(options.pop(key)) for key in list(options) if key.endswith("_fd")
     }
     dead_after = float(options.pop("dead_after", "5"))
+    if "trust_interval" in options:
+        places["trust_interval"] = int(options.pop("trust_interval"))
     # The supervisor's own count of its slots; nothing here depends on it.
     options.pop("slot", None)
     places.update(options)

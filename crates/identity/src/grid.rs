@@ -18,10 +18,12 @@ use crate::voms;
 use crate::x509::Certificate;
 
 mod authorities;
+mod details;
 mod naming;
 mod path;
 mod proxy;
 
+pub use details::{CertificateKind, ChainCertificate, ChainDetails};
 pub(crate) use path::{JudgedPath, judge, judge_signer};
 pub use proxy::{Proxy, ProxyFault, ProxyKind};
 

@@ -42,7 +42,8 @@ pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatis
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
 pub use grid::{
-    GridSettings, GridVerifier, NameSpaces, Proxy, ProxyFault, ProxyKind, Revocation, SettingsError,
+    CertificateKind, ChainCertificate, ChainDetails, GridSettings, GridVerifier, NameSpaces, Proxy,
+    ProxyFault, ProxyKind, Revocation, SettingsError,
 };
 pub use private_authority::PrivateAuthority;
 pub use quote::Quoted;
@@ -56,3 +57,4 @@ pub use voms::{
     AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
     SignerChainsError, VomsAttributes,
 };
+pub use x509::PolicyLanguage;

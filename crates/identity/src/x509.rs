@@ -23,7 +23,8 @@ mod proxy_information;
 
 pub(crate) use extensions::{AlternativeName, Extensions, KeyUsage};
 pub(crate) use name_constraints::NameConstraints;
-pub(crate) use proxy_information::{PolicyLanguage, ProxyInformation};
+pub use proxy_information::PolicyLanguage;
+pub(crate) use proxy_information::ProxyInformation;
 
 /// A parsed certificate that owns its bytes.
 #[derive(Clone, Debug)]

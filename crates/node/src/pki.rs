@@ -17,7 +17,7 @@ mod record;
 mod throw_away;
 
 pub use directory::AuthorityDirectory;
-pub use file::{read_credential, read_revocation_lists, write_credential};
+pub use file::{read_credential, read_credential_and_key, read_revocation_lists, write_credential};
 pub use record::IssuedCertificate;
 pub use throw_away::ThrowAwayAuthority;
 

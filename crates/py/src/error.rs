@@ -9,6 +9,7 @@ use pyo3::types::PyType;
 /// The exceptions that are raised from here.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
+    Authentication,
     Credential,
     Exoskel,
     Fork,
@@ -21,8 +22,9 @@ pub(crate) enum Kind {
 
 /// An exception of `exoskel.errors` with this text.
 pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 8] = [const { PyOnceLock::new() }; 8];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 9] = [const { PyOnceLock::new() }; 9];
     let name = match kind {
+        Kind::Authentication => "AuthenticationError",
         Kind::Credential => "CredentialError",
         Kind::Exoskel => "ExoskelError",
         Kind::Fork => "ForkError",

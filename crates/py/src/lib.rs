@@ -4,7 +4,8 @@
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go;
 //!   `shape`: what a stranger's pickle may look like.
-//! - `administration`: certificates and policies for the command line.
+//! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
+//!   site trusts; `service`: servers that let grid users in.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -14,10 +15,12 @@ mod administration;
 mod buffer;
 mod error;
 mod fork;
+mod identity;
 mod listener;
 mod manager;
 mod memory;
 mod pickle;
+mod service;
 mod shape;
 mod slot;
 mod stream;
@@ -35,5 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
-    administration::add(module)
+    administration::add(module)?;
+    identity::add(module)?;
+    service::add(module)
 }

@@ -23,7 +23,7 @@ use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::listener;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, Sources, now};
+use crate::terms::{Place, SessionSettings, Sources, grid, now};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -105,6 +105,9 @@ struct Settings {
     credential: Option<String>,
     policy: Option<String>,
     revocation_list: Option<String>,
+    trust_anchors: Option<String>,
+    vomsdir: Option<String>,
+    trust_interval: u64,
     command: Vec<String>,
     transport: String,
     protection: Option<String>,
@@ -163,14 +166,29 @@ impl Manager {
         } else {
             let path = settings.credential.ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
-                            (exoskel pki issue --role manager)";
+                            (exoskel pki issue --role manager, or a proxy)";
                 raise(py, Kind::Credential, text)
             })?;
             (Place::File(path), None)
         };
         let policy = settings.policy.map(Place::File);
+        let grid = (!local)
+            .then(|| {
+                py.detach(|| {
+                    grid(
+                        settings.trust_anchors,
+                        settings.vomsdir,
+                        settings.trust_interval,
+                    )
+                })
+            })
+            .transpose()
+            .map_err(|error| error.raise(py))?
+            .flatten();
         let sources = Sources {
             credential,
+            key: None,
+            grid,
             policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
             revocation_list: settings.revocation_list,
         };

@@ -20,7 +20,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::error::{Kind, raise};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, take};
+use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ impl SlotOutput {
 
 /// Serves one manager and returns when its session is over.
 #[pyfunction]
-#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, policy_fd=None, policy=None, revocation_list=None, properties, python, dead_after, message_bytes_max))]
+#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, key=None, policy_fd=None, policy=None, revocation_list=None, trust_anchors=None, vomsdir=None, trust_interval=60, properties, python, dead_after, message_bytes_max))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of a Python function"
@@ -62,9 +62,13 @@ pub(crate) fn serve_slot(
     manager_name: Option<String>,
     credential_fd: Option<RawFd>,
     credential: Option<String>,
+    key: Option<String>,
     policy_fd: Option<RawFd>,
     policy: Option<String>,
     revocation_list: Option<String>,
+    trust_anchors: Option<String>,
+    vomsdir: Option<String>,
+    trust_interval: u64,
     properties: Vec<(String, String)>,
     python: String,
     dead_after: f64,
@@ -94,10 +98,13 @@ pub(crate) fn serve_slot(
         python,
         properties,
     };
+    let grid = grid(trust_anchors, vomsdir, trust_interval).map_err(|error| error.raise(py))?;
     let sources = Sources {
         credential,
+        key,
         policy,
         revocation_list,
+        grid,
     };
     // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
     sources

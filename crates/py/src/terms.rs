@@ -4,14 +4,17 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use exoskel_identity::{Credential, Role};
+use exoskel_identity::{
+    Credential, CredentialKind, DecisionCacheLimits, GridSettings, PeerVerifier, Role,
+};
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
 use exoskel_node::establish::{Renewal, Terms};
-use exoskel_node::pki::{read_credential, read_revocation_lists};
+use exoskel_node::pki::{read_credential, read_credential_and_key, read_revocation_lists};
+use exoskel_trust::{Trust, TrustDirectories};
 use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;
 
@@ -33,17 +36,18 @@ pub(crate) struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Terms with this credential and policy.
-    ///
-    /// # Errors
-    /// When the credential's own authority can't be used; the text says why.
-    pub(crate) fn terms(&self, credential: Credential, policy: Policy) -> Result<Terms, String> {
-        let verifier = credential.authority(0).map_err(|error| error.to_string())?;
+    /// Terms with this credential, this judge of peers and this policy.
+    fn terms(
+        &self,
+        credential: Credential,
+        verifier: Arc<dyn PeerVerifier>,
+        policy: Policy,
+    ) -> Terms {
         let mut properties = self.properties.clone();
         properties.push(("pid".to_owned(), std::process::id().to_string()));
-        Ok(Terms {
+        Terms {
             credential: Arc::new(credential),
-            verifier: Arc::new(verifier),
+            verifier,
             policy: Arc::new(policy),
             peer_roles: self.peer_roles.clone(),
             floor: self.floor,
@@ -61,7 +65,7 @@ impl SessionSettings {
             same_versions: vec!["python".to_owned()],
             group: 0,
             properties,
-        })
+        }
     }
 }
 
@@ -94,8 +98,74 @@ impl Place {
 pub(crate) struct Sources {
     pub(crate) credential: Place,
     pub(crate) policy: Option<Place>,
+    /// The key of a credential that doesn't hold it.
+    pub(crate) key: Option<String>,
     /// A newer revocation list than the one in the credential.
     pub(crate) revocation_list: Option<String>,
+    /// Whom to trust, where that isn't the credential's own authority.
+    pub(crate) grid: Option<Grid>,
+}
+
+/// The trust directories of a grid: with them peers are judged by these, and not by the credential's own authority.
+#[derive(Debug, Clone)]
+pub(crate) struct Grid {
+    trust: Arc<Trust>,
+    interval: Duration,
+    /// When the directories were last looked at, by whichever copy of this.
+    looked: Arc<Mutex<Instant>>,
+}
+
+impl Grid {
+    /// Reads the directories.
+    ///
+    /// # Errors
+    /// The text says which one can't be used.
+    fn open(
+        anchors: String,
+        vomsdir: Option<String>,
+        interval: Duration,
+    ) -> Result<Self, SourceError> {
+        let directories = TrustDirectories {
+            anchors: anchors.into(),
+            vomsdir: vomsdir.map(Into::into),
+        };
+        let cache = DecisionCacheLimits::default();
+        let trust = Trust::open(directories, GridSettings::default(), cache)
+            .map_err(|error| SourceError::Credential(error.to_string()))?;
+        Ok(Self {
+            trust,
+            interval,
+            looked: Arc::new(Mutex::new(Instant::now())),
+        })
+    }
+
+    /// Reads the directories again, once in an interval. What could not be read is returned; its last good state is kept.
+    fn look(&self) -> Vec<String> {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.elapsed() < self.interval {
+            return Vec::new();
+        }
+        *looked = Instant::now();
+        self.trust.reload().faults
+    }
+
+    fn generation(&self) -> u64 {
+        self.trust.generation()
+    }
+}
+
+/// The grid that options name: none without a directory of authorities.
+///
+/// # Errors
+/// The text says which directory can't be used.
+pub(crate) fn grid(
+    anchors: Option<String>,
+    vomsdir: Option<String>,
+    interval_seconds: u64,
+) -> Result<Option<Grid>, SourceError> {
+    anchors
+        .map(|anchors| Grid::open(anchors, vomsdir, Duration::from_secs(interval_seconds)))
+        .transpose()
 }
 
 /// Why the sources can't be used.
@@ -126,48 +196,76 @@ impl Sources {
         settings: &SessionSettings,
         role: Role,
     ) -> Result<Terms, SourceError> {
+        let failed = SourceError::Credential;
         let credential = self.credential()?;
         let own = credential.identity().role;
         if own != role {
-            return Err(SourceError::Credential(format!(
-                "got the credential of a {own}, expected a {role}'s (exoskel pki issue --role {role})"
-            )));
+            return Err(failed(match credential.kind() {
+                CredentialKind::Private => format!(
+                    "got the credential of a {own}, expected a {role}'s (exoskel pki issue --role {role})"
+                ),
+                CredentialKind::Grid => format!(
+                    "got the grid credential of a {own}, expected a {role}'s: a worker has a host certificate with its DNS \
+                     names, a manager a proxy or a person's certificate"
+                ),
+            }));
         }
-        let authority = credential
-            .authority(0)
-            .map_err(|error| SourceError::Credential(error.to_string()))?;
-        credential
-            .verify_own(&authority, now())
-            .map_err(|error| SourceError::Credential(format!("our own credential: {error}")))?;
-        settings
-            .terms(credential, self.policy()?)
-            .map_err(SourceError::Credential)
+        let verifier: Arc<dyn PeerVerifier> = match &self.grid {
+            Some(grid) => {
+                // What can't be read keeps its last good state; the renewal says so.
+                grid.look();
+                grid.trust.clone()
+            }
+            None if credential.kind() == CredentialKind::Grid => {
+                return Err(failed(
+                    "got a grid credential and no directory of authorities by which to judge peers, expected --trust-anchors \
+                     (trust_anchors= of a manager)"
+                        .to_owned(),
+                ));
+            }
+            None => {
+                let authority = credential.authority(0);
+                Arc::new(authority.map_err(|error| failed(error.to_string()))?)
+            }
+        };
+        // With a private authority beside a grid, only peers know whether they accept the own credential.
+        if self.grid.is_none() || credential.kind() == CredentialKind::Grid {
+            credential
+                .verify_own(&*verifier, now())
+                .map_err(|error| failed(format!("our own credential: {error}")))?;
+        }
+        Ok(settings.terms(credential, verifier, self.policy()?))
     }
 
-    /// Makes new terms when one of the files has changed.
+    /// Makes new terms when one of the files has changed, or whom we trust.
     pub(crate) fn renewal(self, settings: SessionSettings, role: Role) -> Renewal {
-        let mut ban_list = self.ban_list();
-        let mut seen = self.stamps(ban_list.as_deref());
+        let state = |sources: &Self| {
+            (
+                sources.stamps(),
+                sources.grid.as_ref().map(Grid::generation),
+            )
+        };
+        let mut seen = state(&self);
         Box::new(move || {
-            if self.stamps(ban_list.as_deref()) == seen {
-                return None;
+            let faults = self.grid.as_ref().map(Grid::look).unwrap_or_default();
+            let now = state(&self);
+            if std::mem::replace(&mut seen, now.clone()) != now {
+                return Some(self.terms(&settings, role).map_err(SourceError::text));
             }
-            ban_list = self.ban_list();
-            seen = self.stamps(ban_list.as_deref());
-            Some(self.terms(&settings, role).map_err(SourceError::text))
+            (!faults.is_empty()).then(|| Err(faults.join("; ")))
         })
     }
 
     fn credential(&self) -> Result<Credential, SourceError> {
         let failed = |text: String| SourceError::Credential(text);
-        let mut credential = match &self.credential {
-            Place::File(path) => {
-                read_credential(path).map_err(|error| failed(error.to_string()))?
+        let read = match (&self.credential, &self.key) {
+            (Place::File(path), None) => read_credential(path).map_err(|error| error.to_string()),
+            (Place::File(path), Some(key)) => {
+                read_credential_and_key(path, key).map_err(|error| error.to_string())
             }
-            Place::Memory(pem) => {
-                Credential::from_pem(pem).map_err(|error| failed(error.to_string()))?
-            }
+            (Place::Memory(pem), _) => Credential::from_pem(pem).map_err(|error| error.to_string()),
         };
+        let mut credential = read.map_err(failed)?;
         if let Some(path) = &self.revocation_list {
             let lists = read_revocation_lists(path).map_err(|error| failed(error.to_string()))?;
             credential
@@ -177,8 +275,6 @@ impl Sources {
         Ok(credential)
     }
 
-    /// The policy with the bans of the list that it names. A list that can't be read is an error: without it, people
-    /// would be let in whom somebody keeps out.
     fn policy(&self) -> Result<Policy, SourceError> {
         let policy = self.policy_file()?;
         let Some(path) = self.ban_list_of(&policy) else {

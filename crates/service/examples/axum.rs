@@ -31,6 +31,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("expected the path of a configuration file")?;
     let configuration = Configuration::read(Path::new(&file))?;
     let application = Router::new().route("/", get(whoami));
-    run(&configuration, Http::new(application)).await?;
+    run(&configuration, Http::new(application), |_| {}).await?;
     Ok(())
 }

@@ -16,6 +16,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("expected the path of a configuration file")?;
     let configuration = Configuration::read(Path::new(&file))?;
     let front = Front::new(configuration.front()?);
-    run(&configuration, front).await?;
+    run(&configuration, front, |_| {}).await?;
     Ok(())
 }

@@ -52,6 +52,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .ok_or("expected the path of a configuration file")?;
     let configuration = Configuration::read(Path::new(&file))?;
-    run(&configuration, whoami).await?;
+    run(&configuration, whoami, |_| {}).await?;
     Ok(())
 }

@@ -160,6 +160,20 @@ pub struct UpstreamTable {
     pub tunnels_max: usize,
 }
 
+impl UpstreamTable {
+    /// The server at this address, with defaults for everything else.
+    pub fn new(address: String) -> Self {
+        Self {
+            address,
+            secret: None,
+            chain: false,
+            response_seconds: response_seconds(),
+            idle_seconds: upstream_idle_seconds(),
+            tunnels_max: tunnels_max(),
+        }
+    }
+}
+
 fn response_seconds() -> u64 {
     60
 }

@@ -1,6 +1,7 @@
 //! A whole process around a server: signals, monitoring, file descriptors.
 
 use std::io;
+use std::net::SocketAddr;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -30,11 +31,15 @@ pub enum ProcessError {
 }
 
 /// Runs a service as the configuration has it, until SIGTERM or SIGINT. SIGHUP reads trust, rules and host certificate
-/// again, and reopens the audit file.
+/// again, and reopens the audit file. `listening` is told the address once clients can connect.
 ///
 /// # Errors
 /// [`ProcessError`] says what the administrator must change.
-pub async fn run(configuration: &Configuration, handler: impl Handler) -> Result<(), ProcessError> {
+pub async fn run(
+    configuration: &Configuration,
+    handler: impl Handler,
+    listening: impl FnOnce(SocketAddr),
+) -> Result<(), ProcessError> {
     let system = |what| move |reason| ProcessError::System { what, reason };
     report_to_standard_error();
     raise_descriptors();
@@ -64,6 +69,11 @@ pub async fn run(configuration: &Configuration, handler: impl Handler) -> Result
         }
         handle.stop();
     };
+    listening(
+        server
+            .address()
+            .map_err(system("can't tell where it listens"))?,
+    );
     let monitoring = async {
         match monitor {
             Some(listener) => handle.monitor(listener).await,

@@ -1,4 +1,4 @@
-"""The command line: certificates, workers, policies.
+"""The command line: certificates, proxies, trust, workers, policies.
 
 Every command takes ``--json`` for machine-readable output. Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ExoskelError
-from . import pki, policy, up, version, worker
+from . import front, pki, policy, proxy, trust, up, version, whoami, worker
 from .report import report_error
 
 __all__ = ["main"]
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: exoskel pki init; exoskel pki issue --role worker --name HOST; exoskel worker --help",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (pki, worker, up, policy, version):
+    for module in (pki, worker, up, policy, proxy, whoami, trust, front, version):
         module.add_commands(commands, common)
     return parser
 

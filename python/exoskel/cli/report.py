@@ -3,10 +3,11 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Commands", "report", "report_error", "table"]
+__all__ = ["Commands", "duration", "moment", "report", "report_error", "shown", "table"]
 
 # The class is private in argparse, and generic in its stubs only.
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -64,3 +65,59 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     )
+
+
+def shown(text: str) -> str:
+    """Return a text of a stranger as it can be printed: without what drives a terminal or forges a line.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+
+    Returns
+    -------
+    str
+        The text, with everything that doesn't print escaped.
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def moment(seconds: int) -> str:
+    """Return a time in words.
+
+    Parameters
+    ----------
+    seconds : int
+        Since 1970.
+
+    Returns
+    -------
+    str
+        Date and time in UTC.
+    """
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds} s after 1970"
+
+
+def duration(seconds: int) -> str:
+    """Return a length of time: hours, minutes and seconds as grid tools write them, with days before them where there are any.
+
+    Parameters
+    ----------
+    seconds : int
+        The length; a negative one counts as none.
+
+    Returns
+    -------
+    str
+        For example ``11:59:32`` or ``12 days 3:00:00``.
+    """
+    days, rest = divmod(max(seconds, 0), 86_400)
+    clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days} days {clock}" if days else clock

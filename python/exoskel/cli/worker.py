@@ -8,6 +8,7 @@ from pathlib import Path
 from .. import _core
 from ..errors import CredentialError
 from ..hosts import HostAddress, UnixAddress, parse_address
+from ..identity import read_private
 from . import background, policy
 from .report import Commands, report
 from .supervisor import Supervisor
@@ -48,7 +49,33 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--credential",
         type=Path,
         metavar="FILE",
-        help="as `exoskel pki issue --role worker` wrote it",
+        help="as `exoskel pki issue --role worker` wrote it, or a grid's host certificate",
+    )
+    parser.add_argument(
+        "--key",
+        type=Path,
+        metavar="FILE",
+        help="the key of a host certificate that doesn't hold it (hostkey.pem), 0600 or 0400",
+    )
+    parser.add_argument(
+        "--trust-anchors",
+        type=Path,
+        metavar="DIR",
+        help="serve managers of a grid, judged by this directory of authorities; with it the policy must allow them: "
+        'managers = ["/vo/Role=production"] in [allow]',
+    )
+    parser.add_argument(
+        "--vomsdir",
+        type=Path,
+        metavar="DIR",
+        help="the VOMS servers whose attributes count; without it no attributes do",
+    )
+    parser.add_argument(
+        "--trust-interval",
+        type=_interval,
+        default=60,
+        metavar="SECONDS",
+        help="how often these directories are looked at; who is revoked is out then (default: %(default)s)",
     )
     parser.add_argument(
         "--policy", type=Path, metavar="FILE", help="the policy (default: the built-in one)"
@@ -97,7 +124,7 @@ def _worker(arguments: argparse.Namespace) -> int:
             "--credential is required (issue one with: exoskel pki issue --role worker --name HOST)"
         )
     # Now, once, and not by each slot.
-    _check_credential(arguments.credential)
+    _check_credential(arguments.credential, arguments.key)
     if arguments.policy is not None:
         policy.check(arguments.policy)
     slots = arguments.slots or len(os.sched_getaffinity(0))
@@ -115,8 +142,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     ]
     if arguments.policy is not None:
         command += ["--policy", os.path.abspath(arguments.policy)]
-    if arguments.revocation_list is not None:
-        command += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
+    command += _further_files(arguments)
     if arguments.join:
         manager = parse_address(arguments.join, _MANAGER_PORT)
         command += ["--join", str(manager)]
@@ -157,8 +183,7 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
     ]
     if arguments.policy is not None:
         options += ["--policy", os.path.abspath(arguments.policy)]
-    if arguments.revocation_list is not None:
-        options += ["--revocation-list", os.path.abspath(arguments.revocation_list)]
+    options += _further_files(arguments)
     if arguments.once:
         options.append("--once")
     process_id, log = background.start(options, address)
@@ -170,18 +195,33 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
     return 0
 
 
-def _check_credential(path: Path) -> None:
-    """See that a file can be a credential; whether it is one, the slots find out."""
-    with open(path, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        text = file.read()
-    if mode & 0o077:
+def _further_files(arguments: argparse.Namespace) -> list[str]:
+    """Return the options about files and directories that slots and background workers get alike."""
+    places = {
+        "--key": arguments.key,
+        "--revocation-list": arguments.revocation_list,
+        "--trust-anchors": arguments.trust_anchors,
+        "--vomsdir": arguments.vomsdir,
+    }
+    words = [
+        word
+        for option, path in places.items()
+        if path is not None
+        for word in (option, os.path.abspath(path))
+    ]
+    if arguments.trust_anchors is not None:
+        words += ["--trust-interval", str(arguments.trust_interval)]
+    return words
+
+
+def _check_credential(path: Path, key: Path | None) -> None:
+    """See that files can be a credential; whether they are one, the slots find out."""
+    secret = path if key is None else key
+    text = read_private(secret, bytes_max=1 << 23)
+    certificates = text if key is None else path.read_bytes()
+    if b" PRIVATE KEY-----" not in text or b"-----BEGIN CERTIFICATE-----" not in certificates:
         raise CredentialError(
-            f"{path} can be read by others (mode {mode & 0o777:o}); run: chmod 600 {path}"
-        )
-    if b"-----BEGIN PRIVATE KEY-----" not in text or b"-----BEGIN CERTIFICATE-----" not in text:
-        raise CredentialError(
-            f"{path} is no credential, expected a file that `exoskel pki issue` wrote"
+            f"{path} is no credential, expected a file that `exoskel pki issue` wrote, or a host certificate and its key"
         )
 
 
@@ -200,6 +240,13 @@ def _name_of_manager(address: HostAddress | UnixAddress) -> str | None:
     except ValueError:
         return address.host
     return None
+
+
+def _interval(text: str) -> int:
+    seconds = int(text)
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, expected at least 1 second")
+    return seconds
 
 
 def _slots(text: str) -> int:

@@ -97,7 +97,7 @@ impl IdentityPattern {
 
     /// Whether it is a pattern of attributes and this is one of those meant. `fqan` is in the form that
     /// [`Fqan`](crate::Fqan) displays.
-    pub(crate) fn matches_attribute(&self, fqan: &str) -> bool {
+    pub fn matches_attribute(&self, fqan: &str) -> bool {
         matches!(&self.kind, Kind::Attribute(pattern) if pattern.matches(fqan))
     }
 

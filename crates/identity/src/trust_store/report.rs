@@ -6,6 +6,7 @@ use super::file::BadFileReason;
 use super::{Authority, AuthorityKind, TrustStore, may_sign};
 use crate::certificate::Date;
 use crate::distinguished_name::DistinguishedName;
+use crate::grid::{GridSettings, NameSpaces, Revocation};
 
 /// What a load of the trust directories found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,26 +158,57 @@ impl AuthorityReport {
     /// What is wrong with it at that time, in words for the administrator; nothing for a sound one.
     pub fn problems(&self, now: UnixTime) -> Vec<String> {
         let mut problems = self.weaknesses.clone();
+        problems.extend(self.out_of_date(now));
+        problems.extend(self.lacking(&GridSettings::default(), now));
+        problems
+    }
+
+    /// Why everybody whose path leads over it would be refused at that time by these settings; nothing, when it is no
+    /// reason to refuse anybody.
+    pub fn refusals(&self, settings: &GridSettings, now: UnixTime) -> Vec<String> {
+        let mut refusals = if self.is_usable {
+            Vec::new()
+        } else {
+            self.weaknesses.clone()
+        };
+        refusals.extend(self.out_of_date(now));
+        refusals.extend(self.lacking(settings, now));
+        refusals
+    }
+
+    fn out_of_date(&self, now: UnixTime) -> Option<String> {
         if now > self.not_after {
-            problems.push(format!("it expired on {}", Date(self.not_after)));
+            Some(format!("it expired on {}", Date(self.not_after)))
+        } else if now < self.not_before {
+            Some(format!("it is valid from {} on", Date(self.not_before)))
+        } else {
+            None
         }
-        if now < self.not_before {
-            problems.push(format!("it is valid from {} on", Date(self.not_before)));
-        }
+    }
+
+    /// What an authority needs besides its certificate.
+    fn lacking(&self, settings: &GridSettings, now: UnixTime) -> Vec<String> {
+        let mut lacking = Vec::new();
         match &self.revocation_list {
-            None => problems.push("it has no revocation list (HASH.r0): run fetch-crl".to_owned()),
-            Some(list) if now > list.next_update => problems.push(format!(
+            None if settings.revocation == Revocation::Require => {
+                lacking.push("it has no revocation list (HASH.r0): run fetch-crl".to_owned());
+            }
+            Some(list) if now > list.next_update => lacking.push(format!(
                 "its revocation list is stale since {}: run fetch-crl",
                 Date(list.next_update)
             )),
-            Some(_) => {}
+            _ => {}
         }
-        if !self.has_signing_policy && !self.has_namespaces {
-            problems.push(
+        // An intermediate without files of its own is bound by its issuer's.
+        let is_bound = self.has_signing_policy
+            || self.has_namespaces
+            || matches!(self.self_signature, SelfSignature::ByAnother { .. });
+        if settings.name_spaces == NameSpaces::Require && !is_bound {
+            lacking.push(
                 "no signing_policy or namespaces file says which names it may sign".to_owned(),
             );
         }
-        problems
+        lacking
     }
 }
 

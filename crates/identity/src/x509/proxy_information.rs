@@ -19,7 +19,7 @@ pub(crate) struct ProxyInformation {
 
 /// What a proxy inherits from its issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PolicyLanguage {
+pub enum PolicyLanguage {
     /// Everything: 1.3.6.1.5.5.7.21.1.
     InheritAll,
     /// Nothing: 1.3.6.1.5.5.7.21.2.

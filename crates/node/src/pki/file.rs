@@ -35,6 +35,28 @@ pub fn read_credential(path: impl AsRef<Path>) -> Result<Credential, PkiError> {
     })
 }
 
+/// Reads a credential whose key stands in a file of its own, as the host certificates of grids do.
+///
+/// # Errors
+/// [`PkiError`] when others can read the key, when either is no regular file, or when they are no good credential together.
+pub fn read_credential_and_key(
+    certificate: impl AsRef<Path>,
+    key: impl AsRef<Path>,
+) -> Result<Credential, PkiError> {
+    let path = certificate.as_ref();
+    let certificate = read_public(path, CREDENTIAL_BYTES_MAX)?;
+    let key = read_private(key.as_ref(), CREDENTIAL_BYTES_MAX)?;
+    // Room for both at once: a buffer that grows leaves copies of the key behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(certificate.len() + 1 + key.len()));
+    text.extend_from_slice(&certificate);
+    text.push(b'\n');
+    text.extend_from_slice(&key);
+    Credential::from_pem(&text).map_err(|source| PkiError::Credential {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 /// Writes a credential to a file that only its owner can read. Who reads it meanwhile sees the old one or the new one.
 ///
 /// # Errors
