@@ -81,6 +81,15 @@ test-peers: $(VENV)/.locked
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
+# These make their people with the vectors' generator.
+bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
+
+bench-identity: $(VENV)/.locked
+	@$(BIN)/python benches/identity.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+paper-grid-services: $(VENV)/.locked
+	@$(BIN)/python benches/grid_services.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
 wheel: $(VENV)/.locked
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist
 
