@@ -119,6 +119,24 @@ def test_one_slow_item_does_not_hold_the_others(tmp_path: Path, count: int) -> N
         assert list(stream) == [0]
 
 
+def test_a_slow_item_does_not_hold_the_unfarmed_stage_before_it(tmp_path: Path) -> None:
+    """That stage moves on to the other slot. Only what has passed it in the same frame stays with the slow item."""
+    opened = tmp_path / "opened"
+    wait = wait_for(opened)
+
+    def task(item: int) -> int:
+        result: int = wait(item - 7000)
+        return result + 7000
+
+    program = ex.Pipeline(lambda item: item, ex.Farm(task))
+    with ex.Manager(program, ex.ParDegree(2), frame_items_max=500) as manager:
+        stream = manager.map(range(20_000), as_completed=True)
+        others = [next(stream) for _ in range(19_500)]
+        assert 7000 not in others
+        opened.touch()
+        assert sorted([*others, *stream]) == list(range(20_000))
+
+
 def test_one_slow_item_does_not_hold_other_streams(tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     with ex.Manager(ex.Farm(wait_for(opened)), ex.ParDegree(2)) as manager:

@@ -12,11 +12,10 @@ import exoskel as ex
 
 
 class ExoskelProgram(Program):
-    """Every stage a farm, so that both slots may run it, as the peers' stages are."""
+    """One skeleton on two local slots."""
 
-    def __init__(self, stages: Sequence[Function], options: dict[str, Any]) -> None:
-        farms = [ex.Farm(stage) for stage in stages]
-        self.skeleton = farms[0] if len(farms) == 1 else ex.Pipeline(*farms)
+    def __init__(self, skeleton: ex.Skeleton, options: dict[str, Any]) -> None:
+        self.skeleton = skeleton
         self.options = options
         self.managers = ExitStack()
         self.by_frame: dict[int, Any] = {}
@@ -53,8 +52,21 @@ class ExoskelEngine(Engine):
 
     @contextmanager
     def program(self, *stages: Function) -> Iterator[Program]:
-        """A fresh manager with two local slots."""
-        program = ExoskelProgram(stages, self.options)
+        """Every stage a farm, so that both slots may run it, as the peers' stages are."""
+        farms = [ex.Farm(stage) for stage in stages]
+        with self.fresh(farms[0] if len(farms) == 1 else ex.Pipeline(*farms)) as program:
+            yield program
+
+    @contextmanager
+    def serial_program(self, *stages: Function) -> Iterator[Program]:
+        """The first stage unfarmed."""
+        with self.fresh(ex.Pipeline(stages[0], *map(ex.Farm, stages[1:]))) as program:
+            yield program
+
+    @contextmanager
+    def fresh(self, skeleton: ex.Skeleton) -> Iterator[Program]:
+        """A new manager with two local slots."""
+        program = ExoskelProgram(skeleton, self.options)
         with program.managers:
             yield program
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tasks
-from protocol import Engine
+from protocol import Engine, Program
 
 MEBIBYTE = 1 << 20
 KILL_TASKS = 80
@@ -110,19 +110,26 @@ def bulk(engine: Engine, quick: bool) -> dict[str, Any]:
 
 
 def pipeline(engine: Engine, quick: bool) -> dict[str, Any]:
-    """Two stages that add one each."""
+    """Two stages that add one each; then the same with a first stage that handles one item at a time."""
     target = 0.5 if quick else 3.0
 
-    with engine.program(tasks.increment, tasks.increment) as program:
-
+    def rate_of(program: Program) -> tuple[float, int]:
         def run(items: int) -> None:
             total = sum(program.map(range(items)))
             expected = items * (items + 3) // 2
             if total != expected:
                 raise AssertionError(f"got the sum {total}, expected {expected}")
 
-        rate, items = steady_rate(run, target)
-    return {"items_per_s": rate, "items": items}
+        return steady_rate(run, target)
+
+    with engine.program(tasks.increment, tasks.increment) as program:
+        rate, items = rate_of(program)
+    values = {"items_per_s": rate, "items": items}
+    serial = engine.serial_program(tasks.increment, tasks.increment)
+    if serial is not None:
+        with serial as program:
+            values["serial_items_per_s"], values["serial_items"] = rate_of(program)
+    return values
 
 
 def memory(engine: Engine, quick: bool) -> dict[str, Any]:

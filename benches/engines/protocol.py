@@ -64,6 +64,10 @@ class Engine(abc.ABC):
     def program(self, *stages: Function) -> AbstractContextManager[Program]:
         """Workers started, stages known to them."""
 
+    def serial_program(self, *stages: Function) -> AbstractContextManager[Program] | None:
+        """The same with a first stage that handles one item at a time, where the engine knows of such stages."""
+        return None
+
     @abc.abstractmethod
     def caller(self, function: Function) -> AbstractContextManager[Function]:
         """A callable that submits one item and waits for its result."""

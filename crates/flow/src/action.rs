@@ -39,6 +39,8 @@ pub enum Action {
         /// How many bytes the result of each item may have and still be sent without asking; a larger one is
         /// announced ([`Scheduler::announced`](crate::Scheduler::announced)) and waits for [`Action::Grant`].
         grant: u64,
+        /// How the slot goes about the segment's serial function.
+        lease: Lease,
     },
     /// Ask the slot to give back up to `count` items from the end of that frame, none that it has started. It must
     /// answer ([`Scheduler::recalled`](crate::Scheduler::recalled)), with 0 items when all are started.
@@ -68,6 +70,21 @@ pub enum Action {
         /// Why.
         failure: Failure,
     },
+}
+
+/// The right to run a serial function, as a frame has it. Only one slot has that of a segment at a time; it works on
+/// the frames that have it one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// The segment has no serial function: the items pass all functions one by one.
+    None,
+    /// The items pass all functions one by one, and the lease ends with the last of them. When all items that were
+    /// not started are asked back, it ends as soon as the running item has passed the serial function, and the slot
+    /// says so ([`Scheduler::released`](crate::Scheduler::released)).
+    Kept,
+    /// All items pass the serial function first; then the slot gives the lease back
+    /// ([`Scheduler::released`](crate::Scheduler::released)) and goes on with the other functions.
+    PassedOn,
 }
 
 /// Why an item has no result.

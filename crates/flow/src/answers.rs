@@ -7,7 +7,7 @@ use crate::item::State;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
 use crate::stream::{Stream, Waiting};
-use crate::{Accepted, FrameId, Index, Sizes, SlotId};
+use crate::{Accepted, FrameId, Index, Lease, Sizes, SlotId};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
 const ANNOUNCED_MAX: u64 = 1 << 48;
@@ -40,6 +40,7 @@ impl Scheduler {
         let slot = self.slots.get_mut(seat)?;
         let known = &slot.frames[position];
         let (segment, grant, whole) = (known.segment, known.grant, known.count);
+        let serial_nanos = known.serial_nanos;
         let range = known.clip(first, sizes.count());
         let place = self
             .streams
@@ -91,8 +92,10 @@ impl Scheduler {
         known
             .result_bytes
             .observe(tally.new_bytes, u64::from(tally.accepted));
-        known.time.observe(nanos(busy), tally.ran);
-        known.at_seat(seat).time.observe(nanos(busy), tally.ran);
+        // What a frame's serial part took was told before and is not in `busy`.
+        let time = nanos(busy).saturating_add(serial_nanos.saturating_mul(u64::from(tally.ran)));
+        known.time.observe(time, tally.ran);
+        known.at_seat(seat).time.observe(time, tally.ran);
         if closed {
             stream.ring.trim();
         } else if last {
@@ -126,26 +129,35 @@ impl Scheduler {
         })
     }
 
-    /// The slot has run the serial function over all items of the frame; another may have the lease.
-    pub fn released(&mut self, slot: SlotId, frame: FrameId, now: Duration) {
-        let Some(slot) = self
-            .slots
-            .seat(slot)
-            .and_then(|seat| self.slots.get_mut(seat))
-        else {
+    /// No item of the frame runs the serial function, or will: another slot may have the lease. `busy` is the time the
+    /// slot spent in it on all items of the frame ([`Lease::PassedOn`]), 0 if it is not known.
+    pub fn released(&mut self, slot: SlotId, frame: FrameId, busy: Duration, now: Duration) {
+        let Some((seat, position)) = self.find(slot, frame) else {
             return;
         };
-        let Some(position) = slot.position(frame) else {
+        let Some(slot) = self.slots.get_mut(seat) else {
             return;
         };
+        let known = &mut slot.frames[position];
+        if !std::mem::take(&mut known.leased) {
+            return;
+        }
+        let (lease_end, count) = (LeaseEnd(known.stream, known.segment), known.running());
+        if known.lease == Lease::PassedOn {
+            known.serial_nanos = nanos(busy) / u64::from(count.max(1));
+            slot.answered(position, busy, now);
+            slot.statistics.busy += busy;
+        }
         slot.progress = now;
         slot.held_back = false;
-        let frame = &mut slot.frames[position];
-        if std::mem::take(&mut frame.lease) {
-            let lease_end = LeaseEnd(frame.stream, frame.segment);
-            self.end_lease(Some(lease_end));
-            self.stir(now);
+        let LeaseEnd(stream, segment) = lease_end;
+        if let Some(place) = self.place(stream) {
+            self.streams[place].segments[usize::from(segment)]
+                .serial_time
+                .observe(nanos(busy), count);
         }
+        self.end_lease(Some(lease_end));
+        self.stir(now);
     }
 
     /// An item has run, and its result of so many bytes, more than its grant, waits at the slot.
@@ -222,11 +234,11 @@ impl Scheduler {
         let Some(place) = self.place(stream) else {
             return;
         };
-        let lease = &mut self.streams[place].segments[usize::from(segment)].lease;
-        if let Some(held) = lease {
+        let holder = &mut self.streams[place].segments[usize::from(segment)].holder;
+        if let Some(held) = holder {
             held.frames -= 1;
             if held.frames == 0 {
-                *lease = None;
+                *holder = None;
             }
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::frame::{Frame, RecallState};
 use crate::item::{State, attempt};
 use crate::scheduler::Scheduler;
-use crate::slot::{Slot, nanos};
-use crate::stream::{Lease, SegmentState, Stream};
-use crate::{Action, FrameId, Index, SchedulerConfig};
+use crate::slot::{Slot, Slots, nanos};
+use crate::stream::{Holder, SegmentState, Stream};
+use crate::{Action, FrameId, Index, Lease, SchedulerConfig};
 
 /// The share of what is ready that one frame may have is this part of an equal share, so that the last frames of a
 /// stream are small and slots end together.
@@ -19,6 +19,13 @@ const LEAST_PART: u32 = 32;
 /// Frames that hide sending behind computing: one runs, one waits.
 const FRAMES_HIDING: u32 = 2;
 
+/// Giving a lease back and getting the next frame costs a round trip in which the serial function rests. It is worth
+/// that when the rest of a frame takes longer by this part of the serial function's time at least.
+const PASSING_PART: u64 = 4;
+
+/// After so many frames without one that timed the serial function by itself, the next one does.
+const UNTIMED_FRAMES_MAX: u32 = 64;
+
 /// A frame that may be dispatched now.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
@@ -29,6 +36,7 @@ struct Choice {
     bytes: u64,
     item_nanos: u64,
     suspect: bool,
+    lease: Lease,
 }
 
 impl Scheduler {
@@ -47,9 +55,14 @@ impl Scheduler {
         seats.extend(open.map(|(seat, slot)| (slot.load(now), slot.running_items, seat)));
         seats.sort_unstable();
         let usable = u64::from(self.slots.usable());
+        let round_trips = self
+            .slots
+            .iter()
+            .map(|(_, slot)| slot.round_trip(&self.config));
+        let round_trip = round_trips.filter(|known| *known > 0).min().unwrap_or(0);
         let found = seats
             .iter()
-            .find_map(|(_, _, seat)| Some((*seat, self.choose(*seat, usable, now)?)));
+            .find_map(|(_, _, seat)| Some((*seat, self.choose(*seat, usable, round_trip, now)?)));
         self.seats_by_load = seats;
         found.map(|(seat, choice)| self.dispatch(seat, choice, now))
     }
@@ -74,7 +87,7 @@ impl Scheduler {
     }
 
     /// The best frame for this slot: streams in turn, in each of them the latest segment and the oldest item first.
-    fn choose(&self, seat: usize, usable: u64, now: Duration) -> Option<Choice> {
+    fn choose(&self, seat: usize, usable: u64, round_trip: u64, now: Duration) -> Option<Choice> {
         let slot = self.slots.get(seat)?;
         let places = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
         let alone = || {
@@ -91,6 +104,9 @@ impl Scheduler {
         }
         let view = View {
             config: &self.config,
+            slots: &self.slots,
+            reserved_seat: self.reserved_seat,
+            round_trip,
             slot,
             seat,
             usable,
@@ -116,8 +132,13 @@ impl Scheduler {
             segment.ready.take_first(count);
         }
         if segment.serial {
-            let frames = segment.lease.map_or(0, |lease| lease.frames) + 1;
-            segment.lease = Some(Lease { seat, frames });
+            let frames = segment.holder.map_or(0, |holder| holder.frames) + 1;
+            segment.holder = Some(Holder { seat, frames });
+            segment.home = Some(seat);
+            segment.untimed_frames = match choice.lease {
+                Lease::PassedOn => 0,
+                _ => segment.untimed_frames.saturating_add(1),
+            };
         }
         let frame = Frame {
             id,
@@ -130,8 +151,9 @@ impl Scheduler {
             grant,
             item_nanos: choice.item_nanos,
             suspect: choice.suspect,
-            lease: segment.serial,
-            movable: !segment.serial && !choice.suspect,
+            lease: choice.lease,
+            leased: segment.serial,
+            serial_nanos: 0,
             recall: RecallState::Idle,
             sent: None,
         };
@@ -156,6 +178,7 @@ impl Scheduler {
             first: choice.first,
             count: choice.count,
             grant,
+            lease: choice.lease,
         }
     }
 }
@@ -163,6 +186,10 @@ impl Scheduler {
 /// What one slot sees when it looks for work.
 struct View<'a> {
     config: &'a SchedulerConfig,
+    slots: &'a Slots,
+    reserved_seat: Option<usize>,
+    /// The shortest to any slot, in nanoseconds; 0 if none is known.
+    round_trip: u64,
     slot: &'a Slot,
     seat: usize,
     usable: u64,
@@ -174,30 +201,69 @@ impl View<'_> {
         if stream.ready == stream.suspects {
             return None;
         }
-        let segments = stream.segments.iter().enumerate().rev();
-        segments
-            .filter(|(_, segment)| self.may_run(segment))
-            .find_map(|(number, segment)| {
-                let frame = self.cut(stream, segment)?;
-                Some(Choice {
-                    place,
-                    segment: number as u16,
-                    ..frame
-                })
+        let mut segments = stream.segments.iter().enumerate().rev();
+        segments.find_map(|(number, segment)| {
+            let lease = self.lease(segment)?;
+            let frame = self.cut(stream, segment, lease)?;
+            Some(Choice {
+                place,
+                segment: number as u16,
+                ..frame
             })
+        })
     }
 
-    /// The rules of serial functions. A lease must not wait in a long queue, so it goes to a slot that will soon be
-    /// free; and where frames follow, only to one frame at a time if parallel functions come after.
-    fn may_run(&self, segment: &SegmentState) -> bool {
-        if !segment.serial || segment.ready.is_empty() {
-            return !segment.ready.is_empty();
+    /// How this slot may run a segment, if it may at all. A lease must not wait in a long queue, so it goes to a slot
+    /// that will soon be free. It stays there, with one frame after another, unless something is gained by moving it.
+    fn lease(&self, segment: &SegmentState) -> Option<Lease> {
+        if segment.ready.is_empty() {
+            return None;
         }
-        segment.suspects.is_empty()
-            && match segment.lease {
-                None => self.soon_free(),
-                Some(lease) => !segment.rest && lease.seat == self.seat,
-            }
+        if !segment.serial {
+            return Some(Lease::None);
+        }
+        let gain = self.gain_by_moving(segment);
+        let may = segment.suspects.is_empty()
+            && match (segment.holder, gain) {
+                (None, Some(gain)) => self.soon_free() && gain > self.slot.round_trip(self.config),
+                (None, None) => self.soon_free() && self.is_home(segment),
+                (Some(holder), gain) => holder.seat == self.seat && gain.is_none(),
+            };
+        let timed = segment.rest && segment.untimed_frames >= UNTIMED_FRAMES_MAX;
+        may.then_some(if gain.is_some() || timed {
+            Lease::PassedOn
+        } else {
+            Lease::Kept
+        })
+    }
+
+    /// The time of the functions that come after the serial one, in nanoseconds for a full frame, if the serial one
+    /// should go on elsewhere meanwhile. As long as nobody knows, it should.
+    fn gain_by_moving(&self, segment: &SegmentState) -> Option<u64> {
+        if !segment.rest || self.usable < 2 {
+            return None;
+        }
+        let (Some(item), Some(serial)) = (segment.time.settled(), segment.serial_time.settled())
+        else {
+            return Some(u64::MAX);
+        };
+        let items = self.full_frame(item.max(1));
+        let rest = item.saturating_sub(serial).saturating_mul(items);
+        let cost = serial.saturating_mul(items) / PASSING_PART + self.round_trip;
+        (rest > cost).then_some(rest)
+    }
+
+    /// Whether the lease is at home here, or nothing keeps it where it was: that slot has enough to do with other
+    /// work, or may get none.
+    fn is_home(&self, segment: &SegmentState) -> bool {
+        let home = segment.home.filter(|home| *home != self.seat);
+        let slot = home.and_then(|home| self.slots.get(home));
+        !slot.is_some_and(|slot| {
+            slot.accepts(self.config, self.now)
+                && slot.running_frames < FRAMES_HIDING
+                && slot.load(self.now) < nanos(self.config.frame_time)
+                && self.reserved_seat != home
+        })
     }
 
     /// Whether the slot will run dry unless it gets something now.
@@ -206,16 +272,21 @@ impl View<'_> {
         self.slot.running_frames < FRAMES_HIDING || self.slot.load(self.now) < near
     }
 
+    /// How many items of such a time are worth a frame.
+    fn full_frame(&self, item_nanos: u64) -> u64 {
+        (nanos(self.config.frame_time) / item_nanos)
+            .min(u64::from(self.config.frame_items_max))
+            .max(1)
+    }
+
     /// The oldest ready items, as many as are worth a frame here and now.
-    fn cut(&self, stream: &Stream, segment: &SegmentState) -> Option<Choice> {
+    fn cut(&self, stream: &Stream, segment: &SegmentState, lease: Lease) -> Option<Choice> {
         let range = segment.ready.first()?;
         let item_nanos = item_nanos(self.config, segment, self.seat);
         let known = segment.seats.get(self.seat);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
-        let full = (nanos(self.config.frame_time) / item_nanos)
-            .min(u64::from(self.config.frame_items_max))
-            .max(1);
-        let share = self.share(segment, item_nanos);
+        let full = self.full_frame(item_nanos);
+        let share = self.share(segment, item_nanos, lease);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
         let (mut count, mut bytes) = (0, 0u64);
         for item in stream.ring.walk(range.start).take(wanted as usize) {
@@ -250,14 +321,14 @@ impl View<'_> {
             bytes,
             item_nanos,
             suspect: false,
+            lease,
         })
     }
 
-    /// How many of the ready items one frame may have, so that slots end together. A stage that one slot runs has
-    /// nothing to share.
-    fn share(&self, segment: &SegmentState, item_nanos: u64) -> u64 {
+    /// How many of the ready items one frame may have, so that slots end together. What one slot runs is not shared.
+    fn share(&self, segment: &SegmentState, item_nanos: u64, lease: Lease) -> u64 {
         let ready = segment.ready.len();
-        if segment.serial && !segment.rest {
+        if lease == Lease::Kept {
             return ready;
         }
         let least = nanos(self.config.frame_time / LEAST_PART) / item_nanos;
@@ -283,7 +354,7 @@ fn choose_suspect(
         .find_map(|(number, segment)| {
             let first = *segment.suspects.first()?;
             let bytes = stream.ring.get(first)?.bytes;
-            (!segment.serial || segment.lease.is_none()).then(|| Choice {
+            (!segment.serial || segment.holder.is_none()).then(|| Choice {
                 place,
                 segment: number as u16,
                 first,
@@ -291,6 +362,11 @@ fn choose_suspect(
                 bytes,
                 item_nanos: item_nanos(config, segment, seat),
                 suspect: true,
+                lease: match (segment.serial, segment.rest) {
+                    (false, _) => Lease::None,
+                    (true, false) => Lease::Kept,
+                    (true, true) => Lease::PassedOn,
+                },
             })
         })
 }

@@ -35,9 +35,58 @@ impl Estimate {
         self.samples = self.samples.saturating_add(1);
     }
 
+    /// Nanoseconds of one item, once the first items no longer count.
+    pub(crate) fn settled(&self) -> Option<u64> {
+        (self.samples >= COLD_SAMPLES).then_some(self.nanos)
+    }
+
     /// Nanoseconds of one item, once there was an answer.
     pub(crate) fn nanos(&self) -> Option<u64> {
         (self.samples > 0).then_some(self.nanos)
+    }
+}
+
+/// The least of the last few times. Some take longer by chance, since a process waits for its turn or a result for
+/// the next one; none is shorter than it must be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Least {
+    nanos: u64,
+    /// Of the samples since the least of earlier ones was forgotten.
+    recent: u64,
+    samples: u32,
+}
+
+impl Least {
+    /// Samples of which the least is taken.
+    const SAMPLES: u32 = 8;
+
+    /// Learns from one time, which is `at_most` an upper bound or exact.
+    pub(crate) fn observe(&mut self, nanos: u64, at_most: bool) {
+        if self.nanos == 0 && at_most {
+            return;
+        }
+        self.recent = if self.samples == 0 {
+            nanos
+        } else {
+            self.recent.min(nanos)
+        };
+        self.nanos = if self.nanos == 0 {
+            nanos
+        } else {
+            self.nanos.min(nanos)
+        };
+        if at_most {
+            return;
+        }
+        self.samples += 1;
+        if self.samples == Self::SAMPLES {
+            (self.nanos, self.samples) = (self.recent, 0);
+        }
+    }
+
+    /// What is known, 0 as long as that is nothing.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.nanos
     }
 }
 
@@ -109,6 +158,27 @@ mod tests {
         assert!(estimate.nanos().unwrap() < 2000);
         (0..40).for_each(|_| estimate.observe(10_000_000_000, 1));
         assert!(estimate.nanos().unwrap() > 9_000_000_000);
+    }
+
+    /// Aim: what takes longer by chance is passed over, what takes longer from now on is believed after a while.
+    #[test]
+    fn the_least_of_the_last_few_counts() {
+        let mut least = Least::default();
+        least.observe(500, true);
+        assert_eq!(
+            least.nanos(),
+            0,
+            "an upper bound of nothing known says nothing"
+        );
+        [900, 100, 700]
+            .iter()
+            .for_each(|nanos| least.observe(*nanos, false));
+        assert_eq!(least.nanos(), 100);
+        least.observe(80, true);
+        least.observe(3000, true);
+        assert_eq!(least.nanos(), 80);
+        (0..2 * Least::SAMPLES).for_each(|_| least.observe(400, false));
+        assert_eq!(least.nanos(), 400);
     }
 
     /// Aim: a slow first item (imports) is forgotten at once.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{FrameId, Index, StreamId};
+use crate::{FrameId, Index, Lease, StreamId};
 
 /// Whether items of a frame were asked back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +34,12 @@ pub(crate) struct Frame {
     pub(crate) item_nanos: u64,
     /// A single item that must run alone.
     pub(crate) suspect: bool,
-    /// Whether it holds the lease of its segment.
-    pub(crate) lease: bool,
-    /// Whether its items may run elsewhere when asked back: not when a serial function has seen them.
-    pub(crate) movable: bool,
+    /// What it was given of its segment's serial function.
+    pub(crate) lease: Lease,
+    /// Whether it has that still.
+    pub(crate) leased: bool,
+    /// What the serial function took for each of its items, once the slot has said so.
+    pub(crate) serial_nanos: u64,
     pub(crate) recall: RecallState,
     /// When it was sent, and whether the slot had other work then; until its first results.
     pub(crate) sent: Option<(Duration, bool)>,
@@ -61,12 +63,18 @@ impl Frame {
         start..end.max(start)
     }
 
-    /// How many items could be asked back, when `started` of them must be taken as started.
+    /// How many items could be asked back for themselves, when `started` of them must be taken as started. Those of a
+    /// serial function would gain nothing by it as long as their slot has its lease.
     pub(crate) fn recallable(&self, started: u32) -> u32 {
-        if self.movable && self.recall == RecallState::Idle {
+        if self.lease == Lease::None && !self.suspect && self.recall == RecallState::Idle {
             self.running().saturating_sub(started)
         } else {
             0
         }
+    }
+
+    /// Whether this frame could be asked back so that the lease can move.
+    pub(crate) fn lends(&self) -> bool {
+        self.leased && !self.suspect && self.running() > 0 && self.recall == RecallState::Idle
     }
 }

@@ -42,7 +42,9 @@ mod slot;
 mod statistics;
 mod stream;
 
-pub use action::{Accepted, Action, Cancel, Failure, FrameId, Index, Sizes, SlotId, StreamId};
+pub use action::{
+    Accepted, Action, Cancel, Failure, FrameId, Index, Lease, Sizes, SlotId, StreamId,
+};
 pub use config::{SchedulerConfig, StreamOptions, Tickets};
 pub use error::FlowError;
 pub use program::{

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use crate::frame::RecallState;
+use crate::frame::{Frame, RecallState};
 use crate::item::State;
 use crate::scheduler::Scheduler;
 use crate::slot::{Slot, nanos};
-use crate::{Action, FrameId, Index, SlotId};
+use crate::{Action, FrameId, Index, Lease, SlotId, StreamId};
+
+/// A slot that keeps a lease is stuck when it has been silent for so many times of what is usual.
+const LATE: u64 = 4;
 
 impl Scheduler {
     /// The slot gives back `count` items from `first` on, which it has not started; 0 when it has started all it
@@ -108,18 +111,58 @@ impl Scheduler {
             let Some((seat, slot)) =
                 able.max_by_key(|(seat, slot)| (slot.load(now), std::cmp::Reverse(*seat)))
             else {
-                return;
+                return self.recall_lease(now);
             };
             let worth = nanos(self.config.recall_time).max(slot.round_trip(&self.config));
             if slot.recallable().1 < worth && slot.silence(now) < worth {
-                let wake = slot.progress + Duration::from_nanos(worth);
-                self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
-                return;
+                let until = slot.progress + Duration::from_nanos(worth);
+                self.wake_at(until);
+                return self.recall_lease(now);
             }
             if let Some(slot) = self.slots.get_mut(seat) {
                 slot.recall_half(&mut |action| self.actions.push_back(action));
             }
         }
+    }
+
+    /// Asks back everything that keeps a lease at a slot that does not move, so that another one can go on with it.
+    fn recall_lease(&mut self, now: Duration) {
+        let (mut found, mut wake) = (None, None::<Duration>);
+        for (seat, slot) in self.slots.iter().filter(|(_, slot)| slot.recalls == 0) {
+            let Some((lease, item_nanos)) = slot.stuck_lease(|stream, segment| {
+                let stream = self.streams.iter().find(|other| other.id == stream);
+                stream.is_some_and(|stream| stream.segments[usize::from(segment)].rest)
+            }) else {
+                continue;
+            };
+            let round_trip = slot.round_trip(&self.config);
+            let usual = nanos(self.config.recall_time).max(round_trip);
+            // Its next answer may just be on the way.
+            let late = usual.max(item_nanos).saturating_mul(LATE);
+            if slot.silence(now) < late {
+                let until = slot.progress + Duration::from_nanos(late);
+                wake = Some(wake.map_or(until, |earlier| earlier.min(until)));
+            } else {
+                found = found.or(Some((seat, lease)));
+            }
+        }
+        if let Some(wake) = wake {
+            self.wake_at(wake);
+        }
+        if let Some((slot, lease)) =
+            found.and_then(|(seat, lease)| Some((self.slots.get_mut(seat)?, lease)))
+        {
+            slot.recall_lease(lease, &mut |action| self.actions.push_back(action));
+            // Whoever is idle gets it.
+            if let Some(place) = self.place(lease.0) {
+                self.streams[place].segments[usize::from(lease.1)].home = None;
+            }
+        }
+    }
+
+    /// It is time to look again then at the latest.
+    fn wake_at(&mut self, wake: Duration) {
+        self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
     }
 
     /// The stream in this place was closed: slots are asked for everything of it they have not started, and results
@@ -162,6 +205,37 @@ impl Slot {
                     work.saturating_add(item_nanos.saturating_mul(u64::from(count))),
                 )
             })
+    }
+
+    /// A lease that waits behind something else than its own serial function, and the estimated time of the item
+    /// that runs. `goes_on` says whether functions of a segment come after the serial one.
+    fn stuck_lease(
+        &self,
+        goes_on: impl Fn(StreamId, u16) -> bool,
+    ) -> Option<((StreamId, u16), u64)> {
+        let running = self.frames.iter().find(|frame| frame.running() > 0)?;
+        let of = |frame: &Frame| (frame.stream, frame.segment);
+        // With nothing else to do, or over all items first, it is the serial function that runs.
+        let serial = running.leased
+            && (running.lease == Lease::PassedOn || !goes_on(running.stream, running.segment));
+        let lent = self
+            .frames
+            .iter()
+            .find(|frame| frame.lends() && !(serial && of(frame) == of(running)))?;
+        Some((of(lent), running.item_nanos))
+    }
+
+    /// Asks for everything not started in the frames that keep this lease, from the last one on.
+    fn recall_lease(&mut self, lease: (StreamId, u16), act: &mut impl FnMut(Action)) {
+        for frame in self.frames.iter_mut().rev() {
+            if (frame.stream, frame.segment) == lease && frame.lends() {
+                let count = frame.running();
+                frame.recall = RecallState::Asked(count);
+                self.recalls += 1;
+                self.held_back = true;
+                act(recall(self.id, frame.id, count));
+            }
+        }
     }
 
     /// Frames with the items that may be asked back, last frame first.

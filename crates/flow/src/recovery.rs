@@ -51,6 +51,13 @@ impl Scheduler {
         if self.reserved_seat == Some(seat) {
             self.reserved_seat = None;
         }
+        let segments = self
+            .streams
+            .iter_mut()
+            .flat_map(|stream| &mut stream.segments);
+        for segment in segments.filter(|segment| segment.home == Some(seat)) {
+            segment.home = None;
+        }
         self.stir(now);
         Some(slot.totals())
     }
@@ -113,9 +120,9 @@ impl Scheduler {
         if stream.closed {
             stream.ring.trim();
         }
-        let lease = &mut stream.segments[usize::from(segment)].lease;
-        if lease.is_some_and(|lease| lease.seat == seat) {
-            *lease = None;
+        let holder = &mut stream.segments[usize::from(segment)].holder;
+        if holder.is_some_and(|holder| holder.seat == seat) {
+            *holder = None;
         }
         self.drop_if_done(place);
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::estimate::Least;
 use crate::frame::{Frame, RecallState};
 use crate::{FrameId, SchedulerConfig, SlotId, SlotStatistics, StreamId};
 
@@ -28,8 +29,8 @@ pub(crate) struct Slot {
     pub(crate) recalls: u32,
     /// When it last answered, or got work while it had none.
     pub(crate) progress: Duration,
-    /// The time between sending and answer that was not spent in functions, in nanoseconds.
-    round_trip: u64,
+    /// The time between sending and answer that was not spent in functions.
+    round_trip: Least,
     pub(crate) statistics: SlotStatistics,
 }
 
@@ -51,18 +52,24 @@ impl Slot {
             held_back: false,
             recalls: 0,
             progress: now,
-            round_trip: 0,
+            round_trip: Least::default(),
             statistics: SlotStatistics::default(),
         }
     }
 
-    /// Nanoseconds until the slot is expected to be idle. A slot that is silent for longer than its estimate says
-    /// counts as busy for at least as long again.
+    /// Nanoseconds until the slot is expected to be idle: the time since its last word went into the frame that runs.
+    /// A slot that is silent for longer than that frame should take counts as busy for at least as long again.
     pub(crate) fn load(&self, now: Duration) -> u64 {
-        if self.running_items == 0 {
-            0
+        let Some(frame) = self.frames.iter().find(|frame| frame.running() > 0) else {
+            return 0;
+        };
+        let silence = self.silence(now);
+        let front = frame.item_nanos.saturating_mul(u64::from(frame.running()));
+        let left = self.work_nanos.saturating_sub(front.min(silence));
+        if silence > front {
+            left.max(silence)
         } else {
-            self.work_nanos.max(self.silence(now))
+            left.max(1)
         }
     }
 
@@ -92,11 +99,11 @@ impl Slot {
 
     /// The measured round trip, as far as it counts.
     pub(crate) fn round_trip(&self, config: &SchedulerConfig) -> u64 {
-        self.round_trip.min(nanos(config.round_trip_max))
+        self.round_trip.nanos().min(nanos(config.round_trip_max))
     }
 
-    /// Results of a frame came, after so much time in functions. The first of them show the round trip: as it is when
-    /// the slot had nothing else, else with the time in the queue on top. So what is known is never too short for
+    /// A frame was answered for the first time, after so much time in functions. That shows the round trip: as it is
+    /// when the slot had nothing else, else with the time in the queue on top. So what is known is never too short for
     /// long, and what a cold start adds goes with the next short queue.
     pub(crate) fn answered(&mut self, position: usize, busy: Duration, now: Duration) {
         self.progress = now;
@@ -109,11 +116,7 @@ impl Slot {
             return;
         };
         let seen = nanos(now.saturating_sub(sent).saturating_sub(busy));
-        self.round_trip = if had_others {
-            self.round_trip.min(seen)
-        } else {
-            seen
-        };
+        self.round_trip.observe(seen, had_others);
     }
 
     /// Where a frame stands, if this slot has it. Answers mostly concern the first.
@@ -165,8 +168,7 @@ impl Slot {
         if was_running && !is_running {
             self.running_frames -= 1;
             self.exclusive &= !frame.suspect;
-            if frame.lease {
-                frame.lease = false;
+            if std::mem::take(&mut frame.leased) {
                 lease_end = Some(LeaseEnd(frame.stream, frame.segment));
             }
             if matches!(frame.recall, RecallState::Asked(_)) {

@@ -15,9 +15,9 @@ use crate::{
 /// large and the order of outcomes from stopping the input.
 const WINDOWS_INSIDE: u64 = 4;
 
-/// The right to run a serial function, at one slot.
+/// The slot that has the lease of a serial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct Holder {
     pub(crate) seat: usize,
     /// Frames there that have not given it back.
     pub(crate) frames: u32,
@@ -33,7 +33,13 @@ pub(crate) struct SegmentState {
     pub(crate) ready: RangeSet,
     /// Items that must run alone.
     pub(crate) suspects: BTreeSet<Index>,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) holder: Option<Holder>,
+    /// Who had the lease last, and gets it again unless something is gained by moving it.
+    pub(crate) home: Option<usize>,
+    /// Frames since the serial function was last timed by itself.
+    pub(crate) untimed_frames: u32,
+    /// The serial function alone.
+    pub(crate) serial_time: Estimate,
     /// Over all slots: a first guess for those that have not run it.
     pub(crate) time: Estimate,
     pub(crate) seats: Vec<SeatEstimate>,

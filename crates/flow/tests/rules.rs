@@ -155,7 +155,7 @@ fn late_and_unknown_answers_change_nothing() {
         u32::MAX,
         START
     ));
-    scheduler.released(slot, frame, START);
+    scheduler.released(slot, frame, Duration::ZERO, START);
     scheduler.recalled(slot, FrameId(77), 0, u32::MAX, START);
     scheduler.announced(slot, frame, Index::MAX, u64::MAX, START);
     assert!(answer(&mut scheduler, slot, frame, first, u32::MAX, START));
@@ -476,4 +476,141 @@ fn a_closed_stream_is_asked_back() {
             .outstanding,
         0
     );
+}
+
+/// What a slot has to do with the frames it gets: slot, frame, first, count, lease.
+type Leased = (SlotId, FrameId, Index, u32, Lease);
+
+fn leased(scheduler: &mut Scheduler, now: Duration) -> Vec<Leased> {
+    let of = |action| match action {
+        Action::Dispatch {
+            slot,
+            frame,
+            first,
+            count,
+            lease,
+            ..
+        } => Some((slot, frame, first, count, lease)),
+        _ => None,
+    };
+    actions(scheduler, now).into_iter().filter_map(of).collect()
+}
+
+/// Two slots through a serial stage of `serial` an item and a farmed one of `rest`, a millisecond away, until
+/// everything is known; then what was sent last, and the time.
+fn settled(serial: Duration, rest: Duration) -> (Scheduler, Vec<Leased>, Duration) {
+    let mut scheduler = scheduler(2);
+    let program = Skeleton::Pipeline(vec![seq(0), farm(seq(1))]);
+    let stream = open(&mut scheduler, &program, Tickets::Unbounded);
+    scheduler
+        .admit(stream, &[1; 100_000], START)
+        .expect("tickets");
+    let mut now = START;
+    let mut sent = leased(&mut scheduler, now);
+    for _ in 0..24 {
+        now += Duration::from_millis(1);
+        let (slot, frame, first, count, lease) = sent.remove(0);
+        let mut busy = rest * count;
+        if lease == Lease::PassedOn {
+            now += serial * count;
+            scheduler.released(slot, frame, serial * count, now);
+            sent.extend(leased(&mut scheduler, now));
+        } else {
+            busy += serial * count;
+        }
+        now += busy;
+        let sizes = Sizes::Total { count, bytes: 1 };
+        assert!(
+            scheduler
+                .results(slot, frame, first, sizes, busy, now)
+                .is_some()
+        );
+        sent.extend(leased(&mut scheduler, now));
+    }
+    (scheduler, sent, now)
+}
+
+#[test]
+fn a_lease_is_passed_on_when_much_can_go_on_meanwhile() {
+    let (mut scheduler, sent, now) = settled(Duration::from_micros(10), Duration::from_micros(100));
+    let (slot, frame, first, count, lease) = sent[0];
+    assert_eq!((lease, sent.len()), (Lease::PassedOn, 1), "{sent:?}");
+    scheduler.released(slot, frame, Duration::from_micros(10) * count, now);
+    let next = leased(&mut scheduler, now);
+    assert_eq!(next.len(), 1, "{next:?}");
+    assert_ne!(next[0].0, slot, "the other one is idle");
+    assert_eq!(next[0].2, first + u64::from(count), "in the order of items");
+}
+
+#[test]
+fn a_lease_stays_when_little_can_go_on_meanwhile() {
+    let (mut scheduler, sent, now) = settled(Duration::from_micros(10), Duration::from_micros(1));
+    let home = sent[0].0;
+    assert!(
+        sent.len() > 1,
+        "frames wait behind the running one: {sent:?}"
+    );
+    assert!(
+        sent.iter()
+            .all(|sent| (sent.0, sent.4) == (home, Lease::Kept)),
+        "{sent:?}"
+    );
+    // The other slot is idle all the time, and gets the lease only when this one is lost.
+    assert_eq!(actions(&mut scheduler, now), []);
+    scheduler.retire_slot(home, now);
+    let next = leased(&mut scheduler, now);
+    assert!(!next.is_empty() && next.iter().all(|next| next.0 != home));
+    assert_eq!(next[0].2, sent[0].2, "what was put back goes first");
+}
+
+/// An item of the farmed stage takes long against all experience, at the slot that keeps the lease.
+#[test]
+fn a_lease_does_not_wait_for_a_slow_item_behind_it() {
+    let (mut scheduler, mut sent, now) =
+        settled(Duration::from_micros(10), Duration::from_micros(1));
+    let home = sent[0].0;
+    let wake = scheduler.next_timeout().expect("the slot is watched");
+    assert!(wake > now);
+    assert_eq!(actions(&mut scheduler, wake - Duration::from_nanos(1)), []);
+    let mut asked = Vec::new();
+    for action in actions(&mut scheduler, wake) {
+        match action {
+            Action::Recall { frame, count, .. } => asked.push((frame, count)),
+            // By its estimate the frame that runs must be through soon.
+            Action::Dispatch {
+                slot,
+                frame,
+                first,
+                count,
+                lease,
+                ..
+            } => sent.push((slot, frame, first, count, lease)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(sent.iter().all(|sent| sent.0 == home));
+    let all = sent.iter().rev().map(|sent| (sent.1, sent.3));
+    assert_eq!(asked, all.collect::<Vec<_>>(), "from the last one on");
+    for (slot, frame, first, count, _) in sent.iter().skip(1).rev() {
+        scheduler.recalled(*slot, *frame, *first, *count, wake);
+    }
+    let (_, frame, first, count, _) = sent[0];
+    scheduler.recalled(home, frame, first + 1, count - 1, wake);
+    assert_eq!(
+        leased(&mut scheduler, wake),
+        [],
+        "the running item may be in the serial function"
+    );
+    scheduler.released(home, frame, Duration::ZERO, wake);
+    let next = leased(&mut scheduler, wake);
+    assert_ne!(next[0].0, home);
+    assert_eq!(next[0].2, first + 1);
+    assert!(answer(
+        &mut scheduler,
+        home,
+        frame,
+        first,
+        1,
+        wake + Duration::from_secs(9)
+    ));
 }

@@ -4,6 +4,7 @@
 //! and [`RESULT_HANDLERS`].
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use exoskel_flow::Lease;
 
 /// The slot's endpoint for instructions.
 pub const TASK_ENDPOINT: &str = "exoskel.task";
@@ -24,6 +25,9 @@ pub const RESULT_HANDLERS: &[&str] = &[
     "output",
     "ready",
 ];
+
+/// What a frame of work has before its records.
+const EXECUTE_BYTES: usize = 36;
 
 /// A function's name on the wire: SHA-256 of its pickle.
 pub type Digest = [u8; 32];
@@ -106,6 +110,8 @@ pub struct Execute {
     pub segment: u16,
     /// Whether the items come from outside the trusted domains and must be decoded with restrictions.
     pub restricted: bool,
+    /// How to go about the segment's serial function.
+    pub lease: Lease,
     /// How many bytes a result may have without being announced first.
     pub grant: u64,
     /// The first item.
@@ -132,10 +138,12 @@ pub enum ToManager {
         /// Their records.
         records: Bytes,
     },
-    /// The serial part of this frame is done.
+    /// No item of this frame runs the serial function, or will.
     Released {
         /// The frame.
         frame: u64,
+        /// Time spent in it on all of them, nanoseconds; 0 when it was not measured by itself.
+        busy: u64,
     },
     /// Items given back, not started; possibly none.
     Recalled {
@@ -175,7 +183,7 @@ impl ToSlot {
         let mut out = BytesMut::new();
         let handler = match self {
             Self::Execute(execute) => {
-                out.reserve(36 + execute.records.len());
+                out.reserve(EXECUTE_BYTES + execute.records.len());
                 put_execute(&mut out, execute);
                 out.put_slice(&execute.records);
                 0
@@ -277,8 +285,9 @@ impl ToManager {
                 out.put_slice(records);
                 0
             }
-            Self::Released { frame } => {
+            Self::Released { frame, busy } => {
                 out.put_u64(*frame);
+                out.put_u64(*busy);
                 1
             }
             Self::Recalled {
@@ -326,8 +335,9 @@ impl ToManager {
                 busy: head.get_u64(),
                 records: head,
             },
-            1 if head.len() == 8 => Self::Released {
+            1 if head.len() == 16 => Self::Released {
                 frame: head.get_u64(),
+                busy: head.get_u64(),
             },
             2 if head.len() == 20 => Self::Recalled {
                 frame: head.get_u64(),
@@ -356,13 +366,18 @@ fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u32(execute.stream);
     out.put_u16(execute.segment);
     out.put_u8(u8::from(execute.restricted));
+    out.put_u8(match execute.lease {
+        Lease::None => 0,
+        Lease::Kept => 1,
+        Lease::PassedOn => 2,
+    });
     out.put_u64(execute.grant);
     out.put_u64(execute.first);
     out.put_u32(execute.count);
 }
 
 fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
-    if head.len() < 35 {
+    if head.len() < EXECUTE_BYTES {
         return Err(MessageError("execute"));
     }
     Ok(Execute {
@@ -370,6 +385,12 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
         stream: head.get_u32(),
         segment: head.get_u16(),
         restricted: head.get_u8() != 0,
+        lease: match head.get_u8() {
+            0 => Lease::None,
+            1 => Lease::Kept,
+            2 => Lease::PassedOn,
+            _ => return Err(MessageError("execute")),
+        },
         grant: head.get_u64(),
         first: head.get_u64(),
         count: head.get_u32(),
@@ -430,6 +451,7 @@ mod tests {
             stream: 1,
             segment: 2,
             restricted: true,
+            lease: Lease::PassedOn,
             grant: 65_536,
             first: 1 << 40,
             count: 3,
@@ -473,7 +495,7 @@ mod tests {
                 busy: 4,
                 records: Bytes::from_static(b"r"),
             },
-            ToManager::Released { frame: 5 },
+            ToManager::Released { frame: 5, busy: 6 },
             ToManager::Recalled {
                 frame: 1,
                 first: 2,

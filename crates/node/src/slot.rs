@@ -4,11 +4,13 @@
 //! frame whose next item takes its time. While nothing runs, the interpreter's thread reads by itself, so that it is the
 //! one that a frame wakes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use exoskel_flow::Lease;
 use exoskel_link::{
     CloseReason, Endpoint, Event, LinkId, Message, MessageKind, SessionError, TrafficClass,
 };
@@ -54,12 +56,13 @@ pub struct ItemKey {
 pub struct Item {
     /// Which one.
     pub key: ItemKey,
-    /// The stream.
-    pub stream: u32,
     /// The segment.
     pub segment: u16,
     /// Whether it must be decoded with restrictions.
     pub restricted: bool,
+    /// How to go about the segment's serial function: with [`Lease::PassedOn`] that is all to be done now, and
+    /// [`Work::Rest`] says when to go on.
+    pub lease: Lease,
     /// The item itself.
     pub record: Record,
 }
@@ -71,8 +74,11 @@ pub enum Work {
     Code(ToSlot),
     /// One item.
     Item(Item),
-    /// All items of a frame whose segment has a serial part: run that over all, call [`SlotNode::release`], then the rest.
-    Serial(Vec<Item>),
+    /// The serial function has seen all items of the frame: call [`SlotNode::release`], then run the rest.
+    Rest {
+        /// The frame.
+        frame: u64,
+    },
     /// Nothing for now.
     Nothing,
     /// The session is over: leave.
@@ -86,24 +92,36 @@ pub struct SlotNode {
     results: LinkId,
     result_bytes_max: u64,
     state: Mutex<State>,
+    /// How far the running item of a frame that keeps its lease is, as one of the three below.
+    passage: AtomicU8,
     /// Tells the interpreter's thread that the session is over.
     ended: Condvar,
     /// Tells the I/O thread that frames have come, so that it watches over partial results.
     active: Notify,
 }
 
+/// It has the serial function before it or runs it.
+const IN_SERIAL: u8 = 0;
+/// The same, and somebody waits for it to have passed.
+const AWAITED: u8 = 1;
+/// It has passed the serial function.
+const BEYOND: u8 = 2;
+
 #[derive(Debug, Default)]
 struct State {
     code: VecDeque<ToSlot>,
     jobs: VecDeque<Job>,
-    /// For each stream which of its segments have a serial part and a rest.
-    programs: HashMap<u32, Vec<bool>>,
+    /// The streams whose programs are known.
+    programs: HashSet<u32>,
     pending: Pending,
     /// Large results that wait for a grant, and their streams.
     held: HashMap<(u64, u64), (u32, Pending)>,
     /// When the running item was started.
     started: Option<Instant>,
-    running: bool,
+    /// The frame of the running item, and whether that keeps a lease.
+    running: Option<(u64, bool)>,
+    /// The frame whose items have passed the serial function, and how many of them have no result yet.
+    rest: Option<(u64, u64)>,
     /// Where a record is written before it is known whether it may go.
     scratch: RecordWriter,
     /// The link on which code comes.
@@ -155,6 +173,7 @@ impl SlotNode {
             results,
             result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
             state: Mutex::new(State::default()),
+            passage: AtomicU8::new(IN_SERIAL),
             ended: Condvar::new(),
             active: Notify::new(),
         };
@@ -186,7 +205,7 @@ impl SlotNode {
     /// What to do next, without waiting.
     #[must_use]
     pub fn next(&self) -> Work {
-        self.lock().next()
+        self.begin(&mut self.lock())
     }
 
     /// Waits for something to do, for at most `patience`.
@@ -211,7 +230,31 @@ impl SlotNode {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        state.next()
+        self.begin(&mut state)
+    }
+
+    /// Takes what to do next; from now on it runs.
+    fn begin(&self, state: &mut State) -> Work {
+        let work = state.next();
+        if let Work::Item(Item { key, lease, .. }) = &work {
+            state.running = Some((key.frame, *lease == Lease::Kept));
+            if *lease == Lease::Kept {
+                self.passage.store(IN_SERIAL, Ordering::SeqCst);
+            }
+        }
+        work
+    }
+
+    /// Says that the running item, of a frame that keeps its lease, has passed the serial function and goes on.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn pass(&self, key: ItemKey) -> Result<(), SessionError> {
+        if self.passage.swap(BEYOND, Ordering::SeqCst) == AWAITED {
+            let frame = key.frame;
+            return self.post(&ToManager::Released { frame, busy: 0 }, Vec::new());
+        }
+        Ok(())
     }
 
     /// Takes the outcome of an item: `write` appends its one record.
@@ -236,7 +279,6 @@ impl SlotNode {
             .started
             .replace(now)
             .map_or(0, |started| nanoseconds(now - started));
-        state.running = false;
         write(&mut state.scratch);
         let bytes = state.scratch.bytes();
         if bytes > self.result_bytes_max {
@@ -247,6 +289,7 @@ impl SlotNode {
                 maximum: self.result_bytes_max,
             });
         }
+        let complete = state.complete(frame);
         let follows = state.pending.frame == frame && state.pending.next() == index;
         if !follows || bytes > grant {
             let earlier = std::mem::replace(&mut state.pending, Pending::new(frame, index));
@@ -256,7 +299,7 @@ impl SlotNode {
             let mut large = Pending::new(frame, index);
             large.writer.append(&mut state.scratch);
             // Nobody grants what a forgotten stream has made.
-            if state.programs.contains_key(&stream) {
+            if state.programs.contains(&stream) {
                 state.held.insert((frame, index), (stream, large));
             }
             drop(state);
@@ -271,15 +314,11 @@ impl SlotNode {
             );
         }
         let State {
-            pending,
-            scratch,
-            jobs,
-            ..
+            pending, scratch, ..
         } = &mut *state;
         pending.writer.append(scratch);
         pending.busy += busy;
         let since = *pending.since.get_or_insert(now);
-        let complete = jobs.front().is_none_or(|job| job.execute.frame != frame);
         if complete
             || pending.writer.bytes() >= PENDING_BYTES_MAX
             || now - since >= PENDING_TIME_MAX / 2
@@ -302,12 +341,18 @@ impl SlotNode {
         self.connection.recycle(spent);
     }
 
-    /// Says that the serial part of a frame is done.
+    /// Says that all items of a frame have passed the serial function.
     ///
     /// # Errors
     /// When the session is over.
     pub fn release(&self, frame: u64) -> Result<(), SessionError> {
-        self.post(&ToManager::Released { frame }, Vec::new())
+        let now = Instant::now();
+        let busy = self
+            .lock()
+            .started
+            .replace(now)
+            .map_or(0, |started| nanoseconds(now - started));
+        self.post(&ToManager::Released { frame, busy }, Vec::new())
     }
 
     /// Sends what a task printed (0 standard output, 1 standard error, 2 log); a flood is cut.
@@ -428,6 +473,7 @@ impl SlotNode {
             }
             ToSlot::Recall { frame, count } => {
                 let (first, count) = state.give_back(frame, count);
+                let released = state.is_last_of(frame) && self.has_passed();
                 drop(state);
                 // The session's end is noticed by its own task.
                 let _ = self.post(
@@ -438,6 +484,9 @@ impl SlotNode {
                     },
                     Vec::new(),
                 );
+                if released {
+                    let _ = self.post(&ToManager::Released { frame, busy: 0 }, Vec::new());
+                }
             }
             ToSlot::Grant { frame, index } => {
                 let held = state.held.remove(&(frame, index));
@@ -464,19 +513,20 @@ impl SlotNode {
                 state.code.push_back(ToSlot::Forget { stream });
             }
             code => {
-                if let ToSlot::Define {
-                    stream, segments, ..
-                } = &code
-                {
-                    let serial = segments
-                        .iter()
-                        .map(|segment| segment.serial && segment.functions.len() > 1)
-                        .collect();
-                    state.programs.insert(*stream, serial);
+                if let ToSlot::Define { stream, .. } = &code {
+                    state.programs.insert(*stream);
                 }
                 state.code.push_back(code);
             }
         }
+    }
+
+    /// Whether the running item has passed the serial function; if it has not, its interpreter says so when it has.
+    fn has_passed(&self) -> bool {
+        let order = Ordering::SeqCst;
+        self.passage
+            .compare_exchange(IN_SERIAL, AWAITED, order, order)
+            == Err(BEYOND)
     }
 
     /// While work is there, sends what has been finished for a while: the next item may take long.
@@ -491,8 +541,10 @@ impl SlotNode {
                     .since
                     .is_some_and(|since| since.elapsed() >= PENDING_TIME_MAX);
                 let pending = due.then(|| state.take_pending());
-                let idle =
-                    state.jobs.is_empty() && state.pending.writer.count() == 0 && !state.running;
+                let idle = state.jobs.is_empty()
+                    && state.pending.writer.count() == 0
+                    && state.running.is_none()
+                    && state.rest.is_none();
                 drop(state);
                 if let Some(pending) = pending {
                     let _ = self.send_results(pending);
@@ -522,39 +574,51 @@ impl State {
             self.started = None;
             return Work::Nothing;
         };
-        let Some(program) = self.programs.get(&job.execute.stream) else {
+        let (frame, passed) = (job.execute.frame, job.next - job.execute.first);
+        if passed == 0 && !self.programs.contains(&job.execute.stream) {
             return Work::Nothing;
-        };
+        }
         if self.started.is_none() {
             self.started = Some(Instant::now());
         }
-        if program
-            .get(usize::from(job.execute.segment))
-            .copied()
-            .unwrap_or(false)
-        {
-            let mut job = self
-                .jobs
-                .pop_front()
-                .unwrap_or_else(|| unreachable!("it is at the front"));
-            let mut items = Vec::new();
-            self.running = true;
-            while let Some(item) = job.take() {
-                items.push(item);
-            }
-            return Work::Serial(items);
-        }
         let item = job.take();
-        if job.next >= job.end {
+        if job.next >= job.end && (item.is_none() || job.execute.lease != Lease::PassedOn) {
             self.jobs.pop_front();
         }
         match item {
-            Some(item) => {
-                self.running = true;
-                Work::Item(item)
+            Some(item) => Work::Item(item),
+            // A frame whose lease is passed on stays until all of its items have been taken and seen.
+            None if passed > 0 => {
+                self.rest = Some((frame, passed));
+                Work::Rest { frame }
             }
             None => Work::Nothing,
         }
+    }
+
+    /// The running item of this frame has its result. Says whether it is the last one to have one.
+    fn complete(&mut self, frame: u64) -> bool {
+        self.running = None;
+        match &mut self.rest {
+            Some((of, left)) if *of == frame => {
+                *left = left.saturating_sub(1);
+                let complete = *left == 0;
+                if complete {
+                    self.rest = None;
+                }
+                complete
+            }
+            _ => self
+                .jobs
+                .front()
+                .is_none_or(|job| job.execute.frame != frame),
+        }
+    }
+
+    /// Whether the running item is the last of its frame that will come to the serial function.
+    fn is_last_of(&self, frame: u64) -> bool {
+        self.running == Some((frame, true))
+            && self.jobs.iter().all(|job| job.execute.frame != frame)
     }
 
     /// Takes what is pending; what comes next in the same frame follows on it.
@@ -589,7 +653,9 @@ impl State {
         let given = u64::from(count).min(job.end - job.next);
         job.end -= given;
         let first = job.end;
-        if job.next >= job.end {
+        // What has passed the serial function still waits for the rest.
+        let has_rest = job.execute.lease == Lease::PassedOn && job.next > job.execute.first;
+        if job.next >= job.end && !has_rest {
             self.jobs.remove(position);
         }
         // At most `count`, which is a u32.
@@ -611,6 +677,7 @@ impl Job {
             stream,
             segment,
             restricted,
+            lease,
             grant,
             ..
         } = self.execute;
@@ -621,9 +688,9 @@ impl Job {
                 index,
                 grant,
             },
-            stream,
             segment,
             restricted,
+            lease,
             record,
         })
     }

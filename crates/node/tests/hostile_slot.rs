@@ -296,7 +296,10 @@ fn items_that_nobody_asked_back_are_run_once_all_the_same() {
 fn leases_that_it_does_not_hold_are_not_released() {
     assert_ignored(|slot, execute| {
         for frame in [execute.frame, execute.frame + 1, 0, u64::MAX, execute.frame] {
-            slot.say(&ToManager::Released { frame });
+            slot.say(&ToManager::Released {
+                frame,
+                busy: u64::MAX,
+            });
         }
         slot.answer(execute);
     });

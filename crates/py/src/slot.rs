@@ -6,12 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use exoskel_flow::Lease;
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
-use exoskel_node::payload::RecordWriter;
+use exoskel_node::payload::{Record, RecordWriter};
 use exoskel_node::rendezvous::{News, Rendezvous, meet};
-use exoskel_node::slot::{Item, SlotNode, Work};
+use exoskel_node::slot::{Item, ItemKey, SlotNode, Work};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -180,6 +181,9 @@ struct Interpreter<'py> {
     encoder: Encoder,
     /// Where a result is written before it is known to be good.
     scratch: RecordWriter,
+    /// What has passed the serial function of a frame whose lease is passed on: a value, or the record of an exception
+    /// that goes through.
+    passed: Vec<(ItemKey, usize, Result<Passing<'py>, Record>)>,
 }
 
 /// A value on its way through a segment, or the exception that ended its way.
@@ -195,10 +199,11 @@ impl<'py> Interpreter<'py> {
             programs: HashMap::new(),
             encoder: Encoder::for_results(),
             scratch: RecordWriter::default(),
+            passed: Vec::new(),
         }
     }
 
-    fn run(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn run(&mut self, py: Python<'py>) -> PyResult<()> {
         let mut idle = false;
         loop {
             let mut work = self.node.next();
@@ -213,7 +218,7 @@ impl<'py> Interpreter<'py> {
             let sent = match work {
                 Work::Code(code) => self.code(py, code),
                 Work::Item(item) => self.item(py, item),
-                Work::Serial(items) => self.serial(py, items),
+                Work::Rest { frame } => self.rest(py, frame),
                 Work::Nothing => {
                     py.check_signals()?;
                     Ok(())
@@ -254,64 +259,63 @@ impl<'py> Interpreter<'py> {
         Ok(())
     }
 
-    fn item(&mut self, py: Python<'_>, item: Item) -> Result<(), Failed> {
+    fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), Failed> {
         let key = item.key;
+        let (segment, lease) = (usize::from(item.segment), item.lease);
         if item.record.exception {
             // An earlier segment's exception is the item's outcome: it goes through unopened.
-            let record = item.record;
-            return Ok(self.node.finish(key, |writer| {
-                writer.push(
-                    true,
-                    &record.pickle,
-                    &record.splices,
-                    record.bulk.into_iter().map(Into::into),
-                );
-            })?);
+            if lease == Lease::PassedOn {
+                self.passed.push((key, segment, Err(item.record)));
+                return Ok(());
+            }
+            return self.finish_exception(key, item.record);
         }
-        let (stream, segment) = (item.stream, usize::from(item.segment));
         let value = self.start(py, item);
-        let value = self.apply(py, stream, segment, 0..usize::MAX, value);
+        if lease == Lease::None {
+            let value = self.apply(py, key, segment, 0..usize::MAX, value);
+            return self.finish(py, key, value);
+        }
+        let value = self.apply(py, key, segment, 0..1, value);
+        if lease == Lease::PassedOn {
+            self.passed.push((key, segment, Ok(value)));
+            return Ok(());
+        }
+        self.node.pass(key)?;
+        let value = self.apply(py, key, segment, 1..usize::MAX, value);
         self.finish(py, key, value)
     }
 
-    /// All items of a frame through the serial function, then, with the lease given back, through the rest.
-    fn serial(&mut self, py: Python<'_>, items: Vec<Item>) -> Result<(), Failed> {
-        let Some(frame) = items.first().map(|item| item.key.frame) else {
-            return Ok(());
-        };
-        let mut passing = Vec::with_capacity(items.len());
-        for item in items {
-            let (key, stream, segment) = (item.key, item.stream, usize::from(item.segment));
-            if item.record.exception {
-                passing.push((key, stream, segment, Err(item.record)));
-                continue;
-            }
-            let value = self.start(py, item);
-            passing.push((
-                key,
-                stream,
-                segment,
-                Ok(self.apply(py, stream, segment, 0..1, value)),
-            ));
-        }
+    /// The items of a frame have passed the serial function: with the lease given back, through the rest.
+    fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), Failed> {
         self.node.release(frame)?;
-        for (key, stream, segment, value) in passing {
+        let mut passed = std::mem::take(&mut self.passed);
+        for (key, segment, value) in passed.drain(..) {
             match value {
+                // Nobody reads what a forgotten stream makes, but the frame must be answered for.
+                _ if !self.programs.contains_key(&key.stream) => {
+                    self.finish_exception(key, Record::default())?;
+                }
                 Ok(value) => {
-                    let value = self.apply(py, stream, segment, 1..usize::MAX, value);
+                    let value = self.apply(py, key, segment, 1..usize::MAX, value);
                     self.finish(py, key, value)?;
                 }
-                Err(record) => self.node.finish(key, |writer| {
-                    writer.push(
-                        true,
-                        &record.pickle,
-                        &record.splices,
-                        record.bulk.into_iter().map(Into::into),
-                    );
-                })?,
+                Err(record) => self.finish_exception(key, record)?,
             }
         }
+        // Its memory serves the next frame.
+        self.passed = passed;
         Ok(())
+    }
+
+    fn finish_exception(&self, key: ItemKey, record: Record) -> Result<(), Failed> {
+        Ok(self.node.finish(key, |writer| {
+            writer.push(
+                true,
+                &record.pickle,
+                &record.splices,
+                record.bulk.into_iter().map(Into::into),
+            );
+        })?)
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
@@ -330,13 +334,13 @@ impl<'py> Interpreter<'py> {
     fn apply<'a>(
         &mut self,
         py: Python<'a>,
-        stream: u32,
+        key: ItemKey,
         segment: usize,
         positions: std::ops::Range<usize>,
         value: Passing<'a>,
     ) -> Passing<'a> {
         let mut value = value?;
-        let Some(program) = self.programs.get(&stream) else {
+        let Some(program) = self.programs.get(&key.stream) else {
             return Err(PyRuntimeError::new_err(
                 "got an item of a stream that was never defined",
             ));
@@ -366,12 +370,7 @@ impl<'py> Interpreter<'py> {
         Ok(value)
     }
 
-    fn finish(
-        &mut self,
-        py: Python<'_>,
-        key: exoskel_node::slot::ItemKey,
-        value: Passing<'_>,
-    ) -> Result<(), Failed> {
+    fn finish(&mut self, py: Python<'_>, key: ItemKey, value: Passing<'_>) -> Result<(), Failed> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let sent = self.finish_with(py, key, value, &mut scratch);
         self.scratch = scratch;
@@ -381,7 +380,7 @@ impl<'py> Interpreter<'py> {
     fn finish_with(
         &mut self,
         py: Python<'_>,
-        key: exoskel_node::slot::ItemKey,
+        key: ItemKey,
         value: Passing<'_>,
         scratch: &mut RecordWriter,
     ) -> Result<(), Failed> {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use exoskel_service::{Configuration, Peer, Stream, run};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 
 /// Bytes of a request that are looked at.
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -28,8 +28,7 @@ async fn whoami(mut stream: Stream, peer: Peer) {
     }
     let answer = answer(&peer);
     // A client that has gone needs no answer.
-    let _ = stream.write_all(answer.as_bytes()).await;
-    let _ = stream.shutdown().await;
+    let _ = stream.finish(answer.as_bytes()).await;
 }
 
 fn answer(peer: &Peer) -> String {

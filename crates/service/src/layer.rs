@@ -15,7 +15,7 @@ use crate::audit::Verdict;
 use crate::rules::Rules;
 use crate::server::Peer;
 
-/// Puts the client's [`VerifiedIdentity`](exoskel_identity::VerifiedIdentity) and [`Peer`] into the extensions of every
+/// Puts the client's [`VerifiedIdentity`] and [`Peer`] into the extensions of every
 /// request of one connection.
 #[derive(Clone, Debug)]
 pub struct IdentityLayer(Peer);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -202,6 +202,21 @@ pub struct Working(#[expect(dead_code, reason = "dropping it is what it is for")
 /// A protected stream to a client whose identity is proven.
 #[derive(Debug)]
 pub struct Stream(TlsStream<Transport>);
+
+impl Stream {
+    /// Writes the last bytes and says goodbye, in one packet where they fit into one. The connection closes as this returns.
+    ///
+    /// # Errors
+    /// When the client is gone.
+    pub async fn finish(mut self, last: &[u8]) -> io::Result<()> {
+        let taken = self.0.get_mut().1.writer().write(last)?;
+        if taken < last.len() {
+            self.0.write_all(&last[taken..]).await?;
+        }
+        self.0.get_mut().1.send_close_notify();
+        self.0.flush().await
+    }
+}
 
 impl AsyncRead for Stream {
     fn poll_read(

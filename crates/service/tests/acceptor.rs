@@ -26,6 +26,12 @@ async fn name(mut stream: Stream, peer: Peer) {
     let _ = stream.shutdown().await;
 }
 
+/// Takes a request, answers with many bytes, and is gone.
+async fn flood_and_finish(mut stream: Stream, _peer: Peer) {
+    let _ = stream.read(&mut [0; 16]).await;
+    let _ = stream.finish(&vec![b'x'; 1 << 20]).await;
+}
+
 /// Sends back what comes, until the client is done.
 async fn echo(mut stream: Stream, _peer: Peer) {
     let mut buffer = [0; 1024];
@@ -68,6 +74,19 @@ async fn a_client_comes_in_with_either_version_of_tls() {
         assert_eq!(answer, "ada");
     }
     assert_eq!(server.handle.metrics().handshakes(Outcome::Accepted), 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_bytes_arrive_whole_and_with_a_goodbye() {
+    let server = Running::start(flood_and_finish, |_| ());
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    stream.write_all(b"?").await.unwrap();
+    let mut answer = Vec::new();
+    // Without the goodbye this would be an error.
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.len(), 1 << 20);
     server.stop().await;
 }
 

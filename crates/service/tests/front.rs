@@ -317,6 +317,49 @@ impl hyper::body::Body for Parts {
     }
 }
 
+/// A body without an end.
+struct Endless;
+
+impl hyper::body::Body for Endless {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let part = Bytes::from_static(&[0; 16 * 1024]);
+        std::task::Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_fetch_its_answer_holds_nothing() {
+    let _held = HeldTime::new();
+    let scratch = Scratch::new();
+    let _behind = Behind::start(&scratch, |_request| async {
+        Response::new(Endless.boxed_unsync())
+    });
+    let server = front_of(scratch, |_| (), |_| ());
+    let card = server.authority.user("ada");
+    let stream = server.connect_as(&card, &[b"h2"]).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    let driver = tokio::spawn(connection);
+    let request = Request::get("https://a/").body(text("")).unwrap();
+    // The connection is read all the time; only this answer's window stays shut.
+    let response = sender.send_request(request).await.unwrap();
+    while server.handle.metrics().ended(End::Slow) == 0 {
+        advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+    let _ = driver.await.unwrap();
+    drop(response);
+    server.stop().await;
+}
+
 /// Answers an upgrade and sends back what comes through it.
 async fn websocket(mut request: Request<Incoming>) -> Response<Body> {
     let upgrade = hyper::upgrade::on(&mut request);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use exoskel_flow::{FrameId, Index, Segment, SlotId};
+use exoskel_flow::{Action, FrameId, Index, Lease, Segment, SlotId};
 
 use crate::scenario::Scenario;
 
@@ -18,6 +18,7 @@ pub(crate) enum Answer {
     },
     Released {
         frame: FrameId,
+        busy: Duration,
     },
     Announced {
         frame: FrameId,
@@ -46,12 +47,20 @@ impl Answer {
 pub(crate) enum Work {
     /// A serial function over all items of a frame that go on to parallel ones.
     Serial { segment: u16, items: Vec<Index> },
-    /// The functions of a segment for one item; `first` when no serial part came before.
+    /// The functions of a segment for one item.
     Item {
         segment: u16,
         index: Index,
-        first: bool,
+        part: Part,
     },
+}
+
+/// Which of its functions an item passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    Serial,
+    Rest,
 }
 
 #[derive(Debug)]
@@ -61,11 +70,17 @@ struct Job {
     end: Index,
     grant: u64,
     queue: VecDeque<Index>,
-    /// A serial function must see the items before the parallel ones do.
-    serial_first: bool,
-    /// How many functions an item passes after that.
+    lease: Lease,
+    /// All functions of the segment.
     functions: u32,
-    after_serial: bool,
+    /// Functions go on after a serial one.
+    goes_on: bool,
+    /// With [`Lease::PassedOn`]: all items have passed the serial function.
+    passed: bool,
+    /// With [`Lease::Kept`]: this item has, and goes on.
+    beyond: Option<Index>,
+    /// Nothing else of the frame will come to the serial function, and somebody waits for the running item.
+    awaited: bool,
 }
 
 /// The state of a slot.
@@ -95,27 +110,33 @@ impl Process {
         }
     }
 
-    pub(crate) fn dispatched(
-        &mut self,
-        frame: FrameId,
-        number: u16,
-        segment: &Segment,
-        first: Index,
-        count: u32,
-        grant: u64,
-    ) {
-        let serial_first = segment.serial.is_some() && segment.has_rest();
+    /// A frame has come, of this segment.
+    pub(crate) fn dispatched(&mut self, dispatch: Action, segment: &Segment) {
+        let Action::Dispatch {
+            frame,
+            segment: number,
+            first,
+            count,
+            grant,
+            lease,
+            ..
+        } = dispatch
+        else {
+            return;
+        };
         let end = first + u64::from(count);
-        let functions = segment.functions().count() as u32 - u32::from(serial_first);
         self.jobs.push_back(Job {
             frame,
             segment: number,
             end,
             grant,
             queue: (first..end).collect(),
-            serial_first,
-            functions,
-            after_serial: serial_first,
+            lease,
+            functions: segment.functions().count() as u32,
+            goes_on: segment.serial.is_some() && segment.has_rest(),
+            passed: false,
+            beyond: None,
+            awaited: false,
         });
     }
 
@@ -126,7 +147,7 @@ impl Process {
         }
         let job = self.jobs.front_mut()?;
         let time = |index: Index| scenario.service.time(scenario.seed, index) * self.slowness;
-        self.run_time = if job.serial_first {
+        self.run_time = if job.lease == Lease::PassedOn && !job.passed {
             let items: Vec<Index> = job.queue.iter().copied().collect();
             let total = items.iter().map(|index| time(*index)).sum();
             self.running = Some(Work::Serial {
@@ -135,13 +156,28 @@ impl Process {
             });
             total
         } else {
-            let index = job.queue.pop_front()?;
+            let (index, part) = match job.beyond.take() {
+                Some(index) => (index, Part::Rest),
+                None => (
+                    job.queue.pop_front()?,
+                    match (job.goes_on, job.lease) {
+                        (true, Lease::PassedOn) => Part::Rest,
+                        (true, Lease::Kept) => Part::Serial,
+                        _ => Part::All,
+                    },
+                ),
+            };
             self.running = Some(Work::Item {
                 segment: job.segment,
                 index,
-                first: !job.after_serial,
+                part,
             });
-            time(index) * job.functions
+            time(index)
+                * match part {
+                    Part::All => job.functions,
+                    Part::Serial => 1,
+                    Part::Rest => job.functions - 1,
+                }
         };
         Some(self.run_time)
     }
@@ -154,9 +190,22 @@ impl Process {
         };
         match work {
             Work::Serial { .. } => {
-                job.serial_first = false;
+                job.passed = true;
+                answers.push(Answer::Released {
+                    frame: job.frame,
+                    busy: self.run_time,
+                });
+            }
+            Work::Item {
+                index,
+                part: Part::Serial,
+                ..
+            } => {
                 self.unsent_busy += self.run_time;
-                answers.push(Answer::Released { frame: job.frame });
+                job.beyond = Some(index);
+                if std::mem::take(&mut job.awaited) {
+                    answers.push(released(job.frame));
+                }
             }
             Work::Item { segment, index, .. } => {
                 self.unsent_busy += self.run_time;
@@ -173,7 +222,7 @@ impl Process {
                 }
             }
         }
-        if job.queue.is_empty() {
+        if job.queue.is_empty() && job.beyond.is_none() {
             answers.extend(self.flush());
             self.jobs.pop_front();
         }
@@ -201,33 +250,46 @@ impl Process {
         answers
     }
 
-    /// Gives back items that are not started, from the end of a frame.
-    pub(crate) fn recall(&mut self, frame: FrameId, count: u32) -> Answer {
-        let Some(job) = self.jobs.iter_mut().find(|job| job.frame == frame) else {
-            return Answer::Recalled {
-                frame,
-                first: 0,
-                count: 0,
-            };
-        };
-        let able = if job.after_serial {
-            0
-        } else {
-            job.queue.len().min(count as usize)
-        };
-        let back = job.queue.split_off(job.queue.len() - able);
-        let first = back.front().copied().unwrap_or(job.end);
-        let untouched = job.queue.is_empty() && self.running.is_none();
-        if untouched
-            || (job.queue.is_empty() && self.jobs.front().is_some_and(|front| front.frame != frame))
-        {
-            self.jobs.retain(|job| job.frame != frame);
-        }
-        Answer::Recalled {
+    /// Gives back items that are not started, from the end of a frame; and its lease, when only the running item has
+    /// had it and has passed the serial function.
+    pub(crate) fn recall(&mut self, frame: FrameId, count: u32) -> Vec<Answer> {
+        let none = Answer::Recalled {
             frame,
-            first,
-            count: able as u32,
+            first: 0,
+            count: 0,
+        };
+        let Some(position) = self.jobs.iter().position(|job| job.frame == frame) else {
+            return vec![none];
+        };
+        let job = &mut self.jobs[position];
+        if job.lease == Lease::PassedOn && (job.passed || position == 0 && self.running.is_some()) {
+            return vec![none];
         }
+        let able = job.queue.len().min(count as usize);
+        let back = job.queue.split_off(job.queue.len() - able);
+        let mut answers = vec![Answer::Recalled {
+            frame,
+            first: back.front().copied().unwrap_or(job.end),
+            count: able as u32,
+        }];
+        if !job.queue.is_empty() {
+            return answers;
+        }
+        if position > 0 || self.running.is_none() {
+            self.jobs.remove(position);
+        } else if job.goes_on && job.lease == Lease::Kept {
+            job.awaited = matches!(
+                self.running,
+                Some(Work::Item {
+                    part: Part::Serial,
+                    ..
+                })
+            );
+            if !job.awaited {
+                answers.push(released(frame));
+            }
+        }
+        answers
     }
 
     /// A result that waited may leave.
@@ -239,5 +301,13 @@ impl Process {
             sizes: vec![bytes],
             busy: Duration::ZERO,
         })
+    }
+}
+
+/// The lease comes back before its frame is finished.
+fn released(frame: FrameId) -> Answer {
+    Answer::Released {
+        frame,
+        busy: Duration::ZERO,
     }
 }

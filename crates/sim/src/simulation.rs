@@ -229,7 +229,7 @@ impl Simulation {
         }
         let now = self.now;
         match answer {
-            Answer::Released { frame } => self.scheduler.released(slot, frame, now),
+            Answer::Released { frame, busy } => self.scheduler.released(slot, frame, busy, now),
             Answer::Announced {
                 frame,
                 index,

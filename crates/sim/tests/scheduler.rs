@@ -265,6 +265,42 @@ fn unequal_slots_end_together() {
     }
 }
 
+/// Aim: the lease of a serial stage goes where it can be used next, and neither it nor the slots wait for long. Method:
+/// a farmed stage that takes five times as long as the serial one before it, on four slots: the slots are the limit.
+#[test]
+fn a_lease_goes_on_while_the_rest_is_farmed() {
+    let rest = Skeleton::Pipeline((1..6).map(seq).collect());
+    let program = Skeleton::Pipeline(vec![seq(0), farm(rest)]);
+    for (time, items) in [(micros(5), 40_000), (micros(100), 4000), (millis(1), 1000)] {
+        let calm = Scenario::new(1, program.clone(), items, Service::Fixed(time));
+        let report = run(&Scenario { slots: 4, ..calm });
+        let efficiency = efficiency(&report, 4);
+        assert!(
+            efficiency >= 90,
+            "{time:?}: {efficiency} %, {} frames",
+            report.frames
+        );
+    }
+}
+
+/// Aim: a lease is not moved when all that could go on meanwhile takes less time than moving it. Method: a wire of
+/// 20 ms each way; frames of the one slot that has the lease must hide it.
+#[test]
+fn a_lease_stays_where_moving_gains_nothing() {
+    let program = Skeleton::Pipeline(vec![seq(0), farm(seq(1))]);
+    for (time, items) in [(micros(20), 20_000), (millis(1), 3000)] {
+        let mut scenario = Scenario::new(1, program.clone(), items, Service::Fixed(time));
+        scenario.link.latency = millis(20);
+        let report = run(&scenario);
+        let ideal = time * 2 * items as u32;
+        assert!(
+            report.makespan < ideal.mul_f64(1.25) + millis(600),
+            "{time:?}: {:?} instead of {ideal:?}",
+            report.makespan
+        );
+    }
+}
+
 /// Aim: stages overlap. Method: with the serial part as the bottleneck it must not wait.
 #[test]
 fn a_pipeline_overlaps() {

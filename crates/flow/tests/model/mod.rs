@@ -12,7 +12,10 @@ struct Job {
     stream: StreamId,
     grant: u64,
     queue: VecDeque<Index>,
+    /// Items that must still pass the serial function before any goes on.
     serial_left: u32,
+    /// Each item goes on to other functions after the serial one by itself.
+    goes_on: bool,
     done: Vec<(Index, u64)>,
 }
 
@@ -231,9 +234,11 @@ impl World {
                     segment,
                     first,
                     count,
+                    lease,
                     ..
                 } => {
                     self.check_dispatch(slot, frame, stream, segment, first, count);
+                    self.check_lease(slot, frame, lease);
                     self.processes
                         .get_mut(&slot)
                         .unwrap()
@@ -287,22 +292,6 @@ impl World {
         assert!(count > 0 && count <= self.scheduler.config().frame_items_max);
         assert!(!self.closed.contains(&stream));
         self.frames.insert(frame, (stream, segment, first, count));
-        let serial = self.programs[&stream].segments()[usize::from(segment)]
-            .serial
-            .is_some();
-        let rest = self.programs[&stream].segments()[usize::from(segment)].has_rest();
-        if serial {
-            for (other, process) in &self.processes {
-                let held = process
-                    .leases
-                    .values()
-                    .any(|lease| *lease == (stream, segment));
-                assert!(
-                    !held || (*other == slot && !rest),
-                    "two slots have a serial function"
-                );
-            }
-        }
         let process = self
             .processes
             .get_mut(&slot)
@@ -321,9 +310,6 @@ impl World {
                 process.running.is_empty(),
                 "a suspect is not alone at its slot"
             );
-        }
-        if serial {
-            process.leases.insert(frame, (stream, segment));
         }
         for index in indexes {
             assert!(
@@ -346,7 +332,27 @@ impl World {
         assert_eq!(same.count(), count as usize, "an item is at two slots");
     }
 
-    /// Only parallel work is asked back, never a suspect, and never what must have been started.
+    /// A serial function is at one slot only, and there at the front of its frames or with each of its items.
+    fn check_lease(&mut self, slot: SlotId, frame: FrameId, lease: Lease) {
+        let (stream, number, ..) = self.frames[&frame];
+        let segment = &self.programs[&stream].segments()[usize::from(number)];
+        assert_eq!(lease == Lease::None, segment.serial.is_none());
+        assert!(lease != Lease::PassedOn || segment.has_rest());
+        if lease == Lease::None {
+            return;
+        }
+        for (other, process) in &self.processes {
+            let held = process
+                .leases
+                .values()
+                .any(|held| *held == (stream, number));
+            assert!(!held || *other == slot, "two slots have a serial function");
+        }
+        let process = self.processes.get_mut(&slot).unwrap();
+        process.leases.insert(frame, (stream, number));
+    }
+
+    /// Never a suspect is asked back, nor what must have been started, except to get a lease.
     fn check_recall(&self, slot: SlotId, frame: FrameId, count: u32) {
         let running = &self.processes[&slot].running;
         let here = running.iter().filter(|(of, _)| *of == frame).count();
@@ -354,13 +360,12 @@ impl World {
         if self.closed.contains(&stream) {
             return assert_eq!(here, count as usize, "a closed stream is asked back whole");
         }
-        let program = &self.programs[&stream];
-        assert!(program.segments()[usize::from(segment)].serial.is_none());
+        let serial = self.programs[&stream].segments()[usize::from(segment)].serial;
         assert!(
             !self.suspects.contains(&(stream, first)),
             "a suspect is asked back"
         );
-        let head = running.first().is_some_and(|(of, _)| *of == frame);
+        let head = serial.is_none() && running.first().is_some_and(|(of, _)| *of == frame);
         assert!(
             count > 0 && count as usize + usize::from(head) <= here,
             "{count} of {here}"
@@ -425,20 +430,19 @@ impl World {
                 first,
                 count,
                 grant,
+                lease,
                 ..
             }) => {
-                let serial = self.programs[&stream].segments()[usize::from(segment)]
-                    .serial
-                    .is_some();
                 let rest = self.programs[&stream].segments()[usize::from(segment)].has_rest();
                 let queue = (first..first + u64::from(count)).collect();
-                let serial_left = if serial && rest { count } else { 0 };
+                let serial_left = if lease == Lease::PassedOn { count } else { 0 };
                 let job = Job {
                     frame,
                     stream,
                     grant,
                     queue,
                     serial_left,
+                    goes_on: lease == Lease::Kept && rest,
                     done: Vec::new(),
                 };
                 process.jobs.push_back(job);
@@ -447,21 +451,31 @@ impl World {
                 let (_, _, first, items) = self.frames[&frame];
                 let end = first + u64::from(items);
                 let head = process.jobs.front().is_some_and(|job| job.frame == frame);
-                let job = process
-                    .jobs
-                    .iter_mut()
-                    .find(|job| job.frame == frame && job.serial_left == 0);
+                let job = process.jobs.iter_mut().find(|job| {
+                    let untouched = job.serial_left as usize == job.queue.len();
+                    job.frame == frame && (job.serial_left == 0 || untouched && !head)
+                });
                 let answer = job.map(|job| {
                     // The last item of what runs now is taken as started.
                     let able = job.queue.len().saturating_sub(usize::from(head));
                     let keep = job.queue.len() - able.min(count as usize);
                     let back = job.queue.split_off(keep);
-                    (back.front().copied().unwrap_or(end), back.len() as u32)
+                    job.serial_left = job.serial_left.min(keep as u32);
+                    // What runs has passed the serial function, and nothing else of the frame will come to it.
+                    let released = head && job.goes_on && job.queue.len() == 1;
+                    (
+                        back.front().copied().unwrap_or(end),
+                        back.len() as u32,
+                        released,
+                    )
                 });
-                let (first, count) = answer.unwrap_or((end, 0));
+                let (first, count, released) = answer.unwrap_or((end, 0, false));
                 process
                     .outbox
                     .push_back(Answer::Recalled(frame, first, count));
+                if released {
+                    process.outbox.push_back(Answer::Released(frame));
+                }
             }
             Some(Action::Grant { frame, index, .. }) => {
                 if let Some(size) = process.large.remove(&(frame, index)) {
@@ -531,7 +545,9 @@ impl World {
             None => return false,
             Some(Answer::Released(frame)) => {
                 process.leases.remove(&frame);
-                self.scheduler.released(slot, frame, self.now);
+                // Like a slot's clock: now and then too coarse to see anything.
+                let busy = Duration::from_micros(u64::from(tape.below(200)));
+                self.scheduler.released(slot, frame, busy, self.now);
             }
             Some(Answer::Announced(frame, index, bytes)) => {
                 process.running.remove(&(frame, index));

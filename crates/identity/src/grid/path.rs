@@ -1,7 +1,7 @@
 //! From the certificates that a peer presents to a path that holds, or to the rule that it breaks.
 //!
 //! The proxies come first, in one line from the leaf to the end entity; what stands above is found by
-//! [`authorities`](super::authorities). Rules that cost nothing are checked before signatures.
+//! [`authorities`]. Rules that cost nothing are checked before signatures.
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 

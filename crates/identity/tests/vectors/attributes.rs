@@ -1,8 +1,11 @@
 //! What virtual organisations say about the owners of the chains.
 
-use exoskel_identity::{AttributeProblem, VerifiedIdentity};
+use std::sync::Arc;
+
+use exoskel_identity::{AttributeProblem, GridVerifier, TrustFile, TrustStore, VerifiedIdentity};
 use proptest::prelude::*;
 use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 
 use crate::manifest::{Expect, VECTORS};
 
@@ -99,6 +102,57 @@ fn every_chain_gives_the_attributes_that_the_manifest_states() {
         with_attributes > 30 && with_faults > 40,
         "{with_attributes} {with_faults}"
     );
+}
+
+/// The certificate in a file of the vomsdir, with another key: what a site keeps when its VOMS server has got a new one.
+fn with_another_key(file: &TrustFile) -> Vec<u8> {
+    let mut certificate = CertificateDer::from_pem_slice(&file.content)
+        .unwrap()
+        .to_vec();
+    let modulus_of_2048_bits = [2, 0x82, 1, 1, 0];
+    let mut places = certificate.windows(5);
+    let modulus = places
+        .position(|bytes| bytes == modulus_of_2048_bits)
+        .unwrap();
+    certificate[modulus + 100] ^= 1;
+    certificate
+}
+
+#[test]
+fn an_outdated_pinned_certificate_does_not_shut_out_its_server() {
+    let case = VECTORS.case("signer_pinned_and_sent");
+    let (anchors, vomsdir) = (case.trust_files(), case.voms_files());
+    let pinned = vomsdir
+        .iter()
+        .find(|file| file.name.starts_with("pinnedvo/"))
+        .unwrap();
+    let outdated = TrustFile {
+        name: "pinnedvo/an-older-one.pem".to_owned(),
+        content: with_another_key(pinned),
+    };
+    let list = TrustFile {
+        name: "pinnedvo/voms-pinned.example.org.lsc".to_owned(),
+        content: b"/DC=org/DC=example/O=Hosts/CN=voms-pinned.example.org\n/DC=org/DC=example/CN=Classic CA\n"
+            .to_vec(),
+    };
+    let judge = |vomsdir: Vec<TrustFile>| {
+        let (store, report) = TrustStore::load(anchors.clone(), vomsdir, None, 1);
+        let names = report.bad_files.iter().map(|file| file.name.as_str());
+        assert_eq!(names.filter(|name| name.contains('/')).count(), 0);
+        let settings = VECTORS.verifier(case).settings().clone();
+        let verifier = GridVerifier::new(Arc::new(store), settings).unwrap();
+        verifier.judge(&case.chain(), VECTORS.now()).unwrap()
+    };
+    let both = judge(vec![outdated.clone(), pinned.clone()]);
+    assert_eq!(both.vo(), Some("pinnedvo"));
+    let by_list = judge(vec![outdated.clone(), list]);
+    assert_eq!(by_list.vo(), Some("pinnedvo"));
+    let alone = judge(vec![outdated]);
+    assert_eq!(alone.vo(), None);
+    assert!(matches!(
+        alone.attribute_faults()[0].problem,
+        AttributeProblem::OtherThanPinned { .. }
+    ));
 }
 
 proptest! {

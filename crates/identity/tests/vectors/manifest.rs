@@ -120,15 +120,14 @@ impl Case {
         files(&root().join(&self.trust))
     }
 
+    /// The files of its vomsdir.
+    pub(crate) fn voms_files(&self) -> Vec<TrustFile> {
+        files(&root().join(&self.vomsdir))
+    }
+
     /// The trust of the case, as a generation of that number.
     pub(crate) fn load(&self, generation: u64) -> TrustStore {
-        TrustStore::load(
-            self.trust_files(),
-            files(&root().join(&self.vomsdir)),
-            None,
-            generation,
-        )
-        .0
+        TrustStore::load(self.trust_files(), self.voms_files(), None, generation).0
     }
 }
 

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_flow::{FunctionId, Lease, SchedulerConfig, Skeleton};
 use exoskel_link::{Event, LinkId, Message, MessageKind, TrafficClass};
 use exoskel_node::address::Address;
 use exoskel_node::connection::Connection;
@@ -197,14 +197,19 @@ fn interpret(node: &SlotNode) {
         // The session may be over.
         let _ = node.finish(item.key, |writer| writer.push(false, &pickle, &[], []));
     };
+    let mut passed = Vec::new();
     loop {
         match node.wait(Duration::from_millis(50)) {
-            Work::Item(item) => finish(item),
-            Work::Serial(items) => {
-                if let Some(item) = items.first() {
-                    let _ = node.release(item.key.frame);
+            Work::Item(item) if item.lease == Lease::PassedOn => passed.push(item),
+            Work::Item(item) => {
+                if item.lease == Lease::Kept {
+                    let _ = node.pass(item.key);
                 }
-                items.into_iter().for_each(finish);
+                finish(item);
+            }
+            Work::Rest { frame } => {
+                let _ = node.release(frame);
+                passed.drain(..).for_each(finish);
             }
             Work::Ended(_) => return,
             _ => {}

@@ -332,6 +332,8 @@ impl Body for WithoutTrailers {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -356,6 +358,47 @@ mod tests {
             "x-forward",
         ] {
             assert!(!is_own(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_spelling_passes(
+            name in prop::sample::select(vec!["exoskel-subject", "exoskel-front-secret", "client-cert", "client-cert-chain", "x-forwarded-for"]),
+            signs in prop::collection::vec("[-_.~!]", 8),
+            capitals in prop::collection::vec(any::<bool>(), 32),
+        ) {
+            let mut signs = signs.iter();
+            let spelled: String = name
+                .chars()
+                .zip(capitals.iter().cycle())
+                .map(|(letter, capital)| match letter {
+                    '-' => signs.next().map_or("-", String::as_str).to_owned(),
+                    letter if *capital => letter.to_ascii_uppercase().to_string(),
+                    letter => letter.to_string(),
+                })
+                .collect();
+            let mut headers = HeaderMap::new();
+            headers.insert(
+                HeaderName::from_bytes(spelled.as_bytes()).unwrap(),
+                HeaderValue::from_static("forged"),
+            );
+            remove_own(&mut headers);
+            prop_assert!(headers.is_empty(), "{spelled}");
+        }
+
+        #[test]
+        fn a_string_reads_back(text in "[ -~]{0,64}") {
+            let quoted = string(&text);
+            let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap();
+            let mut read = String::new();
+            let mut characters = inner.chars();
+            while let Some(character) = characters.next() {
+                prop_assert_ne!(character, '"');
+                read.extend(if character == '\\' { characters.next() } else { Some(character) });
+            }
+            prop_assert_eq!(read, text);
+            prop_assert!(HeaderValue::from_str(&quoted).is_ok());
         }
     }
 

@@ -6,7 +6,7 @@ use exoskel_flow::{Action, SlotId};
 
 use super::{Event, Simulation};
 use crate::network::Direction;
-use crate::process::{Answer, Work};
+use crate::process::{Answer, Part, Work};
 use crate::report::Violation;
 
 impl Simulation {
@@ -36,30 +36,19 @@ impl Simulation {
         let Some(process) = self.processes.get_mut(&slot) else {
             return Ok(());
         };
-        let answer = match action {
-            Action::Dispatch {
-                frame,
-                segment,
-                first,
-                count,
-                grant,
-                ..
-            } => {
-                process.dispatched(
-                    frame,
-                    segment,
-                    &self.program.segments()[usize::from(segment)],
-                    first,
-                    count,
-                    grant,
-                );
-                None
+        let answers = match action {
+            Action::Dispatch { segment, .. } => {
+                let segment = &self.program.segments()[usize::from(segment)];
+                process.dispatched(action, segment);
+                Vec::new()
             }
-            Action::Recall { frame, count, .. } => Some(process.recall(frame, count)),
-            Action::Grant { frame, index, .. } => process.granted(frame, index),
-            Action::Failed { .. } => None,
+            Action::Recall { frame, count, .. } => process.recall(frame, count),
+            Action::Grant { frame, index, .. } => {
+                process.granted(frame, index).into_iter().collect()
+            }
+            Action::Failed { .. } => Vec::new(),
         };
-        self.send_answers(slot, answer.into_iter().collect());
+        self.send_answers(slot, answers);
         self.start(slot)
     }
 
@@ -76,8 +65,8 @@ impl Simulation {
             Some(Work::Item {
                 segment,
                 index,
-                first,
-            }) => (*segment, *first, vec![*index]),
+                part,
+            }) => (*segment, *part != Part::Rest, vec![*index]),
             None => return Ok(()),
         };
         self.agenda.plan(self.now + time, Event::Done(slot));
@@ -120,9 +109,9 @@ impl Simulation {
                 }) => *running == segment,
                 Some(Work::Item {
                     segment: running,
-                    first,
+                    part,
                     ..
-                }) => *first && *running == segment,
+                }) => *part != Part::Rest && *running == segment,
                 None => false,
             });
         other.map_or(Ok(()), |other| {

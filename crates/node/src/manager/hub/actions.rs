@@ -1,7 +1,7 @@
 //! What the scheduler wants done, carried to the slots.
 
 use bytes::Bytes;
-use exoskel_flow::{Action, SlotId, StreamId};
+use exoskel_flow::{Action, Lease, SlotId, StreamId};
 use exoskel_link::{CloseReason, Message, MessageKind};
 
 use super::Hub;
@@ -23,6 +23,7 @@ impl Hub {
                     first,
                     count,
                     grant,
+                    lease,
                 } => {
                     let frame = Frame {
                         frame: frame.0,
@@ -31,6 +32,7 @@ impl Hub {
                         first,
                         count,
                         grant,
+                        lease,
                     };
                     self.dispatch(slot.0, &frame);
                 }
@@ -114,6 +116,7 @@ impl Hub {
             stream: frame.stream.0,
             segment: frame.segment,
             restricted: collected.restricted,
+            lease: frame.lease,
             grant: frame.grant,
             first: frame.first,
             count: frame.count,
@@ -230,4 +233,5 @@ pub(super) struct Frame {
     first: u64,
     count: u32,
     grant: u64,
+    lease: Lease,
 }

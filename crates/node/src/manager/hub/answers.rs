@@ -57,7 +57,10 @@ impl Hub {
                 let busy = Duration::from_nanos(busy);
                 self.results(number, FrameId(frame), first, count, busy, records, bulk);
             }
-            ToManager::Released { frame } => self.scheduler.released(slot, FrameId(frame), now),
+            ToManager::Released { frame, busy } => {
+                let busy = Duration::from_nanos(busy);
+                self.scheduler.released(slot, FrameId(frame), busy, now);
+            }
             ToManager::Recalled {
                 frame,
                 first,
