@@ -59,7 +59,9 @@ def main() -> int:
                     runs += tables(Path(name), people, arguments.subject, arguments.siege_seconds)
                 if "overload" in arguments.part:
                     seconds = 2.0 if arguments.quick else arguments.overload_seconds
-                    runs += overload(Path(name), people, arguments.subject, seconds)
+                    runs += overload(
+                        Path(name), people, arguments.subject, arguments.offered, seconds
+                    )
     except machine.Missing as error:
         print(error, file=sys.stderr)
         return 1
@@ -100,7 +102,7 @@ def tables(folder: Path, people: People, named: list[str], seconds: int) -> list
 
 
 def overload(
-    folder: Path, people: People, named: list[str], seconds: float
+    folder: Path, people: People, named: list[str], offered: list[float], seconds: float
 ) -> list[dict[str, Any]]:
     """More is offered than can be done, at a rate that does not adapt to the server."""
     server_core, client_core = machine.cores()
@@ -109,7 +111,7 @@ def overload(
         with servers.serve(subject, people, folder / f"overload-{number}", server_core) as server:
             asked = clients.load(server, people, client_core, seconds=3, connections=64)
             capacity = asked["served"] / asked["seconds"]
-            for part in OFFERED:
+            for part in offered:
                 rate = round(part * capacity)
                 print(f"{rate}/s offered: {subject.label}", file=sys.stderr, flush=True)
                 values = clients.load(
@@ -135,6 +137,11 @@ def parse() -> argparse.Namespace:
         "--subject", help='beginnings of names, semicolons between: "front;axum, RSA"', default=""
     )
     parser.add_argument("--siege-seconds", type=int, default=120)
+    parser.add_argument(
+        "--offered",
+        help="parts of the server's capacity, commas between",
+        default=",".join(map(str, OFFERED)),
+    )
     parser.add_argument("--overload-seconds", type=float, default=10)
     parser.add_argument(
         "--append", action="store_true", help="add to what is in the results already"
@@ -145,6 +152,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.part = [one for one in arguments.part.split(",") if one] or list(PARTS)
     arguments.subject = [one.strip() for one in arguments.subject.split(";") if one.strip()]
+    arguments.offered = [float(one) for one in arguments.offered.split(",")]
     if arguments.quick:
         arguments.siege_seconds = 3
     unknown = sorted(set(arguments.part) - set(PARTS))

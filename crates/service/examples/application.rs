@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt::Write as _;
 
 use http::header::HeaderMap;
 use http::{Request, Response};
@@ -19,10 +20,10 @@ fn whoami(headers: &HeaderMap) -> String {
     let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let mut body = format!("DN: {}\n", field("exoskel-subject").unwrap_or_default());
     if let Some(vo) = field("exoskel-vo") {
-        body.push_str(&format!("VO: {vo}\n"));
+        let _ = writeln!(body, "VO: {vo}");
     }
-    for fqan in headers.get_all("exoskel-fqan") {
-        body.push_str(&format!("FQAN: {}\n", fqan.to_str().unwrap_or_default()));
+    if let Some(fqans) = field("exoskel-fqan") {
+        let _ = writeln!(body, "FQANs: {fqans}");
     }
     body
 }

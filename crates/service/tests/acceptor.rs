@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use exoskel_service::{Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Stream};
-use peers::{Authority, Card, HeldTime, Running, Scratch};
+use peers::{Authority, Card, HeldTime, Running, Scratch, client_hello};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::advance;
@@ -219,6 +219,30 @@ async fn an_old_handshake_makes_room_for_a_new_one() {
     assert_eq!(name_of(&server, &card).await, "ada");
     assert_eq!(server.handle.metrics().ended(End::Displaced), 1);
     assert!(is_ended(silent).await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_the_server_keeps_its_place() {
+    let server = Running::start(name, |settings| {
+        settings.limits.handshakes_max = 1;
+        // Whoever is there is old enough to be displaced.
+        settings.limits.handshake_time_assured = Duration::from_nanos(1);
+    });
+    // Both are there before the server's first task runs, so the second meets a first whose bytes are unread.
+    let mut first = std::net::TcpStream::connect(server.address).unwrap();
+    std::io::Write::write_all(&mut first, &client_hello()).unwrap();
+    let second = std::net::TcpStream::connect(server.address).unwrap();
+    for socket in [&first, &second] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    assert!(is_ended(TcpStream::from_std(second).unwrap()).await);
+    assert_eq!(server.handle.metrics().refused(Refusal::Handshakes), 1);
+    assert_eq!(server.handle.metrics().ended(End::Displaced), 0);
+    let mut first = TcpStream::from_std(first).unwrap();
+    let handshake_record = 0x16;
+    assert_eq!(first.read_u8().await.unwrap(), handshake_record);
+    drop(first);
     server.stop().await;
 }
 
