@@ -239,17 +239,19 @@ impl Sources {
 
     /// Makes new terms when one of the files has changed, or whom we trust.
     pub(crate) fn renewal(self, settings: SessionSettings, role: Role) -> Renewal {
-        let state = |sources: &Self| {
+        let state = |sources: &Self, ban_list: Option<&Path>| {
             (
-                sources.stamps(),
+                sources.stamps(ban_list),
                 sources.grid.as_ref().map(Grid::generation),
             )
         };
-        let mut seen = state(&self);
+        let mut ban_list = self.ban_list();
+        let mut seen = state(&self, ban_list.as_deref());
         Box::new(move || {
             let faults = self.grid.as_ref().map(Grid::look).unwrap_or_default();
-            let now = state(&self);
-            if std::mem::replace(&mut seen, now.clone()) != now {
+            if state(&self, ban_list.as_deref()) != seen {
+                ban_list = self.ban_list();
+                seen = state(&self, ban_list.as_deref());
                 return Some(self.terms(&settings, role).map_err(SourceError::text));
             }
             (!faults.is_empty()).then(|| Err(faults.join("; ")))
@@ -323,6 +325,7 @@ impl Sources {
     fn stamps(&self, ban_list: Option<&Path>) -> Vec<Option<(i64, i64, u64, u64)>> {
         let paths = [
             self.credential.path().map(Path::new),
+            self.key.as_deref().map(Path::new),
             self.policy.as_ref().and_then(Place::path).map(Path::new),
             self.revocation_list.as_deref().map(Path::new),
             ban_list,

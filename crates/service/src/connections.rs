@@ -78,6 +78,11 @@ impl Connection {
         self.identity.get().is_some()
     }
 
+    /// Whether the client has said something that we have not got to: then it is we who are late.
+    fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -279,7 +284,10 @@ impl Connections {
         let oldest = table.handshaking.first().copied();
         let displaced = oldest
             .and_then(|number| table.open.get(&number))
-            .filter(|oldest| now.saturating_sub(oldest.opened) >= assured);
+            .filter(|oldest| now.saturating_sub(oldest.opened) >= assured)
+            // Whoever waits for us is about to be served. Displacing those under overload would spend our time on
+            // handshakes that never end.
+            .filter(|oldest| !oldest.has_unread());
         match displaced {
             Some(oldest) => {
                 if oldest.end() {

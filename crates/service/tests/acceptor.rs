@@ -16,7 +16,7 @@ use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
 use exoskel_service::{
     Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Renewable, Renewal, Rules, Stream,
 };
-use peers::{Authority, Card, HeldTime, Running, Scratch};
+use peers::{Authority, Card, HeldTime, Running, Scratch, client_hello};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -223,6 +223,30 @@ async fn an_old_handshake_makes_room_for_a_new_one() {
     assert_eq!(name_of(&server, &card).await, "ada");
     assert_eq!(server.handle.metrics().ended(End::Displaced), 1);
     assert!(is_ended(silent).await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_the_server_keeps_its_place() {
+    let server = Running::start(name, |settings| {
+        settings.limits.handshakes_max = 1;
+        // Whoever is there is old enough to be displaced.
+        settings.limits.handshake_time_assured = Duration::from_nanos(1);
+    });
+    // Both are there before the server's first task runs, so the second meets a first whose bytes are unread.
+    let mut first = std::net::TcpStream::connect(server.address).unwrap();
+    std::io::Write::write_all(&mut first, &client_hello()).unwrap();
+    let second = std::net::TcpStream::connect(server.address).unwrap();
+    for socket in [&first, &second] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    assert!(is_ended(TcpStream::from_std(second).unwrap()).await);
+    assert_eq!(server.handle.metrics().refused(Refusal::Handshakes), 1);
+    assert_eq!(server.handle.metrics().ended(End::Displaced), 0);
+    let mut first = TcpStream::from_std(first).unwrap();
+    let handshake_record = 0x16;
+    assert_eq!(first.read_u8().await.unwrap(), handshake_record);
+    drop(first);
     server.stop().await;
 }
 
@@ -481,7 +505,7 @@ async fn ten_thousand_stopped_handshakes_leave_room_for_an_honest_client() {
     });
     let card = server.authority.user("ada");
     // A whole ClientHello, after which the client says nothing more.
-    let hello = peers::client_hello();
+    let hello = client_hello();
     let mut stopped = Vec::new();
     for number in 0..wanted {
         // Many hosts, as far as the server can see.
