@@ -6,6 +6,8 @@
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
+#   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
+#   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make wheel       one abi3 wheel in dist/, for machines without Rust
 #   make docs        the Rust documentation, warnings are errors
 #
@@ -38,10 +40,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-identity paper-grid-services wheel docs format lock clean
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -80,6 +82,15 @@ test-peers: $(VENV)/.locked
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+# These make their people with the vectors' generator.
+bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
+
+bench-identity: $(VENV)/.locked
+	@$(BIN)/python benches/identity.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+paper-grid-services: $(VENV)/.locked
+	@$(BIN)/python benches/grid_services.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 wheel: $(VENV)/.locked
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist

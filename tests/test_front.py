@@ -327,7 +327,7 @@ def test_a_configuration_file_says_it_all_and_options_win(
             anchors = "grid/certificates"
             vomsdir = "grid/vomsdir"
             [upstream]
-            address = "unix:app.sock"
+            address = "unix:/run/app.sock"
         """)
     )
     command = ["front", "--configuration", str(file), "--check", "--json"]

@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use x509_parser::certificate::X509CertificateParser;
+use x509_parser::nom::Parser as _;
 use x509_parser::time::ASN1Time;
 
 use crate::claim::Identity;
@@ -171,6 +173,26 @@ pub(crate) fn unix_time(time: ASN1Time) -> UnixTime {
 pub(crate) fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]
+}
+
+/// The `SubjectPublicKeyInfo` of a certificate, for an engine that checks a signature over its handshake by it. Extensions,
+/// which are most of a proxy, are not read.
+///
+/// # Errors
+/// [`Malformed::NoCertificate`]
+///
+/// # Security
+/// Whose key it is must be judged by a verifier.
+pub fn public_key_info<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Result<SubjectPublicKeyInfoDer<'a>, Malformed> {
+    let (_, parsed) = X509CertificateParser::new()
+        .with_deep_parse_extensions(false)
+        .parse(certificate.as_ref())
+        .map_err(|_| Malformed::NoCertificate)?;
+    Ok(SubjectPublicKeyInfoDer::from(
+        parsed.tbs_certificate.subject_pki.raw,
+    ))
 }
 
 /// Bytes as hexadecimal digits in small letters.

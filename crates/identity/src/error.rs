@@ -312,7 +312,7 @@ pub enum IdentityError {
     },
     /// No file says what the authority may sign, and the settings require one.
     #[error(
-        "{certificate} comes from {authority}, for which no file says what it may sign, expected HASH.signing_policy or HASH.namespaces"
+        "{certificate} comes from {authority}, for which no file says what it may sign, expected a readable HASH.signing_policy or HASH.namespaces"
     )]
     NoNameSpace {
         /// The certificate that it signed.

@@ -33,7 +33,8 @@ pub enum Revocation {
     /// Refuse it: nobody knows whether it is revoked.
     #[default]
     Require,
-    /// Accept it. A list that is there counts as ever, and refuses everybody when it is stale.
+    /// Accept it. A list that is there counts as ever, and refuses everybody when it is stale, or when it can't be read and
+    /// nothing older is known.
     WhereListed,
 }
 
@@ -43,7 +44,7 @@ pub enum NameSpaces {
     /// Refuse what it signed. An intermediate without a file of its own is bound by its issuer's.
     #[default]
     Require,
-    /// Let it sign any name.
+    /// Let it sign any name. One whose only file can't be read may sign none.
     WherePresent,
 }
 

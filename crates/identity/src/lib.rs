@@ -35,7 +35,7 @@ mod voms;
 mod x509;
 
 pub use authorization::Authorization;
-pub use certificate::{CertificateDetails, Date, WhichCertificate, hex};
+pub use certificate::{CertificateDetails, Date, WhichCertificate, hex, public_key_info};
 pub use claim::{Identity, Role};
 pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};

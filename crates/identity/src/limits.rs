@@ -26,6 +26,10 @@ pub const REVOCATION_LISTS_MAX: usize = 64;
 /// Bytes of one revocation list, about four hundred thousand entries. The largest ones of grids have some megabytes.
 pub const REVOCATION_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Bytes of one file of a trust directory: a revocation list, in base64 with its lines a third longer, and a text for
+/// people in front of it.
+pub const TRUST_FILE_BYTES_MAX: usize = 2 * REVOCATION_LIST_BYTES_MAX;
+
 /// Bytes of a distinguished name in DER. The longest ones of proxies in use have some hundred.
 pub const DISTINGUISHED_NAME_BYTES_MAX: usize = 4 * 1024;
 

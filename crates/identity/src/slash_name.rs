@@ -18,15 +18,6 @@ impl SlashName {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The name, and the names that it could be below as a proxy's: itself without one common name after the other at
-    /// its end.
-    pub(crate) fn with_owners(&self) -> impl Iterator<Item = &str> {
-        std::iter::successors(Some(self.as_str()), |name| {
-            let (owner, last) = name.rsplit_once('/')?;
-            (last.starts_with("cn=") && !owner.is_empty()).then_some(owner)
-        })
-    }
 }
 
 /// Whether a text has the form of a distinguished name rather than of an attribute name, which starts with an
@@ -89,23 +80,6 @@ mod tests {
         assert!(same("/CN=host/a.example.org", "/CN=host/A.example.org"));
         assert!(!same("/O=x/CN=a", "/CN=a/O=x"));
         assert!(!same("/CN=a b", "/CN=ab"));
-    }
-
-    #[test]
-    fn a_proxy_is_below_its_owner() {
-        let name = SlashName::parse("/DC=org/CN=Alice/CN=1/CN=2").unwrap();
-        let names: Vec<&str> = name.with_owners().collect();
-        assert_eq!(
-            names,
-            [
-                "/dc=org/cn=alice/cn=1/cn=2",
-                "/dc=org/cn=alice/cn=1",
-                "/dc=org/cn=alice",
-                "/dc=org"
-            ]
-        );
-        let only = SlashName::parse("/CN=a").unwrap();
-        assert_eq!(only.with_owners().count(), 1);
     }
 
     #[test]

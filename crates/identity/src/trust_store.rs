@@ -3,7 +3,7 @@
 //! The files come in as bytes and are parsed once for each generation of the trust, never for a connection. A file that
 //! can't be used keeps what stood under its name before, so that a half-written list never means "nobody is revoked".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ pub struct TrustStore {
     anchor_files: BTreeMap<String, Arc<Kept>>,
     /// What is in use of each file of the vomsdir, by its name.
     voms_files: BTreeMap<String, Arc<Kept>>,
+    /// The files that are there and say nothing that could be used.
+    broken: BTreeSet<String>,
     authorities: Vec<Authority>,
     by_name: HashMap<NameKey, Vec<usize>>,
     coverage: HashMap<NameKey, Vec<Arc<Coverage>>>,
@@ -107,11 +109,17 @@ impl TrustStore {
         );
         let coverage = coverage::collect(&anchor_files);
         let rules = name_space::collect(&anchor_files, &authorities);
+        let broken = bad
+            .iter()
+            .filter(|bad| !bad.kept_previous)
+            .map(|bad| bad.name.clone())
+            .collect();
         authority::link(&mut authorities, &by_name, &anchor_files, &rules);
         let store = Self {
             generation,
             anchor_files,
             voms_files,
+            broken,
             authorities,
             by_name,
             coverage,
@@ -137,6 +145,10 @@ impl TrustStore {
                 context.update(name.as_bytes());
                 context.update(&kept.digest);
             }
+        }
+        for name in &self.broken {
+            context.update(&(name.len() as u64).to_be_bytes());
+            context.update(name.as_bytes());
         }
         let mut fingerprint = [0; 32];
         fingerprint.copy_from_slice(context.finish().as_ref());
@@ -172,6 +184,29 @@ impl TrustStore {
             .flatten()
             .filter(move |coverage| coverage.is_of(key))
             .map(|coverage| &coverage.list)
+    }
+
+    /// Whether there is a list that can't be read and that could be of this authority of the directory; for an issuer that
+    /// is not there, one that could be of nobody there.
+    pub(crate) fn has_broken_list(&self, issuer: Option<&Authority>) -> bool {
+        let is_of = |authority: &Authority, hash| authority.hashes().any(|one| one == hash);
+        self.broken.iter().any(|file| {
+            file.split_once('.').is_some_and(|(hash, kind)| {
+                kind.starts_with('r')
+                    && match issuer {
+                        Some(authority) => is_of(authority, hash),
+                        None => !self.authorities.iter().any(|one| is_of(one, hash)),
+                    }
+            })
+        })
+    }
+
+    /// Whether a file that can't be read would say which names this authority may sign.
+    pub(crate) fn has_broken_rules(&self, authority: &Authority) -> bool {
+        let is_broken = |hash: &str, kind| self.broken.contains(&format!("{hash}.{kind}"));
+        authority
+            .hashes()
+            .any(|hash| is_broken(hash, "signing_policy") || is_broken(hash, "namespaces"))
     }
 
     /// What the files say about the names that an issuer may sign; the name in its slash form.

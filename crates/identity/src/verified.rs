@@ -41,6 +41,8 @@ struct Proven {
 struct OfGrid {
     /// The subject in slash form, by which people are known there.
     subject: String,
+    /// Of an independent proxy: the subjects above its own in slash form, the end entity's last.
+    owners: Vec<String>,
     attributes: Vec<VomsAttributes>,
     attribute_faults: Vec<AttributeFault>,
 }
@@ -84,6 +86,7 @@ impl VerifiedIdentity {
             serials: serials(&path.presented),
             grid: Some(OfGrid {
                 subject: path.subject().slash(),
+                owners: path.owners().map(DistinguishedName::slash).collect(),
                 attributes: attributes.good,
                 attribute_faults: attributes.faults,
             }),
@@ -122,6 +125,12 @@ impl VerifiedIdentity {
     /// which only the name counts.
     pub fn grid_subject(&self) -> Option<&str> {
         self.0.grid.as_ref().map(|grid| grid.subject.as_str())
+    }
+
+    /// Of an independent proxy: who issued it, in slash form, the end entity last. They are proven, unlike what the proxy's
+    /// own name says, which its owner spells as they like.
+    pub(crate) fn owners(&self) -> &[String] {
+        self.0.grid.as_ref().map_or(&[], |grid| &grid.owners)
     }
 
     /// What virtual organisations say about the peer, one entry for each attribute certificate that counts, in their
@@ -174,6 +183,20 @@ impl VerifiedIdentity {
     /// All that is proven of them is what this type says. There can be certificates among them that no path needed.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.0.chain
+    }
+
+    /// Whether a later verdict on the same chain says the same about the peer: the same identity, and the same attributes
+    /// in the same order. When they end may differ, and so may the reasons why other attributes don't count.
+    pub fn says_the_same_as(&self, later: &Self) -> bool {
+        let (attributes, others) = (self.attributes(), later.attributes());
+        self.identity() == later.identity()
+            && self.subject() == later.subject()
+            && self.proxy() == later.proxy()
+            && attributes.len() == others.len()
+            && attributes
+                .iter()
+                .zip(others)
+                .all(|(one, other)| one.says_the_same_as(other))
     }
 
     /// The generation of the trust data by which it was judged.

@@ -66,6 +66,16 @@ impl VomsAttributes {
         &self.serial
     }
 
+    /// Whether both give the same. A renewed revocation list changes when that ends, and nothing else.
+    pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
+        let not_after = self.not_after;
+        *self
+            == Self {
+                not_after,
+                ..other.clone()
+            }
+    }
+
     /// When the first thing ends that proves the attributes: the attribute certificate, a certificate of its signer's path,
     /// or a revocation list used there.
     pub fn not_after(&self) -> UnixTime {

@@ -4,14 +4,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_identity::{
+    Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity, public_key_info,
+};
 use exoskel_link::handshake::{ALPN, EXPORTER_BYTES, EXPORTER_LABEL};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature,
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
     DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
@@ -105,13 +108,12 @@ impl Tls {
         let provider = provider();
         let judge = Arc::new(Judge::new(verifier, roles, name, &provider));
         let verdict = judge.verdict.clone();
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(credential_error)?
             .dangerous()
             .with_custom_certificate_verifier(judge)
-            .with_client_auth_cert(owned_chain(credential), credential.clone_key())
-            .map_err(credential_error)?;
+            .with_client_cert_resolver(own_certificate(credential, &provider)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
         config.enable_early_data = false;
@@ -139,12 +141,11 @@ impl Tls {
         let provider = provider();
         let judge = Arc::new(Judge::new(verifier, roles, None, &provider));
         let verdict = judge.verdict.clone();
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(credential_error)?
             .with_client_cert_verifier(judge)
-            .with_single_cert(owned_chain(credential), credential.clone_key())
-            .map_err(credential_error)?;
+            .with_cert_resolver(own_certificate(credential, &provider)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -275,12 +276,20 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-fn owned_chain(credential: &Credential) -> Vec<CertificateDer<'static>> {
-    credential
-        .chain()
-        .iter()
-        .map(|certificate| certificate.clone().into_owned())
-        .collect()
+/// What we show and sign with. That the key is the leaf's, the credential has checked: rustls would do so by reading the
+/// whole certificate, which it refuses to for a proxy.
+fn own_certificate(
+    credential: &Credential,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let key = provider
+        .key_provider
+        .load_private_key(credential.clone_key());
+    let key = key.map_err(credential_error)?;
+    let chain = credential.chain().to_vec();
+    Ok(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
+        chain, key,
+    ))))
 }
 
 fn plain_chain(credential: &Credential) -> Vec<Vec<u8>> {
@@ -395,7 +404,10 @@ impl Judge {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        // By the bare key: rustls reads a whole certificate by rules that know no proxies.
+        let key = public_key_info(certificate)
+            .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) struct Connection {
     running: AtomicUsize,
     stalls: Mutex<Vec<Weak<Stall>>>,
     identity: OnceLock<VerifiedIdentity>,
+    /// Unix time at which the newest verdict on the identity ends.
+    good_until: AtomicU64,
     ended: AtomicBool,
     end: Notify,
 }
@@ -76,8 +78,19 @@ impl Connection {
         self.identity.get().is_some()
     }
 
+    /// Whether the client has said something that we have not got to: then it is we who are late.
+    fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// A new verdict says the same about the client, and may end at another time.
+    pub(crate) fn confirm(&self, identity: &VerifiedIdentity) {
+        let end = identity.not_after().as_secs();
+        self.good_until.store(end, Ordering::Relaxed);
     }
 
     /// Something runs for the client until this is dropped.
@@ -116,11 +129,11 @@ impl Connection {
 
     /// Why the time of this connection is over, if it is.
     fn overdue(&self, now: u64, wall: UnixTime, limits: &Limits) -> Option<End> {
-        let Some(identity) = self.identity.get() else {
+        if self.identity.get().is_none() {
             let over = now.saturating_sub(self.opened) >= milliseconds(limits.handshake_time);
             return over.then_some(End::Handshake);
-        };
-        if identity.not_after() <= wall {
+        }
+        if self.good_until.load(Ordering::Relaxed) <= wall.as_secs() {
             return Some(End::Expired);
         }
         let idle = milliseconds(limits.idle_time);
@@ -241,6 +254,7 @@ impl Connections {
             running: AtomicUsize::new(0),
             stalls: Mutex::default(),
             identity: OnceLock::new(),
+            good_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             end: Notify::new(),
         });
@@ -270,7 +284,10 @@ impl Connections {
         let oldest = table.handshaking.first().copied();
         let displaced = oldest
             .and_then(|number| table.open.get(&number))
-            .filter(|oldest| now.saturating_sub(oldest.opened) >= assured);
+            .filter(|oldest| now.saturating_sub(oldest.opened) >= assured)
+            // Whoever waits for us is about to be served. Displacing those under overload would spend our time on
+            // handshakes that never end.
+            .filter(|oldest| !oldest.has_unread());
         match displaced {
             Some(oldest) => {
                 if oldest.end() {
@@ -356,6 +373,7 @@ impl Admitted {
 
     /// The handshake is over and has shown whom this belongs to.
     pub(crate) fn identify(&self, identity: VerifiedIdentity) {
+        self.connection.confirm(&identity);
         // Nobody else sets it, and this is called once.
         let _ = self.connection.identity.set(identity);
         self.connection

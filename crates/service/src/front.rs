@@ -163,7 +163,7 @@ enum Fault {
 impl Fault {
     fn answer(self) -> Answer {
         let status = match self {
-            Self::Request(HeaderError::Connect) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Request(HeaderError::Method) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Request(_) => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Tunnels => StatusCode::SERVICE_UNAVAILABLE,

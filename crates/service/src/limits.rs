@@ -59,7 +59,7 @@ pub struct Limits {
     /// How long a handshake may take.
     pub handshake_time: Duration,
     /// How long a handshake may take when others wait for its place: clients that stop in the middle
-    /// can't keep honest ones out for longer than this.
+    /// can't keep honest ones out for longer than this. A client whose bytes we have not read yet keeps its place.
     pub handshake_time_assured: Duration,
     /// Connections in all, those in their handshake included.
     pub connections_max: usize,

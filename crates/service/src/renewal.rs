@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::signal::unix::Signal;
 
 use crate::audit::{Line, Verdict};
-use crate::door::CONNECT;
+use crate::door::{CONNECT, Refused};
 use crate::metrics::End;
 use crate::server::{ServerHandle, Shared};
 
@@ -188,21 +188,36 @@ fn apply(shared: &Shared, renewal: &Renewal) -> Vec<Ended> {
 /// Judges everybody who is connected again. A chain is judged once, however many connections show it.
 fn judge_again(shared: &Shared, now: UnixTime) -> Vec<Ended> {
     let connected = shared.connections.identified();
-    let mut verdicts: HashMap<&[CertificateDer<'static>], Option<String>> = HashMap::new();
+    let mut verdicts = HashMap::new();
     let mut ended = Vec::new();
     for (connection, identity) in &connected {
-        let verdict = verdicts.entry(identity.chain()).or_insert_with(|| {
-            let verdict = shared.door.judge(identity.chain(), now);
-            verdict.err().map(|refused| refused.reason)
-        });
-        if let Some(reason) = verdict {
-            shared.connections.end(connection, End::NoLongerGood);
-            ended.push(Ended {
-                identity: identity.clone(),
-                address: connection.address(),
-                reason: format!("no longer good: {reason}"),
-            });
+        let verdict = verdicts
+            .entry(identity.chain())
+            .or_insert_with(|| shared.door.judge(identity.chain(), now));
+        match still_good(identity, verdict) {
+            Ok(again) => connection.confirm(again),
+            Err(reason) => {
+                shared.connections.end(connection, End::NoLongerGood);
+                ended.push(Ended {
+                    identity: identity.clone(),
+                    address: connection.address(),
+                    reason: format!("no longer good: {reason}"),
+                });
+            }
         }
     }
     ended
+}
+
+/// Whether a client may go on by a later verdict. Who is served by what was proven once, an attribute for example, is not
+/// to be when it is proven no longer: they have to come again.
+pub(crate) fn still_good<'a>(
+    before: &VerifiedIdentity,
+    again: &'a Result<VerifiedIdentity, Box<Refused>>,
+) -> Result<&'a VerifiedIdentity, &'a str> {
+    match again {
+        Ok(again) if before.says_the_same_as(again) => Ok(again),
+        Ok(_) => Err("other attributes count now than when the connection began"),
+        Err(refused) => Err(&refused.reason),
+    }
 }

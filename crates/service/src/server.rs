@@ -32,7 +32,7 @@ use crate::limits::{
 };
 use crate::metrics::{End, Metrics, Outcome};
 use crate::places::Places;
-use crate::renewal::Renewable;
+use crate::renewal::{Renewable, still_good};
 use crate::rules::Rules;
 use crate::tls::{VERDICT, provider, server_config};
 
@@ -564,12 +564,19 @@ async fn welcome(
         (Ok(stream), Some(Ok(identity))) => {
             admitted.identify(identity.clone());
             // Who judged everybody again meanwhile did not see this connection.
-            if shared.epoch() != epoch
-                && let Err(refused) = shared.door.judge(identity.chain(), now)
-            {
-                metrics.count_handshake(Outcome::Refused, connection.age());
-                record_refusal(shared, connection, &refused, now).await;
-                return None;
+            if shared.epoch() != epoch {
+                let again = shared.door.judge(identity.chain(), now);
+                match still_good(&identity, &again) {
+                    Ok(again) => connection.confirm(again),
+                    Err(reason) => {
+                        metrics.count_handshake(Outcome::Refused, connection.age());
+                        let (address, refused) = (connection.address(), Verdict::Refused);
+                        let line =
+                            Line::identified(&identity, address, now, CONNECT, refused, reason);
+                        shared.audit.record(&line).await;
+                        return None;
+                    }
+                }
             }
             metrics.count_handshake(Outcome::Accepted, connection.age());
             let line = Line::identified(
@@ -661,17 +668,32 @@ async fn drain(mut transport: Transport) -> io::Result<()> {
     Ok(())
 }
 
+/// Two loops: reading files may take as long as a disk or a network lets it, and slow clients must not profit from that.
 async fn watch_connections(shared: Arc<Shared>) {
-    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let watching = async {
+        let mut ticks = watch_ticks();
+        loop {
+            ticks.tick().await;
+            shared.connections.watch(shared.now());
+        }
+    };
     let handle = ServerHandle {
         shared: shared.clone(),
     };
-    loop {
-        ticks.tick().await;
-        shared.connections.watch(shared.now());
-        for fault in handle.renew_rules().await.faults {
-            tracing::error!("{fault}");
+    let reading = async {
+        let mut ticks = watch_ticks();
+        loop {
+            ticks.tick().await;
+            for fault in handle.renew_rules().await.faults {
+                tracing::error!("{fault}");
+            }
         }
-    }
+    };
+    tokio::join!(watching, reading);
+}
+
+fn watch_ticks() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use exoskel_identity::{IdentityError, VerifiedIdentity};
+use exoskel_identity::{IdentityError, VerifiedIdentity, public_key_info};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
@@ -24,8 +24,6 @@ use rustls::{
     SignatureScheme,
 };
 use webpki::RawPublicKeyEntity;
-use x509_parser::certificate::X509CertificateParser;
-use x509_parser::nom::Parser as _;
 
 use crate::door::{Door, Refused, Who};
 
@@ -167,17 +165,11 @@ impl ClientCertVerifier for CertificateCheck {
     }
 }
 
-/// The key in a certificate whose chain was found good. Extensions, which are most of a proxy, are not read again.
+/// The key in a certificate whose chain was found good.
 fn public_key<'a>(
     certificate: &'a CertificateDer<'_>,
 ) -> Result<SubjectPublicKeyInfoDer<'a>, rustls::Error> {
-    let (_, parsed) = X509CertificateParser::new()
-        .with_deep_parse_extensions(false)
-        .parse(certificate.as_ref())
-        .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
-    Ok(SubjectPublicKeyInfoDer::from(
-        parsed.tbs_certificate.subject_pki.raw,
-    ))
+    public_key_info(certificate).map_err(|_| CertificateError::BadEncoding.into())
 }
 
 /// What the client is told. The whole reason stands in the audit line; a stranger needs the kind of it only.

@@ -12,8 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use exoskel_service::{Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Stream};
-use peers::{Authority, Card, HeldTime, Running, Scratch};
+use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
+use exoskel_service::{
+    Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Renewable, Renewal, Rules, Stream,
+};
+use peers::{Authority, Card, HeldTime, Running, Scratch, client_hello};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::advance;
@@ -222,6 +226,30 @@ async fn an_old_handshake_makes_room_for_a_new_one() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_client_that_waits_for_the_server_keeps_its_place() {
+    let server = Running::start(name, |settings| {
+        settings.limits.handshakes_max = 1;
+        // Whoever is there is old enough to be displaced.
+        settings.limits.handshake_time_assured = Duration::from_nanos(1);
+    });
+    // Both are there before the server's first task runs, so the second meets a first whose bytes are unread.
+    let mut first = std::net::TcpStream::connect(server.address).unwrap();
+    std::io::Write::write_all(&mut first, &client_hello()).unwrap();
+    let second = std::net::TcpStream::connect(server.address).unwrap();
+    for socket in [&first, &second] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    assert!(is_ended(TcpStream::from_std(second).unwrap()).await);
+    assert_eq!(server.handle.metrics().refused(Refusal::Handshakes), 1);
+    assert_eq!(server.handle.metrics().ended(End::Displaced), 0);
+    let mut first = TcpStream::from_std(first).unwrap();
+    let handshake_record = 0x16;
+    assert_eq!(first.read_u8().await.unwrap(), handshake_record);
+    drop(first);
+    server.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handshake_that_stops_is_ended() {
     let _held = HeldTime::new();
@@ -235,6 +263,75 @@ async fn a_handshake_that_stops_is_ended() {
     advance(Duration::from_secs(11)).await;
     assert!(is_ended(slow).await);
     assert_eq!(server.handle.metrics().ended(End::Handshake), 1);
+    server.stop().await;
+}
+
+/// Trust data on a disk that doesn't answer.
+struct Stuck {
+    authority: Arc<Authority>,
+    began: std::sync::mpsc::Sender<()>,
+    answer: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl PeerVerifier for Stuck {
+    fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+        expected: &Expected<'_>,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        self.authority.verify(chain, now, expected)
+    }
+
+    fn generation(&self) -> u64 {
+        self.authority.generation()
+    }
+}
+
+impl Renewable for Stuck {
+    fn renew(&self) -> Renewal {
+        self.began.send(()).unwrap();
+        assert!(self.answer.lock().unwrap().recv().is_err());
+        Renewal::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_clients_are_ended_while_trust_data_does_not_come() {
+    let _held = HeldTime::new();
+    let scratch = Scratch::new();
+    let policy = scratch.path().join("policy.toml");
+    std::fs::write(
+        &policy,
+        "[[allow.rule]]\naction = \"connect\"\ndn = \"*\"\n",
+    )
+    .unwrap();
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let (release, answer) = std::sync::mpsc::channel();
+    let server = Running::start_in(scratch, name, |settings| {
+        settings.rules = Some(Rules::open(&policy).unwrap());
+        settings.verifier = Arc::new(Stuck {
+            authority: Authority::new(),
+            began,
+            answer: answer.into(),
+        });
+    });
+    let handle = server.handle.clone();
+    let renewal = tokio::spawn(async move { handle.renew().await });
+    while has_begun.try_recv().is_err() {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        let mut slow = TcpStream::connect(server.address).await.unwrap();
+        slow.write_all(&[0x16, 0x03, 0x01, 0x01]).await.unwrap();
+        while server.handle.open().1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        advance(Duration::from_secs(11)).await;
+        assert!(is_ended(slow).await);
+    }
+    drop(release);
+    assert!(!renewal.await.unwrap().changed);
     server.stop().await;
 }
 
@@ -408,7 +505,7 @@ async fn ten_thousand_stopped_handshakes_leave_room_for_an_honest_client() {
     });
     let card = server.authority.user("ada");
     // A whole ClientHello, after which the client says nothing more.
-    let hello = peers::client_hello();
+    let hello = client_hello();
     let mut stopped = Vec::new();
     for number in 0..wanted {
         // Many hosts, as far as the server can see.

@@ -571,3 +571,66 @@ async fn a_full_queue_is_answered_with_503() {
     assert_eq!(count.load(Ordering::SeqCst), 1);
     server.stop().await;
 }
+
+/// TRACE sends back what the server behind got, with the secret in it; `Proxy` becomes `HTTP_PROXY` for every program that
+/// a gateway starts.
+#[tokio::test]
+async fn what_would_betray_or_mislead_the_server_behind_is_not_passed_on() {
+    let scratch = Scratch::new();
+    let behind = Behind::start(&scratch, hello);
+    let server = front_of(scratch, |_| (), |_| ());
+    let card = server.authority.user("ada");
+    let request = |method: &str, host: &str, more: &str| {
+        format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n")
+    };
+    for method in ["TRACE", "TRACK"] {
+        let answer = raw(&server, &card, request(method, "a", "").as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    }
+    let answer = raw(&server, &card, request("GET", "evil@a", "").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(behind.heads(), []);
+    let proxy = "Proxy: http://192.0.2.1/\r\n";
+    let answer = raw(&server, &card, request("GET", "a", proxy).as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(!behind.heads()[0].1.contains_key("proxy"));
+    server.stop().await;
+}
+
+/// Two statements about where the body ends: the chunks count, and nothing of it becomes a request of its own.
+#[tokio::test]
+async fn no_request_hides_in_a_body() {
+    let scratch = Scratch::new();
+    let behind = Behind::start(&scratch, |request: Request<Incoming>| async {
+        let body = request.into_body().collect().await;
+        Response::new(text(&format!("{:?}", body.map(|body| body.to_bytes()))))
+    });
+    let server = front_of(scratch, |_| (), |_| ());
+    let card = server.authority.user("ada");
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+    for lengths in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: xchunked\r\nContent-Length: 4\r\n",
+        "Content-Length: 4, 5\r\n",
+        "Content-Length: +4\r\n",
+    ] {
+        let chunk = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
+        let request = format!(
+            "POST /open HTTP/1.1\r\nHost: a\r\n{lengths}Connection: close, content-length\r\n\r\n{chunk}"
+        );
+        let answer = raw(&server, &card, request.as_bytes()).await;
+        let targets: Vec<String> = behind
+            .heads()
+            .into_iter()
+            .map(|(target, _)| target)
+            .collect();
+        assert!(
+            !targets.contains(&"/hidden".to_owned()),
+            "{lengths}: {answer}"
+        );
+    }
+    server.stop().await;
+}

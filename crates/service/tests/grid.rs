@@ -111,6 +111,16 @@ impl Grid {
     /// A user who shows a proxy. The user's own name has no CN, so that the proxy's is the only one: the generator of
     /// certificates knows each kind of name once.
     fn proxy(&self, user: &str, serial: u64) -> Card {
+        self.proxy_with(user, serial, |_| Vec::new())
+    }
+
+    /// As [`proxy`](Self::proxy), with further extensions, which may depend on the user's certificate.
+    fn proxy_with(
+        &self,
+        user: &str,
+        serial: u64,
+        further: impl FnOnce(&CertificateDer<'_>) -> Vec<CustomExtension>,
+    ) -> Card {
         let mut params = params(serial);
         let name = &mut params.distinguished_name;
         name.push(DnType::OrganizationName, "Grid");
@@ -125,6 +135,7 @@ impl Grid {
             CustomExtension::from_oid_content(&PROXY_INFORMATION, INHERIT_ALL.to_vec());
         information.set_criticality(true);
         below.custom_extensions = vec![information];
+        below.custom_extensions.extend(further(certificate.der()));
         let key = KeyPair::generate().unwrap();
         let proxy = below.signed_by(&key, &issuer).unwrap();
         Card {
@@ -135,9 +146,13 @@ impl Grid {
     }
 
     fn trust(&self) -> Arc<Trust> {
+        self.trust_with(None)
+    }
+
+    fn trust_with(&self, vomsdir: Option<PathBuf>) -> Arc<Trust> {
         let directories = TrustDirectories {
             anchors: self.anchors.clone(),
-            vomsdir: None,
+            vomsdir,
         };
         let cache = DecisionCacheLimits::default();
         Trust::open(directories, GridSettings::default(), cache).unwrap()
@@ -229,6 +244,126 @@ async fn who_is_revoked_is_out_although_cached() {
     std::fs::remove_file(grid.list()).unwrap();
     server.handle.renew().await;
     assert!(of_bob.read_u8().await.is_err());
+    server.stop().await;
+}
+
+fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+    let content = content.concat();
+    let length = u16::try_from(content.len()).unwrap();
+    let mut whole = vec![tag, 0x82];
+    match u8::try_from(length) {
+        Ok(short @ 0..0x80) => whole = vec![tag, short],
+        Ok(short) => whole = vec![tag, 0x81, short],
+        Err(_) => whole.extend(length.to_be_bytes()),
+    }
+    whole.extend(content);
+    whole
+}
+
+fn subject(certificate: &CertificateDer<'_>) -> Vec<u8> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).unwrap();
+    parsed.subject().as_raw().to_vec()
+}
+
+/// The extension of VOMS with a role for the holder of that certificate.
+fn role(
+    server: &rcgen::CertifiedIssuer<'_, KeyPair>,
+    holder: &CertificateDer<'_>,
+    serial: u8,
+) -> CustomExtension {
+    use rcgen::SigningKey as _;
+    let general = |name: &[u8]| der(0x30, &[&der(0xa4, &[name])]);
+    // ecdsa-with-SHA256
+    let algorithm = der(0x30, &[&[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]]);
+    let kind = [6, 10, 0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 4];
+    let authority = der(0xa0, &[&der(0x86, &[b"vo://voms.example.org:15000"])]);
+    let values = der(
+        0x30,
+        &[
+            &authority,
+            &der(0x30, &[&der(4, &[b"/vo/Role=production"])]),
+        ],
+    );
+    let time = |from: Duration| {
+        let time = (OffsetDateTime::now_utc() + from).date();
+        let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
+        der(
+            0x18,
+            &[format!("{year:04}{month:02}{day:02}000000Z").as_bytes()],
+        )
+    };
+    let signed = der(
+        0x30,
+        &[
+            &[2, 1, 1],
+            &der(
+                0x30,
+                &[&der(0xa0, &[&general(&subject(holder)), &[2, 1, serial]])],
+            ),
+            &der(0xa0, &[&general(&subject(server.der()))]),
+            &algorithm,
+            &[2, 1, 9],
+            &der(0x30, &[&time(-Duration::days(1)), &time(Duration::days(2))]),
+            &der(0x30, &[&der(0x30, &[&kind, &der(0x31, &[&values])])]),
+        ],
+    );
+    let signature = server.key().sign(&signed).unwrap();
+    let one = der(0x30, &[&signed, &algorithm, &der(3, &[&[0], &signature])]);
+    CustomExtension::from_oid_content(
+        &[1, 3, 6, 1, 4, 1, 8005, 100, 100, 5],
+        der(0x30, &[&der(0x30, &[&one])]),
+    )
+}
+
+/// Who they are is still proven, what they may do is not: nobody is served by a role of yesterday.
+#[tokio::test]
+async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
+    let scratch = Scratch::new();
+    let grid = Grid::new(scratch.path());
+    let organisation = scratch.path().join("vomsdir/vo");
+    std::fs::create_dir_all(&organisation).unwrap();
+    let mut server = params(100);
+    server
+        .distinguished_name
+        .push(DnType::OrganizationName, "Grid");
+    server.distinguished_name.push(DnType::CommonName, "voms");
+    let key = KeyPair::generate().unwrap();
+    let voms = rcgen::CertifiedIssuer::signed_by(server, key, &grid.issuer).unwrap();
+    let pinned = organisation.join("voms.pem");
+    std::fs::write(&pinned, voms.pem()).unwrap();
+    let trust = grid.trust_with(Some(scratch.path().join("vomsdir")));
+    let server = Running::start_in(
+        scratch,
+        |mut stream: Stream, peer: Peer| async move {
+            let fqans: Vec<_> = peer.identity().fqans().map(ToString::to_string).collect();
+            let greeting = format!("{}\n", fqans.join(" "));
+            let _ = stream.write_all(greeting.as_bytes()).await;
+            while stream.read_u8().await.is_ok() && stream.write_u8(b'x').await.is_ok() {}
+        },
+        |settings| settings.verifier = trust,
+    );
+    let ada = grid.proxy_with("Ada", 7, |holder| vec![role(&voms, holder, 7)]);
+    let bob = grid.proxy("Bob", 8);
+    let mut of_ada = server.connect(&ada).await.unwrap();
+    assert_eq!(greeting(&mut of_ada).await.unwrap(), "/vo/Role=production");
+    let mut of_bob = server.connect(&bob).await.unwrap();
+    assert_eq!(greeting(&mut of_bob).await.unwrap(), "");
+    // A change that is about neither of them.
+    grid.publish(&[99]);
+    assert!(server.handle.renew().await.changed);
+    for stream in [&mut of_ada, &mut of_bob] {
+        stream.write_all(b"?").await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), b'x');
+    }
+    std::fs::remove_file(pinned).unwrap();
+    assert!(server.handle.renew().await.changed);
+    assert!(of_ada.read_u8().await.is_err());
+    of_bob.write_all(b"?").await.unwrap();
+    assert_eq!(of_bob.read_u8().await.unwrap(), b'x');
+    let mut again = server.connect(&ada).await.unwrap();
+    assert_eq!(greeting(&mut again).await.unwrap(), "");
+    assert_eq!(server.handle.metrics().ended(End::NoLongerGood), 1);
+    drop((of_bob, again));
     server.stop().await;
 }
 

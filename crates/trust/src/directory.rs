@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use exoskel_identity::TrustFile;
-use exoskel_identity::limits::{REVOCATION_LIST_BYTES_MAX, TRUST_FILES_MAX};
+use exoskel_identity::limits::{TRUST_FILE_BYTES_MAX, TRUST_FILES_MAX};
 
 use crate::{OpenError, TrustDirectories};
 
@@ -25,6 +25,18 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// Of a file that is there and can't be looked at.
+    fn unknown(name: String) -> Self {
+        Self {
+            name,
+            device: 0,
+            inode: 0,
+            size: 0,
+            modified: (0, 0),
+            changed: (0, 0),
+        }
+    }
+
     fn new(name: String, facts: &Metadata) -> Self {
         Self {
             name,
@@ -118,16 +130,16 @@ fn list(
             continue;
         }
         let path = entry.path();
-        // Links are followed: that is how hashes name certificates. One that leads nowhere counts as a deleted file.
-        let Ok(facts) = fs::metadata(&path) else {
-            continue;
+        let name = format!("{prefix}{name}");
+        // Links are followed: that is how hashes name certificates. One that leads nowhere counts as a deleted file. What
+        // can't be looked at for another reason is there, and reading it says why it can't be used.
+        let stamp = match fs::metadata(&path) {
+            Ok(facts) if facts.is_file() => Stamp::new(name, &facts),
+            Ok(_) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) => Stamp::unknown(name),
         };
-        if facts.is_file() {
-            found.push(Entry {
-                stamp: Stamp::new(format!("{prefix}{name}"), &facts),
-                path,
-            });
-        }
+        found.push(Entry { path, stamp });
     }
     Ok(())
 }
@@ -161,7 +173,7 @@ fn read_all(entries: Vec<Entry>, faults: &mut Vec<String>) -> Vec<TrustFile> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     // One byte more than the longest kind of file may have: whoever parses it sees that it is too long.
-    let most = u64::try_from(REVOCATION_LIST_BYTES_MAX).unwrap_or(u64::MAX);
+    let most = u64::try_from(TRUST_FILE_BYTES_MAX).unwrap_or(u64::MAX);
     File::open(path)?
         .take(most.saturating_add(1))
         .read_to_end(&mut content)?;

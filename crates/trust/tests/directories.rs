@@ -164,3 +164,28 @@ fn nobody_to_trust_is_an_error() {
     fs::create_dir(copy.anchors()).unwrap();
     assert!(matches!(open().unwrap_err(), OpenError::NoAuthority { .. }));
 }
+
+/// A link that leads in a circle stands for all that can't be looked at: it is there, so it was not deleted.
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_deleted() {
+    let copy = Copy::new();
+    let trust = copy.open();
+    let list = copy.file(".r0");
+    fs::remove_file(&list).unwrap();
+    std::os::unix::fs::symlink(&list, &list).unwrap();
+    let reload = trust.reload();
+    let name = list.file_name().unwrap().to_str().unwrap();
+    assert!(
+        reload.faults.iter().any(|fault| fault.contains(name)),
+        "{reload:?}"
+    );
+    let bad = trust.report().bad_files.clone();
+    let bad = bad.iter().find(|bad| bad.name == name).unwrap();
+    assert!(bad.kept_previous);
+    // A link that leads nowhere is how packages take files away.
+    fs::remove_file(&list).unwrap();
+    std::os::unix::fs::symlink(copy.anchors().join("nowhere"), &list).unwrap();
+    assert!(trust.reload().changed);
+    let report = trust.report();
+    assert!(report.bad_files.iter().all(|bad| bad.name != name));
+}

@@ -159,7 +159,7 @@ pub(crate) fn admission(
         return Admission::Deny { pattern, role };
     }
     match allow.of(role) {
-        None if facts.subject.is_some() && !chosen => Admission::NoList { role },
+        None if facts.is_of_grid && !chosen => Admission::NoList { role },
         None => Admission::Allow {
             pattern: None,
             role,

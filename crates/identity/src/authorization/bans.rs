@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
 use super::rule::Source;
-use crate::slash_name::SlashName;
 
-/// Bans. A ban of a distinguished name holds for every proxy below it too, as [`IdentityPattern::bars`] says.
+/// Bans. A ban of a distinguished name holds for every proxy of its owner too, as [`IdentityPattern::bars`] says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bans {
     /// Whole names, by the form in which they are compared: sites ban thousands of them.
@@ -34,8 +33,9 @@ impl Bans {
 
     /// The ban that is about this one.
     pub(crate) fn about(&self, facts: &Facts<'_>) -> Option<(&IdentityPattern, Source)> {
-        let mut names = facts.subject.iter().flat_map(SlashName::with_owners);
-        let whole = names.find_map(|name| self.subjects.get(name));
+        let whole = facts
+            .barred_names()
+            .find_map(|name| self.subjects.get(name));
         let ban = whole.or_else(|| {
             self.patterns
                 .iter()

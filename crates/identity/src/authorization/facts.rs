@@ -14,6 +14,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) name: &'a str,
     /// The distinguished name; nothing for certificates of a private authority, in which it means nothing.
     pub(crate) subject: Option<SlashName>,
+    /// Whose proxy an independent one is. What is denied to them is denied to it.
+    pub(crate) owners: Vec<SlashName>,
+    /// Whether an authority of a grid vouches for them, which it does for everybody. A host can have an empty subject.
+    pub(crate) is_of_grid: bool,
     /// The attributes, the primary one first, as they are displayed.
     pub(crate) fqans: Vec<String>,
     pub(crate) vos: Vec<&'a str>,
@@ -28,11 +32,27 @@ impl<'a> Facts<'a> {
             role: who.role(),
             name: who.name(),
             subject: who.grid_subject().and_then(SlashName::parse),
+            owners: who
+                .owners()
+                .iter()
+                .filter_map(|name| SlashName::parse(name))
+                .collect(),
+            is_of_grid: who.grid_subject().is_some(),
             fqans: who.fqans().map(ToString::to_string).collect(),
             vos: who.attributes().iter().map(VomsAttributes::vo).collect(),
             limited: who.proxy().is_some_and(|proxy| proxy.limited),
             faults: who.attribute_faults(),
         }
+    }
+}
+
+impl Facts<'_> {
+    /// The names by which somebody can be kept out: their own and their owners'.
+    pub(crate) fn barred_names(&self) -> impl Iterator<Item = &str> {
+        self.subject
+            .iter()
+            .chain(&self.owners)
+            .map(SlashName::as_str)
     }
 }
 

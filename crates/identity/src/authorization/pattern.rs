@@ -86,14 +86,11 @@ impl IdentityPattern {
         }
     }
 
-    /// Whether it keeps somebody out. A name also stands for every proxy below it: an independent one has a name of its
-    /// own, which goes on where its owner's ends, and must not be a way around.
+    /// Whether it keeps somebody out. A name also stands for every proxy of its owner: an independent one has a name of its
+    /// own and must not be a way around. Who the owner is comes from the chain, not from how the proxy spells its name.
     pub(crate) fn bars(&self, facts: &Facts<'_>) -> bool {
         match &self.kind {
-            Kind::Subject(pattern) => facts
-                .subject
-                .as_ref()
-                .is_some_and(|subject| subject.with_owners().any(|name| pattern.matches(name))),
+            Kind::Subject(pattern) => facts.barred_names().any(|name| pattern.matches(name)),
             _ => self.matches(facts),
         }
     }

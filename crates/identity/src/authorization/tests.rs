@@ -53,6 +53,8 @@ fn person<'a>(name: &'a str, fqans: &[&str]) -> Facts<'a> {
         role: Role::Manager,
         name,
         subject: SlashName::parse(name),
+        owners: vec![],
+        is_of_grid: true,
         fqans: fqans.iter().map(ToString::to_string).collect(),
         vos: if fqans.is_empty() { vec![] } else { vec!["vo"] },
         limited: false,
@@ -158,23 +160,27 @@ fn deny_and_bans_win() {
 /// An independent proxy has a name of its own, below its owner's, and can be of use to somebody who is kept out.
 #[test]
 fn a_proxy_of_its_own_is_no_way_around() {
-    for name in [
-        "/DC=org/DC=grid/CN=Mallory/CN=123",
-        "/DC=org/DC=grid/CN=mallory/CN=1/CN=2",
-        "/DC=org/DC=grid/CN=Suspended Sam/CN=7",
+    let proxy = |owners: &[&str]| Facts {
+        owners: owners
+            .iter()
+            .filter_map(|name| SlashName::parse(name))
+            .collect(),
+        ..person("/DC=org/DC=grid/CN=of/O=its own", &[])
+    };
+    for owners in [
+        &["/DC=org/DC=grid/CN=Mallory"][..],
+        &["/DC=org/DC=grid/CN=x/CN=1", "/DC=org/DC=grid/CN=mallory"],
+        &["/DC=org/DC=grid/CN=Suspended Sam"],
     ] {
-        assert!(
-            !site().decide_about(&person(name, &[]), "status").allowed,
-            "{name}"
-        );
+        let decision = site().decide_about(&proxy(owners), "status");
+        assert!(!decision.allowed, "{owners:?}");
     }
+    assert!(site().decide_about(&proxy(&[ALICE]), "status").allowed);
     let rules = Authorization::parse(&format!("[deny]\nmanagers = [\"{BOB}\"]")).unwrap();
-    let below = format!("{BOB}/CN=5");
-    assert!(!admit(&rules, &person(&below, &[]), true).is_allowed());
+    assert!(!admit(&rules, &proxy(&[BOB]), true).is_allowed());
     // What is allowed to the owner is not allowed to it.
-    let below = format!("{ALICE}/CN=5");
-    assert!(!admit(&site(), &person(&below, &[]), false).is_allowed());
-    assert_eq!(site().account_of(&person(&below, &[])), Some("guest"));
+    assert!(!admit(&site(), &proxy(&[ALICE]), false).is_allowed());
+    assert_eq!(site().account_of(&proxy(&[ALICE])), Some("guest"));
 }
 
 #[test]
@@ -219,6 +225,7 @@ fn roles_are_let_in_by_name_subject_or_attribute() {
     let head = Facts {
         name: "head.example.org",
         subject: None,
+        is_of_grid: false,
         ..person("", &[])
     };
     assert!(admit(&rules, &head, false).is_allowed());
@@ -237,6 +244,7 @@ fn deny_wins_and_a_missing_list_lets_a_private_authoritys_role_in() {
         role,
         name,
         subject: None,
+        is_of_grid: false,
         ..person("", &[])
     };
     let rules = site();

@@ -306,9 +306,14 @@ impl<'a> Search<'a> {
             Node::Directory(index) => self.authority(index).rules.as_ref(),
             Node::Presented(_) => self.store.rules_for(&certificate.subject),
         };
+        // A file that can't be read is no file that is absent: nobody knows what it would forbid.
+        let is_broken = own.is_none()
+            && matches!(issuer, Node::Directory(index)
+                if self.store.has_broken_rules(self.authority(index)));
         // An issuer of which no file speaks is bound by what binds its own issuer.
         descent.rules = own.or(descent.rules);
-        if descent.rules.is_none() && self.settings.name_spaces == NameSpaces::Require {
+        if is_broken || descent.rules.is_none() && self.settings.name_spaces == NameSpaces::Require
+        {
             return Err(IdentityError::NoNameSpace {
                 certificate: self.which(node),
                 authority: Quoted::new(&certificate.subject.slash()),
@@ -433,9 +438,13 @@ impl<'a> Search<'a> {
             .find(|list| list.covers(certificate))
             .filter(|_| authority.allows(KeyUsage::RevocationListSigning));
         let Some(list) = list else {
+            let known = match issuer {
+                Node::Directory(index) => Some(self.authority(index)),
+                Node::Presented(_) => None,
+            };
             return match self.settings.revocation {
-                Revocation::WhereListed => Ok(()),
-                Revocation::Require => Err(IdentityError::NoRevocationList {
+                Revocation::WhereListed if !self.store.has_broken_list(known) => Ok(()),
+                _ => Err(IdentityError::NoRevocationList {
                     certificate: self.which(node),
                     issuer: quoted(),
                 }),

@@ -43,6 +43,14 @@ impl JudgedPath {
         &self.presented[self.entities[self.subject_index]].subject
     }
 
+    /// Who issued the proxies that the peer acts as, the nearest one first: empty but for an independent proxy, whose
+    /// end entity stands last.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &DistinguishedName> {
+        self.entities[self.subject_index + 1..]
+            .iter()
+            .map(|&position| &self.presented[position].subject)
+    }
+
     /// The certificate at that position of the presented chain, for messages.
     pub(crate) fn which(&self, position: usize) -> WhichCertificate {
         which(&self.presented, position)

@@ -10,6 +10,7 @@ use super::*;
 use crate::error::ClaimError;
 
 pub(crate) mod fixture;
+mod hostile;
 
 use fixture::*;
 

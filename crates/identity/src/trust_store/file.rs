@@ -11,7 +11,7 @@ use super::name_space::{Statement, read_namespaces, read_signing_policy};
 use super::{Directory, VomsFile};
 use crate::error::Malformed;
 use crate::limits::{
-    CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, TRUST_BYTES_MAX,
+    CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, TRUST_BYTES_MAX, TRUST_FILE_BYTES_MAX,
     TRUST_FILES_MAX,
 };
 use crate::quote::Quoted;
@@ -144,8 +144,7 @@ impl FileKind {
             return Err(BadFileReason::Empty);
         }
         let max = match self {
-            // Base64 takes a third more, and files of authorities often begin with a text for people.
-            Self::RevocationList => 2 * REVOCATION_LIST_BYTES_MAX,
+            Self::RevocationList => TRUST_FILE_BYTES_MAX,
             _ => POLICY_FILE_BYTES_MAX,
         };
         if content.len() > max {

@@ -375,3 +375,69 @@ fn sound() -> &'static (Vec<TrustFile>, Issuer) {
         (directory(&root), issue(user_parameters("alice"), &root))
     })
 }
+
+/// Settings that let something be absent don't let it be broken: nobody knows what the file would have forbidden.
+#[test]
+fn a_file_that_cannot_be_read_is_not_an_absent_one() {
+    let root = authority("CA");
+    let alice = issue(user_parameters("alice"), &root);
+    let settings = crate::GridSettings {
+        revocation: crate::Revocation::WhereListed,
+        name_spaces: crate::NameSpaces::WherePresent,
+        ..crate::GridSettings::default()
+    };
+    let present_to = |files: Vec<TrustFile>| {
+        let verifier = with(files, settings.clone());
+        verifier.judge(&ders(&[&alice]), at(NOW))
+    };
+    let half = list(&root, 2, NOW + 10 * DAY, &[&[0x91, 2]])[..99].to_vec();
+    let forged = list(&authority("CA"), 2, NOW + 10 * DAY, &[]);
+    for (name, bad) in [
+        ("00000001.r0", Vec::new()),
+        ("00000001.r0", half),
+        ("00000001.r0", forged),
+        ("00000001.signing_policy", Vec::new()),
+        ("00000001.signing_policy", b"access_id_CA".to_vec()),
+    ] {
+        assert!(present_to(replaced(&root, name, None)).is_ok());
+        let error = present_to(replaced(&root, name, Some(bad))).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                IdentityError::NoRevocationList { .. } | IdentityError::NoNameSpace { .. }
+            ),
+            "{name}: {error}"
+        );
+    }
+}
+
+/// An intermediate of the peer's is in no file, so that no hash says which broken list is about it.
+#[test]
+fn a_broken_list_of_nobody_known_may_be_an_intermediates() {
+    let root = authority("CA");
+    let mut parameters = user_parameters("between");
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![
+        rcgen::KeyUsagePurpose::KeyCertSign,
+        rcgen::KeyUsagePurpose::CrlSign,
+    ];
+    parameters.extended_key_usages = Vec::new();
+    let between = issue(parameters, &root);
+    let alice = issue(user_parameters("alice"), &between);
+    let settings = crate::GridSettings {
+        revocation: crate::Revocation::WhereListed,
+        ..crate::GridSettings::default()
+    };
+    let present_to = |files: Vec<TrustFile>| {
+        let verifier = with(files, settings.clone());
+        verifier.judge(&ders(&[&alice, &between]), at(NOW))
+    };
+    let mut files = directory(&root);
+    present_to(files.clone()).unwrap();
+    files.push(file("00000002.r0", "half"));
+    let error = present_to(files).unwrap_err();
+    assert!(
+        matches!(error, IdentityError::NoRevocationList { .. }),
+        "{error}"
+    );
+}

@@ -48,7 +48,7 @@ impl std::error::Error for AttributeFault {
 pub enum AttributeProblem {
     /// RFC 3820 section 3.8.2: an independent proxy is somebody of its own.
     #[error(
-        "it stands above an independent proxy, which has none of its issuer's rights and none of its attributes"
+        "it belongs to a certificate above an independent proxy, which has none of its issuer's rights and none of its attributes"
     )]
     NotInherited,
     /// Another certificate nearer to the leaf carries some.

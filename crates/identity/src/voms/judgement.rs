@@ -53,8 +53,10 @@ pub(crate) fn judge(
                 continue;
             }
         };
+        let (_, above) = path.entities.split_at(path.subject_index + 1);
         let judge = Judge {
             holder: &path.presented[path.entities[path.subject_index]],
+            above: above.iter().map(|&one| &path.presented[one]).collect(),
             store,
             settings,
             now,
@@ -85,6 +87,8 @@ pub(crate) fn judge(
 struct Judge<'a> {
     /// Whose attributes they have to be: the end entity's, or the independent proxy's that counts as one.
     holder: &'a Certificate,
+    /// Who issued an independent proxy. What they have is not inherited.
+    above: Vec<&'a Certificate>,
     store: &'a TrustStore,
     settings: &'a GridSettings,
     now: UnixTime,
@@ -125,11 +129,20 @@ impl<'a> Judge<'a> {
 
     /// RFC 5755 section 4.2.2: the holder's certificate is named by its issuer and its serial number. VOMS servers write
     /// the holder's own name where the issuer's should stand, and everybody has learned to read that.
+    ///
+    /// That name is also the issuer's of every proxy of the holder, and whoever makes a proxy chooses its serial number: what
+    /// means a certificate above an independent proxy does not mean the proxy.
     fn check_holder(&self, read: &AttributeCertificate<'_>) -> Result<(), AttributeProblem> {
         let named = name(read.holder_issuer, "holder")?;
-        let is_named = named.matches(&self.holder.issuer) || named.matches(&self.holder.subject);
-        if is_named && read.holder_serial == self.holder.serial_der() {
-            return Ok(());
+        let is_meant = |holder: &Certificate| {
+            (named.matches(&holder.issuer) || named.matches(&holder.subject))
+                && read.holder_serial == holder.serial_der()
+        };
+        if is_meant(self.holder) {
+            return match self.above.iter().copied().any(is_meant) {
+                true => Err(AttributeProblem::NotInherited),
+                false => Ok(()),
+            };
         }
         Err(AttributeProblem::OtherHolder {
             got: Quoted::new(&named.slash()),

@@ -9,7 +9,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 use hyper::body::{Body, Frame, SizeHint};
 
@@ -29,6 +29,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+/// No field of HTTP: programs behind a gateway read it as the address of their proxy (`HTTP_PROXY`).
+const PROXY: HeaderName = HeaderName::from_static("proxy");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Names that only the front may use: all that begin so, however they are spelled.
@@ -41,9 +43,10 @@ const OWN_PREFIXES: [&str; 5] = [
 ];
 
 /// Fields that concern one connection only (RFC 9110 section 7.6.1), and those of proxies.
-const OF_ONE_HOP: [HeaderName; 9] = [
+const OF_ONE_HOP: [HeaderName; 10] = [
     CONNECTION,
     KEEP_ALIVE,
+    PROXY,
     PROXY_CONNECTION,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
@@ -56,10 +59,11 @@ const OF_ONE_HOP: [HeaderName; 9] = [
 /// Why a request is not passed on. The client must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// CONNECT asks for a tunnel to elsewhere.
-    #[error("CONNECT is not served here")]
-    Connect,
-    /// No host, several, or one that is none.
+    /// CONNECT asks for a tunnel to elsewhere; TRACE, which some servers also know as TRACK, for what the server behind was
+    /// told, the front's secret included (RFC 9110 section 9.3.8).
+    #[error("CONNECT and TRACE are not served here")]
+    Method,
+    /// No host, several, or one that is none, or that is addressed to somebody at it.
     #[error("expected exactly one well-formed Host")]
     Host,
     /// Something else than a path.
@@ -178,8 +182,8 @@ pub(super) fn prepare(
     identity: &IdentityHeaders,
     upgrade: Option<HeaderValue>,
 ) -> Result<(), HeaderError> {
-    if head.method == Method::CONNECT {
-        return Err(HeaderError::Connect);
+    if [Method::CONNECT, Method::TRACE].contains(&head.method) || head.method.as_str() == "TRACK" {
+        return Err(HeaderError::Method);
     }
     let host = host(head)?;
     let path = head
@@ -215,17 +219,26 @@ fn host(head: &request::Parts) -> Result<HeaderValue, HeaderError> {
         return Err(HeaderError::Host);
     }
     if let Some(authority) = head.uri.authority() {
+        if !is_host(authority) {
+            return Err(HeaderError::Host);
+        }
         return HeaderValue::from_str(authority.as_str()).map_err(|_| HeaderError::Host);
     }
     let field = field.ok_or(HeaderError::Host)?;
-    let well_formed = field
-        .to_str()
-        .is_ok_and(|text| text.parse::<http::uri::Authority>().is_ok());
+    let well_formed = field.to_str().is_ok_and(|text| {
+        text.parse::<Authority>()
+            .is_ok_and(|authority| is_host(&authority))
+    });
     if well_formed {
         Ok(field.clone())
     } else {
         Err(HeaderError::Host)
     }
+}
+
+/// A host and perhaps a port, without a user's name (RFC 9110 section 4.2.4), which servers read differently.
+fn is_host(authority: &Authority) -> bool {
+    !authority.as_str().contains('@')
 }
 
 fn target(path: PathAndQuery) -> Result<Uri, HeaderError> {
