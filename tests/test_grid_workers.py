@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,9 +76,10 @@ class Farm:
             ex.ParDegree(1),
             workers=[self.line],
             credential=proxy.write(self.place / "proxy"),
-            trust_anchors=self.grid.anchors,
             vomsdir=self.grid.vomsdir,
-            **{"policy": self.policy, "connect_timeout": 5, **options},
+            policy=self.policy,
+            connect_timeout=5,
+            **{"trust_anchors": self.grid.anchors, **options},
         )
 
     def close(self) -> None:
@@ -146,8 +148,9 @@ def test_who_is_revoked_is_dropped_at_the_reload_and_refused_from_then_on(farm: 
     farm.worker(farm.grid.host(NAME), "--trust-interval", "1")
     alice = farm.grid.user()
     mine = farm.grid.proxy(alice, PRODUCTION)
-    # A manager that doesn't look at its own directories again: it is the worker that drops it.
-    with farm.manager(square, mine, trust_interval=1000) as manager:
+    # A manager whose own directories don't know: it is the worker that drops it.
+    old = shutil.copytree(farm.grid.anchors, farm.place / "old")
+    with farm.manager(square, mine, trust_anchors=old) as manager:
         stream = manager.map(itertools.count())
         assert next(stream) == 0
         farm.grid.revoke(alice)
@@ -155,8 +158,8 @@ def test_who_is_revoked_is_dropped_at_the_reload_and_refused_from_then_on(farm: 
             for _ in stream:
                 pass
     assert "is revoked" in farm.log.read_text()
-    with pytest.raises(ex.NoWorkerError):
-        farm.manager(square, mine)
+    with pytest.raises(ex.NoWorkerError, match="refused our certificate"):
+        farm.manager(square, mine, trust_anchors=old)
     bob = farm.grid.proxy(farm.grid.user("Bob"), PRODUCTION)
     with farm.manager(square, bob) as manager:
         assert list(manager.map([4])) == [16]

@@ -210,7 +210,8 @@ def is_command(words: list[str]) -> bool:
 
 
 def test_documents_do_not_speak_of_where_they_were_written() -> None:
-    home = re.compile(r"/(?:tmp|work|root)/|\bTODO\b|\bFIXME\b|\bXXX\b")
+    # Where every tool of a grid looks for a user's proxy is no place of ours.
+    home = re.compile(r"/(?:tmp(?!/x509up_u)|work|root)/|\bTODO\b|\bFIXME\b|\bXXX\b")
     tests = {Path(__file__).resolve()}
     found = [
         f"{relative(path)}: {line.strip()}"
