@@ -234,7 +234,9 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     write_credential(credential)
     credential.chmod(0o640)
     assert main([*listen, str(credential)]) == 1
-    assert f"(mode 0640, expected 0600 or 0400): run chmod 600 {credential}" in capsys.readouterr().err
+    assert (
+        f"(mode 0640, expected 0600 or 0400): run chmod 600 {credential}" in capsys.readouterr().err
+    )
     credential.chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
