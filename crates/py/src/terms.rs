@@ -240,21 +240,19 @@ impl Sources {
     /// Makes new terms when one of the files has changed, or whom we trust.
     pub(crate) fn renewal(self, settings: SessionSettings, role: Role) -> Renewal {
         let state = |sources: &Self, ban_list: Option<&Path>| {
-            (
-                sources.stamps(ban_list),
-                sources.grid.as_ref().map(Grid::generation),
-            )
+            let generation = sources.grid.as_ref().map(Grid::generation);
+            (sources.stamps(ban_list), generation)
         };
         let mut ban_list = self.ban_list();
         let mut seen = state(&self, ban_list.as_deref());
         Box::new(move || {
             let faults = self.grid.as_ref().map(Grid::look).unwrap_or_default();
-            if state(&self, ban_list.as_deref()) != seen {
-                ban_list = self.ban_list();
-                seen = state(&self, ban_list.as_deref());
-                return Some(self.terms(&settings, role).map_err(SourceError::text));
+            if state(&self, ban_list.as_deref()) == seen {
+                return (!faults.is_empty()).then(|| Err(faults.join("; ")));
             }
-            (!faults.is_empty()).then(|| Err(faults.join("; ")))
+            ban_list = self.ban_list();
+            seen = state(&self, ban_list.as_deref());
+            Some(self.terms(&settings, role).map_err(SourceError::text))
         })
     }
 
