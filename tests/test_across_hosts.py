@@ -1,5 +1,6 @@
 """Real workers that are lost, busy, refused or joined in mid-run; each runs as `exoskel worker` in a process of its own."""
 
+import importlib
 import itertools
 import logging
 import os
@@ -11,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,86 @@ def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
         assert [item for item, _ in seen] == list(range(60_000))
         assert eventually(lambda: "node3.lab.example.org" in by_name(manager))
         assert [item for item, _ in manager.map(range(100))] == list(range(100))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Install a package here; hand out the environment of workers that have it too."""
+    place = tmp_path / "installed"
+    place.mkdir()
+    (place / "lab_filters.py").write_text("def smooth(item):\n    return item / 2\n")
+    monkeypatch.syspath_prepend(place)
+    yield os.environ | {"PYTHONPATH": str(place)}
+    sys.modules.pop("lab_filters", None)
+
+
+def smoothing() -> Callable[[int], tuple[float, int]]:
+    """Make a task that can't be loaded without the package."""
+    lab_filters = importlib.import_module("lab_filters")
+    return lambda item: (lab_filters.smooth(item), __import__("os").getpid())
+
+
+def test_a_worker_that_lacks_a_package_gets_no_items(
+    site: Site, installed: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named with what it lacks, and the next line of the hosts takes its place."""
+    workers = [
+        site.worker("node1.lab.example.org", env=installed),
+        site.worker("node2.lab.example.org", slots=2),
+        site.worker("node3.lab.example.org", env=installed),
+    ]
+    with site.connect(ex.Farm(smoothing()), 2, *workers) as manager:
+        assert eventually(lambda: "node3.lab.example.org" in by_name(manager))
+        results = list(manager.map(range(5000)))
+        rows = by_name(manager)
+    assert [item for item, _ in results] == [item / 2 for item in range(5000)]
+    (unfit,) = rows["node2.lab.example.org"]
+    assert (unfit.state, unfit.items, unfit.slots) == ("unfit", 0, 0)
+    assert {
+        row.state for name in ("node1", "node3") for row in rows[f"{name}.lab.example.org"]
+    } == {"working"}
+    warnings = [record.getMessage() for record in caplog.records if "lacks" in record.getMessage()]
+    (warning,) = warnings
+    assert "node2.lab.example.org" in warning
+    assert "lab_filters" in warning
+    assert "lost worker" not in caplog.text
+
+
+def test_without_another_the_run_goes_on_with_fewer(
+    site: Site, installed: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = [
+        site.worker("node1.lab.example.org", env=installed),
+        site.worker("node2.lab.example.org"),
+    ]
+    with site.connect(ex.Farm(smoothing()), 2, *workers) as manager:
+        assert [item for item, _ in manager.map(range(100))] == [item / 2 for item in range(100)]
+    assert "1 of 2 slots are ready" in caplog.text
+    assert "node2.lab.example.org at 127.0.0.1 lacks lab_filters" in caplog.text
+
+
+@pytest.mark.usefixtures("installed")
+def test_when_all_lack_it_the_error_says_who_lacks_what(site: Site) -> None:
+    workers = [site.worker(f"node{number}.lab.example.org") for number in (1, 2)]
+    with pytest.raises(ex.NoWorkerError) as raised:
+        site.connect(ex.Farm(smoothing()), 2, *workers)
+    for name in ("node1", "node2"):
+        assert f"{name}.lab.example.org at 127.0.0.1 lacks lab_filters" in str(raised.value)
+
+
+def test_a_worker_that_joins_without_it_is_told_once(
+    site: Site, installed: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes back, and must not take the place of one that has what is needed."""
+    address = free_address()
+    without = site.worker("node1.lab.example.org", join=f"tcp://{address}")
+    site.worker("node2.lab.example.org", join=f"tcp://{address}", env=installed)
+    with site.connect(ex.Farm(smoothing()), 2, listen=address, wait=5) as manager:
+        refusal = "can't run the program: it lacks lab_filters"
+        assert eventually(lambda: refusal in without.log.read_text())
+        assert [item for item, _ in manager.map(range(100))] == [item / 2 for item in range(100)]
+        assert by_name(manager)["node1.lab.example.org"][0].items == 0
+    assert caplog.text.count("node1.lab.example.org at 127.0.0.1 lacks lab_filters") == 1
 
 
 def test_a_manager_that_listens_begins_with_those_who_came(

@@ -46,7 +46,15 @@ FILES = {
         import deeper.inside
         from shapes import SIDES
 
+        try:
+            import pytest
+        except ImportError:
+            pytest = None
+        if SIDES:
+            import _pytest
+
         def smooth(item):
+            import cryptography
             return (item, SIDES, deeper.inside.depth)
 
         def broken(item):

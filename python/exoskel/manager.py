@@ -292,10 +292,12 @@ message_bytes_max
 
         trust_anchors, vomsdir = grid_trust(credential, trust_anchors, vomsdir)
     sources: list[tuple[Any, ...]] = []
+    required: list[str] = []
     if remote:
-        from .modules import collect
+        from .modules import collect, requirements
 
         sources = [tuple(source) for source in collect(functions).values()]
+        required = requirements(functions)
     return _core.Manager(
         {
             "slots": slots,
@@ -310,8 +312,9 @@ message_bytes_max
             "command": [sys.executable, "-m", "exoskel.slot"],
             "transport": transport,
             "protection": protection,
-            "setup_local": pickle.dumps((sys.path, []), 5),
-            "setup_remote": pickle.dumps((None, sources), 5),
+            # Children have our interpreter and our search path, so they lack nothing.
+            "setup_local": pickle.dumps((sys.path, [], []), 5),
+            "setup_remote": pickle.dumps((None, sources, required), 5),
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "retries": retries,
             "dead_after": float(dead_after),

@@ -92,7 +92,10 @@ def collect(functions: Iterable[Named]) -> dict[str, ModuleSource]:
 
 
 def requirements(functions: Iterable[Named]) -> list[str]:
-    """Return the installed packages that functions need, by what their code and their pickles name.
+    """Return the installed packages without which functions can't be loaded: a worker without them is of no use.
+
+    These are the modules that their pickles name, and those that modules beside the script import whenever they are imported
+    themselves. An import inside a function or a branch, or one whose failure is caught, may never be needed.
 
     Parameters
     ----------
@@ -106,12 +109,17 @@ def requirements(functions: Iterable[Named]) -> list[str]:
     """
     functions = list(functions)
     root = _root()
-    names = set(_names(functions))
+    names: set[str] = set()
+    for function in functions:
+        if isinstance(function, (bytes, bytearray, memoryview)):
+            names |= set(_names_of_pickle(bytes(function)))
+        else:
+            names |= set(_names_of_pickle(_pickled(function)))
     for module in collect(functions).values():
-        # Only what is loaded here: an import that failed at the manager (an optional one) is not needed there either.
+        # Not all of them may be needed (a module of a package that nobody imports), so only what is loaded here counts.
         names |= {
             name
-            for name in _imports(module.source, module.name, module.is_package)
+            for name in _imports(module.source, module.name, module.is_package, _always)
             if name in sys.modules
         }
     tops = {name.partition(".")[0] for name in names}
@@ -330,8 +338,16 @@ def _read(filename: str, name: str) -> bytes:
         ) from error
 
 
-def _imports(source: bytes, name: str, is_package: bool) -> set[str]:
-    """Return every module that a source may import, inside functions too; more names than needed do no harm."""
+def _imports(
+    source: bytes,
+    name: str,
+    is_package: bool,
+    nodes: Callable[[ast.AST], Iterator[ast.AST]] = ast.walk,
+) -> set[str]:
+    """Return every module that a source may import, inside functions too; more names than needed do no harm.
+
+    `nodes` says where to look for imports.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -339,7 +355,7 @@ def _imports(source: bytes, name: str, is_package: bool) -> set[str]:
         return set()
     package = name if is_package else name.rpartition(".")[0]
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -351,6 +367,14 @@ def _imports(source: bytes, name: str, is_package: bool) -> set[str]:
             found.update(f"{base}.{alias.name}" for alias in node.names)
     found.discard("")
     return found
+
+
+def _always(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements that run whenever the module is imported."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if isinstance(node, (ast.ClassDef, ast.With)):
+            yield from _always(node)
 
 
 def _names(functions: Iterable[Named]) -> set[str]:

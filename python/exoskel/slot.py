@@ -40,14 +40,19 @@ class Loader:
         """Send what tasks print to the manager of this session."""
         output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
 
-    def setup(self, settings: bytes) -> None:
-        """Prepare for a manager's functions: its search path if it is our parent, the modules that travel with its program."""
-        path, sources = pickle.loads(settings)
-        sys.path[:] = path or sys.path
-        if sources:
-            from . import modules
+    def setup(self, settings: bytes) -> list[str]:
+        """Prepare for a manager's functions: its search path if it is our parent, the modules that travel with its program.
 
-            modules.install(sources)
+        Return what its program needs besides and this worker lacks.
+        """
+        path, sources, required = pickle.loads(settings)
+        sys.path[:] = path or sys.path
+        if not sources and not required:
+            return []
+        from . import modules
+
+        modules.install(sources)
+        return modules.missing(required)
 
     def load(self, function: bytes) -> Callable[..., Any]:
         """Return a function from its pickle; what this worker lacks is named in the error."""

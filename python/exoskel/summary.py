@@ -27,7 +27,7 @@ class WorkerSummary:
     protection: str = ""
     """What its data link did: ``plain``, ``integrity`` or ``encrypted``."""
     state: str = ""
-    """``working``, ``left`` or ``lost``."""
+    """``working``, ``left``, ``lost``, or ``unfit`` when it lacks modules that the program imports."""
     slots: int = 0
     """How many of its slots were used."""
     items: int = 0

@@ -29,6 +29,9 @@ pub const RESULT_HANDLERS: &[&str] = &[
 /// What a frame of work has before its records.
 const EXECUTE_BYTES: usize = 36;
 
+/// So many modules that a worker lacks are named; what comes after them is known when it has those.
+const LACKS_MAX: usize = 100;
+
 /// A function's name on the wire: SHA-256 of its pickle.
 pub type Digest = [u8; 32];
 
@@ -172,8 +175,11 @@ pub enum ToManager {
         /// The text, UTF-8.
         text: Bytes,
     },
-    /// The Python side runs and may get work.
-    Ready,
+    /// The Python side runs, with its settings, and may get work, unless it lacks something.
+    Ready {
+        /// The modules that the program needs and this worker can't import.
+        lacks: Vec<String>,
+    },
 }
 
 impl ToSlot {
@@ -317,7 +323,13 @@ impl ToManager {
                 out.put_slice(text);
                 4
             }
-            Self::Ready => 5,
+            Self::Ready { lacks } => {
+                for name in lacks.iter().take(LACKS_MAX) {
+                    out.put_u16(u16::try_from(name.len()).unwrap_or(u16::MAX));
+                    out.put_slice(&name.as_bytes()[..name.len().min(usize::from(u16::MAX))]);
+                }
+                5
+            }
         };
         (handler, out.freeze())
     }
@@ -354,11 +366,32 @@ impl ToManager {
                 stream: head.get_u8(),
                 text: head,
             },
-            5 if head.is_empty() => Self::Ready,
+            5 => return read_ready(head).ok_or(MessageError("ready")),
             _ => return Err(MessageError("result")),
         };
         Ok(message)
     }
+}
+
+fn read_ready(mut head: Bytes) -> Option<ToManager> {
+    let mut lacks = Vec::new();
+    while head.has_remaining() {
+        let length = usize::from(head.try_get_u16().ok()?);
+        if length > head.remaining() || lacks.len() == LACKS_MAX {
+            return None;
+        }
+        let name = String::from_utf8(head.split_to(length).into()).ok()?;
+        // It is shown to users, and may come from anybody.
+        if name.is_empty()
+            || !name
+                .chars()
+                .all(|part| part == '_' || part.is_alphanumeric())
+        {
+            return None;
+        }
+        lacks.push(name);
+    }
+    Some(ToManager::Ready { lacks })
 }
 
 fn put_execute(out: &mut BytesMut, execute: &Execute) {
@@ -511,12 +544,39 @@ mod tests {
                 stream: 1,
                 text: Bytes::from_static(b"hello"),
             },
-            ToManager::Ready,
+            ToManager::Ready { lacks: Vec::new() },
+            ToManager::Ready {
+                lacks: vec!["numpy".to_owned(), "größe".to_owned()],
+            },
         ];
         for message in back {
             let (handler, head) = message.encode();
             assert_eq!(ToManager::decode(handler, head), Ok(message));
         }
+    }
+
+    #[test]
+    fn what_a_worker_lacks_is_names_and_not_too_many() {
+        for name in ["", "a b", "a\u{1b}[2J", "a.b", "a\n"] {
+            let (handler, head) = ToManager::Ready {
+                lacks: vec![name.to_owned()],
+            }
+            .encode();
+            assert_eq!(
+                ToManager::decode(handler, head),
+                Err(MessageError("ready")),
+                "{name:?}"
+            );
+        }
+        let lacks = vec!["x".to_owned(); LACKS_MAX + 1];
+        let (handler, head) = ToManager::Ready { lacks }.encode();
+        let mut more = head.to_vec();
+        assert!(
+            ToManager::decode(handler, head).is_ok(),
+            "the first of them"
+        );
+        more.extend([0, 1, b'x']);
+        assert!(ToManager::decode(handler, more.into()).is_err());
     }
 
     proptest! {

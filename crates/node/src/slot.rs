@@ -157,8 +157,8 @@ impl SlotNode {
         ]
     }
 
-    /// Opens the way back to the manager and says that the slot is ready. Messages have at most `message_bytes_max`
-    /// bytes.
+    /// Opens the way back to the manager. Messages have at most `message_bytes_max` bytes. The slot gets work when it
+    /// has said that it is [ready](Self::ready).
     ///
     /// # Errors
     /// When the session is over already.
@@ -177,8 +177,15 @@ impl SlotNode {
             ended: Condvar::new(),
             active: Notify::new(),
         };
-        node.post(&ToManager::Ready, Vec::new())?;
         Ok(Arc::new(node))
+    }
+
+    /// Says that the settings have been taken in and what work may need is there, but for these modules.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn ready(&self, lacks: Vec<String>) -> Result<(), SessionError> {
+        self.post(&ToManager::Ready { lacks }, Vec::new())
     }
 
     /// Serves the session on the I/O thread until it ends.

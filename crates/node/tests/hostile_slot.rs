@@ -331,9 +331,11 @@ fn absurd_times_do_no_harm() {
 #[test]
 fn saying_ready_again_changes_nothing() {
     assert_ignored(|slot, execute| {
-        slot.say(&ToManager::Ready);
+        let lacks = vec!["everything".to_owned()];
+        slot.say(&ToManager::Ready { lacks: Vec::new() });
+        slot.say(&ToManager::Ready { lacks });
         slot.answer(execute);
-        slot.say(&ToManager::Ready);
+        slot.say(&ToManager::Ready { lacks: Vec::new() });
     });
 }
 

@@ -244,8 +244,11 @@ impl<'py> Interpreter<'py> {
     fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
         match code {
             ToSlot::Setup(setup) => {
-                self.loader
-                    .call_method1("setup", (PyBytes::new(py, &setup),))?;
+                let lacks = self
+                    .loader
+                    .call_method1("setup", (PyBytes::new(py, &setup),))?
+                    .extract()?;
+                self.node.ready(lacks)?;
             }
             ToSlot::Function { digest, pickle } => {
                 self.pickles

@@ -68,6 +68,8 @@ pub enum Admission {
         /// Where it stands.
         source: Source,
     },
+    /// It may not: a manager has its work done, which is what a limited proxy is not for.
+    Limited,
     /// It may not: `[allow]` has no list for its role, and an authority of the grid vouches for it, which vouches for
     /// everybody.
     NoList {
@@ -121,6 +123,9 @@ impl fmt::Display for Admission {
             Self::Banned { pattern, source } => {
                 write!(formatter, "refused, as \"{pattern}\" is banned ({source})")
             }
+            Self::Limited => formatter.write_str(
+                "refused, as its proxy is a limited one, with which no jobs are started: make a full one",
+            ),
             Self::NoList { role } => {
                 write!(
                     formatter,
@@ -157,6 +162,9 @@ pub(crate) fn admission(
     if let Some(pattern) = denied.iter().find(|pattern| pattern.bars(facts)) {
         let pattern = pattern.to_string();
         return Admission::Deny { pattern, role };
+    }
+    if facts.limited && role == Role::Manager {
+        return Admission::Limited;
     }
     match allow.of(role) {
         None if facts.is_of_grid && !chosen => Admission::NoList { role },

@@ -231,6 +231,14 @@ fn roles_are_let_in_by_name_subject_or_attribute() {
     assert!(admit(&rules, &head, false).is_allowed());
     assert!(admit(&rules, &person(ALICE, &[]), false).is_allowed());
     assert!(admit(&rules, &person(BOB, &["/vo/Role=production"]), false).is_allowed());
+    let limited = Facts {
+        limited: true,
+        ..person(ALICE, &[])
+    };
+    assert_eq!(
+        admit(&rules, &limited, true).to_string(),
+        "refused, as its proxy is a limited one, with which no jobs are started: make a full one"
+    );
     let refused = admit(&rules, &person(BOB, &["/vo"]), false);
     assert_eq!(
         refused.to_string(),

@@ -54,6 +54,11 @@ pub enum BadFileReason {
     /// More blocks than are read.
     #[error("got more than {CERTIFICATES_IN_FILE_MAX} certificates in one file")]
     TooManyBlocks,
+    /// More than one revocation list.
+    #[error(
+        "got several revocation lists in one file, expected one: put each into a file HASH.r0, HASH.r1 of its own"
+    )]
+    SeveralLists,
     /// The contents can't be read.
     #[error("got something that is {0}")]
     Malformed(#[from] Malformed),
@@ -209,12 +214,17 @@ fn read_list(content: Vec<u8>) -> Result<RevocationList, BadFileReason> {
     let der = if is_der(&content) {
         content
     } else {
-        blocks(&content, "X509 CRL")?
+        let mut lists = blocks(&content, "X509 CRL")?
             .into_iter()
-            .find_map(|(kind, der)| (kind == SectionKind::Crl).then_some(der))
-            .ok_or(BadFileReason::NoBlock {
-                expected: "X509 CRL",
-            })?
+            .filter_map(|(kind, der)| (kind == SectionKind::Crl).then_some(der));
+        let list = lists.next().ok_or(BadFileReason::NoBlock {
+            expected: "X509 CRL",
+        })?;
+        // What the others revoke must not be lost.
+        if lists.next().is_some() {
+            return Err(BadFileReason::SeveralLists);
+        }
+        list
     };
     Ok(RevocationList::read(CertificateRevocationListDer::from(
         der,

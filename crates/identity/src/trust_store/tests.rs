@@ -392,10 +392,17 @@ fn a_file_that_cannot_be_read_is_not_an_absent_one() {
     };
     let half = list(&root, 2, NOW + 10 * DAY, &[&[0x91, 2]])[..99].to_vec();
     let forged = list(&authority("CA"), 2, NOW + 10 * DAY, &[]);
+    let armoured = |serials: &[&[u8]]| {
+        let list = list(&root, 2, NOW + 10 * DAY, serials);
+        let text = data_encoding::BASE64.encode(&list);
+        format!("-----BEGIN X509 CRL-----\n{text}\n-----END X509 CRL-----\n").into_bytes()
+    };
+    let two = [armoured(&[]), armoured(&[&[0x91, 2]])].concat();
     for (name, bad) in [
         ("00000001.r0", Vec::new()),
         ("00000001.r0", half),
         ("00000001.r0", forged),
+        ("00000001.r0", two),
         ("00000001.signing_policy", Vec::new()),
         ("00000001.signing_policy", b"access_id_CA".to_vec()),
     ] {

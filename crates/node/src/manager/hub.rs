@@ -30,6 +30,9 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 /// Reasons of failed attempts that are kept for the user.
 const FAILURES_KEPT: usize = 100;
 
+/// Workers that can't run the program, of which the reasons are kept.
+const UNFIT_MAX: usize = 1000;
+
 /// How often credential, policy and revocation list are looked at.
 const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
@@ -46,6 +49,8 @@ pub(super) struct Hub {
     /// From the scheduler's number of a stream to ours.
     numbers: HashMap<StreamId, u64>,
     roster: Roster,
+    /// Why workers, by name, can't run the program.
+    unfit: HashMap<String, String>,
     /// Connections with something queued.
     dirty: Vec<u32>,
     /// When the driver's loop wakes for the scheduler.
@@ -61,6 +66,8 @@ struct Slot {
     standing: Standing,
     worker: WorkerKey,
     ready: bool,
+    /// It lacks what the program needs and is on its way out.
+    unfit: bool,
     functions: HashSet<Digest>,
     streams: HashSet<u64>,
 }
@@ -100,6 +107,7 @@ pub(super) async fn drive(
         streams: HashMap::new(),
         numbers: HashMap::new(),
         roster: Roster::default(),
+        unfit: HashMap::new(),
         dirty: Vec::new(),
         armed: None,
         shutting_down: false,
@@ -196,8 +204,11 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
         let ended = connection
             .run(|event| hub.borrow_mut().event(slot, event))
             .await;
-        hub.borrow_mut().leave(slot, &ended);
-        if matches!(ended, Ended::Closed(CloseReason::Fault(_))) {
+        let unfit = hub.borrow_mut().leave(slot, &ended);
+        if unfit {
+            hub.borrow_mut().recruiter.failed(&source, true);
+            hub.borrow().tell_hope();
+        } else if matches!(ended, Ended::Closed(CloseReason::Fault(_))) {
             hub.borrow_mut().recruiter.failed(&source, false);
         } else {
             hub.borrow_mut().recruiter.proved(&source);

@@ -311,8 +311,14 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, socket: Socket, address: String)
     let terms = hub.borrow().config.terms.clone();
     // The place is taken while the handshake ends, so that two workers can't have the same.
     let reserved = Cell::new(false);
-    let judge = |_: &Hello, _: &VerifiedIdentity| {
+    let judge = |_: &Hello, peer: &VerifiedIdentity| {
         let mut borrowed = hub.borrow_mut();
+        if let Some(reason) = borrowed.unfit(peer.name()) {
+            return Err(Refuse {
+                reason: RefuseReason::NotAllowed,
+                text: format!("the worker can't run the program: {reason}"),
+            });
+        }
         if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
             let text = format!(
                 "the manager has the {} slots it asked for",

@@ -20,7 +20,7 @@ pub struct WorkerReport {
     pub transport: String,
     /// The protection of data.
     pub protection: String,
-    /// `working`, `lost` or `left`.
+    /// `working`, `lost`, `left`, or `unfit`: it lacks what the program needs.
     pub state: String,
     /// Slots that work now.
     pub slots: u32,

@@ -211,6 +211,7 @@ fn interpret(node: &SlotNode) {
                 let _ = node.release(frame);
                 passed.drain(..).for_each(finish);
             }
+            Work::Code(ToSlot::Setup(_)) => drop(node.ready(Vec::new())),
             Work::Ended(_) => return,
             _ => {}
         }
@@ -237,7 +238,7 @@ async fn hostile(
         results,
         tasks: std::cell::Cell::new(None),
     };
-    slot.say(&ToManager::Ready);
+    slot.say(&ToManager::Ready { lacks: Vec::new() });
     let mut frames = HashMap::new();
     let mut endpoints = HashMap::new();
     let handle = |event| match event {

@@ -87,18 +87,7 @@ impl Hub {
                     .notice(Notice::Output(slot.origin.worker.clone(), stream, text));
                 self.wake_users();
             }
-            ToManager::Ready => {
-                let Some(entry) = self.slots.get_mut(&number).filter(|entry| !entry.ready) else {
-                    return;
-                };
-                entry.ready = true;
-                // The number is new and the limit on slots is checked when they are recruited.
-                let _ = self.scheduler.add_slot(slot, now);
-                self.shared.change_readiness(|readiness| {
-                    readiness.ready += 1;
-                    readiness.pending = readiness.pending.saturating_sub(1);
-                });
-            }
+            ToManager::Ready { lacks } => self.ready(number, &lacks),
         }
     }
 

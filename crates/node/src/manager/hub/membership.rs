@@ -6,7 +6,7 @@ use std::sync::Arc;
 use exoskel_flow::{SlotId, SlotStatistics};
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
-use super::{FAILURES_KEPT, Hub, Slot};
+use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX};
 use crate::connection::Ended;
 use crate::establish::{Established, Terms};
 use crate::manager::{Notice, recruit};
@@ -62,6 +62,7 @@ impl Hub {
             standing: established.standing(),
             worker,
             ready: false,
+            unfit: false,
             functions: HashSet::new(),
             streams: HashSet::new(),
         };
@@ -76,10 +77,60 @@ impl Hub {
         Ok(number)
     }
 
-    pub(super) fn leave(&mut self, number: u32, ended: &Ended) {
+    /// A slot has its settings: it gets work, or leaves when it lacks modules that the program needs.
+    pub(super) fn ready(&mut self, number: u32, lacks: &[String]) {
+        let now = self.now();
+        let Some(slot) = self.slots.get_mut(&number) else {
+            return;
+        };
+        if slot.ready || slot.unfit {
+            return;
+        }
+        if lacks.is_empty() {
+            slot.ready = true;
+            // The number is new and the limit on slots is checked when they are recruited.
+            let _ = self.scheduler.add_slot(SlotId(number), now);
+            return self.shared.change_readiness(|readiness| {
+                readiness.ready += 1;
+                readiness.pending = readiness.pending.saturating_sub(1);
+            });
+        }
+        slot.unfit = true;
+        slot.connection.close(CloseReason::Finished);
+        let (name, address) = &slot.worker;
+        let place = if address.is_empty() {
+            String::new()
+        } else {
+            format!(" at {address}")
+        };
+        let what = lacks.join(", ");
+        let text = format!(
+            "worker {name}{place} lacks {what}, which the program imports; it gets no items: install that there"
+        );
+        let name = name.clone();
+        self.note_failure(&text);
+        // Its other slots lack the same.
+        if self.unfit.len() < UNFIT_MAX
+            && self
+                .unfit
+                .insert(name, format!("it lacks {what}"))
+                .is_none()
+        {
+            self.shared.notice(Notice::Warning(text));
+            self.wake_users();
+        }
+    }
+
+    /// Why a worker of this name can't run the program, if that is known.
+    pub(in crate::manager) fn unfit(&self, name: &str) -> Option<&str> {
+        self.unfit.get(name).map(String::as_str)
+    }
+
+    /// Says whether the slot was [unfit](Slot::unfit).
+    pub(super) fn leave(&mut self, number: u32, ended: &Ended) -> bool {
         let now = self.now();
         let Some(slot) = self.slots.remove(&number) else {
-            return;
+            return false;
         };
         let statistics = self
             .scheduler
@@ -94,10 +145,10 @@ impl Hub {
         self.roster.leave(
             &slot.worker,
             lost,
-            if orderly && outstanding == 0 {
-                "left"
-            } else {
-                "lost"
+            match (slot.unfit, orderly && outstanding == 0) {
+                (true, _) => "unfit",
+                (false, true) => "left",
+                (false, false) => "lost",
             },
         );
         if orderly {
@@ -114,7 +165,7 @@ impl Hub {
                 readiness.pending = readiness.pending.saturating_sub(1)
             });
         }
-        if !self.shutting_down {
+        if !self.shutting_down && !slot.unfit {
             self.shared.notice(Notice::Warning(format!(
                 "lost worker {}{} ({ended}); items put back: {outstanding}, slots that go on: {}",
                 slot.worker.0,
@@ -128,22 +179,38 @@ impl Hub {
             self.wake_users();
         }
         self.pump();
+        slot.unfit
     }
 
     pub(in crate::manager) fn attempt_failed(&self, source: &recruit::Source, reason: &str) {
         let text = format!("{source}: {reason}");
         self.shared
             .notice(Notice::Audit(format!("no session with {text}")));
+        self.note_failure(&text);
         let is_final = !self.recruiter.has_hope();
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
             readiness.is_final = is_final;
-            if !readiness.failures.contains(&text) {
-                readiness.failures.push(text);
+        });
+        self.wake_users();
+    }
+
+    /// Keeps a reason for the user.
+    fn note_failure(&self, text: &str) {
+        self.shared.change_readiness(|readiness| {
+            if !readiness.failures.iter().any(|known| known == text) {
+                readiness.failures.push(text.to_owned());
             }
             let surplus = readiness.failures.len().saturating_sub(FAILURES_KEPT);
             readiness.failures.drain(..surplus);
         });
+    }
+
+    /// Says whether anybody may still come.
+    pub(super) fn tell_hope(&self) {
+        let is_final = !self.recruiter.has_hope();
+        self.shared
+            .change_readiness(|readiness| readiness.is_final = is_final);
         self.wake_users();
     }
 
