@@ -43,10 +43,11 @@ ONCE = {"siege"}
 class Bench:
     """What all parts of a run share."""
 
-    def __init__(self, folder: Path, people: People, *, quick: bool) -> None:
+    def __init__(self, folder: Path, people: People, *, quick: bool, siege_seconds: int) -> None:
         self.folder = folder
         self.people = people
         self.quick = quick
+        self.siege_seconds = siege_seconds
         self.server_core, self.client_core = machine.cores()
         self._runs = 0
 
@@ -95,8 +96,9 @@ class Bench:
         """The paper's load, against default limits."""
 
         def ask(server: servers.Running) -> dict[str, Any]:
-            seconds = 5 if self.quick else 120
-            return clients.siege(server, self.people, self.client_core, self.folder, seconds)
+            return clients.siege(
+                server, self.people, self.client_core, self.folder, self.siege_seconds
+            )
 
         return [
             self.measure(subject, "siege", ask)
@@ -126,7 +128,9 @@ def main() -> int:
             # Apache's workers, who are not root, read their pages in it.
             Path(name).chmod(0o755)
             people = make_people(Path(name) / "people")
-            bench = Bench(Path(name), people, quick=arguments.quick)
+            bench = Bench(
+                Path(name), people, quick=arguments.quick, siege_seconds=arguments.siege_seconds
+            )
             with machine.trusted_by_gridsite(people):
                 for part in arguments.part:
                     for _ in range(1 if arguments.quick or part in ONCE else arguments.rounds):
@@ -152,6 +156,7 @@ def parse() -> argparse.Namespace:
         "--part", help=f"comma-separated, of: {', '.join(PARTS)}", default=",".join(PARTS)
     )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--siege-seconds", type=int, default=120)
     parser.add_argument(
         "--append", action="store_true", help="add to what is in the results already"
     )
@@ -161,6 +166,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     arguments = parser.parse_args()
     arguments.part = arguments.part.split(",")
+    if arguments.quick:
+        arguments.siege_seconds = 5
     unknown = sorted(set(arguments.part) - set(PARTS))
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}; there are: {', '.join(PARTS)}")
