@@ -220,10 +220,12 @@ class _Engine:
         """Start the thread that gives outcomes to futures nobody waits for by `result`."""
         with self._lock:
             if self._collector is None and not self._ended:
-                self._collector = threading.Thread(
+                collector = threading.Thread(
                     target=self._collect, name="exoskel-collector", daemon=True
                 )
-                self._collector.start()
+                # Kept only once it runs: Ctrl-C may come while it starts, and only a thread that runs can be joined.
+                collector.start()
+                self._collector = collector
         self._wanted.set()
 
     def _collect(self) -> None:
