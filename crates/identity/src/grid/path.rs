@@ -240,6 +240,7 @@ fn subject_index(inheritances: &[Inheritance]) -> usize {
 pub(super) fn claimed_subject(
     chain: &[Certificate],
 ) -> Result<(&DistinguishedName, bool), IdentityError> {
+    check_length(chain.len())?;
     let settings = GridSettings {
         legacy_proxies: true,
         draft_proxies: true,
