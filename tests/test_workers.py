@@ -2,11 +2,13 @@
 
 import json
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.site import MANAGER, Site, free_address
 
+import exoskel as ex
 from exoskel.cli import main
 
 NEAR, FAR = ("node1.lab.example.org", "127.0.0.1"), ("vm7.rented.example.org", "127.0.1.1")
@@ -50,6 +52,29 @@ def test_modules_and_output_travel_and_protection_follows_the_policy(site: Site)
         NEAR[0]: ["lab", "plain", "tcp"],
         FAR[0]: ["", "encrypted", "tcp"],
     }
+
+
+@pytest.mark.parametrize("listen", ["tcp://127.0.0.1:0", "unix:{place}/worker.sock"])
+def test_a_worker_gives_all_its_slots_when_they_are_asked_for_at_once(
+    site: Site, tmp_path: Path, listen: str
+) -> None:
+    """All slots accept at one socket: none takes a connection that another one could serve, and none drops one."""
+    worker = site.worker(NEAR[0], listen=listen.format(place=tmp_path), slots=8)
+    with site.connect(ex.Farm(abs), 8, worker) as manager:
+        assert list(manager.map(range(-20, 0))) == list(range(20, 0, -1))
+        (row,) = manager.summary().workers
+    assert (row.slots, row.state) == (8, "working")
+    assert "broke" not in worker.log.read_text()
+
+
+def test_two_managers_share_the_slots_of_a_worker(site: Site) -> None:
+    worker = site.worker(NEAR[0], slots=6)
+    with ThreadPoolExecutor() as pool:
+        begin = pool.submit(site.connect, ex.Farm(abs), 3, worker)
+        with site.connect(ex.Farm(abs), 3, worker) as one, begin.result() as other:
+            rows = [manager.summary().workers[0] for manager in (one, other)]
+    assert [row.slots for row in rows] == [3, 3]
+    assert "broke" not in worker.log.read_text()
 
 
 # Each runs on one worker alone: what does the caller get?

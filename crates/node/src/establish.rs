@@ -144,6 +144,14 @@ impl EstablishError {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Socket(_) | Self::Silent(_) => true,
+            _ => self.is_busy(),
+        }
+    }
+
+    /// Whether one of the two said that it has no place left just now.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
             Self::Handshake(HandshakeError::Refused(refuse)) | Self::Refused(refuse) => {
                 refuse.reason == RefuseReason::Busy
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::CloseReason;
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -22,6 +22,10 @@ use crate::socket::Socket;
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
+
+/// How long a slot leaves the next connection to the worker's other slots while a handshake of its own goes on. A manager's
+/// takes a few milliseconds; a stranger that stops in the middle must not keep managers away for longer.
+const TURN_TIME: Duration = Duration::from_millis(50);
 
 /// How often credential, policy and revocation list are looked at.
 const RENEWAL_TIME: Duration = Duration::from_secs(2);
@@ -178,61 +182,91 @@ async fn establish(
 }
 
 /// Accepts until one manager has proved itself; strangers only take a place among the handshakes.
+///
+/// All slots of a worker accept at the same socket, so a slot accepts no more than it can use: nothing while a manager has
+/// it, and while a handshake makes progress the next connection is left to a slot that is free. What was accepted all the
+/// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
     terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, String> {
-    let taken = Rc::new(Cell::new(false));
     let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let (taken, mut change) = watch::channel(false);
+    let taken = Rc::new(taken);
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
-    let strangers = tokio::task::LocalSet::new();
-    let accepting = strangers.run_until(async {
+    let accepting = async {
         loop {
             let place = places.clone().acquire_owned().await;
-            let Ok((socket, address)) = listener.accept().await else {
+            let gone = "the listening socket is gone".to_owned();
+            if change.wait_for(|taken| !taken).await.is_err() {
+                return Err(gone);
+            }
+            let accepted = tokio::select! {
+                biased;
+                _ = change.wait_for(|taken| *taken) => continue,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((socket, address)) = accepted else {
                 // Out of descriptors, most likely: waiting lets some go.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let (sender, news, terms, taken) =
-                (sender.clone(), news.clone(), terms.clone(), taken.clone());
-            tokio::task::spawn_local(async move {
-                let ours = Cell::new(false);
-                // The first manager that proves itself has the slot; a second one is told to ask again.
-                let judge = |_: &Hello, _: &VerifiedIdentity| {
-                    if taken.replace(true) {
-                        let text = "this slot has just been taken by another manager".to_owned();
-                        return Err(Refuse {
-                            reason: RefuseReason::Busy,
-                            text,
-                        });
-                    }
-                    ours.set(true);
-                    Ok(())
-                };
-                let result = match terms() {
-                    Ok(terms) => welcome(socket, &terms, judge)
-                        .await
-                        .map_err(|error| error.to_string()),
-                    Err(reason) => Err(reason),
-                };
-                if result.is_err() && ours.get() {
-                    taken.set(false);
-                }
-                match result {
-                    Ok(established) => drop(sender.try_send(established)),
-                    Err(reason) => {
-                        drop(news.send(News::Audit(format!("no session with {address}: {reason}"))))
-                    }
-                }
+            let handshake = welcome_one(
+                socket,
+                address,
+                terms.clone(),
+                taken.clone(),
+                news.clone(),
+                sender.clone(),
+            );
+            let handshake = tokio::task::spawn_local(async move {
+                handshake.await;
                 drop(place);
             });
+            // Its own end doesn't matter: it has told whoever has to know.
+            let _ = tokio::time::timeout(TURN_TIME, handshake).await;
         }
-    });
+    };
     tokio::select! {
         established = winner.recv() => established.ok_or_else(|| "the listening socket is gone".to_owned()),
         never = accepting => never,
+    }
+}
+
+/// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
+async fn welcome_one(
+    socket: Socket,
+    address: String,
+    terms: Rc<impl Fn() -> Result<Terms, String>>,
+    taken: Rc<watch::Sender<bool>>,
+    news: mpsc::Sender<News>,
+    winner: tokio::sync::mpsc::Sender<Established>,
+) {
+    let ours = Cell::new(false);
+    let judge = |_: &Hello, _: &VerifiedIdentity| {
+        if taken.send_replace(true) {
+            let text = "this slot has just been taken by another connection".to_owned();
+            return Err(Refuse {
+                reason: RefuseReason::Busy,
+                text,
+            });
+        }
+        ours.set(true);
+        Ok(())
+    };
+    let result = match terms() {
+        Ok(terms) => welcome(socket, &terms, judge)
+            .await
+            .map_err(|error| error.to_string()),
+        Err(reason) => Err(reason),
+    };
+    if result.is_err() && ours.get() {
+        taken.send_replace(false);
+    }
+    match result {
+        Ok(established) => drop(winner.try_send(established)),
+        Err(reason) => drop(news.send(News::Audit(format!("no session with {address}: {reason}")))),
     }
 }
 

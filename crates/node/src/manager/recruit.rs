@@ -17,7 +17,7 @@ use rustls::pki_types::UnixTime;
 use super::hub::{Hub, serve};
 use crate::address::Address;
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{EstablishError, Established, dial, welcome};
+use crate::establish::{EstablishError, Established, Terms, dial, welcome};
 use crate::listening::{Listener, Listening};
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
@@ -27,6 +27,12 @@ const RETRY_TIME: Duration = Duration::from_millis(500);
 
 /// Failures in a row after which a source isn't asked again.
 const FAILURES_MAX: u32 = 6;
+
+/// A worker whose answering slot was just taken is asked again after this time, by the same attempt.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How often an attempt asks a worker again that says it is busy.
+const BUSY_MAX: u32 = 100;
 
 /// Connections in the middle of their handshake at the listening address, at most.
 const HANDSHAKES_MAX: usize = 64;
@@ -347,6 +353,8 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, socket: Socket, address: String)
 struct Failed {
     text: String,
     is_final: bool,
+    /// The slot that answered had just been taken; the worker's others may be free.
+    is_busy: bool,
 }
 
 impl Failed {
@@ -354,6 +362,7 @@ impl Failed {
         Self {
             text,
             is_final: false,
+            is_busy: false,
         }
     }
 }
@@ -362,6 +371,7 @@ impl From<EstablishError> for Failed {
     fn from(error: EstablishError) -> Self {
         Self {
             is_final: !error.may_pass(),
+            is_busy: error.is_busy(),
             text: error.to_string(),
         }
     }
@@ -381,24 +391,34 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     };
     let line = hub.borrow().recruiter.hosts[*position].line.clone();
     let terms = hub.borrow().config.terms.clone();
-    let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
-    let connected = match connecting {
-        Ok(Ok(socket)) => Ok(socket),
-        Ok(Err(error)) => Err(Failed::for_now(format!(
-            "can't connect: {error}; is `exoskel worker --listen` running there?"
-        ))),
-        Err(_) => Err(Failed::for_now(format!(
-            "no connection within {:?}",
-            terms.patience
-        ))),
-    };
-    let result = match connected {
-        Ok(socket) => dial(socket, &terms, Some(line.name))
-            .await
-            .map_err(Failed::from),
-        Err(failed) => Err(failed),
-    };
+    let mut result = dial_host(&line, &terms).await;
+    for _ in 0..BUSY_MAX {
+        if !matches!(&result, Err(failed) if failed.is_busy) || hub.borrow().is_shutting_down() {
+            break;
+        }
+        tokio::time::sleep(BUSY_PAUSE).await;
+        result = dial_host(&line, &terms).await;
+    }
     conclude(&hub, source, result);
+}
+
+async fn dial_host(line: &HostLine, terms: &Terms) -> Result<Established, Failed> {
+    let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
+    let socket = match connecting {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) => {
+            return Err(Failed::for_now(format!(
+                "can't connect: {error}; is `exoskel worker --listen` running there?"
+            )));
+        }
+        Err(_) => {
+            return Err(Failed::for_now(format!(
+                "no connection within {:?}",
+                terms.patience
+            )));
+        }
+    };
+    Ok(dial(socket, terms, Some(line.name.clone())).await?)
 }
 
 type Started = Result<(Socket, String), String>;
