@@ -19,7 +19,7 @@ mod control;
 mod envelope;
 mod error;
 pub mod handshake;
-mod keys;
+pub mod keys;
 mod limits;
 mod message;
 pub mod policy;

@@ -1,0 +1,403 @@
+//! A bounded cache, n-way set associative, with a choice of replacement policies.
+
+use hashbrown::HashTable;
+use thiserror::Error;
+
+use super::replacement::{LeastRecentlyUsed, Replacement};
+
+/// The most entries of one cache: slots are numbered by `u32`, and a policy's lists need a few numbers more.
+pub const ENTRIES_MAX: usize = 1 << 28;
+
+/// "No slot" in the list of free ones.
+const NONE: u32 = u32::MAX;
+
+/// What a cache finds its values by.
+pub trait CacheKey: Copy + Eq {
+    /// The number that places the key. Equal keys have equal numbers, on every machine; different keys should have
+    /// different ones, or they crowd in one set.
+    fn index(self) -> u64;
+}
+
+impl CacheKey for u16 {
+    fn index(self) -> u64 {
+        self.into()
+    }
+}
+
+impl CacheKey for u32 {
+    fn index(self) -> u64 {
+        self.into()
+    }
+}
+
+impl CacheKey for u64 {
+    fn index(self) -> u64 {
+        self
+    }
+}
+
+impl CacheKey for (u32, u32) {
+    fn index(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.1)
+    }
+}
+
+/// How a key finds its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Placement {
+    /// By a fixed mixing of [`CacheKey::index`], so that regular keys don't crowd in few sets.
+    #[default]
+    Mixed,
+    /// By the index modulo the number of sets, as hardware takes the low bits of an identifier.
+    LowBits,
+}
+
+/// The size and shape of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    sets: u32,
+    ways: u32,
+    placement: Placement,
+}
+
+/// A [`Geometry`] that no cache can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GeometryError {
+    /// A parameter is zero.
+    #[error("got {parameter} = 0, expected at least 1")]
+    Zero {
+        /// Which one: `entries` or `ways`.
+        parameter: &'static str,
+    },
+    /// More entries than [`ENTRIES_MAX`].
+    #[error("got entries = {entries}, expected at most {ENTRIES_MAX}")]
+    TooManyEntries {
+        /// What was asked for.
+        entries: usize,
+    },
+    /// A set would be larger than the cache.
+    #[error("got ways = {ways} for {entries} entries, expected at most as many ways as entries")]
+    TooManyWays {
+        /// What was asked for.
+        ways: usize,
+        /// The entries of the cache.
+        entries: usize,
+    },
+    /// The entries don't fall into sets of equal size.
+    #[error("got entries = {entries}, expected a multiple of ways = {ways}")]
+    Uneven {
+        /// The entries of the cache.
+        entries: usize,
+        /// What doesn't divide them.
+        ways: usize,
+    },
+}
+
+impl Geometry {
+    /// A cache in which a key may stand anywhere.
+    ///
+    /// # Errors
+    /// [`GeometryError`] if there are no entries or too many.
+    pub fn fully_associative(entries: usize) -> Result<Self, GeometryError> {
+        Self::set_associative(entries, entries)
+    }
+
+    /// A cache of `entries / ways` sets; a key may stand in any of its set's `ways` places. One way is direct mapped.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names the parameter that can't be.
+    pub fn set_associative(entries: usize, ways: usize) -> Result<Self, GeometryError> {
+        for (parameter, value) in [("entries", entries), ("ways", ways)] {
+            if value == 0 {
+                return Err(GeometryError::Zero { parameter });
+            }
+        }
+        if ways > entries {
+            return Err(GeometryError::TooManyWays { ways, entries });
+        }
+        if !entries.is_multiple_of(ways) {
+            return Err(GeometryError::Uneven { entries, ways });
+        }
+        let count = |value: usize| {
+            u32::try_from(value)
+                .ok()
+                .filter(|_| entries <= ENTRIES_MAX)
+                .ok_or(GeometryError::TooManyEntries { entries })
+        };
+        Ok(Self {
+            sets: count(entries / ways)?,
+            ways: count(ways)?,
+            placement: Placement::Mixed,
+        })
+    }
+
+    /// The same size and shape, with this placement.
+    #[must_use]
+    pub fn placed(self, placement: Placement) -> Self {
+        Self { placement, ..self }
+    }
+
+    /// How many keys fit.
+    pub fn entries(&self) -> usize {
+        self.sets as usize * self.ways as usize
+    }
+
+    /// How many places a key may stand in.
+    pub fn ways(&self) -> usize {
+        self.ways as usize
+    }
+
+    /// How many sets there are.
+    pub fn sets(&self) -> usize {
+        self.sets as usize
+    }
+
+    /// The set of a key: less than [`Self::sets`].
+    pub fn set_of<K: CacheKey>(&self, key: K) -> usize {
+        self.place(key).set as usize
+    }
+
+    fn place<K: CacheKey>(&self, key: K) -> Place {
+        let index = key.index();
+        let identity = mix(index);
+        let set = match self.placement {
+            // The upper half of the product: as even as the identity, without a division. Less than `sets`.
+            Placement::Mixed => ((u128::from(identity) * u128::from(self.sets)) >> 64) as u32,
+            Placement::LowBits if self.sets.is_power_of_two() => index as u32 & (self.sets - 1),
+            Placement::LowBits => (index % u64::from(self.sets)) as u32,
+        };
+        Place { identity, set }
+    }
+}
+
+/// Where a key belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    identity: u64,
+    set: u32,
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): one to one,
+/// and every bit of the result depends on every bit of the index. Fixed, so that a run repeats on every machine;
+/// keys aren't chosen by anybody who could want them to collide.
+fn mix(index: u64) -> u64 {
+    let mut mixed = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// What a cache has done since it was made or since [`Cache::reset_counters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Counters {
+    /// Lookups that found their key in the cache.
+    pub hits: u64,
+    /// Lookups that found it nowhere.
+    pub misses: u64,
+    /// Lookups that found it in the prefetch buffer.
+    pub prefetch_hits: u64,
+    /// Keys that had to make room for others.
+    pub evictions: u64,
+    /// Keys that were put into the prefetch buffer, whether they were used from there or not.
+    pub prefetches: u64,
+}
+
+impl Counters {
+    /// All lookups.
+    pub fn lookups(&self) -> u64 {
+        self.hits + self.misses + self.prefetch_hits
+    }
+
+    /// The share of lookups that found their key, in the cache or in the buffer: 0..1, and 0 before the first.
+    pub fn hit_rate(&self) -> f64 {
+        match self.lookups() {
+            0 => 0.0,
+            lookups => (self.hits + self.prefetch_hits) as f64 / lookups as f64,
+        }
+    }
+}
+
+/// The place of a value that was just found; good until the cache is changed.
+#[derive(Clone, Copy)]
+pub(super) struct Slot(u32);
+
+/// A bounded cache. It allocates when it is made and never again.
+///
+/// One index over all entries finds a key in constant time whatever the associativity; the sets only bound what a new key may replace.
+///
+/// # Security
+/// A value is dropped or handed out when its key is evicted, removed or replaced: values that are secrets have to erase themselves
+/// when dropped.
+pub struct Cache<K, V, P = LeastRecentlyUsed> {
+    geometry: Geometry,
+    index: HashTable<u32>,
+    slots: Vec<Option<(K, V)>>,
+    /// The first free slot of each set, and behind each free slot the next one.
+    first_free: Vec<u32>,
+    next_free: Vec<u32>,
+    policy: P,
+    counters: Counters,
+}
+
+impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
+    /// An empty cache.
+    pub fn new(geometry: Geometry) -> Self {
+        let entries = geometry.entries();
+        let last_of_set = |slot: u32| (slot + 1).is_multiple_of(geometry.ways);
+        Self {
+            geometry,
+            // Twice the entries: then the table clears what removals leave behind in place, and never grows.
+            index: HashTable::with_capacity(2 * entries),
+            slots: (0..entries).map(|_| None).collect(),
+            first_free: (0..geometry.sets).map(|set| set * geometry.ways).collect(),
+            next_free: (0..entries as u32)
+                .map(|slot| if last_of_set(slot) { NONE } else { slot + 1 })
+                .collect(),
+            policy: P::new(&geometry),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Its size and shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// How many keys it holds.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// What it has done. `prefetch_hits` and `prefetches` are zero: see [`super::PrefetchingCache`].
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Begins to count anew, as after the time in which a study lets a cache fill.
+    pub fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+    }
+
+    /// Looks a key up, which counts and makes it recently used.
+    pub fn get(&mut self, key: K) -> Option<&mut V> {
+        let slot = self.find(key)?;
+        self.value_mut(slot)
+    }
+
+    /// Looks a key up without a trace.
+    pub fn peek(&self, key: K) -> Option<&V> {
+        let slot = self.slot_of(self.geometry.place(key), key)?;
+        self.slots[slot as usize].as_ref().map(|(_, value)| value)
+    }
+
+    /// Whether it holds the key; leaves no trace.
+    pub fn contains(&self, key: K) -> bool {
+        self.slot_of(self.geometry.place(key), key).is_some()
+    }
+
+    /// Puts a value in, in place of the one that this key had, else of the one that the policy gives up if the key's set is full.
+    /// Gives what had to go; only the latter counts as an eviction.
+    pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+        let (_, former) = self.put(key, value);
+        former
+    }
+
+    /// Takes a value out. That is no eviction.
+    pub fn remove(&mut self, key: K) -> Option<V> {
+        let place = self.geometry.place(key);
+        let slot = self.slot_of(place, key)?;
+        let (_, value) = self.vacate(slot, place)?;
+        self.policy.removed(place.set, slot);
+        self.next_free[slot as usize] = self.first_free[place.set as usize];
+        self.first_free[place.set as usize] = slot;
+        Some(value)
+    }
+
+    /// Drops all keys and values for which `keep` says no. Takes time in proportion to the entries.
+    pub fn retain(&mut self, mut keep: impl FnMut(K, &mut V) -> bool) {
+        for slot in 0..self.slots.len() {
+            let unwanted = match &mut self.slots[slot] {
+                Some((key, value)) => (!keep(*key, value)).then_some(*key),
+                None => None,
+            };
+            if let Some(key) = unwanted {
+                self.remove(key);
+            }
+        }
+    }
+
+    /// Looks a key up, which counts and makes it recently used. In two steps with [`Self::value_mut`], since a caller that goes on
+    /// to insert can't hold the value of the lookup.
+    pub(super) fn find(&mut self, key: K) -> Option<Slot> {
+        let place = self.geometry.place(key);
+        let slot = self.slot_of(place, key);
+        match slot {
+            Some(slot) => {
+                self.counters.hits += 1;
+                self.policy.used(place.set, slot);
+            }
+            None => self.counters.misses += 1,
+        }
+        slot.map(Slot)
+    }
+
+    pub(super) fn value_mut(&mut self, slot: Slot) -> Option<&mut V> {
+        self.slots[slot.0 as usize].as_mut().map(|(_, value)| value)
+    }
+
+    pub(super) fn put(&mut self, key: K, value: V) -> (Slot, Option<(K, V)>) {
+        let place = self.geometry.place(key);
+        if let Some(slot) = self.slot_of(place, key) {
+            self.policy.used(place.set, slot);
+            return (Slot(slot), self.slots[slot as usize].replace((key, value)));
+        }
+        let free = self.first_free[place.set as usize];
+        let (slot, evicted) = if free != NONE {
+            self.first_free[place.set as usize] = self.next_free[free as usize];
+            (free, None)
+        } else {
+            let victim = self.policy.victim(place.set);
+            self.counters.evictions += 1;
+            (victim, self.evict(victim))
+        };
+        self.slots[slot as usize] = Some((key, value));
+        let slots = &self.slots;
+        let geometry = &self.geometry;
+        self.index.insert_unique(place.identity, slot, |&slot| {
+            // Every slot in the index is taken, so the other arm is never reached; it needs no value that could be wrong.
+            slots[slot as usize]
+                .as_ref()
+                .map_or(0, |(key, _)| geometry.place(*key).identity)
+        });
+        self.policy.filled(place.set, slot, place.identity);
+        (Slot(slot), evicted)
+    }
+
+    fn slot_of(&self, place: Place, key: K) -> Option<u32> {
+        let slots = &self.slots;
+        self.index
+            .find(
+                place.identity,
+                |&slot| matches!(&slots[slot as usize], Some((held, _)) if *held == key),
+            )
+            .copied()
+    }
+
+    fn evict(&mut self, slot: u32) -> Option<(K, V)> {
+        let key = self.slots[slot as usize].as_ref().map(|(key, _)| *key)?;
+        self.vacate(slot, self.geometry.place(key))
+    }
+
+    /// Takes slot and index entry apart; the policy and the list of free slots are the caller's.
+    fn vacate(&mut self, slot: u32, place: Place) -> Option<(K, V)> {
+        if let Ok(entry) = self.index.find_entry(place.identity, |&held| held == slot) {
+            entry.remove();
+        }
+        self.slots[slot as usize].take()
+    }
+}
