@@ -15,6 +15,7 @@
 //! * `network`: how long a message is on the way
 //! * `process`: a slot that runs items in order, flushes, gives back and announces
 //! * `conversation`: two sessions and the wire between them
+//! * `keycache`: the session-key cache under the traffic of real programs
 //! * `scenario`: what is simulated; `simulation`: the machine that does it and checks it; `report`: what came out
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@
 mod agenda;
 mod conversation;
 mod digest;
+pub mod keycache;
 mod network;
 mod process;
 mod random;
