@@ -24,12 +24,13 @@ ARROWS = {
     "flow": set(),
     "trust": {"identity"},
     "service": {"identity", "trust"},
-    "node": {"identity", "trust", "link", "flow"},
-    "sim": {"link", "flow"},
+    "task": {"flow"},
+    "node": {"identity", "trust", "link", "flow", "task"},
+    "sim": {"identity", "link", "flow", "task"},
     "py": {"node", "sim", "service", "trust", "identity", "link", "flow"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
-SANS_IO = {"identity", "link", "flow", "sim"}
+SANS_IO = {"identity", "link", "flow", "task", "sim"}
 FENCED = (
     "std::time::Instant::now",
     "std::time::SystemTime::now",

@@ -244,6 +244,11 @@ impl Scheduler {
         self.slots.get(self.slots.seat(slot)?).map(Slot::totals)
     }
 
+    /// Whether there is a slot that has nothing.
+    pub fn is_somebody_idle(&self) -> bool {
+        self.slots.iter().any(|(_, slot)| slot.frames.is_empty())
+    }
+
     /// How far a stream is.
     pub fn progress(&self, stream: StreamId) -> Option<StreamProgress> {
         self.open(stream).map(Stream::progress)

@@ -4,7 +4,7 @@
 //!
 //! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
 //! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
-//! - [`payload`], [`message`]: items and instructions as they travel.
+//! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
@@ -17,12 +17,12 @@ mod descriptor;
 pub mod establish;
 pub mod listening;
 pub mod manager;
-pub mod message;
 pub mod outlet;
-pub mod payload;
 pub mod pki;
 pub mod rendezvous;
 pub mod slot;
 pub mod socket;
 pub mod tls;
 mod watch;
+
+pub use exoskel_task::{message, payload};

@@ -6,7 +6,6 @@
 mod hub;
 mod recruit;
 mod roster;
-mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::{SchedulerConfig, Skeleton};
+pub use exoskel_task::router::Function;
 use tokio::sync::Notify;
 
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
@@ -22,7 +22,7 @@ pub use roster::WorkerReport;
 
 use crate::establish::{Renewal, Terms};
 use crate::listening::Listening;
-use crate::message::{Call, Digest};
+use crate::message::Call;
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
 
@@ -50,15 +50,6 @@ pub struct ManagerConfig {
     pub setup_local: Bytes,
     /// See [`ManagerConfig::setup_local`].
     pub setup_remote: Bytes,
-}
-
-/// A function by the digest of its pickle.
-#[derive(Debug, Clone)]
-pub struct Function {
-    /// SHA-256 of the pickle.
-    pub digest: Digest,
-    /// The pickle.
-    pub pickle: Bytes,
 }
 
 /// A stream to be opened.

@@ -2,39 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::payload::RecordReader;
-
-/// Which process some outcomes come from.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The worker's name.
-    pub worker: String,
-    /// Whether what it sends must be decoded with restrictions: it is outside the trusted domains.
-    pub restricted: bool,
-}
-
-/// Outcomes of consecutive items.
-#[derive(Debug)]
-pub struct Outcomes {
-    /// The first item.
-    pub first: u64,
-    /// Number of items.
-    pub count: u32,
-    /// What they are.
-    pub contents: Contents,
-}
-
-/// What outcomes are.
-#[derive(Debug)]
-pub enum Contents {
-    /// Values and exceptions from a worker.
-    Records(RecordReader, Arc<Origin>),
-    /// The item took down so many workers, one after the other, while it ran alone.
-    WorkersLost(u32),
-}
+pub use exoskel_task::outcome::{Contents, Origin, Outcomes};
 
 /// In which order outcomes are handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

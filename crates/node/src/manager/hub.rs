@@ -1,27 +1,25 @@
-//! The driver: carries events of connections to the scheduler and its actions back. Kept a router.
+//! The driver: carries events of connections to the router and its effects back.
 
 mod actions;
 mod answers;
 mod membership;
-mod streams;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use exoskel_flow::{Scheduler, SlotId, StreamId};
+use exoskel_flow::Tickets;
 use exoskel_link::{CloseReason, LinkId};
+use exoskel_task::{Router, router};
 
 use crate::connection::{Connection, Ended};
 use crate::establish::{Established, Renewal, Standing};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
-use crate::manager::tokens::Tokens as TokenStore;
-use crate::manager::{Command, Function, ManagerConfig, Notice, Shared, recruit};
-use crate::message::{Call, Digest, SegmentFunctions};
+use crate::manager::{Command, ManagerConfig, Notice, Shared, StreamPlan, recruit};
 use crate::outlet::{Origin, Outlet};
 
 /// How long an orderly end may take before the rest is cut off.
@@ -41,19 +39,18 @@ pub(super) struct Hub {
     pub(super) config: ManagerConfig,
     pub(super) shared: Arc<Shared>,
     pub(super) recruiter: Recruiter,
-    scheduler: Scheduler,
+    router: Router,
     epoch: Instant,
     next_slot: u32,
     slots: HashMap<u32, Slot>,
-    streams: HashMap<u64, Stream>,
-    /// From the scheduler's number of a stream to ours.
-    numbers: HashMap<StreamId, u64>,
+    /// Where the outcomes of each stream go.
+    outlets: HashMap<u64, Arc<Outlet>>,
     roster: Roster,
     /// Why workers, by name, can't run the program.
     unfit: HashMap<String, String>,
     /// Connections with something queued.
     dirty: Vec<u32>,
-    /// When the driver's loop wakes for the scheduler.
+    /// When the driver's loop wakes for the router.
     armed: Option<Duration>,
     shutting_down: bool,
 }
@@ -68,24 +65,6 @@ struct Slot {
     ready: bool,
     /// It lacks what the program needs and is on its way out.
     unfit: bool,
-    functions: HashSet<Digest>,
-    streams: HashSet<u64>,
-}
-
-struct Stream {
-    id: StreamId,
-    outlet: Arc<Outlet>,
-    functions: Vec<Function>,
-    call: Call,
-    segments: Vec<SegmentFunctions>,
-    bounded: bool,
-    /// One for each segment.
-    tokens: Vec<TokenStore>,
-    /// Items handed over by the user, admitted or not.
-    received: u64,
-    /// Sizes of items that have no ticket yet, though they had when the user looked.
-    backlog: VecDeque<u64>,
-    input_ended: bool,
 }
 
 /// Runs the driver until it is told to shut down.
@@ -95,17 +74,16 @@ pub(super) async fn drive(
     shared: Arc<Shared>,
 ) {
     let recruiter = Recruiter::new(&config.recruiting, listening.is_some());
-    let scheduler = Scheduler::new(config.scheduler.clone());
+    let router = Router::new(config.scheduler.clone());
     let hub = Rc::new(RefCell::new(Hub {
         config,
         shared: shared.clone(),
         recruiter,
-        scheduler,
+        router,
         epoch: Instant::now(),
         next_slot: 0,
         slots: HashMap::new(),
-        streams: HashMap::new(),
-        numbers: HashMap::new(),
+        outlets: HashMap::new(),
         roster: Roster::default(),
         unfit: HashMap::new(),
         dirty: Vec::new(),
@@ -169,8 +147,8 @@ async fn shut_down(hub: &Rc<RefCell<Hub>>) {
         .values()
         .map(|slot| slot.connection.clone())
         .collect();
-    for stream in hub.borrow().streams.values() {
-        stream.outlet.end("the manager was closed");
+    for outlet in hub.borrow().outlets.values() {
+        outlet.end("the manager was closed");
     }
     for connection in connections {
         connection.close(CloseReason::Finished);
@@ -223,41 +201,54 @@ impl Hub {
     }
 
     fn command(&mut self, command: Command) {
+        let now = self.now();
         match command {
             Command::Open(number, plan, outlet) => self.open(number, plan, outlet),
-            Command::Admit(number, batch) => self.admit(number, batch),
-            Command::EndOfInput(number) => {
-                if let Some(stream) = self.streams.get_mut(&number) {
-                    stream.input_ended = true;
-                }
-                self.admit_backlog(number);
-            }
+            Command::Admit(number, batch) => self.router.admit(number, batch, now),
+            Command::EndOfInput(number) => self.router.end_of_input(number, now),
             Command::Taken {
                 stream,
                 first,
                 count,
-            } => {
-                if let Some(id) = self.streams.get(&stream).map(|stream| stream.id) {
-                    self.scheduler.taken(id, first, count, self.epoch.elapsed());
-                    self.admit_backlog(stream);
-                }
-            }
+            } => self.router.taken(stream, first, count, now),
             Command::Cancel(number, index, reply) => {
                 // The user may have gone; then nobody needs the answer.
-                let _ = reply.send(self.cancel(number, index));
+                let _ = reply.send(self.router.cancel(number, index, now));
             }
-            Command::Close(number) => self.close_stream(number),
+            Command::Close(number) => {
+                self.outlets.remove(&number);
+                self.router.close(number, now);
+            }
             Command::Report(reply) => {
                 let live = self.slots.iter().filter_map(|(number, slot)| {
-                    Some((
-                        slot.worker.clone(),
-                        self.scheduler.slot_statistics(SlotId(*number))?,
-                    ))
+                    Some((slot.worker.clone(), self.router.slot_statistics(*number)?))
                 });
                 let _ = reply.send(self.roster.report(live));
             }
             Command::Shutdown => self.shutting_down = true,
         }
+    }
+
+    fn open(&mut self, number: u64, plan: StreamPlan, outlet: Arc<Outlet>) {
+        let now = self.now();
+        let tickets = if plan.unbounded {
+            Tickets::Unbounded
+        } else {
+            Tickets::Bounded
+        };
+        let plan = router::StreamPlan {
+            skeleton: plan.skeleton,
+            functions: plan.functions,
+            call: plan.call,
+            tickets,
+        };
+        if let Err(error) = self.router.open(number, plan, now) {
+            return outlet.end(&error.to_string());
+        }
+        if let Some(reason) = self.recruiter.given_up() {
+            outlet.end(reason);
+        }
+        self.outlets.insert(number, outlet);
     }
 
     pub(super) fn is_shutting_down(&self) -> bool {
@@ -266,14 +257,14 @@ impl Hub {
 
     /// When the loop has to wake at the latest, and the time now.
     fn arm(&mut self) -> (Option<Duration>, Duration) {
-        self.armed = self.scheduler.next_timeout();
+        self.armed = self.router.next_timeout();
         (self.armed, self.now())
     }
 
     /// Lets a user thread that waits look at the notices.
     fn wake_users(&self) {
-        for stream in self.streams.values() {
-            stream.outlet.notify();
+        for outlet in self.outlets.values() {
+            outlet.notify();
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Slots that come and go, and attempts that come to nothing.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use exoskel_flow::{SlotId, SlotStatistics};
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
 use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX};
@@ -63,8 +61,6 @@ impl Hub {
             worker,
             ready: false,
             unfit: false,
-            functions: HashSet::new(),
-            streams: HashSet::new(),
         };
         self.slots.insert(number, slot);
         let setup = if is_child {
@@ -89,7 +85,7 @@ impl Hub {
         if lacks.is_empty() {
             slot.ready = true;
             // The number is new and the limit on slots is checked when they are recruited.
-            let _ = self.scheduler.add_slot(SlotId(number), now);
+            let _ = self.router.add_slot(number, slot.origin.clone(), now);
             return self.shared.change_readiness(|readiness| {
                 readiness.ready += 1;
                 readiness.pending = readiness.pending.saturating_sub(1);
@@ -132,31 +128,20 @@ impl Hub {
         let Some(slot) = self.slots.remove(&number) else {
             return false;
         };
-        let statistics = self
-            .scheduler
-            .slot_statistics(SlotId(number))
-            .unwrap_or_default();
+        // When it said good-bye, whatever it had is innocent.
         let orderly = matches!(ended, Ended::Closed(_));
-        let outstanding = statistics.outstanding;
-        let lost = SlotStatistics {
-            put_back: statistics.put_back + outstanding,
-            ..statistics
-        };
+        let statistics = self.router.remove_slot(number, orderly, now);
+        let statistics = statistics.unwrap_or_default();
+        let outstanding = statistics.put_back;
         self.roster.leave(
             &slot.worker,
-            lost,
+            statistics,
             match (slot.unfit, orderly && outstanding == 0) {
                 (true, _) => "unfit",
                 (false, true) => "left",
                 (false, false) => "lost",
             },
         );
-        if orderly {
-            // It said good-bye: whatever it had is innocent.
-            self.scheduler.retire_slot(SlotId(number), now);
-        } else {
-            self.scheduler.remove_slot(SlotId(number), now);
-        }
         if slot.ready {
             self.shared
                 .change_readiness(|readiness| readiness.ready = readiness.ready.saturating_sub(1));
@@ -242,8 +227,8 @@ impl Hub {
 
     /// Nobody is left to work and nobody can be found: all streams end with the reason.
     pub(in crate::manager) fn give_up(&self, reason: &str) {
-        for stream in self.streams.values() {
-            stream.outlet.end(reason);
+        for outlet in self.outlets.values() {
+            outlet.end(reason);
         }
         self.shared.notice(Notice::Warning(reason.to_owned()));
     }

@@ -183,6 +183,15 @@ pub enum ToManager {
 }
 
 impl ToSlot {
+    /// Whether this goes to [`CODE_ENDPOINT`]; all else goes to [`TASK_ENDPOINT`].
+    #[must_use]
+    pub fn is_code(&self) -> bool {
+        matches!(
+            self,
+            Self::Setup(_) | Self::Function { .. } | Self::Define { .. }
+        )
+    }
+
     /// The handler's number and the head's bytes.
     #[must_use]
     pub fn encode(&self) -> (u16, Bytes) {

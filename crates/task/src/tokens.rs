@@ -9,7 +9,7 @@ use crate::payload::Batch;
 
 /// Batches by their first item. A batch goes when all of its items are through.
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     batches: BTreeMap<u64, Stored>,
 }
 
@@ -21,20 +21,20 @@ struct Stored {
 
 /// The tokens of one frame.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
-    pub(super) records: Bytes,
-    pub(super) bulk: Vec<Bytes>,
-    pub(super) restricted: bool,
+pub(crate) struct Collected {
+    pub(crate) records: Bytes,
+    pub(crate) bulk: Vec<Bytes>,
+    pub(crate) restricted: bool,
 }
 
 impl Tokens {
-    pub(super) fn insert(&mut self, first: u64, batch: Batch) {
+    pub(crate) fn insert(&mut self, first: u64, batch: Batch) {
         let remaining = batch.count();
         self.batches.insert(first, Stored { batch, remaining });
     }
 
     /// The tokens of these items; none if one isn't here.
-    pub(super) fn collect(&self, items: Range<u64>) -> Option<Collected> {
+    pub(crate) fn collect(&self, items: Range<u64>) -> Option<Collected> {
         let mut collected = Collected::default();
         let mut joined = BytesMut::new();
         let mut position = items.start;
@@ -56,7 +56,7 @@ impl Tokens {
     }
 
     /// These items don't need their tokens any more.
-    pub(super) fn release(&mut self, items: &Range<u64>) {
+    pub(crate) fn release(&mut self, items: &Range<u64>) {
         let mut position = items.start;
         while position < items.end {
             let Some((&first, stored)) = self.batches.range_mut(..=position).next_back() else {

@@ -1,0 +1,538 @@
+//! The slot's side: frames come in, items go out one by one, results gather until it is time to send them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use exoskel_flow::Lease;
+use thiserror::Error;
+
+use crate::message::{Execute, ToManager, ToSlot};
+use crate::payload::{Record, RecordReader, RecordWriter};
+
+/// Results that wait to be sent together, in bytes at most.
+const PENDING_BYTES_MAX: u64 = 64 * 1024;
+
+/// What a message has besides its results, amply.
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+
+/// Results of this size need not leave before the next item is begun, when there is one.
+const LEAVE_BYTES_MIN: u64 = 16 * 1024;
+
+/// How long a finished result waits for others at most.
+pub const PENDING_TIME_MAX: Duration = Duration::from_millis(2);
+
+/// Which attempt at which item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ItemKey {
+    /// Its stream.
+    pub stream: u32,
+    /// The frame it belongs to.
+    pub frame: u64,
+    /// Its index.
+    pub index: u64,
+    /// How large its result may be and still leave at once.
+    pub grant: u64,
+}
+
+/// One item to run.
+#[derive(Debug)]
+pub struct Item {
+    /// Which one.
+    pub key: ItemKey,
+    /// The segment.
+    pub segment: u16,
+    /// Whether it must be decoded with restrictions.
+    pub restricted: bool,
+    /// How to go about the segment's serial function: with [`Lease::PassedOn`] that is all to be done now, and
+    /// [`Work::Rest`] says when to go on.
+    pub lease: Lease,
+    /// The item itself.
+    pub record: Record,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Work {
+    /// Code and settings, in the order in which they came; always before the work that needs them.
+    Code(ToSlot),
+    /// One item.
+    Item(Item),
+    /// The serial function has seen all items of the frame: call [`Desk::release`], then run the rest.
+    Rest {
+        /// The frame.
+        frame: u64,
+    },
+    /// Nothing for now.
+    Nothing,
+    /// The session is over: leave.
+    Ended(String),
+}
+
+/// A message to the manager.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The message.
+    pub message: ToManager,
+    /// Its bulk parts.
+    pub bulk: Vec<Bytes>,
+    /// There is something to run: the next item need not wait for this one's sealing and writing.
+    pub can_wait: bool,
+}
+
+/// A result over its size limit: nothing was sent, and an exception can be given instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("got a result of {got} bytes, expected at most {maximum}")]
+pub struct TooLarge {
+    /// Its bytes.
+    pub got: u64,
+    /// The limit.
+    pub maximum: u64,
+}
+
+/// How far the running item of a frame that keeps its lease is. It stands beside the [`Desk`], since whoever runs the
+/// item says so without waiting for anybody.
+#[derive(Debug, Default)]
+pub struct Passage(AtomicU8);
+
+/// It has the serial function before it or runs it.
+const IN_SERIAL: u8 = 0;
+/// The same, and somebody waits for it to have passed.
+const AWAITED: u8 = 1;
+/// It has passed the serial function.
+const BEYOND: u8 = 2;
+
+impl Passage {
+    /// The running item, of a frame that keeps its lease, has passed the serial function and goes on. Says whether its
+    /// frame's lease is waited for: then [`ToManager::Released`] is to be sent.
+    pub fn pass(&self) -> bool {
+        self.0.swap(BEYOND, Ordering::SeqCst) == AWAITED
+    }
+
+    /// Whether the running item has passed the serial function; if it has not, [`pass`](Self::pass) says so when it
+    /// has.
+    fn has_passed(&self) -> bool {
+        let order = Ordering::SeqCst;
+        self.0.compare_exchange(IN_SERIAL, AWAITED, order, order) == Err(BEYOND)
+    }
+}
+
+/// What a slot has to do and has done.
+///
+/// Times are durations since any start that never go back.
+#[derive(Debug)]
+pub struct Desk {
+    result_bytes_max: u64,
+    code: VecDeque<ToSlot>,
+    jobs: VecDeque<Job>,
+    /// The streams whose programs are known.
+    programs: HashSet<u32>,
+    pending: Pending,
+    /// Large results that wait for a grant, and their streams.
+    held: HashMap<(u64, u64), (u32, Pending)>,
+    /// When the running item was started.
+    started: Option<Duration>,
+    /// The frame of the running item, and whether that keeps a lease.
+    running: Option<(u64, bool)>,
+    /// The frame whose items have passed the serial function, and how many of them have no result yet.
+    rest: Option<(u64, u64)>,
+    /// Where a record is written before it is known whether it may go.
+    scratch: RecordWriter,
+    ended: Option<String>,
+}
+
+#[derive(Debug)]
+struct Job {
+    execute: Execute,
+    reader: RecordReader,
+    next: u64,
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    frame: u64,
+    first: u64,
+    busy: u64,
+    since: Option<Duration>,
+    writer: RecordWriter,
+}
+
+impl Desk {
+    /// An empty desk; messages have at most `message_bytes_max` bytes.
+    #[must_use]
+    pub fn new(message_bytes_max: u64) -> Self {
+        Self {
+            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
+            code: VecDeque::new(),
+            jobs: VecDeque::new(),
+            programs: HashSet::new(),
+            pending: Pending::default(),
+            held: HashMap::new(),
+            started: None,
+            running: None,
+            rest: None,
+            scratch: RecordWriter::default(),
+            ended: None,
+        }
+    }
+
+    /// The session is over, for this reason.
+    pub fn end(&mut self, reason: String) {
+        self.ended = Some(reason);
+    }
+
+    /// Whether [`end`](Self::end) was called.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Takes what to do next; from now on it runs.
+    pub fn begin(&mut self, passage: &Passage, now: Duration) -> Work {
+        let work = self.next(now);
+        if let Work::Item(Item { key, lease, .. }) = &work {
+            self.running = Some((key.frame, *lease == Lease::Kept));
+            if *lease == Lease::Kept {
+                passage.0.store(IN_SERIAL, Ordering::SeqCst);
+            }
+        }
+        work
+    }
+
+    /// Takes the outcome of an item: `write` appends its one record. Says what is to be sent.
+    ///
+    /// # Errors
+    /// When the result is over its size limit; nothing of it is kept then.
+    pub fn finish(
+        &mut self,
+        key: ItemKey,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        let ItemKey {
+            stream,
+            frame,
+            index,
+            grant,
+        } = key;
+        let busy = self.elapsed(now);
+        write(&mut self.scratch);
+        let bytes = self.scratch.bytes();
+        if bytes > self.result_bytes_max {
+            let _ = self.scratch.take();
+            return Err(TooLarge {
+                got: bytes,
+                maximum: self.result_bytes_max,
+            });
+        }
+        let mut outgoing = Vec::new();
+        let complete = self.complete(frame);
+        let follows = self.pending.frame == frame && self.pending.next() == index;
+        if !follows || bytes > grant {
+            let earlier = std::mem::replace(&mut self.pending, Pending::new(frame, index));
+            outgoing.extend(earlier.into_outgoing());
+        }
+        if bytes > grant {
+            let mut large = Pending::new(frame, index);
+            large.writer.append(&mut self.scratch);
+            // Nobody grants what a forgotten stream has made.
+            if self.programs.contains(&stream) {
+                self.held.insert((frame, index), (stream, large));
+            }
+            outgoing.push(Outgoing::from(ToManager::Announced {
+                frame,
+                index,
+                bytes,
+                busy,
+            }));
+            return Ok(outgoing);
+        }
+        self.pending.writer.append(&mut self.scratch);
+        self.pending.busy += busy;
+        let since = *self.pending.since.get_or_insert(now);
+        if complete
+            || self.pending.writer.bytes() >= PENDING_BYTES_MAX
+            || now.saturating_sub(since) >= PENDING_TIME_MAX / 2
+        {
+            let pending = self.take_pending();
+            let can_wait = !self.jobs.is_empty() && pending.writer.bytes() >= LEAVE_BYTES_MIN;
+            outgoing.extend(pending.into_outgoing().map(|results| Outgoing {
+                can_wait,
+                ..results
+            }));
+        }
+        Ok(outgoing)
+    }
+
+    /// All items of a frame have passed the serial function.
+    pub fn release(&mut self, frame: u64, now: Duration) -> Outgoing {
+        let busy = self.elapsed(now);
+        ToManager::Released { frame, busy }.into()
+    }
+
+    /// A message of the manager has come. Says what is to be answered.
+    pub fn take_in(
+        &mut self,
+        message: ToSlot,
+        bulk: Vec<Vec<u8>>,
+        passage: &Passage,
+    ) -> Vec<Outgoing> {
+        match message {
+            ToSlot::Execute(execute) => {
+                let reader = RecordReader::new(execute.records.clone(), bulk);
+                let next = execute.first;
+                let end = next.saturating_add(execute.count.into());
+                self.jobs.push_back(Job {
+                    execute,
+                    reader,
+                    next,
+                    end,
+                });
+                Vec::new()
+            }
+            ToSlot::Recall { frame, count } => {
+                let (first, count) = self.give_back(frame, count);
+                let released = self.is_last_of(frame) && passage.has_passed();
+                let recalled = ToManager::Recalled {
+                    frame,
+                    first,
+                    count,
+                };
+                let released = released.then_some(ToManager::Released { frame, busy: 0 });
+                let answers = [Some(recalled), released];
+                answers.into_iter().flatten().map(Outgoing::from).collect()
+            }
+            ToSlot::Grant { frame, index } => {
+                let held = self.held.remove(&(frame, index));
+                held.and_then(|(_, held)| held.into_outgoing())
+                    .into_iter()
+                    .collect()
+            }
+            ToSlot::Forget { stream } => {
+                // The manager still counts on an answer for what waits here.
+                let answers = self.forget_jobs(stream);
+                self.programs.remove(&stream);
+                self.held.retain(|_, (of, _)| *of != stream);
+                self.code.push_back(ToSlot::Forget { stream });
+                answers
+            }
+            code => {
+                if let ToSlot::Define { stream, .. } = &code {
+                    self.programs.insert(*stream);
+                }
+                self.code.push_back(code);
+                Vec::new()
+            }
+        }
+    }
+
+    /// When [`flush`](Self::flush) has something to send though nothing happens.
+    #[must_use]
+    pub fn flush_at(&self) -> Option<Duration> {
+        self.pending.since.map(|since| since + PENDING_TIME_MAX)
+    }
+
+    /// Results that have waited for long enough: the next item may take long.
+    pub fn flush(&mut self, now: Duration) -> Option<Outgoing> {
+        if self.flush_at().is_none_or(|due| now < due) {
+            return None;
+        }
+        self.take_pending().into_outgoing()
+    }
+
+    /// Whether nothing waits here and nothing runs.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+            && self.pending.writer.count() == 0
+            && self.running.is_none()
+            && self.rest.is_none()
+    }
+
+    fn next(&mut self, now: Duration) -> Work {
+        if let Some(code) = self.code.pop_front() {
+            return Work::Code(code);
+        }
+        if let Some(reason) = &self.ended {
+            return Work::Ended(reason.clone());
+        }
+        // A frame whose program hasn't come yet waits; the code link may be slower than the task link.
+        let Some(job) = self.jobs.front_mut() else {
+            self.started = None;
+            return Work::Nothing;
+        };
+        let (frame, passed) = (job.execute.frame, job.next - job.execute.first);
+        if passed == 0 && !self.programs.contains(&job.execute.stream) {
+            return Work::Nothing;
+        }
+        if self.started.is_none() {
+            self.started = Some(now);
+        }
+        let item = job.take();
+        if job.next >= job.end && (item.is_none() || job.execute.lease != Lease::PassedOn) {
+            self.jobs.pop_front();
+        }
+        match item {
+            Some(item) => Work::Item(item),
+            // A frame whose lease is passed on stays until all of its items have been taken and seen.
+            None if passed > 0 => {
+                self.rest = Some((frame, passed));
+                Work::Rest { frame }
+            }
+            None => Work::Nothing,
+        }
+    }
+
+    /// The time since the last outcome or the start of the running item, in nanoseconds.
+    fn elapsed(&mut self, now: Duration) -> u64 {
+        let started = self.started.replace(now);
+        let elapsed = started.map_or(Duration::ZERO, |started| now.saturating_sub(started));
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The running item of this frame has its result. Says whether it is the last one to have one.
+    fn complete(&mut self, frame: u64) -> bool {
+        self.running = None;
+        match &mut self.rest {
+            Some((of, left)) if *of == frame => {
+                *left = left.saturating_sub(1);
+                let complete = *left == 0;
+                if complete {
+                    self.rest = None;
+                }
+                complete
+            }
+            _ => self
+                .jobs
+                .front()
+                .is_none_or(|job| job.execute.frame != frame),
+        }
+    }
+
+    /// Whether the running item is the last of its frame that will come to the serial function.
+    fn is_last_of(&self, frame: u64) -> bool {
+        self.running == Some((frame, true))
+            && self.jobs.iter().all(|job| job.execute.frame != frame)
+    }
+
+    /// Takes what is pending; what comes next in the same frame follows on it.
+    fn take_pending(&mut self) -> Pending {
+        let rest = Pending::new(self.pending.frame, self.pending.next());
+        std::mem::replace(&mut self.pending, rest)
+    }
+
+    /// Drops the jobs of a stream; says what of each has not been started.
+    fn forget_jobs(&mut self, stream: u32) -> Vec<Outgoing> {
+        let frames: Vec<u64> = self
+            .jobs
+            .iter()
+            .filter(|job| job.execute.stream == stream)
+            .map(|job| job.execute.frame)
+            .collect();
+        let answer = |frame| {
+            let (first, count) = self.give_back(frame, u32::MAX);
+            ToManager::Recalled {
+                frame,
+                first,
+                count,
+            }
+            .into()
+        };
+        frames.into_iter().map(answer).collect()
+    }
+
+    /// Takes up to `count` items off the end of a frame.
+    fn give_back(&mut self, frame: u64, count: u32) -> (u64, u32) {
+        let Some(position) = self.jobs.iter().position(|job| job.execute.frame == frame) else {
+            return (0, 0);
+        };
+        let job = &mut self.jobs[position];
+        let given = u64::from(count).min(job.end - job.next);
+        job.end -= given;
+        let first = job.end;
+        // What has passed the serial function still waits for the rest.
+        let has_rest = job.execute.lease == Lease::PassedOn && job.next > job.execute.first;
+        if job.next >= job.end && !has_rest {
+            self.jobs.remove(position);
+        }
+        // At most `count`, which is a u32.
+        (first, u32::try_from(given).unwrap_or(u32::MAX))
+    }
+}
+
+impl Job {
+    fn take(&mut self) -> Option<Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        // A record that can't be read becomes an item that can't be decoded: its own exception, not the slot's end.
+        let record = self.reader.next_record().ok().flatten().unwrap_or_default();
+        let index = self.next;
+        self.next += 1;
+        let Execute {
+            frame,
+            stream,
+            segment,
+            restricted,
+            lease,
+            grant,
+            ..
+        } = self.execute;
+        Some(Item {
+            key: ItemKey {
+                stream,
+                frame,
+                index,
+                grant,
+            },
+            segment,
+            restricted,
+            lease,
+            record,
+        })
+    }
+}
+
+impl Pending {
+    fn new(frame: u64, first: u64) -> Self {
+        Self {
+            frame,
+            first,
+            ..Self::default()
+        }
+    }
+
+    /// The message, unless there is nothing in it.
+    fn into_outgoing(mut self) -> Option<Outgoing> {
+        let (count, records, bulk) = self.writer.take();
+        let message = ToManager::Results {
+            frame: self.frame,
+            first: self.first,
+            count,
+            busy: self.busy,
+            records,
+        };
+        (count > 0).then_some(Outgoing {
+            message,
+            bulk,
+            can_wait: false,
+        })
+    }
+
+    /// The item that would follow.
+    fn next(&self) -> u64 {
+        self.first + u64::from(self.writer.count())
+    }
+}
+
+impl From<ToManager> for Outgoing {
+    fn from(message: ToManager) -> Self {
+        Self {
+            message,
+            bulk: Vec::new(),
+            can_wait: false,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The manager's side: the scheduler, the tokens of all streams, and what every slot knows of them.
+
+mod actions;
+mod answers;
+mod streams;
+
+pub use streams::OpenError;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use exoskel_flow::{
+    FlowError, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics, StreamId, Tickets,
+};
+
+use crate::message::{Call, Digest, SegmentFunctions, ToSlot};
+use crate::outcome::{Origin, Outcomes};
+use crate::tokens::Tokens;
+
+/// A function by the digest of its pickle.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// SHA-256 of the pickle.
+    pub digest: Digest,
+    /// The pickle.
+    pub pickle: Bytes,
+}
+
+/// A stream to be opened.
+#[derive(Debug)]
+pub struct StreamPlan {
+    /// The program's structure over `functions`.
+    pub skeleton: Skeleton,
+    /// The functions, in the order of the skeleton's function numbers.
+    pub functions: Vec<Function>,
+    /// How an item becomes arguments.
+    pub call: Call,
+    /// How many items may be inside at a time.
+    pub tickets: Tickets,
+}
+
+/// What the driver must do now.
+#[derive(Debug)]
+pub enum Effect {
+    /// Send a message to a slot.
+    Send {
+        /// The slot.
+        slot: u32,
+        /// The message.
+        message: ToSlot,
+        /// Its bulk parts.
+        bulk: Vec<Bytes>,
+    },
+    /// Hand outcomes to the stream's user.
+    Deliver {
+        /// The stream, by the driver's number.
+        stream: u64,
+        /// They.
+        outcomes: Outcomes,
+    },
+    /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. Ending the
+    /// stream is better than waiting for ever.
+    LostTrack {
+        /// The stream, by the driver's number.
+        stream: u64,
+    },
+}
+
+/// How many items the user of a stream may hand over, and whether to hurry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The stream, by the driver's number.
+    pub stream: u64,
+    /// How many items may have been handed over altogether.
+    pub admissible: u64,
+    /// Slots wait for items.
+    pub is_hungry: bool,
+}
+
+/// Carries what slots say to the [`Scheduler`] and its actions to the slots.
+///
+/// After every call the driver asks for [`poll_effect`](Self::poll_effect) until there is none, and again when
+/// [`next_timeout`](Self::next_timeout) has come. Times are those of the scheduler: durations since any start that
+/// never go back. Slots and streams have the driver's numbers, none of which is used twice.
+#[derive(Debug)]
+pub struct Router {
+    scheduler: Scheduler,
+    slots: BTreeMap<u32, Slot>,
+    streams: BTreeMap<u64, Stream>,
+    /// From the scheduler's number of a stream to the driver's.
+    numbers: BTreeMap<StreamId, u64>,
+    effects: VecDeque<Effect>,
+}
+
+/// What a slot has been told.
+#[derive(Debug)]
+struct Slot {
+    origin: Arc<Origin>,
+    functions: HashSet<Digest>,
+    streams: HashSet<u64>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: StreamId,
+    functions: Vec<Function>,
+    call: Call,
+    segments: Vec<SegmentFunctions>,
+    bounded: bool,
+    /// One for each segment.
+    tokens: Vec<Tokens>,
+    /// Items handed over by the user, admitted or not.
+    received: u64,
+    /// Sizes of items that have no ticket yet, though they had when the user looked.
+    backlog: VecDeque<u64>,
+    input_ended: bool,
+}
+
+impl Router {
+    /// A router without slots and streams.
+    #[must_use]
+    pub fn new(config: SchedulerConfig) -> Self {
+        Self {
+            scheduler: Scheduler::new(config),
+            slots: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// A slot may get work; its results come from `origin`.
+    ///
+    /// # Errors
+    /// When the number is in use, or there are too many slots.
+    pub fn add_slot(
+        &mut self,
+        slot: u32,
+        origin: Arc<Origin>,
+        now: Duration,
+    ) -> Result<(), FlowError> {
+        self.scheduler.add_slot(SlotId(slot), now)?;
+        let known = Slot {
+            origin,
+            functions: HashSet::new(),
+            streams: HashSet::new(),
+        };
+        self.slots.insert(slot, known);
+        Ok(())
+    }
+
+    /// A slot is gone. When it said good-bye (`orderly`), whatever it had is innocent; else its items are suspects.
+    /// Says what it did; nothing if it never got work.
+    pub fn remove_slot(
+        &mut self,
+        slot: u32,
+        orderly: bool,
+        now: Duration,
+    ) -> Option<SlotStatistics> {
+        self.slots.remove(&slot)?;
+        if orderly {
+            self.scheduler.retire_slot(SlotId(slot), now)
+        } else {
+            self.scheduler.remove_slot(SlotId(slot), now)
+        }
+    }
+
+    /// What a slot did so far.
+    #[must_use]
+    pub fn slot_statistics(&self, slot: u32) -> Option<SlotStatistics> {
+        self.scheduler.slot_statistics(SlotId(slot))
+    }
+
+    /// When to call [`poll_effect`](Self::poll_effect) although nothing has happened.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.scheduler.next_timeout()
+    }
+
+    /// The scheduler, to look at.
+    #[must_use]
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// For each bounded stream, how many items its user may hand over.
+    pub fn openings(&self) -> impl Iterator<Item = Opening> {
+        let is_somebody_idle = self.scheduler.is_somebody_idle();
+        let bounded = self.streams.iter().filter(|(_, stream)| stream.bounded);
+        bounded.map(move |(number, stream)| {
+            let tickets = if stream.backlog.is_empty() {
+                self.scheduler.tickets(stream.id)
+            } else {
+                0
+            };
+            let ready = self
+                .scheduler
+                .progress(stream.id)
+                .map_or(0, |progress| progress.ready);
+            Opening {
+                stream: *number,
+                admissible: stream.received + u64::from(tickets),
+                is_hungry: ready == 0 && is_somebody_idle,
+            }
+        })
+    }
+}
