@@ -65,6 +65,8 @@ pub enum Action {
     Failed {
         /// Whose item.
         stream: StreamId,
+        /// The segment in which it was lost: where its token is.
+        segment: u16,
         /// The item.
         index: Index,
         /// Why.

@@ -108,6 +108,7 @@ impl Scheduler {
                 let failure = Failure::WorkersLost { count: charge };
                 self.actions.push_back(Action::Failed {
                     stream: stream.id,
+                    segment,
                     index,
                     failure,
                 });

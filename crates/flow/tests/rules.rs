@@ -304,6 +304,7 @@ fn only_an_item_that_ran_alone_is_charged() {
         failed,
         [Some(Action::Failed {
             stream,
+            segment: 0,
             index: 0,
             failure
         })]

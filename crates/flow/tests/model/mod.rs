@@ -263,10 +263,16 @@ impl World {
                 }
                 Action::Failed {
                     stream,
+                    segment,
                     index,
                     failure: Failure::WorkersLost { count },
                 } => {
                     assert_eq!(count, self.charges[&(stream, index)]);
+                    // It was out there for the last time.
+                    assert!(self.frames.values().any(|&(of, at, first, count)| {
+                        (of, at) == (stream, segment)
+                            && (first..first + u64::from(count)).contains(&index)
+                    }));
                     assert_eq!(count, self.scheduler.config().retries);
                     self.suspects.remove(&(stream, index));
                     self.outcome(stream, index);

@@ -33,16 +33,18 @@ impl Router {
             }
             Action::Failed {
                 stream,
+                segment,
                 index,
                 failure: Failure::WorkersLost { count },
             } => {
                 let Some(&number) = self.numbers.get(&stream) else {
                     return;
                 };
-                if let Some(stream) = self.streams.get_mut(&number) {
-                    for tokens in &mut stream.tokens {
-                        tokens.release(&(index..index + 1));
-                    }
+                let stream = self.streams.get_mut(&number);
+                if let Some(tokens) =
+                    stream.and_then(|stream| stream.tokens.get_mut(usize::from(segment)))
+                {
+                    tokens.release(&(index..index + 1));
                 }
                 let outcomes = Outcomes {
                     first: index,
