@@ -1,5 +1,7 @@
 //! Items that take their slot down, in every segment of a program: each still has exactly one outcome.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
