@@ -2,6 +2,8 @@
 //!
 //! # Layout
 //!
+//! * `model`: how many keys are in use at once, in closed form
 //! * `trace`: messages of real programs, read, written and checked
 
+pub mod model;
 pub mod trace;
