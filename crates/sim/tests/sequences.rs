@@ -1,0 +1,269 @@
+//! Sequences of keys: the hit rates of real programs and of synthetic traffic, and the same ones on every machine.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "traces are files, and a test may read them"
+)]
+
+use std::path::Path;
+
+use exoskel_link::keys::{
+    Cache, Clock, Geometry, LeastRecentlyUsed, Placement, Replacement, S3Fifo,
+};
+use exoskel_sim::keycache::model::OnOff;
+use exoskel_sim::keycache::periods::{PeriodRules, Periods};
+use exoskel_sim::keycache::sequence::{
+    KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, Policy, SequenceError, Traffic, keys, replay,
+};
+use exoskel_sim::keycache::trace::Trace;
+use proptest::prelude::*;
+
+fn kept(name: &str) -> Trace {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let bytes = std::fs::read(directory.join(format!("{name}.skct.zst"))).unwrap();
+    Trace::read(&bytes).unwrap()
+}
+
+fn full(entries: usize) -> Geometry {
+    Geometry::fully_associative(entries).unwrap()
+}
+
+/// Aim: messages, collectives and LRU are counted as by others. Method: the rates in percent that another program, in another
+/// language, found for these traces, with 1, 2, 3, 4, 5, 6, 8, 10 and 15 entries.
+#[test]
+fn hit_rates_of_real_programs() {
+    const ENTRIES: [usize; 9] = [1, 2, 3, 4, 5, 6, 8, 10, 15];
+    const EXPECTED: [(&str, [f64; 9]); 4] = [
+        (
+            "cg.A.16",
+            [57.0, 85.7, 99.8, 99.8, 99.8, 99.8, 99.9, 99.9, 99.9],
+        ),
+        (
+            "mg.A.16",
+            [49.5, 60.0, 60.6, 96.4, 98.0, 98.6, 99.7, 99.7, 99.7],
+        ),
+        (
+            "lu.A.16.it20",
+            [1.3, 18.6, 67.1, 99.6, 99.7, 99.8, 99.9, 99.9, 99.9],
+        ),
+        (
+            "ft.A.16",
+            [6.1, 14.2, 20.8, 28.5, 33.9, 39.1, 53.3, 65.2, 94.4],
+        ),
+    ];
+    for (name, expected) in EXPECTED {
+        let trace = kept(name);
+        for (entries, expected) in ENTRIES.into_iter().zip(expected) {
+            let hits = replay(
+                &trace,
+                full(entries),
+                Policy::LeastRecentlyUsed,
+                Lookup::Message,
+            );
+            let got = 100.0 * hits.hit_rate();
+            // Both sides are rounded to tenths.
+            assert!(
+                (got - expected).abs() < 0.06,
+                "{name}, {entries} entries: got {got}, expected {expected}"
+            );
+        }
+    }
+}
+
+/// Packets of one message leave nothing for a cache to do, but for the first one.
+#[test]
+fn packets_in_a_row_hit_almost_always() {
+    let trace = kept("bt.S.16");
+    let message = replay(&trace, full(3), Policy::LeastRecentlyUsed, Lookup::Message);
+    let packets = Lookup::packets(256).unwrap();
+    let packet = replay(&trace, full(3), Policy::LeastRecentlyUsed, packets);
+    assert_eq!(
+        packet.lookups - packet.hits,
+        message.lookups - message.hits,
+        "the same misses"
+    );
+    assert!(packet.hit_rate() > 0.9 && message.hit_rate() < 0.7);
+}
+
+/// The same by another way: each packet looked up by itself.
+fn one_by_one<P: Replacement>(trace: &Trace, geometry: Geometry, lookup: Lookup) -> (u64, u64) {
+    let (mut lookups, mut hits) = (0, 0);
+    for rank in 0..trace.ranks.len() {
+        let mut cache = Cache::<u16, (), P>::new(geometry);
+        for (peer, count) in keys(trace, rank, lookup) {
+            for _ in 0..count {
+                lookups += 1;
+                if cache.get(peer).is_some() {
+                    hits += 1;
+                } else {
+                    cache.insert(peer, ());
+                }
+            }
+        }
+    }
+    (lookups, hits)
+}
+
+#[test]
+fn packets_of_a_message_are_not_simplified_too_much() {
+    let trace = kept("mg.S.16");
+    let lookup = Lookup::packets(64).unwrap();
+    for entries in [2, 3, 5] {
+        let geometry = full(entries);
+        let counted = |policy| {
+            let hits = replay(&trace, geometry, policy, lookup);
+            (hits.lookups, hits.hits)
+        };
+        assert_eq!(
+            counted(Policy::LeastRecentlyUsed),
+            one_by_one::<LeastRecentlyUsed>(&trace, geometry, lookup)
+        );
+        assert_eq!(
+            counted(Policy::Clock),
+            one_by_one::<Clock>(&trace, geometry, lookup)
+        );
+        assert_eq!(
+            counted(Policy::S3Fifo),
+            one_by_one::<S3Fifo>(&trace, geometry, lookup)
+        );
+    }
+}
+
+fn synthetic(keys: u32, off_on: f64, packets_per_on: u32, geometry: Geometry) -> f64 {
+    let traffic = Traffic::new(keys, off_on, packets_per_on).unwrap();
+    let hits = traffic.hits(7, 2_000_000, geometry, Policy::LeastRecentlyUsed);
+    assert_eq!(hits.lookups, 1_000_000);
+    hits.hit_rate()
+}
+
+/// Aim: the generator is the ON/OFF chain. Method: the rates that another generator gave for 1024 entries; how many are ON at
+/// once moves slowly, so long periods and caches that are just full leave a point or two to chance.
+#[test]
+fn hit_rates_of_synthetic_traffic() {
+    for (off_on, keys, packets_per_on, expected) in [
+        (2.0, 2000, 2, 0.769),
+        (2.0, 2000, 10, 0.934),
+        (2.0, 2000, 100, 0.993),
+        (8.0, 8000, 2, 0.655),
+        (8.0, 8000, 10, 0.896),
+        (8.0, 8000, 100, 0.990),
+        (4.0, 10_000, 2, 0.429),
+        (4.0, 10_000, 10, 0.494),
+    ] {
+        let got = synthetic(keys, off_on, packets_per_on, full(1024));
+        assert!(
+            (got - expected).abs() < 0.01,
+            "{off_on} {keys} {packets_per_on}: got {got}, expected {expected}"
+        );
+    }
+}
+
+#[test]
+fn the_closed_form_is_close_when_periods_are_long() {
+    let keys = 10_000;
+    let covered = OnOff::new(4.0).unwrap().covered(keys, 1024);
+    let got = synthetic(keys as u32, 4.0, 100, full(1024));
+    assert!(
+        (got - covered).abs() < 0.03,
+        "got {got}, expected {covered}"
+    );
+}
+
+#[test]
+fn fewer_ways_hit_less() {
+    let rate = |ways| {
+        let geometry = Geometry::set_associative(1024, ways).unwrap();
+        synthetic(8000, 8.0, 100, geometry.placed(Placement::LowBits))
+    };
+    for (ways, expected) in [(1, 0.688), (2, 0.788), (8, 0.911), (1024, 0.990)] {
+        let got = rate(ways);
+        assert!(
+            (got - expected).abs() < 0.015,
+            "{ways} ways: got {got}, expected {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_on_every_machine() {
+    let traffic = Traffic::new(3000, 7.66, 10).unwrap();
+    let first: Vec<u32> = traffic.packets(1).take(8).collect();
+    assert_eq!(first, [221, 743, 854, 1135, 1744, 257, 954, 1531]);
+    let geometry = Geometry::set_associative(256, 8).unwrap();
+    let digests = [Policy::LeastRecentlyUsed, Policy::Clock, Policy::S3Fifo]
+        .map(|policy| traffic.hits(1, 100_000, geometry, policy).digest);
+    assert_eq!(
+        digests,
+        [
+            12_597_930_402_957_597_079,
+            16_026_177_204_329_890_887,
+            8_287_440_517_984_304_098
+        ]
+    );
+    let trace = kept("cg.S.16");
+    let replayed = replay(&trace, full(2), Policy::LeastRecentlyUsed, Lookup::Message);
+    assert_eq!(
+        (replayed.lookups, replayed.digest),
+        (94_396, 8_255_911_985_444_200_924)
+    );
+}
+
+#[test]
+fn periods_of_real_programs() {
+    // Mean ON and OFF in microseconds and messages for each ON, with 20 microseconds as the threshold.
+    for (name, on, off, messages) in [
+        ("mg.A.16", 243.3, 484.5, 18.6),
+        ("cg.A.16", 56.0, 95.2, 13.9),
+        ("lu.A.16.it20", 168.6, 84.6, 19.3),
+    ] {
+        let periods = Periods::of(&kept(name), &PeriodRules::default()).unwrap();
+        for (got, expected) in [
+            (periods.on_us, on),
+            (periods.off_us, off),
+            (periods.messages_per_on, messages),
+        ] {
+            assert!((got - expected).abs() < 0.06, "{name}: {periods:?}");
+        }
+        assert!(periods.model().unwrap().capacity(1024, 0.9).unwrap() > 1024);
+    }
+    // Nothing is ever OFF for an hour.
+    let rules = PeriodRules {
+        gap_ns: 3_600_000_000_000,
+        ..PeriodRules::default()
+    };
+    assert_eq!(Periods::of(&kept("ft.S.16"), &rules), None);
+    assert_eq!(Periods::of(&Trace::default(), &rules), None);
+}
+
+#[test]
+fn impossible_parameters_are_named() {
+    let refused = |keys, off_on, packets| Traffic::new(keys, off_on, packets).unwrap_err();
+    let message = refused(0, 1.0, 1).to_string();
+    assert_eq!(message, format!("got keys = 0, expected 1 to {KEYS_MAX}"));
+    assert!(matches!(
+        refused(KEYS_MAX + 1, 1.0, 1),
+        SequenceError::OutOfRange { .. }
+    ));
+    for packets in [0, PACKETS_PER_ON_MAX + 1] {
+        let message = refused(1, 1.0, packets).to_string();
+        assert!(message.contains("packets per ON period"), "{message}");
+    }
+    for off_on in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-3] {
+        assert!(matches!(refused(1, off_on, 1), SequenceError::OffOn { .. }));
+    }
+    assert!(Lookup::packets(0).is_err());
+}
+
+proptest! {
+    /// A process sends in its ON periods only: over a long time each key comes about equally often, and so many are ON as the ratio says.
+    #[test]
+    fn all_keys_come(seed: u64, keys in 1..20_u32, off_on in 0.02..5.0_f64, packets_per_on in 1..50_u32) {
+        let traffic = Traffic::new(keys, off_on, packets_per_on).unwrap();
+        let mut seen = vec![false; keys as usize];
+        for key in traffic.packets(seed).take(50_000) {
+            seen[key as usize] = true;
+        }
+        prop_assert!(seen.iter().all(|seen| *seen));
+    }
+}
