@@ -225,7 +225,11 @@ impl View<'_> {
         let gain = self.gain_by_moving(segment);
         let may = segment.suspects.is_empty()
             && match (segment.holder, gain) {
-                (None, Some(gain)) => self.soon_free() && gain > self.slot.round_trip(self.config),
+                // Not far away for a small gain, unless it would lie where it is.
+                (None, Some(gain)) => {
+                    let is_near = gain > self.slot.round_trip(self.config);
+                    self.soon_free() && (is_near || self.is_home(segment))
+                }
                 (None, None) => self.soon_free() && self.is_home(segment),
                 (Some(holder), gain) => holder.seat == self.seat && gain.is_none(),
             };

@@ -500,6 +500,16 @@ fn leased(scheduler: &mut Scheduler, now: Duration) -> Vec<Leased> {
 /// Two slots through a serial stage of `serial` an item and a farmed one of `rest`, a millisecond away, until
 /// everything is known; then what was sent last, and the time.
 fn settled(serial: Duration, rest: Duration) -> (Scheduler, Vec<Leased>, Duration) {
+    let near = Duration::from_millis(1);
+    settled_at([near, near], serial, rest)
+}
+
+/// The same, each slot at its own distance.
+fn settled_at(
+    away: [Duration; 2],
+    serial: Duration,
+    rest: Duration,
+) -> (Scheduler, Vec<Leased>, Duration) {
     let mut scheduler = scheduler(2);
     let program = Skeleton::Pipeline(vec![seq(0), farm(seq(1))]);
     let stream = open(&mut scheduler, &program, Tickets::Unbounded);
@@ -509,8 +519,8 @@ fn settled(serial: Duration, rest: Duration) -> (Scheduler, Vec<Leased>, Duratio
     let mut now = START;
     let mut sent = leased(&mut scheduler, now);
     for _ in 0..24 {
-        now += Duration::from_millis(1);
         let (slot, frame, first, count, lease) = sent.remove(0);
+        now += away[slot.0 as usize];
         let mut busy = rest * count;
         if lease == Lease::PassedOn {
             now += serial * count;
@@ -614,4 +624,53 @@ fn a_lease_does_not_wait_for_a_slow_item_behind_it() {
         1,
         wake + Duration::from_secs(9)
     ));
+}
+
+/// A slot so far away that nothing is gained by moving the lease there: it gets the lease all the same when the one that
+/// had it is held up, whatever that slot had passed on or given back before.
+#[test]
+fn a_lease_goes_far_rather_than_nowhere() {
+    let away = [Duration::from_millis(1), Duration::from_millis(400)];
+    let (mut scheduler, mut sent, mut now) =
+        settled_at(away, Duration::from_micros(10), Duration::from_micros(30));
+    let near = SlotId(0);
+    assert!(sent.iter().all(|sent| sent.0 == near), "{sent:?}");
+    // An item at the near slot takes for ever. It answers what needs no item to end.
+    let stuck = sent[0].1;
+    let mut ends = std::collections::BTreeMap::new();
+    for _ in 0..100 {
+        let passing: Vec<Leased> = sent.drain(..).collect();
+        for (slot, frame, first, count, lease) in passing {
+            ends.insert(frame, first + u64::from(count));
+            if slot != near {
+                return;
+            }
+            if lease == Lease::PassedOn && frame == stuck {
+                scheduler.released(slot, frame, Duration::from_micros(10) * count, now);
+            }
+        }
+        for action in actions(&mut scheduler, now) {
+            match action {
+                Action::Dispatch {
+                    slot,
+                    frame,
+                    first,
+                    count,
+                    lease,
+                    ..
+                } => sent.push((slot, frame, first, count, lease)),
+                Action::Recall { slot, frame, count } if frame != stuck => {
+                    let first = ends[&frame] - u64::from(count);
+                    scheduler.recalled(slot, frame, first, count, now);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if sent.is_empty() {
+            now = scheduler
+                .next_timeout()
+                .expect("somebody has to look again");
+        }
+    }
+    panic!("the far slot never got anything");
 }
