@@ -2,10 +2,11 @@
 #
 #   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
 #   make test        all tests, Rust then Python
-#   make test-peers  our verdicts on certificates beside those of OpenSSL and libvomsapi   (PEERS=present: those there are)
+#   make test-peers  our verdicts on certificates and our cache beside those of other programs   (PEERS=present: those there are)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
+#   make bench-key-cache       lookups in a second, ours and libCacheSim's
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make wheel       one abi3 wheel in dist/, for machines without Rust
@@ -40,10 +41,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-identity paper-grid-services wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-identity paper-grid-services wheel docs format lock clean
 
 help:
-	@sed -n '3,12s/^# *//p' Makefile
+	@sed -n '3,13s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -75,13 +76,17 @@ test-rust: $(VENV)/.locked
 test-python: $(VENV)/.built
 	@$(BIN)/python -m pytest
 
-# Peers are Debian's packages, which root gets installed. Where they can't be: fails, or with PEERS=present names them and goes on.
+# Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
 test-peers: $(VENV)/.locked
-	@cargo build --locked --quiet --package exoskel-identity --example judge
-	@$(BIN)/python tests/peers/compare.py $(if $(PEERS),--$(PEERS))
+	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence
+	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+bench-key-cache: $(VENV)/.locked
+	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence
+	@$(BIN)/python -m benches.key_cache $(BENCH_ARGUMENTS)
 
 # These make their people with the vectors' generator.
 bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)

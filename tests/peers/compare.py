@@ -1,7 +1,7 @@
-"""Our verdicts on the vectors of grid identity, beside those of OpenSSL and libvomsapi; and every authority of the IGTF.
+"""Our verdicts on the vectors of grid identity, beside those of OpenSSL and libvomsapi; every authority of the IGTF; other programs' caches.
 
-`make test-peers` runs this. Each difference must stand in a table of `docs/identity-peers.md`, and each row of a table must be
-a difference that is still there. Peers come from Debian's packages, which root gets installed; where that can't be, this
+`make test-peers` runs this. Each difference in a verdict must stand in a table of `docs/identity-peers.md`, and each row of a table must be
+a difference that is still there. Peers come from Debian's packages, which root gets installed, or from PyPI; where that can't be, this
 says what is missing and fails, or with `--present` goes on with the peers that are there, naming the others.
 """
 
@@ -12,48 +12,22 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.peers import caches
+from tests.peers.peer import ROOT, Peer, install, install_wheels, run
+
 VECTORS = ROOT / "vectors" / "identity"
 TABLES = ROOT / "docs" / "identity-peers.md"
 JUDGE = ROOT / "target" / "debug" / "examples" / "judge"
 POLICIES = Path("/usr/share/igtf-policy")
 IGTF = ["classic", "mics", "slcs", "iota", "unaccredited", "experimental"]
-# Seconds for one question to a peer; the longest chain takes a tenth of one.
-PEER_SECONDS = 60
-INSTALL_SECONDS = 900
-
-
-@dataclass
-class Peer:
-    """Another verifier: the packages it needs, and what it finds wrong with us (or we with it)."""
-
-    name: str
-    packages: list[str]
-    missing: Callable[[], list[str]]
-    compare: Callable[[], list[str]]
-
-
-def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """One process with its output, however it ends."""
-    return subprocess.run(
-        list(map(str, command)),
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-        timeout=PEER_SECONDS,
-        check=False,
-        **options,
-    )
 
 
 def manifest() -> dict[str, Any]:
@@ -277,33 +251,8 @@ PEERS = [
         igtf_missing,
         compare_igtf,
     ),
+    caches.LIBCACHESIM,
 ]
-
-
-def install(packages: list[str]) -> str:
-    """Installs Debian packages where that is possible, and says why not elsewhere."""
-    if os.geteuid() != 0:
-        return "only root can install packages"
-    if not shutil.which("apt-get"):
-        return "there is no apt-get"
-    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    patience = ["--option=Acquire::Retries=0", "--option=Acquire::http::Timeout=20"]
-    for words in [["update"], ["install", "--yes", "--no-install-recommends", *packages]]:
-        try:
-            done = subprocess.run(
-                ["apt-get", "--quiet=2", *patience, *words],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"apt-get {words[0]} did not end within {INSTALL_SECONDS} s"
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
-            return f"apt-get {words[0]}: {last[0]}"
-    return ""
 
 
 def main() -> int:
@@ -316,12 +265,16 @@ def main() -> int:
     absent = [peer for peer in PEERS if peer.missing()]
     packages = [package for peer in absent for package in peer.packages]
     why = install(packages) if packages else ""
+    wheels = [wheel for peer in absent for wheel in peer.wheels]
+    why_wheels = install_wheels(wheels) if wheels else ""
     failures = 0
     for peer in PEERS:
         if missing := peer.missing():
             failures += not only_present
-            wanted = f"Debian: {' '.join(peer.packages)}"
-            reason = why or "though its packages are installed"
+            sources = [("Debian", peer.packages, why), ("PyPI", peer.wheels, why_wheels)]
+            wanted = "; ".join(f"{name}: {' '.join(all)}" for name, all, _ in sources if all)
+            reasons = [reason for _, all, reason in sources if all and reason]
+            reason = "; ".join(reasons) or "though its packages are installed"
             print(f"{peer.name}: LEFT OUT, {', '.join(missing)} missing, {reason} ({wanted})")
             continue
         wrong = peer.compare()
