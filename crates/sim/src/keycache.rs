@@ -5,9 +5,41 @@
 //! * `model`: how many keys are in use at once, in closed form
 //! * `periods`: when a program computes and when it communicates
 //! * `sequence`: how often a cache has the key, where only the order counts
-//! * `trace`: messages of real programs, read, written and checked
+//! * `trace`: messages of real programs, read, written and checked; `program`: one made ready to run
+//! * `parameters`: everything that can be set; `study`: parameters and jobs; `outcome`: what came out of a run
+//! * `run`: the machine; `agenda` and `event`: what happens when; `time`: whole picoseconds
+//! * `network`: between the processes' memories; in it `card`, `switch` and `link`; `flight`: messages and packets on their way
+//! * `key_source`: where a card has its keys from; in it `key_memory`, and the runtime's own cache; `cipher`: how long AES-GCM takes
+//! * `scheduler`: who gets a node's processor
 
+mod agenda;
+mod card;
+mod cipher;
+mod error;
+mod event;
+mod flight;
+mod key_memory;
+mod key_source;
+mod link;
 pub mod model;
+mod network;
+mod outcome;
+mod parameters;
 pub mod periods;
+mod program;
+mod run;
+mod scheduler;
 pub mod sequence;
+mod study;
+mod switch;
+mod time;
 pub mod trace;
+
+pub use error::KeycacheError;
+pub use outcome::{JobOutcome, KeyMemoryOutcome, Latency, Outcome};
+pub use parameters::{
+    CachePolicy, Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,
+};
+pub use program::Program;
+pub use run::Run;
+pub use study::Study;
