@@ -2,8 +2,11 @@
 //!
 //! `replay PARAMETERS.toml SEED TRACE...`; `-` instead of a file: the paper's parameters.
 
-// A program, and not the library: it reads files and clocks for it.
-#![allow(clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a tool, not the sans-IO library: it reads files, arguments and the clock"
+)]
 
 use std::error::Error;
 use std::sync::Arc;

@@ -42,7 +42,9 @@ pub enum KeycacheError {
         most: usize,
     },
     /// A trace has more ranks than there are nodes.
-    #[error("trace {trace}: got {ranks} ranks, but nodes = {nodes}: each rank of a job needs a node of its own")]
+    #[error(
+        "trace {trace}: got {ranks} ranks, but nodes = {nodes}: each rank of a job needs a node of its own"
+    )]
     MoreRanksThanNodes {
         /// Which trace.
         trace: String,
@@ -91,6 +93,8 @@ pub enum KeycacheError {
         peer: usize,
     },
     /// The run takes longer than virtual time goes.
-    #[error("the run has taken 53 days of virtual time, expected less: a smaller compute_percent or faster links help")]
+    #[error(
+        "the run has taken 53 days of virtual time, expected less: a smaller compute_percent or faster links help"
+    )]
     TooLong,
 }

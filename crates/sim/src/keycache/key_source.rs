@@ -167,7 +167,8 @@ impl CachedKeys {
         let impossible = |reason: String| KeycacheError::Scenario { reason };
         let geometry = Geometry::set_associative(entries, ways)
             .map_err(|error| impossible(error.to_string()))?;
-        let impossible_buffer = |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
+        let impossible_buffer =
+            |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
         let cache = match parameters.cache_policy {
             CachePolicy::Lru => AnyKeyCache::LeastRecentlyUsed(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,

@@ -125,22 +125,15 @@ impl PacketNetwork {
         self.plan_transmission(node, now, agenda);
     }
 
-    pub(super) fn at_switch(
-        &mut self,
-        packet: u32,
-        now: Picoseconds,
-        agenda: &mut Agenda<Event>,
-    ) {
+    pub(super) fn at_switch(&mut self, packet: u32, now: Picoseconds, agenda: &mut Agenda<Event>) {
         let link = &self.model.link;
-        self.switch
-            .arrive(packet, now, link, &self.packets, agenda);
+        self.switch.arrive(packet, now, link, &self.packets, agenda);
         self.pass_credit(now, agenda);
     }
 
     pub(super) fn request(&mut self, input: u16, now: Picoseconds, agenda: &mut Agenda<Event>) {
         let link = &self.model.link;
-        self.switch
-            .request(input, now, link, &self.packets, agenda);
+        self.switch.request(input, now, link, &self.packets, agenda);
         self.pass_credit(now, agenda);
     }
 

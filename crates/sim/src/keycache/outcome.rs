@@ -7,7 +7,7 @@ use super::time::Picoseconds;
 /// Everything that a run says. Times are picoseconds of virtual time; counts are over all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether all jobs have ended; if not, the rest says how far it got.
+    /// Whether all jobs have ended and all their messages have arrived; if not, the rest says how far it got.
     pub finished: bool,
     /// The run's.
     pub seed: u64,

@@ -246,9 +246,7 @@ impl Compiler<'_> {
                 free.insert(awaited);
                 Ok(())
             }
-            Entry::Occupied(_) => {
-                Err(format!("begins request {request}, which is open already"))
-            }
+            Entry::Occupied(_) => Err(format!("begins request {request}, which is open already")),
         }
     }
 

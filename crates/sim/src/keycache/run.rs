@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
     /// [`KeycacheError::Stuck`] if everybody waits for somebody, [`KeycacheError::TooLong`] if virtual time ends.
     pub fn advance(&mut self, events: u64) -> Result<bool, KeycacheError> {
         for _ in 0..events {
-            if self.alive == 0 {
+            if self.is_finished() {
                 return Ok(true);
             }
             let Some((at, event)) = self.agenda.next() else {
@@ -187,7 +187,12 @@ impl<'a> Run<'a> {
                 return Err(self.stuck());
             }
         }
-        Ok(self.alive == 0)
+        Ok(self.is_finished())
+    }
+
+    /// Whether all processes have ended and nothing that they sent is on its way.
+    fn is_finished(&self) -> bool {
+        self.alive == 0 && self.on_the_way == 0
     }
 
     fn handle(&mut self, event: Event) {
@@ -260,7 +265,7 @@ impl<'a> Run<'a> {
 
     /// The share of all messages that have been delivered: 0..1. A job that ends early leaves some out.
     pub fn progress(&self) -> f64 {
-        if self.alive == 0 || self.flights.is_empty() {
+        if self.is_finished() || self.flights.is_empty() {
             return 1.0;
         }
         self.messages as f64 / self.flights.len() as f64
@@ -284,7 +289,7 @@ impl<'a> Run<'a> {
             digest.word(job.completed_ps);
         }
         let mut outcome = Outcome {
-            finished: self.alive == 0,
+            finished: self.is_finished(),
             seed: self.seed,
             completion_ps: jobs.iter().map(|job| job.completed_ps).max().unwrap_or(0),
             jobs,

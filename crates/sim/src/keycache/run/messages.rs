@@ -50,7 +50,9 @@ impl Run<'_> {
                 }
                 Instruction::Send(message) => self.call(first_message + message, SEND_CALLED),
                 Instruction::Post(message) => self.call(first_message + message, RECEIVE_POSTED),
-                Instruction::AwaitArrival(message) => self.wait(process, first_message + message, true),
+                Instruction::AwaitArrival(message) => {
+                    self.wait(process, first_message + message, true)
+                }
                 Instruction::AwaitDeparture(message) => {
                     let message = first_message + message;
                     if !self.is_eager(message) {
@@ -120,17 +122,18 @@ impl Run<'_> {
             awaits(receiver, true).then_some(receiver),
             awaits(sender, false).then_some(sender),
         ];
-        for process in ends.into_iter().flatten() {
-            if self.processes[process].state != State::Ended {
-                self.waiting -= 1;
-                self.wake(process);
-            }
-        }
+        let alive = |process: &usize| self.processes[*process].state != State::Ended;
+        self.waiting -= ends.iter().flatten().filter(|end| alive(end)).count();
         let limit = self.study.parameters.message_limit;
         let own = &mut self.jobs[usize::from(job)];
         own.delivered += 1;
         if own.delivered == limit {
             self.end_job(job);
+        }
+        for process in ends.into_iter().flatten() {
+            if self.processes[process].state != State::Ended {
+                self.wake(process);
+            }
         }
     }
 }

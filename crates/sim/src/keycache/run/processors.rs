@@ -178,7 +178,10 @@ impl Run<'_> {
         };
         let count = self.jobs.len() as u16;
         let on_node = (0..count).map(|job| self.place(job, node));
-        if !on_node.into_iter().any(|place| self.processes[place].lives()) {
+        if !on_node
+            .into_iter()
+            .any(|place| self.processes[place].lives())
+        {
             return;
         }
         self.agenda.plan(self.now + period, Event::Boost(node));

@@ -1,0 +1,144 @@
+//! Real programs: everything arrives once, whatever the network, and the same on every machine.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use exoskel_sim::keycache::trace::Trace;
+use exoskel_sim::keycache::{
+    Forwarding, KeySource, Level, Parameters, Program, SchedulerKind, Study, SwitchKind,
+};
+
+/// The short ones of `traces/`.
+const SHORT: [&str; 6] = [
+    "bt.S.16", "cg.S.16", "ft.S.16", "lu.S.16", "mg.S.16", "sp.S.16",
+];
+
+fn kept(name: &str) -> Arc<Program> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let bytes = std::fs::read(directory.join(format!("{name}.skct.zst"))).unwrap();
+    Arc::new(Program::from_trace(&Trace::read(&bytes).unwrap()).unwrap())
+}
+
+/// Aim: each message is delivered once, and nothing gets stuck, with the least buffers there can be. Method: both kinds of switch and of
+/// forwarding, large messages that wait for receivers; counts, and the hits and misses that have to make up all lookups.
+#[test]
+fn every_message_of_every_trace_arrives() {
+    for name in SHORT {
+        let job = kept(name);
+        for (switch_kind, switch_forwarding) in [
+            (SwitchKind::OutputQueued, Forwarding::CutThrough),
+            (SwitchKind::Crossbar, Forwarding::StoreAndForward),
+        ] {
+            let parameters = Parameters {
+                switch_kind,
+                switch_forwarding,
+                switch_buffer_packets: 1,
+                card_buffer_packets: 1,
+                packet_payload_bytes: 2_048,
+                eager_bytes: 4_096,
+                ..Parameters::default()
+            };
+            let study = Study::new(parameters, vec![job.clone()]).unwrap();
+            let mut run = study.start(1).unwrap();
+            while !run.advance(100_000).unwrap() {}
+            let outcome = run.outcome();
+            assert!(outcome.finished && run.progress() >= 1.0, "{name}");
+            assert_eq!(outcome.messages, job.messages() as u64, "{name}");
+            assert_eq!(outcome.message_latency.count, outcome.messages, "{name}");
+            assert_eq!(outcome.packet_latency.count, outcome.packets, "{name}");
+            assert_eq!(outcome.lookups, 2 * outcome.packets, "{name}");
+            assert_eq!(
+                outcome.hits + outcome.prefetch_hits + outcome.misses,
+                outcome.lookups,
+                "{name}"
+            );
+            assert_eq!(outcome.key_memory.accesses, outcome.misses, "{name}");
+        }
+    }
+}
+
+/// Aim: a run is the same everywhere, for ever. Method: the digests of some runs. Whoever changes the model changes them, and says so; a new compiler
+/// or machine must not.
+#[test]
+fn runs_have_the_digests_that_they_had() {
+    let paper = Parameters::default();
+    let crossbar = Parameters {
+        switch_kind: SwitchKind::Crossbar,
+        keys: KeySource::Memory,
+        key_memory_accesses_in_flight: 1,
+        ..paper.clone()
+    };
+    let messages = Parameters {
+        level: Level::Message,
+        ..paper.clone()
+    };
+    let coscheduled = |scheduler| Parameters {
+        scheduler,
+        cache_entries: 10,
+        prefetch_buffer_entries: 8,
+        quantum_ns: 1_000_000,
+        gang_slice_ns: 1_000_000,
+        boost_period_ns: 100_000,
+        spin_ns: 50_000,
+        ..paper.clone()
+    };
+    let one = ["cg.S.16"];
+    let several = ["mg.S.16", "lu.S.16", "mg.S.16"];
+    let cases: [(&str, &[&str], Parameters, u64); 9] = [
+        ("paper", &one, paper.clone(), 0x788d_aef5_570c_2569),
+        ("crossbar", &one, crossbar, 0x7045_9038_f987_85ed),
+        ("messages", &one, messages, 0xecaf_3f4d_e806_d523),
+        (
+            "batch",
+            &several,
+            coscheduled(SchedulerKind::Batch),
+            0x8825_7f1f_7030_017b,
+        ),
+        (
+            "local",
+            &several,
+            coscheduled(SchedulerKind::Local),
+            0x9980_e4b7_233f_48f3,
+        ),
+        (
+            "spin",
+            &several,
+            coscheduled(SchedulerKind::SpinBlock),
+            0x1448_61d5_0449_5770,
+        ),
+        (
+            "dynamic",
+            &several,
+            coscheduled(SchedulerKind::DynamicCoscheduling),
+            0x590d_1045_c1b7_bada,
+        ),
+        (
+            "boost",
+            &several,
+            coscheduled(SchedulerKind::PeriodicBoost),
+            0x2563_60f1_a45d_fabb,
+        ),
+        (
+            "gang",
+            &several,
+            coscheduled(SchedulerKind::Gang),
+            0xb9a4_489f_ff39_f07b,
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (what, names, parameters, expected) in cases {
+        let jobs = names.iter().map(|name| kept(name)).collect();
+        let study = Study::new(parameters, jobs).unwrap();
+        let outcome = study.run(7).unwrap();
+        assert_eq!(outcome, study.run(7).unwrap(), "{what}");
+        assert_ne!(outcome.digest, study.run(8).unwrap().digest, "{what}");
+        assert!(
+            outcome.jobs.iter().all(|job| job.completed_ps > 0),
+            "{what}"
+        );
+        if outcome.digest != expected {
+            wrong.push(format!("{what}: got 0x{:016x}", outcome.digest));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
