@@ -1,6 +1,7 @@
 //! Runs traces through the key-cache simulator and prints what came out, as JSON: for `make test-peers` and `make bench`.
 //!
-//! `replay PARAMETERS.toml SEED TRACE...`; `-` instead of a file: the paper's parameters.
+//! `replay PARAMETERS.toml SEED TRACE...`; `-` instead of a file: the paper's parameters. `replay simgrid DIRECTORY TRACE` writes the same messages as text
+//! for SimGrid's replay, a file for each rank and `traces`, which lists them.
 
 #![allow(
     clippy::disallowed_methods,
@@ -9,6 +10,7 @@
 )]
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,8 +20,11 @@ use exoskel_sim::keycache::{Parameters, Program, Study};
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [parameters, seed, traces @ ..] = arguments.as_slice() else {
-        return Err("expected PARAMETERS.toml SEED TRACE...".into());
+        return Err("expected PARAMETERS.toml SEED TRACE..., or simgrid DIRECTORY TRACE".into());
     };
+    if parameters == "simgrid" {
+        return write_replay_text(Path::new(seed), &read(traces.first().ok_or("no trace")?)?);
+    }
     let parameters = match parameters.as_str() {
         "-" => Parameters::default(),
         path => Parameters::from_toml(&std::fs::read_to_string(path)?)?,
@@ -28,10 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let jobs = traces
         .iter()
-        .map(|path| -> Result<_, Box<dyn Error>> {
-            let trace = Trace::read(&std::fs::read(path)?)?;
-            Ok(Arc::new(Program::from_trace(&trace)?))
-        })
+        .map(|path| read(path).map(Arc::new))
         .collect::<Result<Vec<_>, _>>()?;
     let prepared = Instant::now();
     let outcome = Study::new(parameters, jobs)?.run(seed)?;
@@ -63,5 +65,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             "digest": format!("{:016x}", outcome.digest),
         })
     );
+    Ok(())
+}
+
+fn read(path: &str) -> Result<Program, Box<dyn Error>> {
+    Ok(Program::from_trace(&Trace::read(&std::fs::read(path)?)?)?)
+}
+
+fn write_replay_text(directory: &Path, program: &Program) -> Result<(), Box<dyn Error>> {
+    let mut list = String::new();
+    for rank in 0..program.ranks() {
+        let path = directory.join(format!("rank{rank}"));
+        std::fs::write(&path, program.replay_text(rank))?;
+        list += &format!("{}\n", path.display());
+    }
+    std::fs::write(directory.join("traces"), list)?;
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! * `trace`: messages of real programs, read, written and checked; `program`: one made ready to run
 //! * `parameters`: everything that can be set; `study`: parameters and jobs; `outcome`: what came out of a run
 //! * `run`: the machine; `agenda` and `event`: what happens when; `time`: whole picoseconds
-//! * `network`: between the processes' memories; in it `card`, `switch` and `link`; `flight`: messages and packets on their way
+//! * `network`: between the processes' memories; in it `card`, `switch` and `link`, or, for messages without packets, `flow`; `flight`: messages and packets on their way
 //! * `key_source`: where a card has its keys from; in it `key_memory`, and the runtime's own cache; `cipher`: how long AES-GCM takes
 //! * `scheduler`: who gets a node's processor
 
@@ -18,6 +18,7 @@ mod cipher;
 mod error;
 mod event;
 mod flight;
+mod flow;
 mod key_memory;
 mod key_source;
 mod link;

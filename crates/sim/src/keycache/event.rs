@@ -15,6 +15,8 @@ pub(super) enum Event {
     AtCard(u32),
     /// The first bit of a message reaches its destination (message level).
     Arriving(u32),
+    /// A flow ends, unless its rate has changed since (message level).
+    FlowEnds(u32),
     /// The last bit of a message is in its destination's memory.
     Delivered(u32),
     /// Something is due on a node's processor, unless its plans have changed since.

@@ -1,10 +1,11 @@
-//! The network between the processes' memories: cards, links and a switch; or, at message level, latency and rate only.
+//! The network between the processes' memories: cards, links and a switch; or, at message level, flows.
 
 use super::agenda::Agenda;
 use super::card::{Card, CardModel};
 use super::error::KeycacheError;
 use super::event::Event;
 use super::flight::{Flight, Packets};
+use super::flow::MessageNetwork;
 use super::outcome::LatencyRecorder;
 use super::parameters::{Level, Parameters};
 use super::switch::Switch;
@@ -34,7 +35,7 @@ impl Network {
     ) {
         match self {
             Self::Packets(network) => network.send(message, now, flights, agenda),
-            Self::Messages(network) => network.send(message, now, flights, agenda),
+            Self::Messages(network) => network.send(message, now, agenda),
         }
     }
 
@@ -179,55 +180,5 @@ impl PacketNetwork {
             .place_in_card(node, place, now, link, &self.packets, agenda);
         self.pass_credit(now, agenda);
         received.out
-    }
-}
-
-/// Latency, then bytes over rate; at each end one message after the other, as they were sent or as their first bits arrive.
-pub(super) struct MessageNetwork {
-    rate: u64,
-    latency: Picoseconds,
-    sending_free: Vec<Picoseconds>,
-    receiving_free: Vec<Picoseconds>,
-}
-
-impl MessageNetwork {
-    fn new(parameters: &Parameters) -> Self {
-        let free = vec![Picoseconds::ZERO; parameters.nodes as usize];
-        let time = Picoseconds::from_nanoseconds;
-        let link = time(parameters.link_latency_ns);
-        Self {
-            rate: parameters.link_rate_bytes_per_second,
-            latency: link + time(parameters.switch_latency_ns) + link,
-            sending_free: free.clone(),
-            receiving_free: free,
-        }
-    }
-
-    fn send(
-        &mut self,
-        message: u32,
-        now: Picoseconds,
-        flights: &[Flight],
-        agenda: &mut Agenda<Event>,
-    ) {
-        let flight = &flights[message as usize];
-        let free = &mut self.sending_free[usize::from(flight.source)];
-        let begins = now.max(*free);
-        *free = begins + Picoseconds::for_count(flight.bytes.into(), self.rate);
-        agenda.plan(begins + self.latency, Event::Arriving(message));
-    }
-
-    pub(super) fn arriving(
-        &mut self,
-        message: u32,
-        now: Picoseconds,
-        flights: &[Flight],
-        agenda: &mut Agenda<Event>,
-    ) {
-        let flight = &flights[message as usize];
-        let free = &mut self.receiving_free[usize::from(flight.destination)];
-        let begins = now.max(*free);
-        *free = begins + Picoseconds::for_count(flight.bytes.into(), self.rate);
-        agenda.plan(*free, Event::Delivered(message));
     }
 }

@@ -31,7 +31,7 @@ const ACCESSES_MAX: u32 = 1 << 10;
 pub enum Level {
     /// Packets through cards, links with credit and a switch.
     Packet,
-    /// Messages: latency, then bytes over rate, one after another at each end. No cards, no keys.
+    /// Messages: latency, then a fair share of the links at both ends. No cards, no keys.
     Message,
 }
 

@@ -9,6 +9,9 @@ use super::trace::{Direction, Operation, Record, Trace};
 /// Most messages of a program.
 const MESSAGES_MAX: usize = 1 << 26;
 
+/// SimGrid's number for `MPI_BYTE`.
+const BYTES: u8 = 6;
+
 /// A trace as its processes run it again: computation for as long as the trace's gaps, and calls that wait for the very messages that they waited
 /// for. The n-th receive of a rank from another one with a tag gets the n-th message that was sent so, as MPI has it; collectives are the
 /// messages of [`Trace::steps`]. One program serves any number of runs.
@@ -127,6 +130,52 @@ impl Program {
     /// How many messages they send.
     pub fn messages(&self) -> usize {
         self.messages.len()
+    }
+
+    /// The calls of a rank as SimGrid's time-independent replay reads them, with computation in operations of a nanosecond each. Messages have tags of
+    /// their own, and collectives are the messages they are made of, so that SimGrid replays the very messages that our runs do.
+    pub fn replay_text(&self, rank: usize) -> String {
+        let mut text = format!("{rank} init\n");
+        let mut instructions = self.ranks.get(rank).into_iter().flatten().peekable();
+        while let Some(instruction) = instructions.next() {
+            let name = match instruction {
+                Instruction::Compute(nanoseconds) => {
+                    text += &format!("{rank} compute {nanoseconds}\n");
+                    continue;
+                }
+                Instruction::Send(message) => {
+                    let waits = Instruction::AwaitDeparture(*message);
+                    let waits = instructions.next_if_eq(&&waits).is_some();
+                    if waits { "send" } else { "isend" }
+                }
+                Instruction::Post(message) => {
+                    let waits = Instruction::AwaitArrival(*message);
+                    let waits = instructions.next_if_eq(&&waits).is_some();
+                    if waits { "recv" } else { "irecv" }
+                }
+                Instruction::AwaitArrival(_) | Instruction::AwaitDeparture(_) => "wait",
+            };
+            let (Instruction::Send(message)
+            | Instruction::Post(message)
+            | Instruction::AwaitArrival(message)
+            | Instruction::AwaitDeparture(message)) = instruction
+            else {
+                continue;
+            };
+            let plan = &self.messages[*message as usize];
+            let (source, destination) = (plan.source, plan.destination);
+            text += &match name {
+                "wait" => format!("{rank} wait {source} {destination} {message}\n"),
+                "send" | "isend" => {
+                    format!(
+                        "{rank} {name} {destination} {message} {} {BYTES}\n",
+                        plan.bytes
+                    )
+                }
+                _ => format!("{rank} {name} {source} {message} {} {BYTES}\n", plan.bytes),
+            };
+        }
+        text + &format!("{rank} finalize\n")
     }
 
     pub(super) fn instructions(&self, rank: usize) -> &[Instruction] {

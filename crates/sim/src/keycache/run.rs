@@ -225,6 +225,11 @@ impl<'a> Run<'a> {
                     (Network::Messages(network), Event::Arriving(message)) => {
                         network.arriving(message, now, flights, agenda);
                     }
+                    (Network::Messages(network), Event::FlowEnds(flow)) => {
+                        if let Some(message) = network.ending(flow, now, agenda) {
+                            self.delivered(message);
+                        }
+                    }
                     // Each network plans its own events only.
                     _ => {}
                 }
