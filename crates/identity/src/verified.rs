@@ -6,6 +6,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
+use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
@@ -45,6 +46,7 @@ struct OfGrid {
     owners: Vec<String>,
     attributes: Vec<VomsAttributes>,
     attribute_faults: Vec<AttributeFault>,
+    unfit_for_clients: Option<WhichCertificate>,
 }
 
 impl VerifiedIdentity {
@@ -89,6 +91,7 @@ impl VerifiedIdentity {
                 owners: path.owners().map(DistinguishedName::slash).collect(),
                 attributes: attributes.good,
                 attribute_faults: attributes.faults,
+                unfit_for_clients: path.unfit_for_clients(),
             }),
             chain: path.presented.into_iter().map(|one| one.der).collect(),
             generation,
@@ -129,7 +132,7 @@ impl VerifiedIdentity {
 
     /// Of an independent proxy: who issued it, in slash form, the end entity last. They are proven, unlike what the proxy's
     /// own name says, which its owner spells as they like.
-    pub(crate) fn owners(&self) -> &[String] {
+    pub fn owners(&self) -> &[String] {
         self.0.grid.as_ref().map_or(&[], |grid| &grid.owners)
     }
 
@@ -143,6 +146,14 @@ impl VerifiedIdentity {
     pub fn attribute_faults(&self) -> &[AttributeFault] {
         let grid = self.0.grid.as_ref();
         grid.map_or(&[], |grid| &grid.attribute_faults)
+    }
+
+    /// The certificate, if any, whose extended key usages leave out TLS clients (RFC 5280 section 4.2.1.12): neither
+    /// `clientAuth` nor `anyExtendedKeyUsage` is among them. Of proxies and their end entity, the one nearest to the leaf.
+    ///
+    /// Whether such a peer may be a client is for who listens to say; verification takes a certificate for either use.
+    pub fn unfit_for_clients(&self) -> Option<&WhichCertificate> {
+        self.0.grid.as_ref()?.unfit_for_clients.as_ref()
     }
 
     /// The primary virtual organisation.

@@ -94,6 +94,8 @@ pub struct TrustTable {
     pub attribute_targets: Vec<String>,
     /// By how much clients' clocks may be ahead.
     pub clock_skew_seconds: u64,
+    /// Whether clients may show certificates that are for servers only.
+    pub server_certificates: bool,
     /// Identities that are remembered, for ten minutes at most; 0 judges each connection's chain anew.
     pub cache_identities: usize,
 }
@@ -113,6 +115,7 @@ impl Default for TrustTable {
             policy_languages: settings.policy_languages,
             attribute_targets: settings.attribute_targets,
             clock_skew_seconds: settings.clock_skew_seconds,
+            server_certificates: false,
             cache_identities: DecisionCacheLimits::default().identities,
         }
     }
@@ -429,6 +432,7 @@ impl Configuration {
             self.trust()?,
         );
         settings.rules = self.policy.as_deref().map(Rules::open).transpose()?;
+        settings.server_certificates = self.trust.server_certificates;
         settings.limits = limits;
         settings.audit =
             Audit::open(&self.audit_target()).map_err(|reason| ConfigurationError::Audit {

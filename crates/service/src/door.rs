@@ -11,6 +11,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::limits::CLAIMED_CERTIFICATES_MAX;
 use crate::renewal::{Renewable, Renewal};
 use crate::rules::Rules;
+use crate::server::Settings;
 
 /// The action that a connection as such asks for.
 pub(crate) const CONNECT: &str = "connect";
@@ -19,11 +20,16 @@ pub(crate) const CONNECT: &str = "connect";
 pub(crate) struct Door {
     verifier: Arc<dyn Renewable>,
     rules: Option<Arc<Rules>>,
+    server_certificates: bool,
 }
 
 impl Door {
-    pub(crate) fn new(verifier: Arc<dyn Renewable>, rules: Option<Arc<Rules>>) -> Self {
-        Self { verifier, rules }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            verifier: settings.verifier.clone(),
+            rules: settings.rules.clone(),
+            server_certificates: settings.server_certificates,
+        }
     }
 
     /// Judges a chain as it was presented, leaf first, and asks the rules whether its owner may come in.
@@ -36,6 +42,17 @@ impl Door {
             .verifier
             .judge(chain, now)
             .map_err(|error| Box::new(Refused::chain(error, chain)))?;
+        if let Some(unfit) = identity
+            .unfit_for_clients()
+            .filter(|_| !self.server_certificates)
+        {
+            return Err(Box::new(Refused {
+                reason: format!(
+                    "{unfit}: expected the extended key usage clientAuth: ask the authority for it, or set trust.server_certificates"
+                ),
+                who: Who::Proven(identity),
+            }));
+        }
         if let Some(rules) = &self.rules {
             let decision = rules.current().decide(&identity, CONNECT);
             if !decision.allowed {

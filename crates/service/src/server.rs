@@ -47,6 +47,9 @@ pub struct Settings {
     pub verifier: Arc<dyn Renewable>,
     /// Who may connect, as the action `connect`; everybody with a good identity where there are no rules.
     pub rules: Option<Arc<Rules>>,
+    /// Whether clients may show certificates that are for servers only: their extended key usages have neither
+    /// `clientAuth` nor `anyExtendedKeyUsage` (RFC 5280 section 4.2.1.12).
+    pub server_certificates: bool,
     /// What strangers and slow clients may take.
     pub limits: Limits,
     /// Where decisions are written down.
@@ -63,6 +66,7 @@ impl Settings {
             host,
             verifier,
             rules: None,
+            server_certificates: false,
             limits: Limits::default(),
             audit: Audit::nowhere(),
             time: Arc::new(DefaultTimeProvider),
@@ -351,7 +355,7 @@ impl Server {
         metrics.set_generation(settings.verifier.generation());
         let shared = Arc::new(Shared {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
-            door: Arc::new(Door::new(settings.verifier.clone(), settings.rules.clone())),
+            door: Arc::new(Door::new(&settings)),
             host: Host {
                 files: settings.host.clone(),
                 provider,

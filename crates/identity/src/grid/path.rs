@@ -51,6 +51,19 @@ impl JudgedPath {
             .map(|&position| &self.presented[position].subject)
     }
 
+    /// The certificate nearest to the leaf whose extended key usages leave out TLS clients (RFC 5280 section 4.2.1.12).
+    /// A proxy can't have more uses than who issued it, so all of them count.
+    pub(crate) fn unfit_for_clients(&self) -> Option<WhichCertificate> {
+        let unfit = |position: usize| {
+            let purposes = self.presented[position].extensions.purposes;
+            purposes.is_some_and(|found| !found.any && !found.client)
+        };
+        let mut entities = self.entities.iter().copied();
+        entities
+            .find(|&position| unfit(position))
+            .map(|position| self.which(position))
+    }
+
     /// The certificate at that position of the presented chain, for messages.
     pub(crate) fn which(&self, position: usize) -> WhichCertificate {
         which(&self.presented, position)
