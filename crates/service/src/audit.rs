@@ -1,7 +1,8 @@
 //! One line of JSON for each decision.
 //!
 //! Lines are written by a thread of their own, many at once when there are many. No line is dropped: when the disk
-//! can't follow, new decisions wait for it, and with them the connections that ask for one.
+//! can't follow, new decisions wait for it, and with them the connections that ask for one. A decision that can't wait is
+//! made by who has reserved the [`Place`] of its line before.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use exoskel_identity::{Date, VerifiedIdentity, hex};
@@ -146,6 +148,7 @@ pub(crate) fn subject(identity: &VerifiedIdentity) -> Cow<'_, str> {
         .map_or_else(|| identity.subject().slash().into(), Cow::Borrowed)
 }
 
+#[derive(Debug)]
 enum Order {
     Line(String),
     Reopen,
@@ -156,6 +159,7 @@ enum Order {
 pub struct Audit {
     orders: Option<mpsc::Sender<Order>>,
     writer: Option<JoinHandle<()>>,
+    lost: Arc<AtomicU64>,
 }
 
 impl Audit {
@@ -170,12 +174,15 @@ impl Audit {
             AuditTarget::File(path) => Sink::File(append(path)?, path.clone()),
         };
         let (orders, received) = mpsc::channel(AUDIT_LINES_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let counter = lost.clone();
         let writer = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write_lines(received, sink))?;
+            .spawn(move || write_lines(received, sink, &counter))?;
         Ok(Arc::new(Self {
             orders: Some(orders),
             writer: Some(writer),
+            lost,
         }))
     }
 
@@ -184,26 +191,52 @@ impl Audit {
         Arc::new(Self {
             orders: None,
             writer: None,
+            lost: Arc::default(),
         })
     }
 
     /// Writes a decision down, and waits only when the disk can't follow.
     pub(crate) async fn record(&self, line: &Line<'_>) {
-        let Some(orders) = &self.orders else { return };
-        match serde_json::to_string(line) {
-            Ok(mut text) => {
-                text.push('\n');
-                // The writer ends with this sender only.
-                let _ = orders.send(Order::Line(text)).await;
-            }
-            Err(error) => tracing::error!("an audit line can't be written as JSON: {error}"),
-        }
+        self.reserve().await.write(line);
+    }
+
+    /// Keeps a place for the line of a decision that is about to be made. Waits only when the disk can't follow.
+    pub(crate) async fn reserve(&self) -> Place {
+        let Some(orders) = &self.orders else {
+            return Place(None);
+        };
+        // The writer ends with the last sender only, so there is no error.
+        Place(orders.clone().reserve_owned().await.ok())
+    }
+
+    /// Lines that could not be written since the start: the disk is full or broken.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Opens the file again, after `logrotate` has moved the old one.
     pub async fn reopen(&self) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(Order::Reopen).await;
+        }
+    }
+}
+
+/// Where a line will stand, whatever becomes of the disk and of whom it is about. Dropping it gives it to others.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Place(Option<mpsc::OwnedPermit<Order>>);
+
+impl Place {
+    /// Writes the decision down; nothing waits.
+    pub(crate) fn write(self, line: &Line<'_>) {
+        let Some(place) = self.0 else { return };
+        match serde_json::to_string(line) {
+            Ok(mut text) => {
+                text.push('\n');
+                drop(place.send(Order::Line(text)));
+            }
+            Err(error) => tracing::error!("an audit line can't be written as JSON: {error}"),
         }
     }
 }
@@ -252,7 +285,7 @@ fn append(path: &PathBuf) -> io::Result<File> {
         .open(path)
 }
 
-fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink) {
+fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink, lost: &AtomicU64) {
     let mut text = String::new();
     while let Some(order) = orders.blocking_recv() {
         let mut next = Some(order);
@@ -260,18 +293,19 @@ fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink) {
             match order {
                 Order::Line(line) => text.push_str(&line),
                 Order::Reopen => {
-                    flush(&mut sink, &mut text);
+                    flush(&mut sink, &mut text, lost);
                     sink.reopen();
                 }
             }
             next = orders.try_recv().ok();
         }
-        flush(&mut sink, &mut text);
+        flush(&mut sink, &mut text, lost);
     }
 }
 
-fn flush(sink: &mut Sink, text: &mut String) {
+fn flush(sink: &mut Sink, text: &mut String, lost: &AtomicU64) {
     if let Err(error) = sink.write(text.as_bytes()) {
+        lost.fetch_add(text.lines().count() as u64, Ordering::Relaxed);
         tracing::error!("audit lines can't be written: {error}: make room, or the trail has a gap");
     }
     text.clear();

@@ -210,6 +210,7 @@ pub struct LimitsTable {
     pub body_bytes_per_second_min: Option<u32>,
     pub streams_max: Option<u32>,
     pub requests_max: Option<usize>,
+    pub requests_per_identity_max: Option<usize>,
     pub requests_waiting_max: Option<usize>,
     pub request_wait_seconds: Option<u64>,
     pub shutdown_seconds: Option<u64>,
@@ -240,6 +241,9 @@ impl LimitsTable {
                 .unwrap_or(default.body_bytes_per_second_min),
             streams_max: self.streams_max.unwrap_or(default.streams_max),
             requests_max: self.requests_max.unwrap_or(default.requests_max),
+            requests_per_identity_max: self
+                .requests_per_identity_max
+                .unwrap_or(default.requests_per_identity_max),
             requests_waiting_max: self
                 .requests_waiting_max
                 .unwrap_or(default.requests_waiting_max),

@@ -18,6 +18,7 @@ use tower_service::Service;
 use crate::body::{RequestBody, ResponseBody};
 use crate::layer::IdentityLayer;
 use crate::limits::{HEADERS_MAX_OF_PARSER, RETRY_AFTER_SECONDS};
+use crate::places::{NoPlace, Share};
 use crate::server::{Handler, Peer, Stream};
 
 /// An error of a service or a body behind the door.
@@ -68,7 +69,10 @@ where
     let limits = peer.shared().connections.limits();
     let io = TokioIo::new(stream);
     let answering = peer.clone();
-    let service = service_fn(move |request| answer(request, answering.clone(), service.clone()));
+    let share = peer.shared().places.share_of(peer.identity());
+    let service = service_fn(move |request| {
+        answer(request, answering.clone(), share.clone(), service.clone())
+    });
     let result = if peer.protocol() == Some(b"h2") {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
@@ -112,6 +116,7 @@ where
 async fn answer<S, B>(
     request: Request<Incoming>,
     peer: Peer,
+    share: Arc<Share>,
     mut service: S,
 ) -> Result<Response<ResponseBody<B>>, Infallible>
 where
@@ -122,9 +127,13 @@ where
     let working = peer.connection().run();
     let shared = Arc::clone(peer.shared());
     let metrics = shared.connections.metrics();
-    let Some(place) = shared.places.take().await else {
-        metrics.count_request(StatusCode::SERVICE_UNAVAILABLE.as_u16());
-        return Ok(overloaded());
+    let place = match shared.places.take(&share).await {
+        Ok(place) => place,
+        Err(reason) => {
+            let response = overloaded(reason);
+            metrics.count_request(response.status().as_u16());
+            return Ok(response);
+        }
     };
     let request = request.map(|incoming| RequestBody::new(incoming, shared.connections.limits()));
     let answered = match poll_fn(|context| service.poll_ready(context)).await {
@@ -146,11 +155,18 @@ where
     Ok(response)
 }
 
-fn overloaded<B>() -> Response<ResponseBody<B>> {
-    let mut response = plain(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "too many requests at once: try again later\n",
-    );
+fn overloaded<B>(reason: NoPlace) -> Response<ResponseBody<B>> {
+    let (status, text) = match reason {
+        NoPlace::OfAll => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many requests at once: try again later\n",
+        ),
+        NoPlace::OfThisIdentity => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many requests of yours at once: wait for the answers to some of them\n",
+        ),
+    };
+    let mut response = plain(status, text);
     response
         .headers_mut()
         .insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));

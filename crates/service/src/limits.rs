@@ -17,8 +17,13 @@ pub(crate) const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// How long the accept loop rests when the process has no file descriptors left.
 pub(crate) const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Audit lines that may wait for the disk. When they are full, new decisions wait too: none goes unwritten.
-pub(crate) const AUDIT_LINES_MAX: usize = 8192;
+/// Audit lines that may wait for the disk, the places kept for handshakes included. When they are full, new decisions wait
+/// too: none goes unwritten. A line has some 500 bytes.
+pub(crate) const AUDIT_LINES_MAX: usize = 32 * 1024;
+
+/// The most that [`Limits::handshakes_max`] may be: each handshake keeps a place for its audit line, and half of the places
+/// are for other decisions.
+pub(crate) const HANDSHAKES_MAX: usize = AUDIT_LINES_MAX / 2;
 
 /// Bytes of a front's secret file.
 pub(crate) const SECRET_BYTES_MAX: usize = 1024;
@@ -82,6 +87,9 @@ pub struct Limits {
     pub streams_max: u32,
     /// Requests that run at once, over all connections.
     pub requests_max: usize,
+    /// Requests that run or wait at once for one identity, over all its connections: the end entity's, whatever proxies
+    /// it uses. One more gets 429.
+    pub requests_per_identity_max: usize,
     /// Requests that may wait until others are done. One more gets 503.
     pub requests_waiting_max: usize,
     /// How long a request may wait before it gets 503.
@@ -106,6 +114,7 @@ impl Default for Limits {
             body_bytes_per_second_min: 1024,
             streams_max: 128,
             requests_max: 1024,
+            requests_per_identity_max: 512,
             requests_waiting_max: 1024,
             request_wait_time: Duration::from_secs(5),
             shutdown_time: Duration::from_secs(30),
@@ -135,6 +144,7 @@ impl Limits {
                 usize::try_from(self.streams_max).unwrap_or(usize::MAX),
             ),
             ("requests_max", self.requests_max),
+            ("requests_per_identity_max", self.requests_per_identity_max),
             (
                 "body_bytes_per_second_min",
                 usize::try_from(self.body_bytes_per_second_min).unwrap_or(usize::MAX),
@@ -158,6 +168,13 @@ impl Limits {
         }
         if let Some((name, got)) = times.into_iter().find(|(_, time)| time.is_zero()) {
             return Err(too_small(name, format!("{got:?}")));
+        }
+        if self.handshakes_max > HANDSHAKES_MAX {
+            return Err(BadLimit {
+                name: "handshakes_max",
+                got: self.handshakes_max.to_string(),
+                expected: "at most 16384",
+            });
         }
         if self.handshake_time_assured > self.handshake_time {
             return Err(BadLimit {

@@ -119,6 +119,7 @@ pub struct Metrics {
     generation: Gauge,
     reloads: Counter,
     reloads_failed: Counter,
+    audit_lines_lost: Gauge,
 }
 
 impl Default for Metrics {
@@ -191,6 +192,11 @@ impl Default for Metrics {
                 "Times that something could not be read and the last good state was kept",
                 Counter::default()
             ),
+            audit_lines_lost: register!(
+                "audit_lines_lost",
+                "Audit lines that could not be written since the start",
+                Gauge::default()
+            ),
             registry,
         }
     }
@@ -248,6 +254,11 @@ impl Metrics {
             &self.verdicts_kept,
             (cache.identities + cache.refusals) as u64,
         );
+    }
+
+    pub(crate) fn set_audit_lines_lost(&self, count: u64) {
+        self.audit_lines_lost
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn set_open(&self, connections: usize, handshakes: usize) {

@@ -66,6 +66,8 @@ fn answer(handle: &ServerHandle, request: &Request<Incoming>) -> Response<Full<B
             if let Some(statistics) = handle.shared().door.statistics() {
                 handle.metrics().set_verdicts(statistics);
             }
+            let lost = handle.shared().audit.lost();
+            handle.metrics().set_audit_lines_lost(lost);
             (StatusCode::OK, OPEN_METRICS, handle.metrics().text())
         }
         (&Method::GET | &Method::HEAD, "/health") if handle.is_stopping() => (

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::audit::{Audit, Line, Verdict};
+use crate::audit::{Audit, Line, Place, Verdict};
 use crate::connections::{Admitted, Connection, Connections, Running, Transport};
 use crate::door::{CONNECT, Door, Refused};
 use crate::host::{HostCredential, HostCredentialError};
@@ -557,6 +557,9 @@ async fn welcome(
 ) -> Option<(Stream, Peer)> {
     let metrics = shared.connections.metrics();
     let connection = admitted.connection();
+    // Before anything is decided: a verdict that the client learns in the handshake has its line, even if the time of the
+    // connection ends while the disk can't follow. The alert itself fits into any socket's buffer.
+    let place = shared.audit.reserve().await;
     let epoch = shared.epoch();
     let handshake = async {
         let result = acceptor.accept(admitted.transport()).into_fallible().await;
@@ -577,7 +580,7 @@ async fn welcome(
                         let (address, refused) = (connection.address(), Verdict::Refused);
                         let line =
                             Line::identified(&identity, address, now, CONNECT, refused, reason);
-                        shared.audit.record(&line).await;
+                        place.write(&line);
                         return None;
                     }
                 }
@@ -591,7 +594,7 @@ async fn welcome(
                 Verdict::Accepted,
                 "",
             );
-            shared.audit.record(&line).await;
+            place.write(&line);
             let protocol = stream.get_ref().1.alpn_protocol().map(Box::from);
             let peer = Peer {
                 identity,
@@ -603,7 +606,7 @@ async fn welcome(
         }
         (result, Some(Err(refused))) => {
             metrics.count_handshake(Outcome::Refused, connection.age());
-            record_refusal(shared, connection, &refused, now).await;
+            record_refusal(place, connection, &refused, now);
             if let Err((_, transport)) = result {
                 let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
             }
@@ -613,7 +616,7 @@ async fn welcome(
             let outcome = match &result {
                 Err((error, _)) => match refused_by_engine(error, verdict) {
                     Some(refused) => {
-                        record_refusal(shared, connection, &refused, now).await;
+                        record_refusal(place, connection, &refused, now);
                         Outcome::Refused
                     }
                     None => {
@@ -647,14 +650,9 @@ fn refused_by_engine(
     }
 }
 
-async fn record_refusal(
-    shared: &Shared,
-    connection: &Connection,
-    refused: &Refused,
-    now: UnixTime,
-) {
+fn record_refusal(place: Place, connection: &Connection, refused: &Refused, now: UnixTime) {
     let line = Line::refused(refused, connection.address(), now, CONNECT);
-    shared.audit.record(&line).await;
+    place.write(&line);
 }
 
 /// Lets the client read the alert: closing on unread bytes would send a reset that overtakes it.
