@@ -4,20 +4,21 @@ mod headers;
 mod upstream;
 
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
-use http_body_util::Full;
+use http::header::{CONNECTION, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 pub use headers::HeaderError;
@@ -28,7 +29,7 @@ use crate::http::{HTTP_PROTOCOLS, serve_connection};
 use crate::limits::RETRY_AFTER_SECONDS;
 use crate::secret::FrontSecret;
 use crate::server::{Handler, Peer, Stream};
-use headers::{IdentityHeaders, WithoutTrailers};
+use headers::{IdentityHeaders, WebSocket, WithoutTrailers};
 use upstream::Client;
 
 /// How a front treats the server behind it.
@@ -100,6 +101,8 @@ impl Handler for Front {
     const PROTOCOLS: &'static [&'static [u8]] = HTTP_PROTOCOLS;
 
     async fn handle(&self, stream: Stream, peer: Peer) {
+        // Each tunnel holds one of `tunnels_max` places, so there is a bound.
+        let (tunnels, mut opened) = mpsc::unbounded_channel();
         let service = PassOn {
             front: self.0.clone(),
             headers: Arc::new(IdentityHeaders::new(
@@ -107,15 +110,25 @@ impl Handler for Front {
                 self.0.secret.clone(),
                 self.0.chain,
             )),
-            tunnel: Arc::default(),
+            tunnels,
         };
-        let tunnel = service.tunnel.clone();
-        serve_connection(stream, &peer, service).await;
-        let tunnel = tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(tunnel) = tunnel {
-            // Within the connection's own task, so that it ends with the connection.
-            tunnel.run().await;
+        let mut served = pin!(serve_connection(stream, &peer, service));
+        // They end with the connection: dropping the set stops them.
+        let mut running = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = &mut served => break,
+                Some(tunnel) = opened.recv() => {
+                    running.spawn(tunnel.run());
+                }
+                Some(_) = running.join_next() => {}
+            }
         }
+        // A connection of HTTP/1.1 has now become its tunnel; those of HTTP/2 have lost their client.
+        while let Ok(tunnel) = opened.try_recv() {
+            running.spawn(tunnel.run());
+        }
+        while running.join_next().await.is_some() {}
     }
 }
 
@@ -127,7 +140,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 struct PassOn {
     front: Arc<Inner>,
     headers: Arc<IdentityHeaders>,
-    tunnel: Arc<Mutex<Option<Tunnel>>>,
+    tunnels: mpsc::UnboundedSender<Tunnel>,
 }
 
 impl Service<Request<RequestBody>> for PassOn {
@@ -187,18 +200,20 @@ impl Fault {
 
 impl PassOn {
     async fn pass_on(&self, mut request: Request<RequestBody>) -> Result<Answer, Fault> {
-        let wanted = headers::wants_websocket(&request);
-        let place = match wanted {
+        let websocket = WebSocket::of(&request);
+        let place = match websocket {
             Some(_) => {
                 let tunnels = self.front.tunnels.clone();
                 Some(tunnels.try_acquire_owned().map_err(|_| Fault::Tunnels)?)
             }
             None => None,
         };
-        let client_side = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+        let client_side = websocket
+            .is_some()
+            .then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
         head.extensions.clear();
-        headers::prepare(&mut head, &self.headers, wanted)?;
+        headers::prepare(&mut head, &self.headers, websocket.as_ref())?;
         let request = Request::from_parts(head, WithoutTrailers(body));
         let answered =
             tokio::time::timeout(self.front.response_time, self.front.client.request(request));
@@ -208,25 +223,52 @@ impl PassOn {
             Err(_) => return Err(Fault::Silent),
         };
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        match (switched, client_side, place) {
-            (true, Some(client), Some(place)) => {
-                let upstream = hyper::upgrade::on(&mut response);
-                let tunnel = Tunnel {
-                    client,
-                    upstream,
-                    _place: place,
-                };
-                *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
-            }
+        let tunnel = match (switched, client_side, place) {
+            (true, Some(client), Some(place)) => Some(Tunnel {
+                client,
+                upstream: hyper::upgrade::on(&mut response),
+                _place: place,
+            }),
             (true, ..) => {
                 tracing::warn!("the server behind switched protocols without being asked");
                 return Err(Fault::Upstream);
             }
-            (false, ..) => {}
-        }
+            (false, ..) => None,
+        };
         headers::clean_response(response.headers_mut(), switched);
-        Ok(response.map(|body| body.boxed_unsync()))
+        let answer = match websocket {
+            Some(WebSocket::Connect { accept, .. }) => connected(response, &accept)?,
+            _ => response.map(|body| body.boxed_unsync()),
+        };
+        if let Some(tunnel) = tunnel {
+            // The receiver lives as long as the connection.
+            let _ = self.tunnels.send(tunnel);
+        }
+        Ok(answer)
     }
+}
+
+/// The answer to an extended CONNECT: success is 200 there, and means that the stream is the WebSocket (RFC 8441 section
+/// 5). A success of any other kind would make a tunnel of what was none.
+fn connected(response: Response<Incoming>, accept: &HeaderValue) -> Result<Answer, Fault> {
+    let (mut head, body) = response.into_parts();
+    if head.status != StatusCode::SWITCHING_PROTOCOLS {
+        if head.status.is_success() {
+            tracing::warn!("the server behind was asked for a WebSocket and sent a page");
+            return Err(Fault::Upstream);
+        }
+        return Ok(Response::from_parts(head, body.boxed_unsync()));
+    }
+    if head.headers.remove(SEC_WEBSOCKET_ACCEPT).as_ref() != Some(accept) {
+        tracing::warn!("the server behind answered for another WebSocket than was asked for");
+        return Err(Fault::Upstream);
+    }
+    head.headers.remove(CONNECTION);
+    head.headers.remove(UPGRADE);
+    head.status = StatusCode::OK;
+    head.version = Version::HTTP_2;
+    let empty = Empty::new().map_err(|never| match never {});
+    Ok(Response::from_parts(head, empty.boxed_unsync()))
 }
 
 fn fault(error: &hyper_util::client::legacy::Error) -> Fault {

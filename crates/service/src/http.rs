@@ -77,6 +77,8 @@ where
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
+            // WebSockets over HTTP/2 (RFC 8441).
+            .enable_connect_protocol()
             .max_concurrent_streams(limits.streams_max)
             .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX));
         let mut connection = pin!(builder.serve_connection(io, service));

@@ -3,15 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use aws_lc_rs::{digest, rand};
 use bytes::Bytes;
 use data_encoding::BASE64;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::ext::Protocol;
 
 use crate::audit::subject;
 use crate::body::{BodyError, RequestBody};
@@ -59,7 +61,7 @@ const OF_ONE_HOP: [HeaderName; 10] = [
 /// Why a request is not passed on. The client must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// CONNECT asks for a tunnel to elsewhere; TRACE, which some servers also know as TRACK, for what the server behind was
+    /// CONNECT asks for a tunnel to elsewhere, unless it is for a WebSocket; TRACE, which some servers also know as TRACK, for what the server behind was
     /// told, the front's secret included (RFC 9110 section 9.3.8).
     #[error("CONNECT and TRACE are not served here")]
     Method,
@@ -141,15 +143,58 @@ fn byte_sequence(bytes: &[u8]) -> String {
     format!(":{}:", BASE64.encode(bytes))
 }
 
-/// Whether the request asks to speak WebSocket (RFC 6455 section 4.1), and the value to ask the server behind with. Any
-/// other protocol stays unasked: a tunnel that carries HTTP would carry headers that nobody has looked at.
-pub(super) fn wants_websocket<B>(request: &Request<B>) -> Option<HeaderValue> {
-    let websocket = request.version() == Version::HTTP_11
-        && request.method() == Method::GET
-        && tokens(request.headers(), &CONNECTION)
-            .any(|token| token.eq_ignore_ascii_case("upgrade"))
-        && tokens(request.headers(), &UPGRADE).eq_by_case(["websocket"]);
-    websocket.then(|| HeaderValue::from_static("websocket"))
+/// How a client asks to speak WebSocket. Any other protocol stays unasked: a tunnel that carries HTTP would carry headers
+/// that nobody has looked at.
+#[derive(Clone, Debug)]
+pub(super) enum WebSocket {
+    /// By an upgrade of its HTTP/1.1 connection (RFC 6455 section 4.1). Key and answer to it pass between client and server.
+    Upgrade,
+    /// By an extended CONNECT of HTTP/2 (RFC 8441 section 5), which has no key: the front, for which the server behind
+    /// speaks HTTP/1.1, has one of its own.
+    Connect {
+        /// `Sec-WebSocket-Key`
+        key: HeaderValue,
+        /// `Sec-WebSocket-Accept`, if the server behind speaks WebSocket.
+        accept: HeaderValue,
+    },
+}
+
+/// What RFC 6455 section 1.3 has a server add to the key.
+const ACCEPT_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+impl WebSocket {
+    /// The wish in this request, if there is one.
+    pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
+        let headers = request.headers();
+        if request.version() == Version::HTTP_11
+            && request.method() == Method::GET
+            && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+            && tokens(headers, &UPGRADE).eq_by_case(["websocket"])
+        {
+            return Some(Self::Upgrade);
+        }
+        let protocol = request.extensions().get::<Protocol>();
+        let connects = request.version() == Version::HTTP_2
+            && request.method() == Method::CONNECT
+            && protocol.is_some_and(|protocol| protocol.as_str() == "websocket");
+        if !connects {
+            return None;
+        }
+        let mut random = [0; 16];
+        rand::fill(&mut random).ok()?;
+        Self::connect(&BASE64.encode(&random))
+    }
+
+    fn connect(key: &str) -> Option<Self> {
+        let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+        context.update(key.as_bytes());
+        context.update(ACCEPT_GUID);
+        let accept = BASE64.encode(context.finish().as_ref());
+        Some(Self::Connect {
+            key: HeaderValue::from_str(key).ok()?,
+            accept: HeaderValue::from_str(&accept).ok()?,
+        })
+    }
 }
 
 trait EqualByCase {
@@ -180,8 +225,11 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 pub(super) fn prepare(
     head: &mut request::Parts,
     identity: &IdentityHeaders,
-    upgrade: Option<HeaderValue>,
+    websocket: Option<&WebSocket>,
 ) -> Result<(), HeaderError> {
+    if matches!(websocket, Some(WebSocket::Connect { .. })) {
+        head.method = Method::GET;
+    }
     if [Method::CONNECT, Method::TRACE].contains(&head.method) || head.method.as_str() == "TRACK" {
         return Err(HeaderError::Method);
     }
@@ -200,10 +248,14 @@ pub(super) fn prepare(
     head.version = Version::HTTP_11;
     head.headers.insert(FORWARDED_HOST, host.clone());
     head.headers.insert(HOST, host);
-    if let Some(upgrade) = upgrade {
+    if websocket.is_some() {
         head.headers
             .insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        head.headers.insert(UPGRADE, upgrade);
+        head.headers
+            .insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    if let Some(WebSocket::Connect { key, .. }) = websocket {
+        head.headers.insert(SEC_WEBSOCKET_KEY, key.clone());
     }
     for (name, value) in &identity.0 {
         head.headers.insert(name.clone(), value.clone());
@@ -413,6 +465,16 @@ mod tests {
             prop_assert_eq!(read, text);
             prop_assert!(HeaderValue::from_str(&quoted).is_ok());
         }
+    }
+
+    #[test]
+    fn the_answer_to_a_key_is_that_of_rfc_6455() {
+        // The example of its section 1.3.
+        let websocket = WebSocket::connect("dGhlIHNhbXBsZSBub25jZQ==");
+        let Some(WebSocket::Connect { accept, .. }) = websocket else {
+            panic!("{websocket:?}")
+        };
+        assert_eq!(accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
