@@ -16,7 +16,7 @@ use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
 use exoskel_service::{
     Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Renewable, Renewal, Rules, Stream,
 };
-use peers::{Authority, Card, HeldTime, Running, Scratch, client_hello};
+use peers::{Authority, Card, HeldTime, Running, Scratch, audited, client_hello};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -130,11 +130,7 @@ async fn refusals_are_told_to_the_client_and_written_down() {
     }
     assert_eq!(server.handle.metrics().handshakes(Outcome::Refused), 6);
     let scratch = server.stop().await;
-    let lines: Vec<serde_json::Value> = std::fs::read_to_string(&trail)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = audited(&trail);
     assert_eq!(lines.len(), 7);
     assert_eq!(lines[0]["verdict"], "accepted");
     assert_eq!(lines[0]["action"], "connect");

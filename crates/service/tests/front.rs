@@ -7,81 +7,24 @@
 
 mod peers;
 
-use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_service::{End, Front, FrontSecret, FrontSettings, Settings, Upstream};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::{http1, http2};
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use peers::{Card, HeldTime, Running, Scratch};
+use peers::behind::{Behind, Body, text};
+use peers::{Card, HeldTime, Running, Scratch, raw};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixListener;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::advance;
-
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-
-fn text(text: &str) -> Body {
-    Full::new(Bytes::copy_from_slice(text.as_bytes()))
-        .map_err(|never: Infallible| match never {})
-        .boxed_unsync()
-}
-
-/// A server behind the front, which keeps the heads that it got.
-struct Behind {
-    seen: Arc<Mutex<Vec<(String, HeaderMap)>>>,
-    task: JoinHandle<()>,
-}
-
-impl Behind {
-    fn start<F, R>(scratch: &Scratch, answer: F) -> Self
-    where
-        F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
-        R: Future<Output = Response<Body>> + Send,
-    {
-        let listener = UnixListener::bind(scratch.path().join("app.sock")).unwrap();
-        let seen: Arc<Mutex<Vec<(String, HeaderMap)>>> = Arc::default();
-        let kept = seen.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                let (answer, kept) = (answer.clone(), kept.clone());
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let head = (request.uri().to_string(), request.headers().clone());
-                    kept.lock().unwrap().push(head);
-                    let answer = answer.clone();
-                    async move { Ok::<_, Infallible>(answer(request).await) }
-                });
-                tokio::spawn(
-                    hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(socket), service)
-                        .with_upgrades(),
-                );
-            }
-        });
-        Self { seen, task }
-    }
-
-    fn heads(&self) -> Vec<(String, HeaderMap)> {
-        self.seen.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 async fn hello(_request: Request<Incoming>) -> Response<Body> {
     Response::new(text("hello"))
@@ -97,14 +40,29 @@ fn front_of(
     Running::start_in(scratch, Front::new(settings), limits)
 }
 
-/// Sends bytes as they are, and reads until the connection ends.
-async fn raw(server: &Running, card: &Card, request: &[u8]) -> String {
-    let mut stream = server.connect_as(card, &[b"http/1.1"]).await.unwrap();
-    stream.write_all(request).await.unwrap();
-    let mut answer = Vec::new();
-    // Some servers say goodbye, some just go.
-    let _ = stream.read_to_end(&mut answer).await;
-    String::from_utf8_lossy(&answer).into_owned()
+/// A front with default settings before a server that answers so, and a client's card.
+fn before<F, R>(answer: F) -> (Behind, Running, Card)
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Response<Body>> + Send,
+{
+    let scratch = Scratch::new();
+    let behind = Behind::start(&scratch, answer);
+    let server = front_of(scratch, |_| (), |_| ());
+    let card = server.authority.user("ada");
+    (behind, server, card)
+}
+
+/// An HTTP/2 connection, and the task that drives it.
+async fn http2_client(
+    server: &Running,
+    card: &Card,
+) -> (http2::SendRequest<Body>, JoinHandle<hyper::Result<()>>) {
+    let stream = server.connect_as(card, &[b"h2"]).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(connection))
 }
 
 fn values<'a>(head: &'a HeaderMap, name: &str) -> Vec<&'a str> {
@@ -202,13 +160,10 @@ async fn only_the_front_states_who_asks() {
 
 #[tokio::test]
 async fn a_request_can_not_hide_in_another_one() {
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, |request: Request<Incoming>| async {
+    let (behind, server, card) = before(|request: Request<Incoming>| async {
         let body = request.into_body().collect().await.unwrap().to_bytes();
         Response::new(text(&body.len().to_string()))
     });
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
     let refused: [&[u8]; 6] = [
         b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
         b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
@@ -246,18 +201,10 @@ async fn a_request_can_not_hide_in_another_one() {
 
 #[tokio::test]
 async fn bodies_stream_both_ways_over_http_2() {
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, |request: Request<Incoming>| async {
+    let (behind, server, card) = before(|request: Request<Incoming>| async {
         Response::new(request.into_body().boxed_unsync())
     });
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
-    let stream = server.connect_as(&card, &[b"h2"]).await.unwrap();
-    let (mut sender, connection) =
-        http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    let driver = tokio::spawn(connection);
+    let (mut sender, driver) = http2_client(&server, &card).await;
     let (parts, received) = mpsc::channel::<Bytes>(1);
     let body = Parts(received).boxed_unsync();
     let request = Request::post("https://service.example.org/echo")
@@ -336,18 +283,9 @@ impl hyper::body::Body for Endless {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_fetch_its_answer_holds_nothing() {
     let _held = HeldTime::new();
-    let scratch = Scratch::new();
-    let _behind = Behind::start(&scratch, |_request| async {
-        Response::new(Endless.boxed_unsync())
-    });
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
-    let stream = server.connect_as(&card, &[b"h2"]).await.unwrap();
-    let (mut sender, connection) =
-        http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    let driver = tokio::spawn(connection);
+    let (_behind, server, card) =
+        before(|_request| async { Response::new(Endless.boxed_unsync()) });
+    let (mut sender, driver) = http2_client(&server, &card).await;
     let request = Request::get("https://a/").body(text("")).unwrap();
     // The connection is read all the time; only this answer's window stays shut.
     let response = sender.send_request(request).await.unwrap();
@@ -362,6 +300,10 @@ async fn a_client_that_does_not_fetch_its_answer_holds_nothing() {
 
 /// Answers an upgrade and sends back what comes through it.
 async fn websocket(mut request: Request<Incoming>) -> Response<Body> {
+    let key = request.headers()["sec-websocket-key"].as_bytes();
+    let answer = [key, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"].concat();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &answer);
+    let accept = data_encoding::BASE64.encode(digest.as_ref());
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         let mut tunnel = TokioIo::new(upgrade.await.unwrap());
@@ -376,7 +318,7 @@ async fn websocket(mut request: Request<Incoming>) -> Response<Body> {
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header("connection", "Upgrade")
         .header("upgrade", "websocket")
-        .header("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+        .header("sec-websocket-accept", accept)
         .body(text(""))
         .unwrap()
 }
@@ -430,23 +372,113 @@ async fn a_websocket_passes_until_its_owner_is_revoked() {
     server.stop().await;
 }
 
+fn extended_connect(protocol: &'static str) -> Request<Body> {
+    let mut request = Request::connect("https://service.example.org/chat?room=1")
+        .header("sec-websocket-version", "13")
+        .header("exoskel-subject", "\"/CN=root\"")
+        .body(text(""))
+        .unwrap();
+    let protocol = hyper::ext::Protocol::from_static(protocol);
+    request.extensions_mut().insert(protocol);
+    request
+}
+
+#[tokio::test]
+async fn websockets_share_a_connection_of_http_2_until_their_owner_is_revoked() {
+    let (behind, server, card) = before(|request: Request<Incoming>| async {
+        match request.uri().path() {
+            "/chat" => websocket(request).await,
+            _ => hello(request).await,
+        }
+    });
+    let (mut sender, driver) = http2_client(&server, &card).await;
+    // The first answer shows that the client has the server's settings, this one among them.
+    let page = || Request::get("https://a/").body(text("")).unwrap();
+    assert_eq!(sender.send_request(page()).await.unwrap().status(), 200);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let response = sender.send_request(extended_connect("websocket")).await;
+        let response = response.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(!response.headers().contains_key("sec-websocket-accept"));
+        open.push(TokioIo::new(hyper::upgrade::on(response).await.unwrap()));
+    }
+    for word in ["ping", "pong"] {
+        for tunnel in &mut open {
+            tunnel.write_all(word.as_bytes()).await.unwrap();
+            let mut echo = [0; 4];
+            tunnel.read_exact(&mut echo).await.unwrap();
+            assert_eq!(&echo, word.as_bytes());
+        }
+    }
+    // Pages pass between them, and other protocols don't.
+    assert_eq!(sender.send_request(page()).await.unwrap().status(), 200);
+    let other = sender.send_request(extended_connect("connect-udp")).await;
+    assert_eq!(other.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+    let (target, head) = &behind.heads()[1];
+    assert_eq!(target, "/chat?room=1");
+    assert_eq!(values(head, "upgrade"), ["websocket"]);
+    assert_eq!(values(head, "host"), ["service.example.org"]);
+    assert!(values(head, "exoskel-subject")[0].contains("CN=ada"));
+    assert_eq!(behind.heads().len(), 4);
+    // One is closed by its client, the other one by the server.
+    let mut closed = open.pop().unwrap();
+    closed.shutdown().await.unwrap();
+    assert_eq!(closed.read(&mut [0]).await.unwrap(), 0);
+    server.authority.revoke(&card);
+    server.handle.renew().await;
+    let mut rest = Vec::new();
+    let _ = open[0].read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
+    let _ = driver.await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_websocket_of_http_2_needs_a_server_that_speaks_it() {
+    let (behind, server, card) = before(|request: Request<Incoming>| async {
+        if request.uri().path() == "/another" {
+            let mut response = websocket(request).await;
+            let of_another = http::HeaderValue::from_static("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+            response
+                .headers_mut()
+                .insert("sec-websocket-accept", of_another);
+            return response;
+        }
+        let mut response = Response::new(text("a page"));
+        if request.uri().path() == "/refused" {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+        }
+        response
+    });
+    let (mut sender, driver) = http2_client(&server, &card).await;
+    let page = Request::get("https://a/").body(text("")).unwrap();
+    assert_eq!(sender.send_request(page).await.unwrap().status(), 200);
+    for (path, status) in [
+        ("/", StatusCode::BAD_GATEWAY),
+        ("/refused", StatusCode::FORBIDDEN),
+        ("/another", StatusCode::BAD_GATEWAY),
+    ] {
+        let mut request = extended_connect("websocket");
+        *request.uri_mut() = format!("https://a{path}").parse().unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+    }
+    assert_eq!(behind.heads().len(), 4);
+    drop(sender);
+    driver.await.unwrap().unwrap();
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_revoked_client_loses_kept_connections() {
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, hello);
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
+    let (behind, server, card) = before(hello);
     let stream = server.connect_as(&card, &[b"http/1.1"]).await.unwrap();
     let (mut first, connection) = http1::handshake::<_, Body>(TokioIo::new(stream))
         .await
         .unwrap();
     let first_driver = tokio::spawn(connection);
-    let stream = server.connect_as(&card, &[b"h2"]).await.unwrap();
-    let (mut second, connection) =
-        http2::handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .unwrap();
-    let second_driver = tokio::spawn(connection);
+    let (mut second, second_driver) = http2_client(&server, &card).await;
     for _ in 0..2 {
         let request = Request::get("/")
             .header("host", "a")
@@ -572,14 +604,57 @@ async fn a_full_queue_is_answered_with_503() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn nobody_takes_all_places() {
+    let scratch = Scratch::new();
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let (noted, waited) = (begun.clone(), go_on.clone());
+    let _behind = Behind::start(&scratch, move |_request| {
+        noted.notify_one();
+        let waited = waited.clone();
+        async move {
+            waited.acquire().await.unwrap().forget();
+            Response::new(text("at last"))
+        }
+    });
+    let server = front_of(
+        scratch,
+        |_| (),
+        |settings| {
+            settings.limits.requests_max = 2;
+            settings.limits.requests_per_identity_max = 1;
+        },
+    );
+    let (ada, bob) = (server.authority.user("ada"), server.authority.user("bob"));
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (first, ()) = tokio::join!(raw(&server, &ada, request), async {
+        begun.notified().await;
+        // Another connection of hers, and one of somebody else.
+        let second = raw(&server, &ada, request).await;
+        assert!(second.starts_with("HTTP/1.1 429"), "{second}");
+        let retry = second.to_ascii_lowercase().contains("retry-after: 1");
+        assert!(retry, "{second}");
+        let (third, ()) = tokio::join!(raw(&server, &bob, request), async {
+            begun.notified().await;
+            go_on.add_permits(2);
+        });
+        assert!(third.ends_with("at last"), "{third}");
+    });
+    assert!(first.ends_with("at last"), "{first}");
+    // Her place is free again.
+    let (again, ()) = tokio::join!(raw(&server, &ada, request), async {
+        begun.notified().await;
+        go_on.add_permits(1);
+    });
+    assert!(again.ends_with("at last"), "{again}");
+    server.stop().await;
+}
+
 /// TRACE sends back what the server behind got, with the secret in it; `Proxy` becomes `HTTP_PROXY` for every program that
 /// a gateway starts.
 #[tokio::test]
 async fn what_would_betray_or_mislead_the_server_behind_is_not_passed_on() {
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, hello);
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
+    let (behind, server, card) = before(hello);
     let request = |method: &str, host: &str, more: &str| {
         format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n")
     };
@@ -600,13 +675,10 @@ async fn what_would_betray_or_mislead_the_server_behind_is_not_passed_on() {
 /// Two statements about where the body ends: the chunks count, and nothing of it becomes a request of its own.
 #[tokio::test]
 async fn no_request_hides_in_a_body() {
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, |request: Request<Incoming>| async {
+    let (behind, server, card) = before(|request: Request<Incoming>| async {
         let body = request.into_body().collect().await;
         Response::new(text(&format!("{:?}", body.map(|body| body.to_bytes()))))
     });
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
     for lengths in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",

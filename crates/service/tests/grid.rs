@@ -9,16 +9,22 @@ mod peers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use exoskel_identity::{DecisionCacheLimits, GridSettings};
+use axum::routing::get;
+use axum::{Extension, Router};
+use exoskel_identity::{DecisionCacheLimits, GridSettings, VerifiedIdentity};
 use exoskel_service::{
-    Audit, AuditTarget, End, Outcome, Peer, Renewable as _, Rules, Settings, Stream,
+    Audit, AuditTarget, End, Front, FrontSettings, Http, Outcome, Peer, Renewable as _, Rules,
+    Settings, Stream, Upstream,
 };
 use exoskel_trust::{Trust, TrustDirectories};
-use peers::{Card, Running, Scratch};
+use hyper::body::Incoming;
+use peers::behind::{Behind, Body, text};
+use peers::{Card, Running, Scratch, audited, raw};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
-    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
@@ -37,15 +43,15 @@ const INHERIT_ALL: [u8; 14] = [0x30, 12, 0x30, 10, 0x06, 8, 0x2b, 6, 1, 5, 5, 7,
 struct Grid {
     issuer: Issuer<'static, KeyPair>,
     anchors: PathBuf,
+    vomsdir: PathBuf,
 }
 
+type Voms = rcgen::CertifiedIssuer<'static, KeyPair>;
+
 fn params(serial: u64) -> CertificateParams {
-    let mut params = CertificateParams::default();
+    let mut params = peers::params(serial);
+    // Nothing but what is named here.
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.serial_number = Some(SerialNumber::from(serial));
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
-    params.not_after = OffsetDateTime::now_utc() + Duration::days(3);
     params
 }
 
@@ -53,6 +59,8 @@ impl Grid {
     fn new(directory: &Path) -> Self {
         let anchors = directory.join("certificates");
         std::fs::create_dir(&anchors).unwrap();
+        let vomsdir = directory.join("vomsdir");
+        std::fs::create_dir_all(vomsdir.join("vo")).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = params(1);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -74,6 +82,7 @@ impl Grid {
         let grid = Self {
             issuer: Issuer::new(params, key),
             anchors,
+            vomsdir,
         };
         grid.publish(&[]);
         grid
@@ -85,50 +94,38 @@ impl Grid {
 
     /// Writes the list of who is revoked, as fetch-crl does: beside the old one, then over it.
     fn publish(&self, revoked: &[u64]) {
-        let now = OffsetDateTime::now_utc();
-        let params = CertificateRevocationListParams {
-            this_update: now - Duration::hours(1),
-            next_update: now + Duration::days(1),
-            crl_number: SerialNumber::from(u64::try_from(revoked.len()).unwrap() + 1),
-            issuing_distribution_point: None,
-            revoked_certs: revoked
-                .iter()
-                .map(|serial| RevokedCertParams {
-                    serial_number: SerialNumber::from(*serial),
-                    revocation_time: now - Duration::minutes(1),
-                    reason_code: None,
-                    invalidity_date: None,
-                })
-                .collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let list = params.signed_by(&self.issuer).unwrap();
+        let number = u64::try_from(revoked.len()).unwrap() + 1;
+        let list = peers::revocation_list(&self.issuer, number, revoked);
         let new = self.anchors.join("new");
-        std::fs::write(&new, peers::pem("X509 CRL", list.der())).unwrap();
+        std::fs::write(&new, peers::pem("X509 CRL", &list)).unwrap();
         std::fs::rename(new, self.list()).unwrap();
     }
 
     /// A user who shows a proxy. The user's own name has no CN, so that the proxy's is the only one: the generator of
     /// certificates knows each kind of name once.
     fn proxy(&self, user: &str, serial: u64) -> Card {
-        self.proxy_with(user, serial, |_| Vec::new())
+        self.proxy_with(user, serial, &[], |_| Vec::new())
     }
 
-    /// As [`proxy`](Self::proxy), with further extensions, which may depend on the user's certificate.
+    /// As [`proxy`](Self::proxy), of a user with these extended key usages, and with further extensions, which may depend
+    /// on the user's certificate.
     fn proxy_with(
         &self,
         user: &str,
         serial: u64,
+        purposes: &[ExtendedKeyUsagePurpose],
         further: impl FnOnce(&CertificateDer<'_>) -> Vec<CustomExtension>,
     ) -> Card {
         let mut params = params(serial);
         let name = &mut params.distinguished_name;
         name.push(DnType::OrganizationName, "Grid");
         name.push(DnType::OrganizationalUnitName, user);
+        params.extended_key_usages = purposes.to_vec();
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let issuer = Issuer::new(params.clone(), key);
         let mut below = params.clone();
+        below.extended_key_usages = Vec::new();
         below.serial_number = Some(SerialNumber::from(4711));
         below.distinguished_name.push(DnType::CommonName, "4711");
         let mut information =
@@ -145,14 +142,27 @@ impl Grid {
         }
     }
 
-    fn trust(&self) -> Arc<Trust> {
-        self.trust_with(None)
+    /// A server that signs attribute certificates.
+    fn voms(&self) -> Voms {
+        let mut server = params(100);
+        let name = &mut server.distinguished_name;
+        name.push(DnType::OrganizationName, "Grid");
+        name.push(DnType::CommonName, "voms");
+        let key = KeyPair::generate().unwrap();
+        rcgen::CertifiedIssuer::signed_by(server, key, &self.issuer).unwrap()
     }
 
-    fn trust_with(&self, vomsdir: Option<PathBuf>) -> Arc<Trust> {
+    /// Has a server speak for the organisation `vo`.
+    fn pin(&self, voms: &Voms) -> PathBuf {
+        let pinned = self.vomsdir.join("vo/voms.pem");
+        std::fs::write(&pinned, voms.pem()).unwrap();
+        pinned
+    }
+
+    fn trust(&self) -> Arc<Trust> {
         let directories = TrustDirectories {
             anchors: self.anchors.clone(),
-            vomsdir,
+            vomsdir: Some(self.vomsdir.clone()),
         };
         let cache = DecisionCacheLimits::default();
         Trust::open(directories, GridSettings::default(), cache).unwrap()
@@ -178,6 +188,13 @@ async fn greeting(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::
         line.push(stream.read_u8().await?);
     }
     Ok(String::from_utf8(line).unwrap().trim_end().to_owned())
+}
+
+impl Running {
+    /// What the server says first, over a connection of its own.
+    async fn greeted(&self, card: &Card) -> std::io::Result<String> {
+        greeting(&mut self.connect(card).await?).await
+    }
 }
 
 fn start(scratch: Scratch, grid: &Grid, change: impl FnOnce(&mut Settings)) -> Running {
@@ -211,7 +228,9 @@ async fn proxies_come_in_with_either_version_and_one_verdict() {
 async fn who_is_revoked_is_out_although_cached() {
     let scratch = Scratch::new();
     let grid = Grid::new(scratch.path());
-    let server = start(scratch, &grid, |_| ());
+    let trust = grid.trust();
+    let shared = trust.clone();
+    let server = start(scratch, &grid, |settings| settings.verifier = shared);
     let (ada, bob) = (grid.proxy("Ada", 7), grid.proxy("Bob", 8));
     let mut of_ada = server.connect(&ada).await.unwrap();
     let mut of_bob = server.connect(&bob).await.unwrap();
@@ -226,6 +245,7 @@ async fn who_is_revoked_is_out_although_cached() {
         let mut again = server.connect(&ada).await.unwrap();
         assert_eq!(greeting(&mut again).await.unwrap(), "/O=Grid/OU=Ada");
     }
+    assert!(trust.statistics().identities_found > 0, "it is cached");
     grid.publish(&[7]);
     let renewal = server.handle.renew().await;
     assert!(renewal.changed && renewal.faults.is_empty(), "{renewal:?}");
@@ -266,11 +286,7 @@ fn subject(certificate: &CertificateDer<'_>) -> Vec<u8> {
 }
 
 /// The extension of VOMS with a role for the holder of that certificate.
-fn role(
-    server: &rcgen::CertifiedIssuer<'_, KeyPair>,
-    holder: &CertificateDer<'_>,
-    serial: u8,
-) -> CustomExtension {
+fn role(server: &Voms, holder: &CertificateDer<'_>, serial: u8) -> CustomExtension {
     use rcgen::SigningKey as _;
     let general = |name: &[u8]| der(0x30, &[&der(0xa4, &[name])]);
     // ecdsa-with-SHA256
@@ -320,18 +336,9 @@ fn role(
 async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
     let scratch = Scratch::new();
     let grid = Grid::new(scratch.path());
-    let organisation = scratch.path().join("vomsdir/vo");
-    std::fs::create_dir_all(&organisation).unwrap();
-    let mut server = params(100);
-    server
-        .distinguished_name
-        .push(DnType::OrganizationName, "Grid");
-    server.distinguished_name.push(DnType::CommonName, "voms");
-    let key = KeyPair::generate().unwrap();
-    let voms = rcgen::CertifiedIssuer::signed_by(server, key, &grid.issuer).unwrap();
-    let pinned = organisation.join("voms.pem");
-    std::fs::write(&pinned, voms.pem()).unwrap();
-    let trust = grid.trust_with(Some(scratch.path().join("vomsdir")));
+    let voms = grid.voms();
+    let pinned = grid.pin(&voms);
+    let trust = grid.trust();
     let server = Running::start_in(
         scratch,
         |mut stream: Stream, peer: Peer| async move {
@@ -342,7 +349,7 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
         },
         |settings| settings.verifier = trust,
     );
-    let ada = grid.proxy_with("Ada", 7, |holder| vec![role(&voms, holder, 7)]);
+    let ada = grid.proxy_with("Ada", 7, &[], |holder| vec![role(&voms, holder, 7)]);
     let bob = grid.proxy("Bob", 8);
     let mut of_ada = server.connect(&ada).await.unwrap();
     assert_eq!(greeting(&mut of_ada).await.unwrap(), "/vo/Role=production");
@@ -367,29 +374,197 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
     server.stop().await;
 }
 
+/// What the three doors tell about who asks, in one form.
+fn told(identity: &VerifiedIdentity) -> String {
+    let fqans: Vec<_> = identity.fqans().map(ToString::to_string).collect();
+    let name = identity.grid_subject().unwrap_or_default();
+    format!("{name} {:?} {fqans:?}", identity.vo().unwrap_or_default())
+}
+
+/// Any protocol: what comes is not looked at.
+async fn tell(mut stream: Stream, peer: Peer) {
+    let _ = stream.read(&mut [0; 1024]).await;
+    let _ = stream.finish(told(peer.identity()).as_bytes()).await;
+}
+
+/// The server behind a front, which has nothing but headers to go by.
+async fn tell_from_headers(request: http::Request<Incoming>) -> http::Response<Body> {
+    let field = |name| {
+        let value = request.headers().get(name);
+        value.map_or("\"\"", |value| value.to_str().unwrap())
+    };
+    let name = field("exoskel-subject").trim_matches('"');
+    let fqans = field("exoskel-fqan").replace("\"\"", "");
+    http::Response::new(text(&format!("{name} {} [{fqans}]", field("exoskel-vo"))))
+}
+
 #[tokio::test]
-async fn trust_changes_without_a_failed_handshake() {
+async fn each_door_tells_the_organisation_and_the_attributes() {
     let scratch = Scratch::new();
     let grid = Grid::new(scratch.path());
-    let server = start(scratch, &grid, |_| ());
-    let card = grid.proxy("Ada", 7);
-    for round in 0..20_u64 {
-        // A new list each time, which does not concern this client.
-        grid.publish(&vec![1000; usize::try_from(round).unwrap() + 1]);
-        let one = async {
-            let mut stream = server.connect(&card).await.unwrap();
-            greeting(&mut stream).await.unwrap()
-        };
-        let (renewal, first, second) = tokio::join!(server.handle.renew(), one, async {
-            let mut stream = server.connect(&card).await.unwrap();
-            greeting(&mut stream).await.unwrap()
-        });
-        assert!(renewal.changed);
-        assert_eq!([first, second], ["/O=Grid/OU=Ada", "/O=Grid/OU=Ada"]);
+    let (voms, unknown) = (grid.voms(), grid.voms());
+    grid.pin(&voms);
+    let behind = Behind::start(&scratch, tell_from_headers);
+    let front = FrontSettings::new(Upstream::Unix(scratch.path().join("app.sock")));
+    let application = Router::new().route(
+        "/",
+        get(|Extension(who): Extension<_>| async move { told(&who) }),
+    );
+    let trail = |number: u8| scratch.path().join(format!("audit{number}"));
+    let change = |number: u8| {
+        let (trust, target) = (grid.trust(), AuditTarget::File(trail(number)));
+        move |settings: &mut Settings| {
+            settings.verifier = trust;
+            settings.audit = Audit::open(&target).unwrap();
+        }
+    };
+    let doors = [
+        Running::start(tell, change(0)),
+        Running::start(Front::new(front), change(1)),
+        Running::start(Http::new(application), change(2)),
+    ];
+    let good = grid.proxy_with("Ada", 7, &[], |holder| vec![role(&voms, holder, 7)]);
+    let bad = grid.proxy_with("Ada", 8, &[], |holder| vec![role(&unknown, holder, 8)]);
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    for (number, server) in (0..).zip(doors) {
+        let answer = raw(&server, &good, request).await;
+        let whole = r#"/O=Grid/OU=Ada "vo" ["/vo/Role=production"]"#;
+        assert!(answer.ends_with(whole), "{answer}");
+        // Attributes that nobody trusted has signed are none, and their owner is who they are.
+        let answer = raw(&server, &bad, request).await;
+        assert!(answer.ends_with(r#"/O=Grid/OU=Ada "" []"#), "{answer}");
+        server.stop().await;
+        let lines = audited(&trail(number));
+        assert_eq!(
+            lines[0]["fqans"],
+            serde_json::json!(["/vo/Role=production"])
+        );
+        assert!(lines[0].get("attribute_faults").is_none());
+        assert_eq!(lines[1]["fqans"], serde_json::json!([]));
+        assert_eq!(lines[1]["verdict"], "accepted");
+        assert_eq!(lines[1]["attribute_faults"].as_array().unwrap().len(), 1);
     }
-    assert_eq!(server.handle.metrics().handshakes(Outcome::Accepted), 40);
-    assert_eq!(server.handle.metrics().ended(End::NoLongerGood), 0);
+    drop(behind);
+}
+
+#[tokio::test]
+async fn who_needs_an_attribute_and_has_a_bad_one_stays_out() {
+    let scratch = Scratch::new();
+    let grid = Grid::new(scratch.path());
+    let (voms, unknown) = (grid.voms(), grid.voms());
+    grid.pin(&voms);
+    let policy = scratch.path().join("policy.toml");
+    let rule = "[[allow.rule]]\naction = \"connect\"\nfqan = \"/vo/Role=production\"\n";
+    std::fs::write(&policy, rule).unwrap();
+    let rules = Rules::open(&policy).unwrap();
+    let server = start(scratch, &grid, |settings| settings.rules = Some(rules));
+    let good = grid.proxy_with("Ada", 7, &[], |holder| vec![role(&voms, holder, 7)]);
+    assert_eq!(server.greeted(&good).await.unwrap(), "/O=Grid/OU=Ada");
+    let of_another = grid.proxy_with("Ada", 8, &[], |holder| vec![role(&voms, holder, 9)]);
+    let unknown = grid.proxy_with("Ada", 9, &[], |holder| vec![role(&unknown, holder, 9)]);
+    for bad in [of_another, unknown, grid.proxy("Ada", 10)] {
+        server.greeted(&bad).await.unwrap_err();
+    }
     server.stop().await;
+}
+
+/// RFC 5280 section 4.2.1.12: who may only serve is no client, with or without a proxy.
+#[tokio::test]
+async fn a_certificate_for_servers_is_no_clients_unless_the_site_says_so() {
+    use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+    let scratch = Scratch::new();
+    let grid = Grid::new(scratch.path());
+    let trail = scratch.path().join("audit");
+    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let strict = start(scratch, &grid, |settings| settings.audit = audit);
+    let lenient = start(Scratch::new(), &grid, |settings| {
+        settings.server_certificates = true
+    });
+    for (purposes, is_client) in [
+        (&[ServerAuth] as &[_], false),
+        (&[ServerAuth, ClientAuth], true),
+        (&[ServerAuth, Any], true),
+        (&[], true),
+    ] {
+        let proxy = grid.proxy_with("Ada", 7, purposes, |_| Vec::new());
+        assert_eq!(strict.greeted(&proxy).await.is_ok(), is_client);
+        assert_eq!(lenient.greeted(&proxy).await.unwrap(), "/O=Grid/OU=Ada");
+    }
+    lenient.stop().await;
+    let _scratch = strict.stop().await;
+    let reason = audited(&trail)[0]["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("certificate 1 of the chain"), "{reason}");
+    assert!(reason.contains("clientAuth"), "{reason}");
+}
+
+/// Handshakes from all sides all the time, while lists change and hangups come: each of them is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reloads_under_load_lose_no_handshake() {
+    const CLIENTS: usize = 6;
+    const RELOADS: u64 = 12;
+    let scratch = Scratch::new();
+    let grid = Grid::new(scratch.path());
+    let server = Arc::new(start(scratch, &grid, |_| ()));
+    let hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).unwrap();
+    let handle = server.handle.clone();
+    let keeper = tokio::spawn(async move {
+        handle
+            .keep_current(std::time::Duration::from_secs(3600), hangup)
+            .await;
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let answered = Arc::new(AtomicU64::new(0));
+            let (server, is_over, counted) = (server.clone(), is_over.clone(), answered.clone());
+            let number = u64::try_from(number).unwrap();
+            let card = grid.proxy("Ada", 7 + number);
+            let task = tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(server.greeted(&card).await.unwrap(), "/O=Grid/OU=Ada");
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            (task, answered)
+        })
+        .collect();
+    let generation = || {
+        let text = server.handle.metrics().text();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("exoskel_trust_generation "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    for round in 1..=RELOADS {
+        let before: Vec<_> = clients
+            .iter()
+            .map(|(_, count)| count.load(Ordering::Relaxed))
+            .collect();
+        // A new list each time, which concerns nobody here.
+        grid.publish(&vec![1000; usize::try_from(round).unwrap()]);
+        let me = rustix::process::getpid();
+        rustix::process::kill_process(me, rustix::process::Signal::HUP).unwrap();
+        while generation() <= round {
+            tokio::task::yield_now().await;
+        }
+        for ((task, count), before) in clients.iter().zip(before) {
+            while count.load(Ordering::Relaxed) == before && !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let mut answered = 0;
+    for (task, count) in clients {
+        task.await.unwrap();
+        answered += count.load(Ordering::Relaxed);
+    }
+    let metrics = server.handle.metrics();
+    assert_eq!(metrics.handshakes(Outcome::Accepted), answered);
+    assert!(answered >= u64::try_from(CLIENTS).unwrap() * RELOADS);
+    assert_eq!(metrics.ended(End::NoLongerGood), 0);
+    Arc::into_inner(server).unwrap().stop().await;
+    keeper.await.unwrap();
 }
 
 #[tokio::test]

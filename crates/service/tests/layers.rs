@@ -11,20 +11,15 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use exoskel_identity::VerifiedIdentity;
 use exoskel_service::{Audit, AuditTarget, Http, Require, Rules};
-use peers::{Card, Running, Scratch};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use peers::{Card, Running, Scratch, audited, raw};
 
 async fn name(Extension(identity): Extension<VerifiedIdentity>) -> String {
     identity.name().to_owned()
 }
 
 async fn get_path(server: &Running, card: &Card, path: &str) -> String {
-    let mut stream = server.connect_as(card, &[b"http/1.1"]).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
+    raw(server, card, request.as_bytes()).await
 }
 
 #[tokio::test]
@@ -70,11 +65,7 @@ async fn requests_carry_who_asks_and_rules_decide() {
         "{answer}"
     );
     let scratch = server.stop().await;
-    let lines: Vec<serde_json::Value> = std::fs::read_to_string(&trail)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = audited(&trail);
     let actions: Vec<&str> = lines
         .iter()
         .map(|line| line["action"].as_str().unwrap())

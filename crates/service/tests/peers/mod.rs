@@ -8,6 +8,8 @@
     reason = "each test binary uses its own part"
 )]
 
+pub mod behind;
+
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ use rustls::pki_types::{
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use time::{Duration, OffsetDateTime};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -82,15 +85,11 @@ impl Authority {
 
     fn params(&self) -> (u64, CertificateParams) {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let mut params = CertificateParams::default();
-        params.serial_number = Some(SerialNumber::from(serial));
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        let mut params = params(serial);
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ClientAuth,
             ExtendedKeyUsagePurpose::ServerAuth,
         ];
-        params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
-        params.not_after = OffsetDateTime::now_utc() + Duration::days(30);
         (serial, params)
     }
 
@@ -149,27 +148,46 @@ impl Authority {
     }
 
     fn list(&self) -> CertificateRevocationListDer<'static> {
-        let now = OffsetDateTime::now_utc();
         let revoked = self.revoked.read().unwrap();
-        let generation = self.generation.load(Ordering::Relaxed);
-        let params = CertificateRevocationListParams {
-            this_update: now - Duration::hours(1),
-            next_update: now + Duration::days(1),
-            crl_number: SerialNumber::from(generation),
-            issuing_distribution_point: None,
-            revoked_certs: revoked
-                .iter()
-                .map(|serial| RevokedCertParams {
-                    serial_number: SerialNumber::from(*serial),
-                    revocation_time: now - Duration::minutes(1),
-                    reason_code: None,
-                    invalidity_date: None,
-                })
-                .collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        params.signed_by(&self.issuer).unwrap().der().clone()
+        let number = self.generation.load(Ordering::Relaxed);
+        revocation_list(&self.issuer, number, &revoked)
     }
+}
+
+/// What every certificate here has: a serial number, and 30 days.
+pub fn params(serial: u64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.serial_number = Some(SerialNumber::from(serial));
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
+    params.not_after = OffsetDateTime::now_utc() + Duration::days(30);
+    params
+}
+
+/// The list of those who are revoked, good for a day.
+pub fn revocation_list(
+    issuer: &Issuer<'_, KeyPair>,
+    number: u64,
+    revoked: &[u64],
+) -> CertificateRevocationListDer<'static> {
+    let now = OffsetDateTime::now_utc();
+    let params = CertificateRevocationListParams {
+        this_update: now - Duration::hours(1),
+        next_update: now + Duration::days(1),
+        crl_number: SerialNumber::from(number),
+        issuing_distribution_point: None,
+        revoked_certs: revoked
+            .iter()
+            .map(|serial| RevokedCertParams {
+                serial_number: SerialNumber::from(*serial),
+                revocation_time: now - Duration::minutes(1),
+                reason_code: None,
+                invalidity_date: None,
+            })
+            .collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(issuer).unwrap().der().clone()
 }
 
 impl PeerVerifier for Authority {
@@ -392,4 +410,23 @@ pub async fn connect(
     TlsConnector::from(Arc::new(config))
         .connect(name, socket)
         .await
+}
+
+/// Sends bytes as they are, and reads until the connection ends.
+pub async fn raw(server: &Running, card: &Card, request: &[u8]) -> String {
+    let mut stream = server.connect_as(card, &[b"http/1.1"]).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    // Some servers say goodbye, some just go.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The lines of an audit file.
+pub fn audited(file: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
