@@ -310,3 +310,25 @@ fn flush(sink: &mut Sink, text: &mut String, lost: &AtomicU64) {
     }
     text.clear();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_decision_waits_until_there_is_a_place_for_its_line() {
+        let target = AuditTarget::File("/dev/null".into());
+        let audit = Audit::open(&target).unwrap();
+        let mut places = Vec::new();
+        for _ in 0..AUDIT_LINES_MAX {
+            places.push(audit.reserve().await);
+        }
+        tokio::select! {
+            biased;
+            _ = audit.reserve() => panic!("there is no place left"),
+            () = std::future::ready(()) => {}
+        }
+        drop(places.pop());
+        drop(audit.reserve().await);
+    }
+}

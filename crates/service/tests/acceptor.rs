@@ -8,8 +8,8 @@
 mod peers;
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
@@ -266,7 +266,7 @@ async fn a_handshake_that_stops_is_ended() {
 struct Stuck {
     authority: Arc<Authority>,
     began: std::sync::mpsc::Sender<()>,
-    answer: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+    answer: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
 impl PeerVerifier for Stuck {
@@ -418,6 +418,43 @@ async fn a_panic_costs_one_connection() {
     server.stop().await;
 }
 
+/// Neither is done before the other one has begun, so judging them one after the other would never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_chains_are_judged_at_once() {
+    let server = Running::start(name, |_| ());
+    let (began, both) = (Mutex::new(0), Condvar::new());
+    *server.authority.watcher.write().unwrap() = Some(Box::new(move || {
+        let mut began = began.lock().unwrap();
+        *began += 1;
+        both.notify_all();
+        let patience = Duration::from_secs(60);
+        let waited = both.wait_timeout_while(began, patience, |began| *began < 2);
+        assert!(!waited.unwrap().1.timed_out(), "the other one never began");
+    }));
+    let cards = ["ada", "bob"].map(|name| server.authority.user(name));
+    // Both are accepted before either shows its chain.
+    let mut sockets = Vec::new();
+    for _ in &cards {
+        sockets.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    while server.handle.open().1 < cards.len() {
+        tokio::task::yield_now().await;
+    }
+    let answered = cards.iter().zip(sockets).map(|(card, socket)| {
+        let config = server.client(card, &[], &[&rustls::version::TLS13]);
+        tokio::spawn(async move {
+            let mut answer = String::new();
+            let mut stream = peers::connect(config, socket).await?;
+            stream.read_to_string(&mut answer).await.map(|_| answer)
+        })
+    });
+    let answered: Vec<_> = answered.collect();
+    for (task, name) in answered.into_iter().zip(["ada", "bob"]) {
+        assert_eq!(task.await.unwrap().unwrap(), name);
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_revoked_client_loses_its_open_connections_and_nobody_else_does() {
     let server = Running::start(echo, |_| ());
@@ -484,50 +521,4 @@ async fn stopping_waits_for_connections_and_then_ends_them() {
     tokio::join!(server.stop(), time);
     assert_eq!(handle.metrics().ended(End::Shutdown), 1);
     assert!(is_ended(stream).await);
-}
-
-/// As many as the process may open, up to 10,000: the descriptors of both ends are this process's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_stopped_handshakes_leave_room_for_an_honest_client() {
-    use rustix::process::{Resource, getrlimit};
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let wanted = usize::try_from(descriptors.saturating_sub(1000) / 2)
-        .unwrap()
-        .min(10_000);
-    let handshakes_max = 1000;
-    let server = Running::start(name, |settings| {
-        settings.limits.handshakes_max = handshakes_max;
-        settings.limits.connections_per_address_max = handshakes_max - 1;
-    });
-    let card = server.authority.user("ada");
-    // A whole ClientHello, after which the client says nothing more.
-    let hello = client_hello();
-    let mut stopped = Vec::new();
-    for number in 0..wanted {
-        // Many hosts, as far as the server can see.
-        let host = std::net::Ipv4Addr::from(0x7f00_0002 + u32::try_from(number % 50).unwrap());
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind((host, 0).into()).unwrap();
-        let Ok(mut socket) = socket.connect(server.address).await else {
-            continue;
-        };
-        let _ = socket.write_all(&hello).await;
-        stopped.push(socket);
-    }
-    let (open, handshaking) = server.handle.open();
-    assert!(open <= handshakes_max + 1, "{open}");
-    assert!(handshaking <= handshakes_max, "{handshaking}");
-    // The honest client tries until an old handshake has had its time.
-    let answer = loop {
-        if let Ok(mut stream) = server.connect(&card).await {
-            let mut answer = String::new();
-            if stream.read_to_string(&mut answer).await.is_ok() {
-                break answer;
-            }
-        }
-        tokio::task::yield_now().await;
-    };
-    assert_eq!(answer, "ada");
-    drop(stopped);
-    server.stop().await;
 }

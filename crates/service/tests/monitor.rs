@@ -7,7 +7,7 @@
 
 mod peers;
 
-use exoskel_service::{Peer, Stream};
+use exoskel_service::{Audit, AuditTarget, Peer, Stream};
 use peers::Running;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,6 +45,29 @@ async fn metrics_and_health_are_told() {
     }
     assert!(get(address, "/health").await.ends_with("ok\n"));
     assert!(get(address, "/").await.starts_with("HTTP/1.1 404"));
+    server.stop().await;
+    monitor.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn audit_lines_that_the_disk_refuses_are_counted() {
+    let full = AuditTarget::File("/dev/full".into());
+    let server = Running::start(nothing, |settings| {
+        settings.audit = Audit::open(&full).unwrap()
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let handle = server.handle.clone();
+    let monitor = tokio::spawn(async move { handle.monitor(listener).await });
+    let card = server.authority.user("ada");
+    let mut stream = server.connect(&card).await.unwrap();
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    while !get(address, "/metrics")
+        .await
+        .contains("exoskel_audit_lines_lost 1")
+    {
+        tokio::task::yield_now().await;
+    }
     server.stop().await;
     monitor.await.unwrap().unwrap();
 }
