@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.front import Front
 from tests.grid import Grid, server_options
 from tests.site import Site
 
@@ -60,6 +61,14 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
 def grid(tmp_path: Path) -> Grid:
     """Make a small grid in a new directory: an authority, a VOMS server, and whoever the test asks for."""
     return Grid(tmp_path / "grid")
+
+
+@pytest.fixture
+def front(grid: Grid, tmp_path: Path) -> Iterator[Front]:
+    """Make a front that the test starts."""
+    made = Front(grid, tmp_path)
+    yield made
+    made.close()
 
 
 def leaks(before: dict[str, Inventory]) -> list[str]:

@@ -26,6 +26,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 _PROXY_INFORMATION = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.14")
 _ATTRIBUTE_CERTIFICATES = x509.ObjectIdentifier("1.3.6.1.4.1.8005.100.100.5")
+_UNKNOWN = x509.ObjectIdentifier("1.3.6.1.4.1.32473.1")
 _LANGUAGES = {"full": "1.3.6.1.5.5.7.21.1", "limited": "1.3.6.1.4.1.3536.1.1.1.9"}
 
 
@@ -162,8 +163,12 @@ class Grid:
         kind: str = "full",
         hours: float = 12,
         key: Key | None = None,
+        padding: int = 0,
     ) -> Holder:
-        """A proxy of somebody, with an attribute certificate of the VOMS server if there are attributes."""
+        """A proxy of somebody, with an attribute certificate of the VOMS server if there are attributes.
+
+        `padding` is the length of an extension that nobody knows.
+        """
         key = key or new_key()
         number = secrets.randbits(62) | 1 << 62
         common = x509.NameAttribute(NameOID.COMMON_NAME, str(number))
@@ -182,6 +187,9 @@ class Grid:
             builder = builder.add_extension(
                 x509.UnrecognizedExtension(_ATTRIBUTE_CERTIFICATES, attributes), critical=False
             )
+        if padding:
+            unknown = x509.UnrecognizedExtension(_UNKNOWN, bytes(padding))
+            builder = builder.add_extension(unknown, critical=False)
         return Holder((builder.sign(issuer.key, hashes.SHA256()), *issuer.chain), key)
 
     def revoke(self, holder: Holder) -> None:

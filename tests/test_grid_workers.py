@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grid import PRODUCTION, VO, Grid, Holder, write_private
+from tests.grid import PRODUCTION, VO, VOMS_SERVER, Grid, Holder, write_private
+from tests.processes import eventually
 
 import exoskel as ex
 
@@ -76,10 +77,9 @@ class Farm:
             ex.ParDegree(1),
             workers=[self.line],
             credential=proxy.write(self.place / "proxy"),
-            vomsdir=self.grid.vomsdir,
             policy=self.policy,
             connect_timeout=5,
-            **{"trust_anchors": self.grid.anchors, **options},
+            **{"trust_anchors": self.grid.anchors, "vomsdir": self.grid.vomsdir, **options},
         )
 
     def close(self) -> None:
@@ -157,12 +157,30 @@ def test_who_is_revoked_is_dropped_at_the_reload_and_refused_from_then_on(farm: 
         with pytest.raises(ex.NoWorkerError):
             for _ in stream:
                 pass
-    assert "is revoked" in farm.log.read_text()
+    assert eventually(lambda: "is revoked" in farm.log.read_text())
     with pytest.raises(ex.NoWorkerError, match="refused our certificate"):
         farm.manager(square, mine, trust_anchors=old)
     bob = farm.grid.proxy(farm.grid.user("Bob"), PRODUCTION)
     with farm.manager(square, bob) as manager:
         assert list(manager.map([4])) == [16]
+
+
+def test_who_loses_the_role_is_dropped_at_the_reload(farm: Farm) -> None:
+    """The identity is as good as ever; what let it in, nobody vouches for any longer."""
+    farm.worker(farm.grid.host(NAME), "--trust-interval", "1")
+    mine = farm.grid.proxy(farm.grid.user(), PRODUCTION)
+    # A manager whose own directories don't change: it is the worker that drops it.
+    own = shutil.copytree(farm.grid.vomsdir, farm.place / "own")
+    with farm.manager(square, mine, vomsdir=own) as manager:
+        stream = manager.map(itertools.count())
+        assert next(stream) == 0
+        (farm.grid.vomsdir / VO / f"{VOMS_SERVER}.lsc").unlink()
+        with pytest.raises(ex.NoWorkerError):
+            for _ in stream:
+                pass
+    assert eventually(lambda: "no pattern for it" in farm.log.read_text())
+    with pytest.raises(ex.NoWorkerError):
+        farm.manager(square, mine, vomsdir=own)
 
 
 def test_credentials_that_can_t_stand_here_are_told_at_once(farm: Farm, tmp_path: Path) -> None:

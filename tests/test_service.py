@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -100,6 +101,34 @@ def test_a_handler_gets_a_socket_and_a_proven_identity(door: Door) -> None:
     assert identity.attribute(f"/{VO}/*") is not None
     assert identity.attribute("/other/*") is None
     assert address == f"{own[0]}:{own[1]}"
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_a_client_of_openssl_comes_in_with_its_proxy(door: Door, version: str) -> None:
+    """A peer that shares no code with us: two proxies with attributes, in either version of TLS."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the command openssl (Debian's package of that name) is not installed")
+    alice = door.grid.user()
+    proxy = door.grid.proxy(door.grid.proxy(alice, PRODUCTION, f"/{VO}"), kind="limited")
+    file = str(proxy.write(door.place / "proxy"))
+    command = [openssl, "s_client", "-quiet", "-verify_return_error"]
+    command += [
+        "-CAfile",
+        str(door.grid.anchors / "0e50e150.0"),
+        f"-tls{version.replace('.', '_')}",
+    ]
+    command += ["-cert", file, "-key", file, "-cert_chain", file]
+    with door.serve(whoami) as server:
+        done = subprocess.run(
+            [*command, "-connect", server.address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    expected = "|".join([alice.dn, VO, PRODUCTION, f"/{VO}", "True"])
+    assert done.stdout.decode() == expected, done.stderr.decode()
 
 
 def test_large_answers_arrive_whole(door: Door) -> None:
