@@ -161,6 +161,9 @@ pub struct UpstreamTable {
     /// WebSockets at once.
     #[serde(default = "tunnels_max")]
     pub tunnels_max: usize,
+    /// WebSockets at once of one identity.
+    #[serde(default = "tunnels_per_identity_max")]
+    pub tunnels_per_identity_max: usize,
 }
 
 impl UpstreamTable {
@@ -173,6 +176,7 @@ impl UpstreamTable {
             response_seconds: response_seconds(),
             idle_seconds: upstream_idle_seconds(),
             tunnels_max: tunnels_max(),
+            tunnels_per_identity_max: tunnels_per_identity_max(),
         }
     }
 }
@@ -187,6 +191,10 @@ fn upstream_idle_seconds() -> u64 {
 
 fn tunnels_max() -> usize {
     1024
+}
+
+fn tunnels_per_identity_max() -> usize {
+    512
 }
 
 /// `[limits]`; [`Limits`] explains each.
@@ -467,6 +475,7 @@ impl Configuration {
             response_time: Duration::from_secs(table.response_seconds.max(1)),
             upstream_idle_time: Duration::from_secs(table.idle_seconds),
             tunnels_max: table.tunnels_max,
+            tunnels_per_identity_max: table.tunnels_per_identity_max,
         })
     }
 

@@ -27,6 +27,7 @@ pub use upstream::{BadUpstream, Upstream};
 use crate::body::{BodyError, RequestBody};
 use crate::http::{HTTP_PROTOCOLS, serve_connection};
 use crate::limits::RETRY_AFTER_SECONDS;
+use crate::places::{Part, Share, Shares};
 use crate::secret::FrontSecret;
 use crate::server::{Handler, Peer, Stream};
 use headers::{IdentityHeaders, WebSocket, WithoutTrailers};
@@ -48,6 +49,8 @@ pub struct FrontSettings {
     pub upstream_idle_time: Duration,
     /// WebSockets at once, over all connections.
     pub tunnels_max: usize,
+    /// WebSockets at once of one identity: the end entity's, whatever proxies it uses.
+    pub tunnels_per_identity_max: usize,
 }
 
 impl FrontSettings {
@@ -60,6 +63,7 @@ impl FrontSettings {
             response_time: Duration::from_secs(60),
             upstream_idle_time: Duration::from_secs(4),
             tunnels_max: 1024,
+            tunnels_per_identity_max: 512,
         }
     }
 }
@@ -74,6 +78,7 @@ struct Inner {
     chain: bool,
     response_time: Duration,
     tunnels: Arc<Semaphore>,
+    shares: Shares,
 }
 
 impl Front {
@@ -84,6 +89,7 @@ impl Front {
             client: upstream::client(settings.upstream, settings.upstream_idle_time),
             chain: settings.chain,
             response_time: settings.response_time,
+            shares: Shares::new(settings.tunnels_per_identity_max),
             tunnels: Arc::new(Semaphore::new(
                 settings.tunnels_max.min(Semaphore::MAX_PERMITS),
             )),
@@ -110,6 +116,7 @@ impl Handler for Front {
                 self.0.secret.clone(),
                 self.0.chain,
             )),
+            share: self.0.shares.of(peer.identity()),
             tunnels,
         };
         let mut served = pin!(serve_connection(stream, &peer, service));
@@ -140,6 +147,8 @@ type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 struct PassOn {
     front: Arc<Inner>,
     headers: Arc<IdentityHeaders>,
+    /// What the client has of the front's tunnels.
+    share: Arc<Share>,
     tunnels: mpsc::UnboundedSender<Tunnel>,
 }
 
@@ -167,6 +176,8 @@ enum Fault {
     Slow,
     #[error("too many WebSockets at once: try again later")]
     Tunnels,
+    #[error("too many WebSockets of yours at once: close some of them")]
+    OwnTunnels,
     #[error("the server behind can't be reached, or broke off")]
     Upstream,
     #[error("the server behind did not answer in time")]
@@ -180,6 +191,7 @@ impl Fault {
             Self::Request(_) => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Tunnels => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OwnTunnels => StatusCode::TOO_MANY_REQUESTS,
             Self::Upstream => StatusCode::BAD_GATEWAY,
             Self::Silent => StatusCode::GATEWAY_TIMEOUT,
         };
@@ -191,7 +203,7 @@ impl Fault {
             http::header::CONTENT_TYPE,
             HeaderValue::from_static("text/plain; charset=utf-8"),
         );
-        if matches!(self, Self::Tunnels) {
+        if matches!(self, Self::Tunnels | Self::OwnTunnels) {
             headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
         }
         response
@@ -203,8 +215,10 @@ impl PassOn {
         let websocket = WebSocket::of(&request);
         let place = match websocket {
             Some(_) => {
+                let part = self.share.take().ok_or(Fault::OwnTunnels)?;
                 let tunnels = self.front.tunnels.clone();
-                Some(tunnels.try_acquire_owned().map_err(|_| Fault::Tunnels)?)
+                let place = tunnels.try_acquire_owned().map_err(|_| Fault::Tunnels)?;
+                Some((place, part))
             }
             None => None,
         };
@@ -302,7 +316,7 @@ impl std::fmt::Display for Causes<'_> {
 struct Tunnel {
     client: OnUpgrade,
     upstream: OnUpgrade,
-    _place: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Part),
 }
 
 impl Tunnel {

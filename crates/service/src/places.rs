@@ -17,19 +17,7 @@ pub(crate) struct Places {
     /// Places in the queue, those of running requests included: who gets none here need not wait.
     queue: Arc<Semaphore>,
     wait: Duration,
-    of_one_identity_max: usize,
-    /// One entry for each identity that has a connection. There are never more than connections.
-    shares: Arc<Shares>,
-}
-
-type Shares = Mutex<HashMap<String, Weak<Share>>>;
-
-/// What one identity holds of the places, over all its connections.
-#[derive(Debug)]
-pub(crate) struct Share {
-    owner: String,
-    held: AtomicUsize,
-    shares: Arc<Shares>,
+    shares: Shares,
 }
 
 /// A request's place; it is free again when this is dropped.
@@ -39,10 +27,6 @@ pub(crate) struct Place {
     _queue: OwnedSemaphorePermit,
     _part: Part,
 }
-
-/// One place less for an identity's other requests.
-#[derive(Debug)]
-struct Part(Arc<Share>);
 
 /// Why there is no place for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,32 +48,18 @@ impl Places {
                     .saturating_add(limits.requests_waiting_max),
             ),
             wait: limits.request_wait_time,
-            of_one_identity_max: limits.requests_per_identity_max,
-            shares: Arc::default(),
+            shares: Shares::new(limits.requests_per_identity_max),
         }
     }
 
-    /// The share of somebody, whatever proxies and however many connections they use.
+    /// The share of somebody in these places.
     pub(crate) fn share_of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
-        let owner = owner(identity);
-        let mut shares = locked(&self.shares);
-        if let Some(share) = shares.get(&owner).and_then(Weak::upgrade) {
-            return share;
-        }
-        let share = Arc::new(Share {
-            owner: owner.clone(),
-            held: AtomicUsize::new(0),
-            shares: self.shares.clone(),
-        });
-        shares.insert(owner, Arc::downgrade(&share));
-        share
+        self.shares.of(identity)
     }
 
     /// A place, at once or after some waiting.
     pub(crate) async fn take(&self, share: &Arc<Share>) -> Result<Place, NoPlace> {
-        let part = share
-            .take(self.of_one_identity_max)
-            .ok_or(NoPlace::OfThisIdentity)?;
+        let part = share.take().ok_or(NoPlace::OfThisIdentity)?;
         let queue = self.queue.clone().try_acquire_owned();
         let queue = queue.map_err(|_| NoPlace::OfAll)?;
         let running = match self.running.clone().try_acquire_owned() {
@@ -110,9 +80,59 @@ impl Places {
     }
 }
 
+/// How much of something each identity holds.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    of_one_max: usize,
+    /// One entry for each identity that has a connection. There are never more than connections.
+    table: Arc<Table>,
+}
+
+type Table = Mutex<HashMap<String, Weak<Share>>>;
+
+/// What one identity holds, over all its connections.
+#[derive(Debug)]
+pub(crate) struct Share {
+    owner: String,
+    held: AtomicUsize,
+    max: usize,
+    table: Arc<Table>,
+}
+
+/// One of what an identity may hold.
+#[derive(Debug)]
+pub(crate) struct Part(Arc<Share>);
+
+impl Shares {
+    pub(crate) fn new(of_one_max: usize) -> Self {
+        Self {
+            of_one_max,
+            table: Arc::default(),
+        }
+    }
+
+    /// The share of somebody, whatever proxies and however many connections they use.
+    pub(crate) fn of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
+        let owner = owner(identity);
+        let mut table = locked(&self.table);
+        if let Some(share) = table.get(&owner).and_then(Weak::upgrade) {
+            return share;
+        }
+        let share = Arc::new(Share {
+            owner: owner.clone(),
+            held: AtomicUsize::new(0),
+            max: self.of_one_max,
+            table: self.table.clone(),
+        });
+        table.insert(owner, Arc::downgrade(&share));
+        share
+    }
+}
+
 impl Share {
-    fn take(self: &Arc<Self>, max: usize) -> Option<Part> {
-        let more = |held: usize| (held < max).then_some(held + 1);
+    /// One more, if it is not too much.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Part> {
+        let more = |held: usize| (held < self.max).then_some(held + 1);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok()?;
@@ -122,13 +142,13 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut shares = locked(&self.shares);
+        let mut table = locked(&self.table);
         // Somebody may have come back meanwhile, and has a share of their own.
-        if shares
+        if table
             .get(&self.owner)
             .is_some_and(|known| known.strong_count() == 0)
         {
-            shares.remove(&self.owner);
+            table.remove(&self.owner);
         }
     }
 }
@@ -147,7 +167,7 @@ fn owner(identity: &VerifiedIdentity) -> String {
         .map_or_else(|| identity.identity().to_string(), str::to_owned)
 }
 
-fn locked(shares: &Shares) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
+fn locked(table: &Table) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
     // Nothing panics while it is held.
-    shares.lock().unwrap_or_else(PoisonError::into_inner)
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -435,6 +435,25 @@ async fn websockets_share_a_connection_of_http_2_until_their_owner_is_revoked() 
 }
 
 #[tokio::test]
+async fn nobody_takes_all_websockets() {
+    let scratch = Scratch::new();
+    let _behind = Behind::start(&scratch, websocket);
+    let one_each = |settings: &mut FrontSettings| settings.tunnels_per_identity_max = 1;
+    let server = front_of(scratch, one_each, |_| ());
+    let (ada, bob) = (server.authority.user("ada"), server.authority.user("bob"));
+    let mut open = Vec::new();
+    for (card, status) in [(&ada, "101"), (&ada, "429"), (&bob, "101")] {
+        let mut stream = server.connect_as(card, &[b"http/1.1"]).await.unwrap();
+        stream.write_all(UPGRADE).await.unwrap();
+        let head = head_of(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        open.push(stream);
+    }
+    drop(open);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_websocket_of_http_2_needs_a_server_that_speaks_it() {
     let (behind, server, card) = before(|request: Request<Incoming>| async {
         if request.uri().path() == "/another" {
