@@ -124,6 +124,14 @@ impl VerifiedIdentity {
         self.0.proxy.as_ref()
     }
 
+    /// Whether it acts as an independent proxy, whose subject is its issuer's and a common name that its holder chose.
+    ///
+    /// # Security
+    /// Such a name keeps people apart. That it fits a pattern says nothing.
+    pub fn is_independent(&self) -> bool {
+        self.proxy().is_some_and(|proxy| proxy.independent)
+    }
+
     /// The subject in slash form, by which people are known in a grid; nothing for certificates of a private authority, in
     /// which only the name counts.
     pub fn grid_subject(&self) -> Option<&str> {

@@ -455,6 +455,8 @@ impl Terms {
                 node: Some(Node {
                     name: &own.name,
                     subject: self.credential.grid_subject(),
+                    // Whatever we are, we are at our own end of the wire.
+                    is_independent: false,
                 }),
             },
             remote: Place {

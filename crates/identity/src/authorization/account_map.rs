@@ -26,9 +26,9 @@ impl AccountMap {
     }
 
     /// A whole name decides first. Then the attributes in their owner's order, who puts that first as whose holder they
-    /// want to work; then patterns of names.
+    /// want to work; then patterns of names. An independent proxy has attributes only: its holder chose its name.
     pub(crate) fn account(&self, facts: &Facts<'_>) -> Option<&str> {
-        let subject = facts.subject.as_ref();
+        let subject = facts.subject.as_ref().filter(|_| !facts.independent);
         let whole = subject.and_then(|subject| self.subjects.get(subject.as_str()));
         let by_attribute = || {
             facts.fqans.iter().find_map(|fqan| {
@@ -40,7 +40,7 @@ impl AccountMap {
         let by_pattern = || {
             self.patterns
                 .iter()
-                .find(|(pattern, _)| pattern.is_of_subjects() && pattern.matches(facts))
+                .find(|(pattern, _)| pattern.is_of_subjects() && pattern.admits(facts))
         };
         whole
             .or_else(|| {

@@ -68,6 +68,11 @@ pub enum Admission {
         /// Where it stands.
         source: Source,
     },
+    /// It may not: it is an independent proxy, whose holder chose its name, and none of the list's attributes is its.
+    Independent {
+        /// Its role.
+        role: Role,
+    },
     /// It may not: a manager has its work done, which is what a limited proxy is not for.
     Limited,
     /// It may not: `[allow]` has no list for its role, and an authority of the grid vouches for it, which vouches for
@@ -134,6 +139,13 @@ impl fmt::Display for Admission {
                     list_name(*role)
                 )
             }
+            Self::Independent { role } => {
+                write!(
+                    formatter,
+                    "refused, as its holder chose the name of its independent proxy, and [allow] {} has no attribute for it",
+                    list_name(*role)
+                )
+            }
             Self::NotListed { role } => {
                 write!(
                     formatter,
@@ -172,11 +184,12 @@ pub(crate) fn admission(
             pattern: None,
             role,
         },
-        Some(patterns) => match patterns.iter().find(|pattern| pattern.matches(facts)) {
+        Some(patterns) => match patterns.iter().find(|pattern| pattern.admits(facts)) {
             Some(pattern) => Admission::Allow {
                 pattern: Some(pattern.to_string()),
                 role,
             },
+            None if facts.independent => Admission::Independent { role },
             None => Admission::NotListed { role },
         },
     }

@@ -148,6 +148,7 @@ impl Builder<'_> {
             vos: vos.transpose()?,
             fqans: fqans.transpose()?,
             limited: written.limited,
+            independent: written.independent,
         })
     }
 

@@ -22,6 +22,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) fqans: Vec<String>,
     pub(crate) vos: Vec<&'a str>,
     pub(crate) limited: bool,
+    /// Whether its holder chose the subject, as that of an independent proxy. Then `name` and `subject` say what somebody is
+    /// called, and never that they are let in.
+    pub(crate) independent: bool,
     /// For people: the attributes that came along and don't count.
     pub(crate) faults: &'a [AttributeFault],
 }
@@ -41,6 +44,7 @@ impl<'a> Facts<'a> {
             fqans: who.fqans().map(ToString::to_string).collect(),
             vos: who.attributes().iter().map(VomsAttributes::vo).collect(),
             limited: who.proxy().is_some_and(|proxy| proxy.limited),
+            independent: who.is_independent(),
             faults: who.attribute_faults(),
         }
     }
@@ -62,6 +66,9 @@ impl fmt::Display for Facts<'_> {
         write!(formatter, "{}", self.name)?;
         if self.limited {
             formatter.write_str(" (limited proxy)")?;
+        }
+        if self.independent {
+            formatter.write_str(" (independent proxy)")?;
         }
         match self.fqans.as_slice() {
             [] => formatter.write_str(" without attributes"),

@@ -66,6 +66,7 @@ pub(crate) struct RuleTable {
     pub(crate) vo: Option<Spanned<OneOrMany<String>>>,
     pub(crate) fqan: Option<Spanned<OneOrMany<String>>>,
     pub(crate) limited: Option<bool>,
+    pub(crate) independent: Option<bool>,
 }
 
 /// An entry of `map`.

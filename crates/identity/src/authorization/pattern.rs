@@ -75,6 +75,11 @@ impl IdentityPattern {
         }
     }
 
+    /// Whether it lets somebody in. Whoever holds an independent proxy chose its name, which is therefore none to be let in by.
+    pub(crate) fn admits(&self, facts: &Facts<'_>) -> bool {
+        (self.is_of_attributes() || !facts.independent) && self.matches(facts)
+    }
+
     pub(crate) fn matches(&self, facts: &Facts<'_>) -> bool {
         match &self.kind {
             Kind::Name(pattern) => pattern.matches(facts.name),

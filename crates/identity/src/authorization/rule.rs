@@ -54,6 +54,7 @@ pub(crate) struct Rule {
     pub(crate) vos: Option<Vec<String>>,
     pub(crate) fqans: Option<Vec<IdentityPattern>>,
     pub(crate) limited: Option<bool>,
+    pub(crate) independent: Option<bool>,
 }
 
 impl Rule {
@@ -63,7 +64,17 @@ impl Rule {
 
     /// Whether it lets somebody in.
     pub(crate) fn allows(&self, facts: &Facts<'_>) -> bool {
-        self.unmet(facts, IdentityPattern::matches).is_empty()
+        self.unmet(facts, self.lets_in()).is_empty()
+    }
+
+    /// How its patterns let somebody in: names that the holder of an independent proxy chose count only where the rule says that
+    /// it is about such proxies.
+    fn lets_in(&self) -> fn(&IdentityPattern, &Facts<'_>) -> bool {
+        if self.independent == Some(true) {
+            IdentityPattern::matches
+        } else {
+            IdentityPattern::admits
+        }
     }
 
     /// Whether it keeps somebody out, a proxy with a name of its own included.
@@ -73,7 +84,7 @@ impl Rule {
 
     /// What somebody whom it does not let in lacks, in the words of the file.
     pub(crate) fn lacking(&self, facts: &Facts<'_>) -> String {
-        let unmet = self.unmet(facts, IdentityPattern::matches);
+        let unmet = self.unmet(facts, self.lets_in());
         unmet
             .iter()
             .map(ToString::to_string)
@@ -92,11 +103,19 @@ impl Rule {
         let vo = self.vos.as_ref().filter(|vos| !member(vos));
         let fqan = self.fqans.as_ref().filter(|patterns| !met(patterns));
         let limited = self.limited.filter(|limited| *limited != facts.limited);
+        let independent = self
+            .independent
+            .filter(|independent| *independent != facts.independent);
+        let named = |patterns| match facts.independent {
+            true => Condition::ProvenSubject(patterns),
+            false => Condition::Subject(patterns),
+        };
         let conditions = [
-            subject.map(|patterns| Condition::Subject(patterns)),
+            subject.map(|patterns| named(patterns)),
             vo.map(|vos| Condition::Vo(vos)),
             fqan.map(|patterns| Condition::Fqan(patterns)),
             limited.map(Condition::Limited),
+            independent.map(Condition::Independent),
         ];
         conditions.into_iter().flatten().collect()
     }
@@ -105,19 +124,29 @@ impl Rule {
 /// One condition of a rule.
 enum Condition<'a> {
     Subject(&'a [IdentityPattern]),
+    /// The same, asked of an independent proxy.
+    ProvenSubject(&'a [IdentityPattern]),
     Vo(&'a [String]),
     Fqan(&'a [IdentityPattern]),
     Limited(bool),
+    Independent(bool),
 }
 
 impl fmt::Display for Condition<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Subject(patterns) => write!(formatter, "dn {}", alternatives(patterns)),
+            Self::ProvenSubject(patterns) => write!(
+                formatter,
+                "dn {}, and not by a name that the holder of an independent proxy chose (unless it says independent = true)",
+                alternatives(patterns)
+            ),
             Self::Vo(vos) => write!(formatter, "vo {}", alternatives(vos)),
             Self::Fqan(patterns) => write!(formatter, "fqan {}", alternatives(patterns)),
             Self::Limited(false) => formatter.write_str("a proxy that is not limited"),
             Self::Limited(true) => formatter.write_str("a limited proxy"),
+            Self::Independent(false) => formatter.write_str("a proxy that is not independent"),
+            Self::Independent(true) => formatter.write_str("an independent proxy"),
         }
     }
 }

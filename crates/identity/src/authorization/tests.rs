@@ -58,6 +58,7 @@ fn person<'a>(name: &'a str, fqans: &[&str]) -> Facts<'a> {
         fqans: fqans.iter().map(ToString::to_string).collect(),
         vos: if fqans.is_empty() { vec![] } else { vec!["vo"] },
         limited: false,
+        independent: false,
         faults: &[],
     }
 }
@@ -165,6 +166,7 @@ fn a_proxy_of_its_own_is_no_way_around() {
             .iter()
             .filter_map(|name| SlashName::parse(name))
             .collect(),
+        independent: true,
         ..person("/DC=org/DC=grid/CN=of/O=its own", &[])
     };
     for owners in [
@@ -175,12 +177,88 @@ fn a_proxy_of_its_own_is_no_way_around() {
         let decision = site().decide_about(&proxy(owners), "status");
         assert!(!decision.allowed, "{owners:?}");
     }
-    assert!(site().decide_about(&proxy(&[ALICE]), "status").allowed);
     let rules = Authorization::parse(&format!("[deny]\nmanagers = [\"{BOB}\"]")).unwrap();
     assert!(!admit(&rules, &proxy(&[BOB]), true).is_allowed());
     // What is allowed to the owner is not allowed to it.
     assert!(!admit(&site(), &proxy(&[ALICE]), false).is_allowed());
-    assert_eq!(site().account_of(&proxy(&[ALICE])), Some("guest"));
+    assert_eq!(site().account_of(&proxy(&[ALICE])), None);
+}
+
+/// Whoever holds an independent proxy chose its name, which fits what they like below their own.
+#[test]
+fn a_chosen_name_lets_nobody_in() {
+    const CHOSEN: &str = "/DC=org/DC=grid/CN=Eve/CN=Admin";
+    let proxy = |fqans: &[&str]| Facts {
+        independent: true,
+        owners: SlashName::parse("/DC=org/DC=grid/CN=Eve")
+            .into_iter()
+            .collect(),
+        ..person(CHOSEN, fqans)
+    };
+    let rules = |condition: &str| {
+        let text = format!(
+            r#"
+            [allow]
+            managers = ["*", "/DC=org/*", "{CHOSEN}", "/vo"]
+            [[allow.rule]]
+            action = "run"
+            {condition}
+            [accounts]
+            map = [
+                {{ dn = "{CHOSEN}", account = "whole" }},
+                {{ fqan = "/vo", account = "attribute" }},
+                {{ dn = "/DC=org/*", account = "pattern" }},
+            ]
+            "#
+        );
+        Authorization::parse(&text).unwrap()
+    };
+    for dn in ["*", "/DC=org/*", CHOSEN] {
+        for (more, independent, other) in [
+            ("", false, true),
+            ("independent = false", false, true),
+            ("independent = true", true, false),
+        ] {
+            let rules = rules(&format!("dn = \"{dn}\"\n{more}"));
+            let asked = |facts: &Facts<'_>| rules.decide_about(facts, "run").allowed;
+            assert_eq!(asked(&proxy(&[])), independent, "{dn} {more}");
+            assert_eq!(asked(&person(CHOSEN, &[])), other, "{dn} {more}");
+        }
+    }
+    let by_name = rules("dn = \"/DC=org/*\"");
+    assert_eq!(
+        by_name.decide_about(&proxy(&[]), "run").reason,
+        "action \"run\" asked by /DC=org/DC=grid/CN=Eve/CN=Admin (independent proxy) without attributes: no [[allow.rule]] \
+         of the policy fits: the one at line 4 asks for dn \"/DC=org/*\", and not by a name that the holder of an \
+         independent proxy chose (unless it says independent = true)"
+    );
+    let refused = admit(&by_name, &proxy(&[]), false);
+    assert_eq!(
+        refused.to_string(),
+        "refused, as its holder chose the name of its independent proxy, and [allow] managers has no attribute for it"
+    );
+    assert_eq!(by_name.account_of(&proxy(&[])), None);
+    assert_eq!(by_name.account_of(&person(CHOSEN, &[])), Some("whole"));
+    // What an organisation gave to the proxy itself is nobody's choice.
+    let member = proxy(&["/vo"]);
+    assert!(admit(&by_name, &member, false).is_allowed());
+    assert_eq!(by_name.account_of(&member), Some("attribute"));
+    let by_attribute = rules("fqan = \"/vo\"");
+    assert!(by_attribute.decide_about(&member, "run").allowed);
+    let not_it = rules("fqan = \"/vo\"\nindependent = false");
+    assert!(
+        not_it
+            .decide_about(&member, "run")
+            .reason
+            .ends_with("asks for a proxy that is not independent")
+    );
+    let denied = Authorization::parse(
+        "[[allow.rule]]\naction = \"run\"\nfqan = \"/vo\"\n\
+         [[deny.rule]]\naction = \"any\"\ndn = \"*\"\nindependent = true",
+    )
+    .unwrap();
+    assert!(!denied.decide_about(&member, "run").allowed);
+    assert!(denied.decide_about(&person(BOB, &["/vo"]), "run").allowed);
 }
 
 #[test]

@@ -89,7 +89,15 @@ fn a_ban_holds_for_all_proxies() {
     let vectors = &*VECTORS;
     let owner = vectors.judge(vectors.case("voms")).unwrap();
     let subject = owner.grid_subject().unwrap();
-    let rules = Authorization::parse(POLICY).unwrap();
+    // An independent proxy is let in where a rule says so only.
+    let independent = r#"
+        [[allow.rule]]
+        action = "read"
+        dn = "/DC=org/DC=example/O=Users/*"
+        independent = true
+    "#;
+    let policy = POLICY.replace("[accounts]", &format!("{independent}[accounts]"));
+    let rules = Authorization::parse(&policy).unwrap();
     let banned = rules.with_bans(&format!("\"{subject}\"\n")).unwrap();
     for name in [
         "voms",
@@ -99,6 +107,8 @@ fn a_ban_holds_for_all_proxies() {
     ] {
         let who = vectors.judge(vectors.case(name)).unwrap();
         assert!(rules.decide(&who, "read").allowed, "{name}");
+        let without = Authorization::parse(POLICY).unwrap().decide(&who, "read");
+        assert_eq!(without.allowed, !who.is_independent(), "{name}: {without}");
         let decision = banned.decide(&who, "read");
         assert_eq!(
             decision.rule,

@@ -68,10 +68,13 @@ impl Domain {
         self.addresses.iter().any(|range| range.contains(address))
     }
 
-    pub(crate) fn holds_node(&self, node: Node<'_>) -> bool {
-        self.names
+    /// Whether one of the names is the node's; nothing where a node says so that chose its name.
+    pub(crate) fn holds_node(&self, node: Node<'_>) -> Option<bool> {
+        let is_named = self
+            .names
             .iter()
-            .any(|pattern| pattern.matches_node(node.name, node.subject))
+            .any(|pattern| pattern.matches_node(node.name, node.subject));
+        (!is_named || !node.is_independent).then_some(is_named)
     }
 }
 
@@ -146,7 +149,7 @@ impl Membership {
             .filter(|(index, _)| *index != HOST_INDEX)
         {
             let by_address = address.map(|address| domain.holds_address(address));
-            let by_name = node.map(|node| domain.holds_node(node));
+            let by_name = node.and_then(|node| domain.holds_node(node));
             if (by_address, by_name) != (Some(false), Some(false)) {
                 membership.possible.insert(index);
             }

@@ -179,6 +179,7 @@ fn node(name: &str) -> Node<'_> {
     Node {
         name,
         subject: name.starts_with('/').then_some(name),
+        is_independent: false,
     }
 }
 

@@ -256,10 +256,14 @@ fn a_domain_can_name_hosts_by_their_distinguished_names() {
                   names = [\"/DC=org/DC=grid/CN=wn*.example.org\", \"se*.example.org\"]\n\
                   [[rule]]\nfrom = \"farm\"\nto = \"farm\"\nprotection = \"plain\"";
     let policy = Policy::parse(policy, 1).unwrap();
-    let protection = |name: &str, subject: Option<&str>| {
+    let protection_for = |name: &str, subject: Option<&str>, is_independent| {
         let place = Place {
             address: "10.9.0.1".parse().ok(),
-            node: Some(Node { name, subject }),
+            node: Some(Node {
+                name,
+                subject,
+                is_independent,
+            }),
         };
         let wire = Wire {
             local: place,
@@ -268,7 +272,13 @@ fn a_domain_can_name_hosts_by_their_distinguished_names() {
         };
         policy.protection(&wire, TrafficClass::Data).protection
     };
+    let protection = |name: &str, subject| protection_for(name, subject, false);
     let subject = "/DC=org/DC=grid/CN=wn7.example.org";
+    // Nobody gets into a domain by a name that they chose.
+    assert_eq!(
+        protection_for(subject, Some(subject), true),
+        Protection::Encrypted
+    );
     assert_eq!(
         protection("wn7.example.org", Some(subject)),
         Protection::Plain

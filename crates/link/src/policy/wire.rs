@@ -36,6 +36,9 @@ pub struct Node<'a> {
     pub name: &'a str,
     /// Its distinguished name in slash form, where that means something: a certificate of a grid.
     pub subject: Option<&'a str>,
+    /// Whether its holder chose its name, as that of an independent proxy. Such a name puts nobody into a domain, but can
+    /// still be feared.
+    pub is_independent: bool,
 }
 
 impl<'a> Node<'a> {
@@ -44,6 +47,7 @@ impl<'a> Node<'a> {
         Self {
             name: &identity.name,
             subject: None,
+            is_independent: false,
         }
     }
 }
@@ -53,6 +57,7 @@ impl<'a> From<&'a VerifiedIdentity> for Node<'a> {
         Self {
             name: peer.name(),
             subject: peer.grid_subject(),
+            is_independent: peer.is_independent(),
         }
     }
 }
