@@ -90,6 +90,21 @@ pub enum BadFileReason {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A pattern of names with something that other readers take for more than text. Taken literally, it would forbid too
+    /// little or permit too little, and nobody would know.
+    #[error(
+        "line {line}: got {construct} in {pattern}, expected text, and {wildcard} as the only wildcard"
+    )]
+    UnknownPattern {
+        /// Which one, from 1.
+        line: usize,
+        /// What isn't understood.
+        construct: &'static str,
+        /// Where it stands.
+        pattern: Quoted,
+        /// What is.
+        wildcard: &'static str,
+    },
     /// A `.lsc` file that names no signer, or not whom.
     #[error(transparent)]
     SignerChains(#[from] SignerChainsError),

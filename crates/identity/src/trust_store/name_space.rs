@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::file::{BadFileReason, Content};
 use super::{Authority, Kept};
 use crate::limits::POLICY_STATEMENTS_MAX;
+use crate::quote::Quoted;
 use crate::slash_name::normal_form;
 
 /// One statement of a file: whether an issuer may sign the names of a pattern.
@@ -71,6 +72,82 @@ impl IssuerRules {
     }
 }
 
+/// The two ways of writing patterns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// Of `signing_policy` files, as a shell has them: `*` stands for any text.
+    SigningPolicy,
+    /// Of `namespaces` files, as regular expressions have them: `.*` stands for any text.
+    Namespaces,
+}
+
+impl Spelling {
+    const fn wildcard(self) -> &'static str {
+        match self {
+            Self::SigningPolicy => "*",
+            Self::Namespaces => ".*",
+        }
+    }
+
+    /// Something in a pattern that is more than text to other readers of such files: Globus's own comments have `?` in them,
+    /// some implementations hand the pattern to a library for regular expressions. Dots, brackets, parentheses and plus
+    /// signs by themselves are parts of names in use.
+    fn construct(self, pattern: &str) -> Option<&'static str> {
+        let texts = pattern.split(self.wildcard());
+        let has_range = |text: &str| {
+            let mut inside = text
+                .split('[')
+                .skip(1)
+                .filter_map(|rest| rest.split_once(']'));
+            inside.any(|(inside, _)| is_range(inside))
+        };
+        for text in texts {
+            for (construct, is_there) in [
+                ("the wildcard \"?\"", text.contains('?')),
+                ("the wildcard \"*\"", text.contains('*')),
+                ("the repetition \".+\"", text.contains(".+")),
+                ("the anchor \"^\"", text.contains('^')),
+                ("the anchor \"$\"", text.contains('$')),
+                ("the alternative \"|\"", text.contains('|')),
+                ("a repetition in braces", text.contains(['{', '}'])),
+                ("an escape", has_escape(text)),
+                ("a range of characters in brackets", has_range(text)),
+            ] {
+                if is_there {
+                    return Some(construct);
+                }
+            }
+        }
+        (self == Self::SigningPolicy && pattern.contains(".*")).then_some("the wildcard \".*\"")
+    }
+}
+
+/// `a-z`, `0-9`: between brackets nothing else is a range, and names hold hyphens with something else around them.
+fn is_range(inside: &str) -> bool {
+    let bytes = inside.as_bytes();
+    !inside.contains(' ')
+        && bytes.windows(3).any(|three| match three {
+            [start, b'-', end] => [
+                u8::is_ascii_digit,
+                u8::is_ascii_lowercase,
+                u8::is_ascii_uppercase,
+            ]
+            .iter()
+            .any(|is_kind| is_kind(start) && is_kind(end)),
+            _ => false,
+        })
+}
+
+/// Whether there is a backslash that is not one of `\xC3`, by which slash names have bytes beyond ASCII.
+fn has_escape(text: &str) -> bool {
+    text.split('\\').skip(1).any(|rest| {
+        let mut bytes = rest.bytes();
+        let is_byte = bytes.next() == Some(b'x')
+            && bytes.by_ref().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+        !is_byte
+    })
+}
+
 /// A name with wildcards that stand for any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
@@ -79,13 +156,21 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn new(text: &str, wildcard: &str) -> Self {
-        Self {
+    fn read(text: &str, spelling: Spelling, line: usize) -> Result<Self, BadFileReason> {
+        if let Some(construct) = spelling.construct(text) {
+            return Err(BadFileReason::UnknownPattern {
+                line,
+                construct,
+                pattern: Quoted::new(text),
+                wildcard: spelling.wildcard(),
+            });
+        }
+        Ok(Self {
             texts: normal_form(text)
-                .split(wildcard)
+                .split(spelling.wildcard())
                 .map(str::to_owned)
                 .collect(),
-        }
+        })
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -211,11 +296,20 @@ impl Statements {
 }
 
 /// Reads a `signing_policy` file: blocks of `access_id_CA X509 'NAME'`, `pos_rights globus CA:sign` and
-/// `cond_subjects globus '"PATTERN" "PATTERN"'`, where `*` stands for any text.
+/// `cond_subjects globus '"PATTERN" "PATTERN"'`, where `*` stands for any text. `neg_rights` denies in the place of
+/// `pos_rights`. Readers differ in whether the first statement about a name decides or the last one: here what any statement
+/// denies is denied, which is less than either would permit. Rights without `cond_subjects` would be for or against every name;
+/// they are refused.
 pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadFileReason> {
     let mut statements = Statements(Vec::new());
     let mut issuer = None;
     let mut permits = None;
+    // The line of the rights that no pattern has followed yet.
+    let mut bare_rights = None;
+    let unfinished = |line| BadFileReason::BadLine {
+        line,
+        reason: "expected cond_subjects globus after the rights",
+    };
     for (number, line) in text(content)?.lines().enumerate() {
         let number = number + 1;
         let bad = |reason| BadFileReason::BadLine {
@@ -228,11 +322,21 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
         }
         let (word, rest) = split_word(line);
         let (authority, value) = split_word(rest);
+        if word != "cond_subjects"
+            && let Some(line) = bare_rights
+        {
+            return Err(unfinished(line));
+        }
         match (word, authority) {
             ("access_id_CA", "X509") => {
-                issuer = Some(normal_form(
-                    unquote(value).ok_or_else(|| bad("expected a name in quotation marks"))?,
-                ));
+                let name =
+                    unquote(value).ok_or_else(|| bad("expected a name in quotation marks"))?;
+                if name.contains('*') {
+                    return Err(bad(
+                        "got a pattern of authorities, expected the name of one",
+                    ));
+                }
+                issuer = Some(normal_form(name));
                 permits = None;
             }
             ("pos_rights" | "neg_rights", "globus") => {
@@ -240,17 +344,19 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
                     return Err(bad("expected the right CA:sign after access_id_CA"));
                 }
                 permits = Some(word == "pos_rights");
+                bare_rights = Some(number);
             }
             ("cond_subjects", "globus") => {
                 let (Some(issuer), Some(permits)) = (&issuer, permits) else {
                     return Err(bad("expected access_id_CA and pos_rights before it"));
                 };
+                bare_rights = None;
                 for pattern in
                     patterns(value).ok_or_else(|| bad("expected names in quotation marks"))?
                 {
                     let rule = Rule {
                         permits,
-                        pattern: Pattern::new(pattern, "*"),
+                        pattern: Pattern::read(pattern, Spelling::SigningPolicy, number)?,
                     };
                     statements.push(number, Some(issuer.clone()), rule)?;
                 }
@@ -262,7 +368,10 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
             }
         }
     }
-    statements.finish("expected access_id_CA, pos_rights and cond_subjects")
+    match bare_rights {
+        Some(line) => Err(unfinished(line)),
+        None => statements.finish("expected access_id_CA, pos_rights and cond_subjects"),
+    }
 }
 
 fn split_word(line: &str) -> (&str, &str) {
@@ -315,16 +424,21 @@ pub(super) fn read_namespaces(content: &[u8]) -> Result<Vec<Statement>, BadFileR
                 None => break,
             }
         }
-        let (issuer, rule) = read_namespace(&whole).ok_or(BadFileReason::BadLine {
+        let (issuer, permits, pattern) = read_namespace(&whole).ok_or(BadFileReason::BadLine {
             line: number + 1,
             reason: "expected TO Issuer \"NAME\" PERMIT Subject \"PATTERN\"",
         })?;
+        let rule = Rule {
+            permits,
+            pattern: Pattern::read(pattern, Spelling::Namespaces, number + 1)?,
+        };
         statements.push(number + 1, issuer, rule)?;
     }
     statements.finish("expected TO Issuer \"NAME\" PERMIT Subject \"PATTERN\"")
 }
 
-fn read_namespace(line: &str) -> Option<(Option<String>, Rule)> {
+/// The issuer, whether its names are permitted, and which.
+fn read_namespace(line: &str) -> Option<(Option<String>, bool, &str)> {
     let rest = keyword(line, "TO")?;
     let rest = keyword(rest, "Issuer")?;
     let (issuer, rest) = match keyword(rest, "SELF") {
@@ -340,13 +454,7 @@ fn read_namespace(line: &str) -> Option<(Option<String>, Rule)> {
     };
     let rest = keyword(rest, "Subject")?;
     let pattern = rest.strip_prefix('"')?.strip_suffix('"')?;
-    (!pattern.contains('"')).then(|| {
-        let rule = Rule {
-            permits,
-            pattern: Pattern::new(pattern, ".*"),
-        };
-        (issuer, rule)
-    })
+    (!pattern.contains('"')).then_some((issuer, permits, pattern))
 }
 
 fn keyword<'a>(line: &'a str, word: &str) -> Option<&'a str> {

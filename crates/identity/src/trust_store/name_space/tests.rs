@@ -116,6 +116,14 @@ fn a_file_with_a_line_that_is_not_understood_is_refused_whole() {
             2,
         ),
         ("access_id_CA X509 '/CN=CA'\n".to_owned(), 1),
+        (block.replace("'/CN=CA'", "'/CN=*'"), 1),
+        // For or against everybody, who knows?
+        (format!("{block}neg_rights globus CA:sign\n"), 4),
+        (format!("{block}neg_rights globus CA:sign\n{block}"), 4),
+        (
+            block.replace("pos_rights", "neg_rights globus CA:sign\npos_rights"),
+            2,
+        ),
         ("# nothing\n".to_owned(), 1),
     ] {
         let error = policy(&text).unwrap_err();
@@ -133,6 +141,83 @@ fn a_file_with_a_line_that_is_not_understood_is_refused_whole() {
         "#\n",
     ] {
         assert!(read_namespaces(text.as_bytes()).is_err(), "{text}");
+    }
+}
+
+/// The order of statements must not matter: readers don't agree on it.
+#[test]
+fn what_is_denied_first_or_last_is_denied() {
+    let block = |rights: &str, pattern: &str| {
+        format!(
+            "access_id_CA X509 '/CN=CA'\n{rights} globus CA:sign\ncond_subjects globus '\"{pattern}\"'\n"
+        )
+    };
+    let (permitted, denied) = (
+        block("pos_rights", "/O=Grid/*"),
+        block("neg_rights", "/O=Grid/OU=old/*"),
+    );
+    for text in [
+        format!("{permitted}{denied}"),
+        format!("{denied}{permitted}"),
+    ] {
+        let rules = rules(read_signing_policy(text.as_bytes()).unwrap(), true);
+        assert!(permits(&rules, "/O=Grid/OU=new/CN=a"), "{text}");
+        assert!(!permits(&rules, "/O=Grid/OU=old/CN=a"), "{text}");
+    }
+}
+
+/// What another reader would take for more than text is not taken for text here.
+#[test]
+fn patterns_that_are_more_than_text_are_refused_by_line_and_construct() {
+    let policy = |pattern: &str| {
+        let text = format!(
+            "access_id_CA X509 '/CN=CA'\npos_rights globus CA:sign\ncond_subjects globus '\"{pattern}\"'\n"
+        );
+        read_signing_policy(text.as_bytes())
+    };
+    let namespaces = |pattern: &str| {
+        let text = format!("#\n\nTO Issuer \"/CN=CA\" PERMIT Subject \"{pattern}\"\n");
+        read_namespaces(text.as_bytes())
+    };
+    for (pattern, construct) in [
+        ("/O=Grid/CN=a?", "the wildcard \"?\""),
+        ("^/O=Grid/CN=a", "the anchor \"^\""),
+        ("/O=Grid/CN=a$", "the anchor \"$\""),
+        ("/O=(Grid|Other)/CN=a", "the alternative \"|\""),
+        ("/O=Grid/CN=.+", "the repetition \".+\""),
+        ("/O=Grid/CN=a{3}", "a repetition in braces"),
+        ("/O=Grid/CN=[0-9]", "a range of characters in brackets"),
+        ("/O=Grid/CN=[_a-zA-Z]", "a range of characters in brackets"),
+        ("/O=Grid/CN=a\\.b", "an escape"),
+        ("/O=Grid/CN=\\xg1", "an escape"),
+        ("/O=Grid/CN=a\\", "an escape"),
+    ] {
+        for (result, line) in [(policy(pattern), 3), (namespaces(pattern), 3)] {
+            let error = result.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("line {line}: got {construct} in \"")),
+                "{pattern}: {error}"
+            );
+        }
+    }
+    assert_eq!(
+        policy("/O=Grid/.*").unwrap_err().to_string(),
+        "line 3: got the wildcard \".*\" in \"/O=Grid/.*\", expected text, and * as the only wildcard"
+    );
+    assert_eq!(
+        namespaces("/O=Grid/*").unwrap_err().to_string(),
+        "line 3: got the wildcard \"*\" in \"/O=Grid/*\", expected text, and .* as the only wildcard"
+    );
+    for pattern in [
+        "/O=L.L.C./CN=A (b) [Run by the Issuer] a+b@c-d",
+        "/CN=J\\xC3\\xBCrgen",
+        "/CN=[x-y z]",
+        "/CN=[d-3]",
+    ] {
+        assert!(
+            policy(pattern).is_ok() && namespaces(pattern).is_ok(),
+            "{pattern}"
+        );
     }
 }
 
@@ -154,8 +239,8 @@ proptest! {
                 [filling, text.as_str()]
             })
             .collect();
-        let star = Pattern::new(&texts.join("*"), "*");
-        let expression = Pattern::new(&texts.join(".*"), ".*");
+        let star = Pattern::read(&texts.join("*"), Spelling::SigningPolicy, 1).unwrap();
+        let expression = Pattern::read(&texts.join(".*"), Spelling::Namespaces, 1).unwrap();
         let normal = normal_form(&name);
         prop_assert!(star.matches(&normal), "{:?} {}", star, normal);
         prop_assert_eq!(star, expression);
@@ -171,6 +256,7 @@ proptest! {
                 Some((byte, rest)) => name.first() == Some(byte) && slow(rest, &name[1..]),
             }
         }
-        prop_assert_eq!(Pattern::new(&pattern, "*").matches(&name), slow(pattern.as_bytes(), name.as_bytes()));
+        let read = Pattern::read(&pattern, Spelling::SigningPolicy, 1).unwrap();
+        prop_assert_eq!(read.matches(&name), slow(pattern.as_bytes(), name.as_bytes()));
     }
 }
