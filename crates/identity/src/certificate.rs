@@ -120,11 +120,11 @@ pub struct WhichCertificate {
 }
 
 impl WhichCertificate {
-    /// A certificate of which only its place is known.
-    pub(crate) fn unreadable(position: usize) -> Self {
+    /// A certificate that can't be read as a whole: with its subject, where that much can be read.
+    pub(crate) fn unread(position: usize, subject: Option<Quoted>) -> Self {
         Self {
             position: Some(position),
-            subject: Quoted::new("unreadable subject"),
+            subject: subject.unwrap_or_else(|| Quoted::new("unreadable subject")),
         }
     }
 }

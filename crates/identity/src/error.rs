@@ -69,6 +69,16 @@ pub enum Malformed {
         /// The limit.
         max: usize,
     },
+    /// A certificate with an extension beyond its limit.
+    #[error("a certificate whose extension {extension} has {got} bytes, expected at most {max}")]
+    LongExtension {
+        /// Its object identifier, and what it is for if that is known.
+        extension: String,
+        /// Its bytes.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
     /// More parts than a limit allows.
     #[error("{got} {what}, expected at most {max}")]
     TooMany {

@@ -324,7 +324,10 @@ fn read_chain(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, Identity
     }
     let read = chain.iter().enumerate().map(|(position, certificate)| {
         Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
-            certificate: WhichCertificate::unreadable(position),
+            certificate: WhichCertificate::unread(
+                position,
+                Certificate::read_subject(certificate).map(|subject| subject.quoted()),
+            ),
             reason,
         })
     });

@@ -148,6 +148,18 @@ impl Certificate {
         Self::take(certificate, &parsed)
     }
 
+    /// The subject of a certificate that need not be one that [`read`](Self::read) takes, for messages.
+    pub(crate) fn read_subject(certificate: &CertificateDer<'_>) -> Option<DistinguishedName> {
+        if certificate.len() > CERTIFICATE_BYTES_MAX {
+            return None;
+        }
+        let (_, parsed) = X509CertificateParser::new()
+            .with_deep_parse_extensions(false)
+            .parse(certificate)
+            .ok()?;
+        DistinguishedName::from_parsed(parsed.subject()).ok()
+    }
+
     fn take(der: &CertificateDer<'_>, parsed: &X509Certificate<'_>) -> Result<Self, Malformed> {
         let is_version_3 = parsed.version() == X509Version::V3;
         if !is_version_3 && !parsed.extensions().is_empty() {

@@ -150,7 +150,10 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
     check_length(chain.len())?;
     let read = chain.iter().enumerate().map(|(position, certificate)| {
         Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
-            certificate: WhichCertificate::unreadable(position),
+            certificate: WhichCertificate::unread(
+                position,
+                Certificate::read_subject(certificate).map(|subject| Quoted::new(&subject.slash())),
+            ),
             reason,
         })
     });

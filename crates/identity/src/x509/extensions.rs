@@ -84,6 +84,15 @@ pub(crate) enum AlternativeName {
     Other(u32),
 }
 
+/// `id-ce`: 2.5.29
+const STANDARD: [u8; 2] = [0x55, 0x1d];
+/// RFC 3820: 1.3.6.1.5.5.7.1.14
+const PROXY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
+/// The draft before it, of Globus Toolkit 3: 1.3.6.1.4.1.3536.1.222
+const DRAFT_PROXY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
+/// VOMS: 1.3.6.1.4.1.8005.100.100.5
+const ATTRIBUTE_CERTIFICATES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 5];
+
 impl Extensions {
     pub(super) fn read(certificate: &[u8], found: &[X509Extension<'_>]) -> Result<Self, Malformed> {
         if found.len() > EXTENSIONS_MAX {
@@ -96,8 +105,8 @@ impl Extensions {
         let mut extensions = Self::default();
         for (position, extension) in found.iter().enumerate() {
             if extension.value.len() > EXTENSION_BYTES_MAX {
-                return Err(Malformed::TooLong {
-                    what: "extension in a certificate",
+                return Err(Malformed::LongExtension {
+                    extension: name_of(extension),
                     got: extension.value.len(),
                     max: EXTENSION_BYTES_MAX,
                 });
@@ -115,15 +124,6 @@ impl Extensions {
     }
 
     fn take(&mut self, certificate: &[u8], extension: &X509Extension<'_>) -> Result<(), Malformed> {
-        /// `id-ce`: 2.5.29
-        const STANDARD: [u8; 2] = [0x55, 0x1d];
-        /// RFC 3820: 1.3.6.1.5.5.7.1.14
-        const PROXY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
-        /// The draft before it, of Globus Toolkit 3: 1.3.6.1.4.1.3536.1.222
-        const DRAFT_PROXY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
-        /// VOMS: 1.3.6.1.4.1.8005.100.100.5
-        const ATTRIBUTE_CERTIFICATES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 5];
-
         let value = extension.value;
         match extension.oid.as_bytes() {
             [a, b, last] if [*a, *b] == STANDARD => match last {
@@ -176,6 +176,17 @@ impl Extensions {
             None => Ok(proxy),
             Some(_) => Err(Malformed::BadExtension),
         }
+    }
+}
+
+/// What an extension is called, for people.
+fn name_of(extension: &X509Extension<'_>) -> String {
+    let identifier = extension.oid.to_id_string();
+    match extension.oid.as_bytes() {
+        ATTRIBUTE_CERTIFICATES => format!("{identifier} (attribute certificates of VOMS)"),
+        PROXY | DRAFT_PROXY => format!("{identifier} (proxyCertInfo)"),
+        [a, b, 17] if [*a, *b] == STANDARD => format!("{identifier} (subjectAltName)"),
+        _ => identifier,
     }
 }
 

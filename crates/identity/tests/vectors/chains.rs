@@ -4,6 +4,17 @@ use exoskel_identity::{IdentityError, NameSpaceRule, ProxyFault, ProxyKind, Veri
 
 use crate::manifest::{Expect, VECTORS};
 
+/// Whoever made a certificate that is too large needs to know what in it is.
+#[test]
+fn a_long_extension_is_named_with_its_certificate() {
+    let error = |name: &str| VECTORS.judge(VECTORS.case(name)).unwrap_err().to_string();
+    assert_eq!(
+        error("extension_8500"),
+        "the leaf certificate \"/DC=org/DC=example/O=Users/CN=Big\" is a certificate whose extension \
+         1.3.6.1.4.1.55555.1.1 has 8504 bytes, expected at most 8192"
+    );
+}
+
 /// The rules of the manifest that an error can stand for.
 fn reasons(error: &IdentityError) -> &'static [&'static str] {
     match error {
