@@ -81,8 +81,8 @@ impl Identity {
     /// host names don't distinguish them.
     ///
     /// # Errors
-    /// [`ClaimError::BadName`] when the name is empty, longer than [`NAME_BYTES_MAX`], starts with `-` or `.`, or
-    /// holds anything but letters, digits and `. - _ : @ +`. A `*` is refused above all: rules match names by
+    /// [`ClaimError::BadName`] when the name is empty, longer than [`NAME_BYTES_MAX`], starts with `-` or `.`, ends
+    /// with `.` (which would be a second spelling of a host's name), or holds anything but letters, digits and `. - _ : @ +`. A `*` is refused above all: rules match names by
     /// patterns, and a name must never look like one.
     pub fn new(role: Role, name: &str) -> Result<Self, ClaimError> {
         let name = name.to_ascii_lowercase();
@@ -198,6 +198,7 @@ fn check_name(name: &str) -> Result<(), ClaimError> {
     let well_formed = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && !name.starts_with(['-', '.'])
+        && !name.ends_with('.')
         && name.bytes().all(allowed);
     if well_formed {
         Ok(())
@@ -290,7 +291,8 @@ mod tests {
     fn names_that_could_mean_something_else_are_refused() {
         let long = "a".repeat(NAME_BYTES_MAX + 1);
         for name in [
-            "", "*", "lab*", "-rf", ".hidden", "a b", "a/b", "a\0b", "ü", "a\n", &long,
+            "", "*", "lab*", "-rf", ".hidden", "lab1.", ".", "a b", "a/b", "a\0b", "ü", "a\n",
+            &long,
         ] {
             assert!(Identity::new(Role::Worker, name).is_err(), "{name:?}");
         }

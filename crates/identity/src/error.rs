@@ -34,7 +34,7 @@ pub enum ClaimError {
     },
     /// The name could mean something else, to a pattern, a path or a terminal.
     #[error(
-        "got name {got}, expected 1 to {NAME_BYTES_MAX} small letters, digits and . - _ : @ + (not starting with - or .)"
+        "got name {got}, expected 1 to {NAME_BYTES_MAX} small letters, digits and . - _ : @ + (not starting with - or ., not ending with .)"
     )]
     BadName {
         /// What stood there.

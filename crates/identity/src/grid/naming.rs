@@ -44,7 +44,10 @@ impl Names {
                 .iter()
                 .flatten()
                 .filter_map(|name| match name {
-                    AlternativeName::Dns(name) => Some(name.to_ascii_lowercase()),
+                    // A dot at the end would make it another name, which no rule that denies would know.
+                    AlternativeName::Dns(name) => {
+                        Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
+                    }
                     _ => None,
                 })
                 .collect();

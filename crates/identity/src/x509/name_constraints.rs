@@ -125,14 +125,14 @@ fn within(name: &AlternativeName, tree: &AlternativeName) -> Option<bool> {
         }
         (AlternativeName::Dns(name), AlternativeName::Dns(tree)) => {
             let tree = tree.strip_prefix('.').unwrap_or(tree);
-            Some(host_within(name, tree, true))
+            Some(host_within(host(name)?, domain(tree)?, true))
         }
         (AlternativeName::Mail(name), AlternativeName::Mail(tree)) => mail_within(name, tree),
         (AlternativeName::Uri(name), AlternativeName::Uri(tree)) => {
-            let host = uri_host(name)?;
+            let host = host(uri_host(name)?)?;
             Some(match tree.strip_prefix('.') {
-                Some(domain) => host_within(host, domain, false),
-                None => host.eq_ignore_ascii_case(tree),
+                Some(tree) => host_within(host, domain(tree)?, false),
+                None => host.eq_ignore_ascii_case(domain(tree)?),
             })
         }
         (AlternativeName::Address(name), AlternativeName::Address(tree)) => {
@@ -149,6 +149,24 @@ fn within(name: &AlternativeName, tree: &AlternativeName) -> Option<bool> {
             )
         }
         _ => None,
+    }
+}
+
+/// A host's name as it is compared: a dot at its end, which only says that the name is complete, is not a part of it, else an
+/// excluded name could be written so. Nothing for what is no name, such as one with an empty label.
+fn host(name: &str) -> Option<&str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_label =
+        |label: &str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_graphic());
+    name.split('.').all(is_label).then_some(name)
+}
+
+/// As [`host`], where no name at all stands for every host.
+fn domain(name: &str) -> Option<&str> {
+    if name.is_empty() {
+        Some(name)
+    } else {
+        host(name)
     }
 }
 
@@ -169,13 +187,14 @@ fn host_within(host: &str, domain: &str, itself_counts: bool) -> bool {
 }
 
 fn mail_within(name: &str, tree: &str) -> Option<bool> {
-    let (local, host) = name.rsplit_once('@')?;
+    let (local, at) = name.rsplit_once('@')?;
+    let at = host(at)?;
     Some(match (tree.rsplit_once('@'), tree.strip_prefix('.')) {
         (Some((tree_local, tree_host)), _) => {
-            local == tree_local && host.eq_ignore_ascii_case(tree_host)
+            local == tree_local && at.eq_ignore_ascii_case(domain(tree_host)?)
         }
-        (None, Some(domain)) => host_within(host, domain, false),
-        (None, None) => host.eq_ignore_ascii_case(tree),
+        (None, Some(tree)) => host_within(at, domain(tree)?, false),
+        (None, None) => at.eq_ignore_ascii_case(domain(tree)?),
     })
 }
 

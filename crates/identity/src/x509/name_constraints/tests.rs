@@ -45,6 +45,29 @@ fn a_name_lies_in_a_subtree_of_its_form() {
         (dns("badexample.org"), dns("example.org"), Some(false)),
         (dns("org"), dns("example.org"), Some(false)),
         (dns("anything"), dns(""), Some(true)),
+        (dns("lab1.EXAMPLE.org."), dns("example.org"), Some(true)),
+        (dns("example.org."), dns("Example.Org"), Some(true)),
+        (dns("lab1.example.org"), dns("example.org."), Some(true)),
+        (dns("badexample.org."), dns("example.org"), Some(false)),
+        (dns("lab1.example.org.."), dns("example.org"), None),
+        (dns("lab1..org"), dns("example.org"), None),
+        (dns("."), dns("example.org"), None),
+        (dns(""), dns("example.org"), None),
+        (dns("lab1.example.org\0.net"), dns("example.org"), None),
+        (dns("lab1.example.org "), dns("example.org"), None),
+        (mail("a@EXAMPLE.org."), mail("example.org"), Some(true)),
+        (mail("a@lab.example.org."), mail(".example.org"), Some(true)),
+        (mail("a@example.org."), mail("a@example.org"), Some(true)),
+        (
+            uri("https://Lab.example.org./x"),
+            uri("lab.example.org"),
+            Some(true),
+        ),
+        (
+            uri("https://lab.EXAMPLE.org.:443"),
+            uri(".example.org"),
+            Some(true),
+        ),
         (mail("a@example.org"), mail("example.org"), Some(true)),
         (mail("a@lab.example.org"), mail("example.org"), Some(false)),
         (mail("a@lab.example.org"), mail(".example.org"), Some(true)),
@@ -115,7 +138,15 @@ fn permitted_and_excluded_names_of_a_certificate() {
         "no such name"
     );
     assert!(!constraints.allow(&named("lab.example.net")));
-    assert!(!constraints.allow(&named("a.secret.example.org")));
+    for excluded in [
+        "a.secret.example.org",
+        "secret.example.org.",
+        "a.Secret.Example.ORG.",
+        "a.secret.example.org..",
+    ] {
+        assert!(!constraints.allow(&named(excluded)), "{excluded}");
+    }
+    assert!(constraints.allow(&named("LAB.example.org.")));
     let both = certificate(
         &grid,
         vec![host("lab.example.org"), host("lab.example.net")],
