@@ -56,8 +56,8 @@ pub const PROXY_DEPTH_MAX: usize = 20;
 /// Authorities above an end entity, the trust anchor included. Grids have two or three.
 pub const AUTHORITIES_MAX: usize = 8;
 
-/// Signatures that are checked for one chain, good and wrong ones together. The longest good path with the default
-/// settings takes 18.
+/// Signatures that are checked for one chain, good and wrong ones together, those of the revocation lists of intermediates that
+/// the peer sent included. The longest good path with the default settings takes 18, and some for such lists.
 pub const SIGNATURE_CHECKS_MAX: usize = 48;
 
 /// Files of the trust directories that are looked into. The IGTF's distribution has some 650.

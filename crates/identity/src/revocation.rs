@@ -1,5 +1,7 @@
 //! What a revocation list states.
 
+use std::cmp::Ordering;
+
 use rustls_pki_types::{CertificateRevocationListDer, UnixTime};
 use x509_parser::asn1_rs::{Any, Class, Tag};
 use x509_parser::extensions::GeneralName;
@@ -11,7 +13,7 @@ use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
 use crate::limits::{ALTERNATIVE_NAMES_MAX, REVOCATION_LIST_BYTES_MAX};
 use crate::quote::Quoted;
-use crate::signature::{PublicKey, SignatureAlgorithm, SignatureFault};
+use crate::signature::{DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
 use crate::x509::{Certificate, Signed};
 
 /// What a signed revocation list states. Its signature is checked where it is used, not here.
@@ -78,11 +80,54 @@ pub(crate) struct RevocationList {
     pub(crate) number: u64,
     pub(crate) this_update: UnixTime,
     pub(crate) next_update: UnixTime,
-    /// Sorted, without leading zeros.
-    serials: Box<[Box<[u8]>]>,
+    serials: SerialNumbers,
     scope: Scope,
-    signed: Signed,
-    der: CertificateRevocationListDer<'static>,
+    /// The list itself, which can have millions of bytes, is not kept.
+    signature: DetachedSignature,
+}
+
+/// Serial numbers, without leading zeros, sorted, one behind the other: some bytes apart would take twice the memory.
+#[derive(Debug)]
+struct SerialNumbers {
+    bytes: Box<[u8]>,
+    /// Where each one ends.
+    ends: Box<[u32]>,
+}
+
+impl SerialNumbers {
+    /// Of a list within [`REVOCATION_LIST_BYTES_MAX`], so that every end is a `u32`.
+    fn sorted<'a>(numbers: impl Iterator<Item = &'a [u8]>) -> Result<Self, Malformed> {
+        let mut numbers: Vec<&[u8]> = numbers.map(without_leading_zeros).collect();
+        numbers.sort_unstable();
+        let mut bytes = Vec::with_capacity(numbers.iter().map(|number| number.len()).sum());
+        let mut ends = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            bytes.extend_from_slice(number);
+            ends.push(u32::try_from(bytes.len()).map_err(|_| Malformed::NoRevocationList)?);
+        }
+        Ok(Self {
+            bytes: bytes.into_boxed_slice(),
+            ends: ends.into_boxed_slice(),
+        })
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start as usize..self.ends[index] as usize]
+    }
+
+    fn contain(&self, number: &[u8]) -> bool {
+        let (mut start, mut end) = (0, self.ends.len());
+        while start < end {
+            let middle = start.midpoint(end);
+            match self.get(middle).cmp(number) {
+                Ordering::Less => start = middle + 1,
+                Ordering::Equal => return true,
+                Ordering::Greater => end = middle,
+            }
+        }
+        false
+    }
 }
 
 impl RevocationList {
@@ -92,39 +137,36 @@ impl RevocationList {
     /// [`Malformed`] as [`RevocationListDetails::read`] has it, and for a list that covers only some reasons, is about other
     /// issuers' certificates, changes another list, or has a critical extension that isn't understood (RFC 5280 section
     /// 5.2): such a list can't say that a certificate is good.
-    pub(crate) fn read(list: CertificateRevocationListDer<'static>) -> Result<Self, Malformed> {
-        let parsed = parse(&list)?;
+    pub(crate) fn read(list: &CertificateRevocationListDer<'_>) -> Result<Self, Malformed> {
+        let parsed = parse(list)?;
         let scope = scope(&parsed)?;
         if parsed.signature_algorithm != parsed.tbs_cert_list.signature {
             return Err(Malformed::TwoSignatureAlgorithms);
         }
-        let mut serials: Vec<Box<[u8]>> = parsed
-            .iter_revoked_certificates()
-            .map(|entry| without_leading_zeros(entry.raw_serial()).into())
-            .collect();
-        serials.sort_unstable();
+        let signed = Signed::read(list).ok_or(Malformed::NoRevocationList)?;
         Ok(Self {
             issuer: DistinguishedName::from_parsed(parsed.issuer())?,
             number: number(&parsed),
             this_update: unix_time(parsed.last_update()),
             next_update: next_update(&parsed)?,
-            serials: serials.into_boxed_slice(),
+            serials: SerialNumbers::sorted(
+                parsed
+                    .iter_revoked_certificates()
+                    .map(|entry| entry.raw_serial()),
+            )?,
             scope,
-            signed: Signed::read(&list).ok_or(Malformed::NoRevocationList)?,
-            der: list,
+            signature: signed.detach(list),
         })
     }
 
     /// How many certificates it revokes.
     pub(crate) fn len(&self) -> usize {
-        self.serials.len()
+        self.serials.ends.len()
     }
 
     /// Whether it revokes the certificate with this serial number (without leading zeros).
     pub(crate) fn revokes(&self, serial: &[u8]) -> bool {
-        self.serials
-            .binary_search_by(|entry| (**entry).cmp(serial))
-            .is_ok()
+        self.serials.contain(serial)
     }
 
     /// Whether the list is about this certificate of its issuer.
@@ -133,12 +175,12 @@ impl RevocationList {
     }
 
     pub(crate) fn signature_algorithm(&self) -> SignatureAlgorithm {
-        self.signed.algorithm
+        self.signature.algorithm()
     }
 
     /// Checks that `key` signed it.
     pub(crate) fn verify_signature(&self, key: &PublicKey) -> Result<(), SignatureFault> {
-        self.signed.verify(&self.der, key)
+        self.signature.verify(key)
     }
 }
 
@@ -298,4 +340,67 @@ fn scope(parsed: &CertificateRevocationList<'_>) -> Result<Scope, Malformed> {
         }
     }
     Ok(scope)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rcgen::{
+        KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA512,
+    };
+
+    use super::*;
+    use crate::grid::fixture::{NOW, authority, authority_with, list};
+
+    fn read(list: Vec<u8>) -> RevocationList {
+        RevocationList::read(&list.into()).unwrap()
+    }
+
+    /// The bytes of a list are gone when its signature is checked, whatever digest the signature needs.
+    #[test]
+    fn a_list_is_of_the_key_that_signed_it() {
+        let stranger = Certificate::read(authority("CA").der()).unwrap();
+        for algorithm in [
+            &PKCS_ECDSA_P256_SHA256,
+            &PKCS_ECDSA_P384_SHA384,
+            &PKCS_ED25519,
+            &PKCS_RSA_SHA512,
+        ] {
+            let issuer = authority_with("CA", KeyPair::generate_for(algorithm).unwrap());
+            let certificate = Certificate::read(issuer.der()).unwrap();
+            let good = list(&issuer, 1, NOW, &[&[1]]);
+            let mut changed = good.clone();
+            let end = changed.len() - 1;
+            changed[end] ^= 1;
+            let good = read(good);
+            assert_eq!(
+                good.verify_signature(&certificate.key),
+                Ok(()),
+                "{algorithm:?}"
+            );
+            for (list, key) in [(&good, &stranger.key), (&read(changed), &certificate.key)] {
+                assert_eq!(
+                    list.verify_signature(key),
+                    Err(SignatureFault::Wrong),
+                    "{algorithm:?}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_holds_what_was_put_in(
+            numbers in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..4), 0..40),
+            other in prop::collection::vec(any::<u8>(), 0..4),
+        ) {
+            let sorted = SerialNumbers::sorted(numbers.iter().map(Vec::as_slice)).unwrap();
+            for number in &numbers {
+                prop_assert!(sorted.contain(without_leading_zeros(number)));
+            }
+            let plain = without_leading_zeros(&other);
+            let is_there = numbers.iter().any(|number| without_leading_zeros(number) == plain);
+            prop_assert_eq!(sorted.contain(plain), is_there);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::digest::{self, Digest};
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA384_ASN1, ECDSA_P256_SHA512_ASN1, ECDSA_P384_SHA256_ASN1,
     ECDSA_P384_SHA384_ASN1, ECDSA_P384_SHA512_ASN1, ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1,
@@ -177,6 +178,16 @@ impl SignatureAlgorithm {
         !matches!(self, Self::RsaSha1 | Self::Other)
     }
 
+    /// By which digest something is signed; nothing for Ed25519, which has none apart from its key, and for what is never checked.
+    fn digest(self) -> Option<&'static digest::Algorithm> {
+        match self {
+            Self::RsaSha256 | Self::RsaPssSha256 | Self::EcdsaSha256 => Some(&digest::SHA256),
+            Self::RsaSha384 | Self::RsaPssSha384 | Self::EcdsaSha384 => Some(&digest::SHA384),
+            Self::RsaSha512 | Self::RsaPssSha512 | Self::EcdsaSha512 => Some(&digest::SHA512),
+            Self::RsaSha1 | Self::Ed25519 | Self::Other => None,
+        }
+    }
+
     fn verification(self, key: &KeyKind) -> Option<&'static dyn VerificationAlgorithm> {
         Some(match (key, self) {
             (KeyKind::Rsa { .. }, Self::RsaSha1) => &RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
@@ -222,6 +233,59 @@ impl fmt::Display for SignatureAlgorithm {
             Self::Ed25519 => "Ed25519",
             Self::Other => "an unknown or unsafe algorithm",
         })
+    }
+}
+
+/// A signature over something long of which only the digest is kept: to check a key takes as long as for something short.
+#[derive(Clone, Debug)]
+pub(crate) struct DetachedSignature {
+    algorithm: SignatureAlgorithm,
+    message: Message,
+    signature: Box<[u8]>,
+}
+
+/// What was signed.
+#[derive(Clone, Debug)]
+enum Message {
+    Digest(Digest),
+    Whole(Box<[u8]>),
+    /// Signed in a way that never counts.
+    Unchecked,
+}
+
+impl DetachedSignature {
+    pub(crate) fn new(algorithm: SignatureAlgorithm, message: &[u8], signature: &[u8]) -> Self {
+        Self {
+            algorithm,
+            message: match algorithm.digest() {
+                Some(digest) => Message::Digest(digest::digest(digest, message)),
+                None if algorithm.is_strong() => Message::Whole(message.into()),
+                None => Message::Unchecked,
+            },
+            signature: signature.into(),
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> SignatureAlgorithm {
+        self.algorithm
+    }
+
+    /// As the function [`verify`].
+    pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), SignatureFault> {
+        let digest = match &self.message {
+            Message::Whole(message) => {
+                return verify(key, self.algorithm, message, &self.signature);
+            }
+            Message::Digest(digest) if key.is_strong_enough_for_anchor() => digest,
+            Message::Digest(_) | Message::Unchecked => return Err(SignatureFault::Weak),
+        };
+        let verification = self
+            .algorithm
+            .verification(&key.kind)
+            .ok_or(SignatureFault::Wrong)?;
+        UnparsedPublicKey::new(verification, &*key.bits)
+            .verify_digest(digest, &self.signature)
+            .map_err(|_| SignatureFault::Wrong)
     }
 }
 

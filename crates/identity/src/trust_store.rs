@@ -11,8 +11,6 @@ use aws_lc_rs::digest;
 
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
-use crate::revocation::RevocationList;
-use crate::signature::PublicKey;
 use crate::slash_name::normal_form;
 use crate::voms::SignerChains;
 use crate::x509::{Certificate, KeyUsage};
@@ -172,18 +170,9 @@ impl TrustStore {
             .count()
     }
 
-    /// The revocation lists of the authority with that name and key, the newest first.
-    pub(crate) fn revocation_lists(
-        &self,
-        issuer: &NameKey,
-        key: &PublicKey,
-    ) -> impl Iterator<Item = &RevocationList> {
-        self.coverage
-            .get(issuer)
-            .into_iter()
-            .flatten()
-            .filter(move |coverage| coverage.is_of(key))
-            .map(|coverage| &coverage.list)
+    /// The revocation lists of the authorities with that name, the newest first.
+    pub(crate) fn revocation_lists(&self, issuer: &NameKey) -> &[Arc<Coverage>] {
+        self.coverage.get(issuer).map_or(&[], Vec::as_slice)
     }
 
     /// Whether there is a list that can't be read and that could be of this authority of the directory; for an issuer that

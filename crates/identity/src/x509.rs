@@ -15,7 +15,7 @@ use crate::certificate::{unix_time, without_leading_zeros};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
 use crate::limits::CERTIFICATE_BYTES_MAX;
-use crate::signature::{self, PublicKey, SignatureAlgorithm, SignatureFault};
+use crate::signature::{self, DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
 
 mod extensions;
 mod name_constraints;
@@ -42,7 +42,7 @@ pub(crate) struct Certificate {
     serial: Range<usize>,
 }
 
-/// The parts of something signed: a certificate or a revocation list.
+/// The parts of something signed: a certificate, a revocation list or an attribute certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     pub(crate) algorithm: SignatureAlgorithm,
@@ -77,6 +77,15 @@ impl Signed {
     pub(crate) fn verify(&self, der: &[u8], key: &PublicKey) -> Result<(), SignatureFault> {
         signature::verify(
             key,
+            self.algorithm,
+            &der[self.message.clone()],
+            &der[self.signature.clone()],
+        )
+    }
+
+    /// What is needed to check the signature later, without `der`.
+    pub(crate) fn detach(&self, der: &[u8]) -> DetachedSignature {
+        DetachedSignature::new(
             self.algorithm,
             &der[self.message.clone()],
             &der[self.signature.clone()],

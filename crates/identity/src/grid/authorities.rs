@@ -12,7 +12,8 @@ use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::error::{IdentityError, NameSpaceRule};
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
 use crate::quote::Quoted;
-use crate::signature::SignatureFault;
+use crate::revocation::RevocationList;
+use crate::signature::{PublicKey, SignatureFault};
 use crate::slash_name::normal_form;
 use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
 use crate::x509::{Certificate, KeyUsage, NameConstraints};
@@ -261,7 +262,7 @@ impl<'a> Search<'a> {
     }
 
     /// Judges a whole path, whose signatures are good, from the anchor down (RFC 5280 section 6.1).
-    fn descend(&self, path: &[Node]) -> Result<Above, IdentityError> {
+    fn descend(&mut self, path: &[Node]) -> Result<Above, IdentityError> {
         let (&anchor, below) = path.split_last().ok_or(IdentityError::NoCertificate)?;
         let certificate = self.certificate(anchor);
         self.check_anchor_dates(certificate)?;
@@ -290,9 +291,9 @@ impl<'a> Search<'a> {
     }
 
     /// Takes up what `issuer` says about everything below it.
-    fn go_below<'b>(
-        &'b self,
-        descent: &mut Descent<'b>,
+    fn go_below(
+        &self,
+        descent: &mut Descent<'a>,
         issuer: Node,
         node: Node,
     ) -> Result<(), IdentityError> {
@@ -324,8 +325,8 @@ impl<'a> Search<'a> {
 
     /// Judges a certificate that `issuer` signed.
     fn check_issued(
-        &self,
-        descent: &mut Descent<'_>,
+        &mut self,
+        descent: &mut Descent<'a>,
         issuer: Node,
         node: Node,
         is_end_entity: bool,
@@ -420,7 +421,7 @@ impl<'a> Search<'a> {
 
     /// RFC 5280 section 6.3, with lists that the directory holds: the newest one that is about the certificate.
     fn check_revocation(
-        &self,
+        &mut self,
         descent: &mut Descent<'_>,
         issuer: Node,
         node: Node,
@@ -432,11 +433,11 @@ impl<'a> Search<'a> {
             Node::Directory(index) => &self.authority(index).name,
             Node::Presented(_) => &authority.subject.key(),
         };
-        let list = self
-            .store
-            .revocation_lists(key, &authority.key)
-            .find(|list| list.covers(certificate))
-            .filter(|_| authority.allows(KeyUsage::RevocationListSigning));
+        let list = if authority.allows(KeyUsage::RevocationListSigning) {
+            self.revocation_list(key, &authority.key, certificate)?
+        } else {
+            None
+        };
         let Some(list) = list else {
             let known = match issuer {
                 Node::Directory(index) => Some(self.authority(index)),
@@ -473,6 +474,33 @@ impl<'a> Search<'a> {
         }
         descent.ends = descent.ends.min(list.next_update);
         Ok(())
+    }
+
+    /// The newest list about a certificate by the authority with that name and key. Of an authority that isn't in the directory
+    /// the signature tells, which is one of those that are counted.
+    fn revocation_list(
+        &mut self,
+        issuer: &NameKey,
+        key: &PublicKey,
+        certificate: &Certificate,
+    ) -> Result<Option<&'a RevocationList>, IdentityError> {
+        for coverage in self.store.revocation_lists(issuer) {
+            let list = &coverage.list;
+            if !list.covers(certificate) {
+                continue;
+            }
+            let is_of = match coverage.is_known_to_be_of(key) {
+                Some(known) => known,
+                None => {
+                    self.budget.take()?;
+                    list.verify_signature(key).is_ok()
+                }
+            };
+            if is_of {
+                return Ok(Some(list));
+            }
+        }
+        Ok(None)
     }
 
     fn check_names(

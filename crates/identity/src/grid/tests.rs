@@ -86,7 +86,7 @@ fn an_identity_ends_with_the_first_thing_that_proves_it() {
 fn a_host_is_a_worker_by_each_of_its_names() {
     let root = authority("CA");
     let host = issue(
-        host_parameters(&["*.example.org", "Lab1.example.org", "lab2.example.org"]),
+        host_parameters(&["*.example.org", "Lab1.example.org.", "lab2.example.org"]),
         &root,
     );
     let verifier = verifier(directory(&root));
@@ -254,6 +254,45 @@ fn an_intermediate_from_the_peer_needs_a_list_of_its_own() {
     ));
     let error = present(&verifier(files), &chain).unwrap_err();
     assert!(matches!(error, IdentityError::Revoked { .. }), "{error}");
+}
+
+/// Whether an authority that isn't in the directory signed a list takes a check of a signature, for each list anew, so the
+/// lists of its namesakes are bounded like everything else that a stranger makes us compute.
+#[test]
+fn the_lists_that_are_tried_for_a_peers_intermediate_are_bounded() {
+    let root = authority("CA");
+    let mut parameters = user_parameters("department");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![
+        rcgen::KeyUsagePurpose::KeyCertSign,
+        rcgen::KeyUsagePurpose::CrlSign,
+    ];
+    let department = issue(parameters.clone(), &root);
+    let namesake = issue(parameters, &root);
+    let alice = issue(user_parameters("alice"), &department);
+    let verifier_with = |foreign: usize| {
+        let mut files = directory(&root);
+        for number in 0..foreign {
+            files.push(file(
+                &format!("00000002.r{number}"),
+                list(&namesake, 2, NOW + DAY, &[]),
+            ));
+        }
+        files.push(file("00000003.r0", list(&department, 1, NOW + DAY, &[])));
+        verifier(files)
+    };
+    assert!(present(&verifier_with(20), &[&alice, &department]).is_ok());
+    assert_eq!(
+        present(&verifier_with(60), &[&alice, &department]).unwrap_err(),
+        IdentityError::TooManySignatures
+    );
+    // Whoever comes first leaves nothing behind that is in another one's way.
+    let both = verifier_with(1);
+    let bob = issue(user_parameters("bob"), &namesake);
+    for _ in 0..2 {
+        assert!(present(&both, &[&bob, &namesake]).is_ok());
+        assert!(present(&both, &[&alice, &department]).is_ok());
+    }
 }
 
 #[test]

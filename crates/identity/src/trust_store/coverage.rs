@@ -16,8 +16,8 @@ use crate::x509::KeyUsage;
 /// Authorities of one name can have several keys. A list covers the certificates that the same key signed.
 pub(crate) struct Coverage {
     pub(crate) list: RevocationList,
-    /// Set once the signature was found good: when the store is loaded, if the authority is in the directory, or when
-    /// a peer first presents an intermediate that isn't.
+    /// Set when the store is loaded, if the authority is in the directory. Never by what a peer presents: another key can be made
+    /// that fits a signature, and must not stand in the place of the right one.
     signer: OnceLock<PublicKey>,
 }
 
@@ -29,21 +29,19 @@ impl Coverage {
         }
     }
 
-    /// Whether that key signed the list. It is checked at most once for a list whose signer is known.
-    pub(crate) fn is_of(&self, key: &PublicKey) -> bool {
-        self.signed_by(key).is_ok()
+    /// Whether that key signed the list, where its signer is in the directory. Else only the signature can tell.
+    pub(crate) fn is_known_to_be_of(&self, key: &PublicKey) -> Option<bool> {
+        self.signer.get().map(|signer| signer == key)
     }
 
+    /// Checks that an authority of the directory signed the list, once.
     fn signed_by(&self, key: &PublicKey) -> Result<(), SignatureFault> {
-        if let Some(signer) = self.signer.get() {
-            return if signer == key {
-                Ok(())
-            } else {
-                Err(SignatureFault::Wrong)
-            };
+        match self.is_known_to_be_of(key) {
+            Some(true) => return Ok(()),
+            Some(false) => return Err(SignatureFault::Wrong),
+            None => self.list.verify_signature(key)?,
         }
-        self.list.verify_signature(key)?;
-        // Two threads can get here with the same verdict; the first one is kept.
+        // Two loads can get here with the same verdict; the first one is kept.
         let _ = self.signer.set(key.clone());
         Ok(())
     }

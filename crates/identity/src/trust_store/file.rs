@@ -241,7 +241,7 @@ fn read_list(content: Vec<u8>) -> Result<RevocationList, BadFileReason> {
         }
         list
     };
-    Ok(RevocationList::read(CertificateRevocationListDer::from(
+    Ok(RevocationList::read(&CertificateRevocationListDer::from(
         der,
     ))?)
 }

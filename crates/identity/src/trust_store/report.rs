@@ -128,8 +128,10 @@ impl AuthorityReport {
             SelfSignature::Unchecked
         };
         let list = store
-            .revocation_lists(&authority.name, &certificate.key)
-            .next();
+            .revocation_lists(&authority.name)
+            .iter()
+            .find(|coverage| coverage.is_known_to_be_of(&certificate.key) == Some(true))
+            .map(|coverage| &coverage.list);
         Self {
             subject: certificate.subject.clone(),
             files: authority.files.clone(),

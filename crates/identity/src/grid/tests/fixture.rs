@@ -38,10 +38,14 @@ fn parameters(parts: &[(DnType, &str)], to: u64) -> CertificateParams {
 }
 
 pub(crate) fn authority(name: &str) -> Issuer {
+    authority_with(name, KeyPair::generate().unwrap())
+}
+
+pub(crate) fn authority_with(name: &str, key: KeyPair) -> Issuer {
     let mut parameters = parameters(&[(DnType::CommonName, name)], NOW + 1000 * DAY);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+    CertifiedIssuer::self_signed(parameters, key).unwrap()
 }
 
 pub(crate) fn user_parameters(name: &str) -> CertificateParams {
