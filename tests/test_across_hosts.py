@@ -55,7 +55,7 @@ def test_a_hosts_file_with_comments_and_more_slots_than_asked_for(
 
 @pytest.mark.parametrize(
     ("worker_policy", "options"),
-    [("", {}), (POLICY, {"protection": "encrypted"}), (POLICY, {"policy": None})],
+    [("# nothing\n", {}), (POLICY, {"protection": "encrypted"}), (POLICY, {"policy": None})],
     ids=["the worker's policy", "the manager's argument", "the manager's policy"],
 )
 def test_the_stricter_end_decides(site: Site, worker_policy: str, options: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def test_a_worker_of_this_account_is_on_this_host(
     site: Site, path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     """With no policy at all: the built-in domain, whose data travel in clear."""
-    worker = site.worker(NAME, listen=f"unix:{path}", slots=2, policy="")
+    worker = site.worker(NAME, listen=f"unix:{path}", slots=2, policy="# nothing\n")
     request.addfinalizer(worker.end)
     assert worker.address == f"unix:{path}"
     assert path.stat().st_mode & 0o7777 == 0o600
@@ -102,7 +102,7 @@ def test_the_name_is_that_of_this_machine_unless_the_line_says_another(
 
 def test_workers_join_at_a_unix_socket(site: Site, path: Path) -> None:
     for number in (1, 2):
-        site.worker(f"node{number}.lab.example.org", join=f"unix:{path}", policy="")
+        site.worker(f"node{number}.lab.example.org", join=f"unix:{path}", policy="# nothing\n")
     with site.connect(ex.Farm(abs), 2, listen=f"unix:{path}", wait=30, policy=None) as manager:
         assert path.stat().st_mode & 0o7777 == 0o600
         assert absolutes(manager) == EXPECTED

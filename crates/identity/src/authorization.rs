@@ -72,7 +72,8 @@ impl Authorization {
     /// pattern of them a line.
     ///
     /// # Errors
-    /// [`AuthorizationError`] when a line can't be read. Half a list would let somebody in: keep what you have, and say so.
+    /// [`AuthorizationError`] when a line can't be read, or there is not a single byte, as in a file that is being written. Half a
+    /// list would let somebody in: keep what you have, and say so.
     pub fn with_bans(&self, list: &str) -> Result<Self, AuthorizationError> {
         let mut changed = self.clone();
         changed.bans.forget_list();

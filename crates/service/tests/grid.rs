@@ -573,7 +573,7 @@ async fn who_is_banned_is_out_at_once() {
     let grid = Grid::new(scratch.path());
     let policy = scratch.path().join("policy.toml");
     let bans = scratch.path().join("bans");
-    std::fs::write(&bans, "").unwrap();
+    std::fs::write(&bans, "# nobody yet\n").unwrap();
     std::fs::write(
         &policy,
         "[deny]\nban_list = \"bans\"\n[[allow.rule]]\naction = \"connect\"\ndn = \"/O=Grid/*\"\n",
@@ -591,6 +591,13 @@ async fn who_is_banned_is_out_at_once() {
     assert!(of_ada.read_u8().await.is_err());
     of_bob.write_all(b"x").await.unwrap();
     assert_eq!(of_bob.read_u8().await.unwrap(), b'x');
+    // A list that is being written lets nobody in.
+    std::fs::write(&bans, "").unwrap();
+    server.handle.renew_rules().await;
+    assert!(match server.connect(&ada).await {
+        Ok(mut stream) => greeting(&mut stream).await.is_err(),
+        Err(_) => true,
+    });
     // Rules that can't be read change nothing.
     std::fs::write(&policy, "[[allow.rule]]\nfqan = 7\n").unwrap();
     server.handle.renew_rules().await;

@@ -55,6 +55,15 @@ pub enum AuthorizationProblem {
         /// The limit.
         max: usize,
     },
+    /// What a file looks like between the moments when its writer opens it and writes it. Nobody is let in for that moment.
+    #[error(
+        "the {what} has no byte, like one that is being written: one that is meant to hold nothing has a line, such as \
+         \"# nothing\""
+    )]
+    Empty {
+        /// Which file.
+        what: &'static str,
+    },
     /// Not TOML, or not the keys and types of a policy.
     #[error("{message}")]
     Syntax {

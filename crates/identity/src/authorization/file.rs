@@ -96,6 +96,9 @@ struct PolicyFile {
 
 /// Reads the keys and types of our tables.
 pub(crate) fn read(text: &str) -> Result<AuthorizationTables, AuthorizationError> {
+    if text.is_empty() {
+        return Err(AuthorizationProblem::Empty { what: "policy" }.into());
+    }
     if text.len() > BYTES_MAX {
         return Err(AuthorizationProblem::TooLarge {
             what: "policy",

@@ -9,6 +9,9 @@ use crate::limits::{SITE_LIST_BYTES_MAX, WORD_BYTES_MAX};
 
 /// Adds a ban list: a pattern a line, with or without quotation marks; `#` before comments.
 pub(crate) fn read_bans(text: &str, bans: &mut Bans) -> Result<(), AuthorizationError> {
+    if text.is_empty() {
+        return Err(AuthorizationProblem::Empty { what: "ban list" }.into());
+    }
     for (line, entry) in entries("ban list", text)? {
         let read = |problem| AuthorizationError {
             line: Some(line),

@@ -275,7 +275,13 @@ fn a_ban_list_takes_the_place_of_an_earlier_one() {
         decide(&by_attribute).rule,
         Some(Source::BanList { line: 1 })
     );
-    let by_none = by_attribute.with_bans("").unwrap();
+    assert_eq!(
+        by_attribute.with_bans("").unwrap_err().to_string(),
+        "the ban list has no byte, like one that is being written: one that is meant to hold nothing has a line, such as \
+         \"# nothing\""
+    );
+    assert!(by_attribute.with_bans("\n").is_ok());
+    let by_none = by_attribute.with_bans("# nobody\n").unwrap();
     assert!(decide(&by_none).allowed);
     let mallory = person("/DC=org/DC=grid/CN=Mallory", &[]);
     assert!(
@@ -467,6 +473,7 @@ fn a_grid_mapfile_is_read_as_globus_writes_it() {
 #[test]
 fn a_file_that_could_not_be_meant_is_refused_with_its_line() {
     for (text, wanted) in [
+        ("", "the policy has no byte, like one that is being written"),
         ("[allow]\nmanager = []", "line 2: unknown field `manager`"),
         (
             "[[allow.rule]]\naction = \"read\"",

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use exoskel_identity::authorization::{AccountsTable, AllowTable, DenyTable};
+use exoskel_identity::authorization::{
+    AccountsTable, AllowTable, AuthorizationError, AuthorizationProblem, DenyTable,
+};
 use exoskel_identity::policy_text::{BYTES_MAX, OneOrMany, syntax};
 use serde::Deserialize;
 use toml::Spanned;
@@ -101,6 +103,11 @@ impl From<ProtectionWord> for Protection {
 
 /// Reads the keys and types of a file.
 pub(crate) fn read(text: &str) -> Result<PolicyFile, PolicyError> {
+    if text.is_empty() {
+        return Err(
+            AuthorizationError::from(AuthorizationProblem::Empty { what: "policy" }).into(),
+        );
+    }
     if text.len() > BYTES_MAX {
         return Err(PolicyError {
             line: None,

@@ -296,11 +296,18 @@ fn a_domain_can_name_hosts_by_their_distinguished_names() {
     assert_eq!(explanation.protection(), Protection::Plain);
 }
 
+/// A worker that looks at its policy while somebody writes it must not go on without one.
+#[test]
+fn a_file_without_a_byte_is_half_written() {
+    let error = Policy::parse("", 1).unwrap_err().to_string();
+    assert!(error.starts_with("the policy has no byte"), "{error}");
+}
+
 #[test]
 fn the_generation_is_the_callers() {
     assert_eq!(site().generation(), 7);
     assert_eq!(Policy::default().generation(), 0);
-    assert_eq!(Policy::parse("", 3).unwrap().generation(), 3);
+    assert_eq!(Policy::parse("# nothing\n", 3).unwrap().generation(), 3);
 }
 
 #[test]
