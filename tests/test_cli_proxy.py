@@ -111,6 +111,64 @@ def test_the_text_shows_what_grid_users_look_for(
     assert "is revoked" in said
 
 
+POLICY = """[[allow.rule]]
+action = "submit"
+fqan = "/testvo/Role=production"
+
+[[allow.rule]]
+action = "read"
+dn = "*"
+
+[deny]
+ban_list = "banned.txt"
+
+[accounts]
+map = [{ dn = "/DC=org/DC=example/*", account = "guest" }]
+"""
+
+
+def test_the_policy_explains_what_somebody_may_do(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    banned = tmp_path / "banned.txt"
+    banned.write_text("# nobody\n")
+    cases = {case["name"]: case for case in MANIFEST["cases"]}
+
+    def words(name: str, action: str) -> list[object]:
+        case = cases[name]
+        directories = ["--trust-anchors", VECTORS / case["trust"]]
+        directories += ["--vomsdir", VECTORS / case["vomsdir"], "--at", MANIFEST["time"]]
+        asked = ["--identity", VECTORS / case["chain"], "--action", action, "--policy", policy]
+        return ["policy", "explain", *asked, *directories]
+
+    code, answer = run(*words("voms", "submit"))
+    assert (code, answer["allowed"], answer["rule"]) == (0, True, "line 1 of the policy")
+    assert answer["identity"] == cases["voms"]["expect"]["identity"]
+    assert answer["account"] == "guest"
+    code, answer = run(*words("voms_none", "submit"))
+    assert (code, answer["allowed"], answer["rule"]) == (1, False, None)
+    assert answer["reason"].endswith('asks for fqan "/testvo/Role=production"')
+    assert main([str(word) for word in words("voms_none", "submit")]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"submit by {answer['identity']}: denied"
+    assert said[1] == "  decided by: no rule, and what nothing allows is denied"
+    assert said[3] == "  local account: guest"
+
+    assert run(*words("independent_below_attributes", "read"))[1]["allowed"] is False
+    banned.write_text(f'"{answer["identity"]}"\n')
+    code, answer = run(*words("voms", "submit"))
+    assert (code, answer["rule"]) == (1, "line 1 of the ban list")
+    # Nobody is allowed anything by a chain that is not good.
+    code, answer = run(*words("voms_of_a_revoked_user", "read"))
+    assert code == 1
+    assert "is revoked" in answer["error"]
+    code, answer = run("policy", "explain", "host", "host", "data", "--action", "read")
+    assert code == 1
+    assert "expected either FROM, TO and CLASS, or all of" in answer["error"]
+
+
 def test_where_nobody_is_trusted_the_verdict_says_so(
     grid: Grid, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ use exoskel_identity::{
     SelfSignature, VerifiedIdentity, VomsAttributes, hex,
 };
 use exoskel_node::pki::read_credential;
+use exoskel_service::Rules;
 use exoskel_trust::{Trust, TrustDirectories};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -121,6 +122,35 @@ impl GridTrust {
             Ok(identity) => identity_fields(py, &identity),
             Err(error) => Err(raise(py, Kind::Authentication, error.to_string())),
         }
+    }
+
+    /// Judges a chain as [`judge`](Self::judge) does, and whether its owner may do something by the rules of a policy file with
+    /// its ban list and its grid-mapfile.
+    fn decide<'py>(
+        &self,
+        py: Python<'py>,
+        chain: Vec<Vec<u8>>,
+        at: Option<u64>,
+        policy: PathBuf,
+        action: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let chain: Vec<CertificateDer<'_>> = chain.into_iter().map(CertificateDer::from).collect();
+        let verifier = self.trust.current();
+        let rules = Rules::open(&policy)
+            .map_err(|error| raise(py, Kind::Policy, error.to_string()))?
+            .current();
+        let identity = py
+            .detach(|| verifier.judge(&chain, time(at)))
+            .map_err(|error| raise(py, Kind::Authentication, error.to_string()))?;
+        let decision = rules.decide(&identity, action);
+        let answer = PyDict::new(py);
+        answer.set_item("identity", identity.name())?;
+        answer.set_item("allowed", decision.allowed)?;
+        let rule = decision.rule.map(|rule| rule.to_string());
+        answer.set_item("rule", rule)?;
+        answer.set_item("reason", decision.reason)?;
+        answer.set_item("account", rules.account(&identity))?;
+        Ok(answer)
     }
 
     /// What was loaded, and what would be refused at a time, now without one.
