@@ -278,6 +278,8 @@ fn read_all(
     bad: &mut Vec<BadFile>,
 ) -> BTreeMap<String, Arc<Kept>> {
     let mut kept = BTreeMap::new();
+    // The old and the new kind of hash name the same file twice.
+    let mut same: HashMap<(FileKind, [u8; 32]), Arc<Kept>> = HashMap::new();
     for TrustFile { name, content } in files {
         let Some(kind) = FileKind::of(directory, &name) else {
             continue;
@@ -286,12 +288,16 @@ fn read_all(
         let read = room.take(content.len()).and_then(|()| {
             let mut digest = [0; 32];
             digest.copy_from_slice(digest::digest(&digest::SHA256, &content).as_ref());
-            match before {
-                Some(before) if before.digest == digest => Ok(Arc::clone(before)),
-                _ => kind
-                    .read(content)
-                    .map(|content| Arc::new(Kept { digest, content })),
+            if let Some(read) = before.filter(|before| before.digest == digest) {
+                return Ok(Arc::clone(read));
             }
+            if let Some(read) = same.get(&(kind, digest)) {
+                return Ok(Arc::clone(read));
+            }
+            let content = kind.read(content)?;
+            let read = Arc::new(Kept { digest, content });
+            same.insert((kind, digest), Arc::clone(&read));
+            Ok(read)
         });
         match read {
             Ok(read) => {

@@ -4,6 +4,7 @@
 //! [`crate::private_authority`].
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
@@ -40,6 +41,8 @@ pub(crate) struct Certificate {
     pub(crate) extensions: Extensions,
     pub(crate) signed: Signed,
     serial: Range<usize>,
+    /// Whether it was signed with its own key, once that was asked: for each generation of a trust directory it is asked thrice.
+    self_signature: OnceLock<Result<(), SignatureFault>>,
 }
 
 /// The parts of something signed: a certificate, a revocation list or an attribute certificate.
@@ -185,6 +188,7 @@ impl Certificate {
             signed: Signed::read(der).ok_or(Malformed::NoCertificate)?,
             serial: range_in(der, parsed.raw_serial()),
             der: der.clone().into_owned(),
+            self_signature: OnceLock::new(),
         })
     }
 
@@ -225,7 +229,9 @@ impl Certificate {
 
     /// Checks that a self-issued certificate was signed with its own key, in whatever way.
     pub(crate) fn verify_self_signature(&self) -> Result<(), SignatureFault> {
-        self.signed.verify_even_if_weak(&self.der, &self.key)
+        *self
+            .self_signature
+            .get_or_init(|| self.signed.verify_even_if_weak(&self.der, &self.key))
     }
 
     /// The content of the VOMS extension, which holds attribute certificates.

@@ -121,10 +121,11 @@ pub(super) fn collect(files: &BTreeMap<String, Arc<Kept>>) -> HashMap<NameKey, V
     let mut lists: HashMap<NameKey, Vec<Arc<Coverage>>> = HashMap::new();
     for kept in files.values() {
         if let Content::RevocationList(coverage) = &kept.content {
-            lists
-                .entry(coverage.list.issuer.key())
-                .or_default()
-                .push(Arc::clone(coverage));
+            let of_issuer = lists.entry(coverage.list.issuer.key()).or_default();
+            // Two names of one file.
+            if !of_issuer.iter().any(|one| Arc::ptr_eq(one, coverage)) {
+                of_issuer.push(Arc::clone(coverage));
+            }
         }
     }
     for of_issuer in lists.values_mut() {

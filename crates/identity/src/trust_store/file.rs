@@ -20,7 +20,7 @@ use crate::voms::{SignerChains, SignerChainsError};
 use crate::x509::Certificate;
 
 /// What a file of a trust directory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FileKind {
     Authorities,
     RevocationList,
