@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p exoskel-identity --example judge -- vectors` prints, for each case by name, `accepted` and either `reason` or
 //! what is known about the peer. `... -- trust DIRECTORY` prints what of a trust directory can be used. `make test-peers` holds the former against other verifiers, and loads the authorities of the IGTF
-//! with the latter.
+//! with the latter. One process answers for all cases: `exoskel proxy info` would take a start of Python for each of the
+//! hundreds, and has no word for a directory that only has to load.
 
 #![allow(
     clippy::disallowed_methods,
