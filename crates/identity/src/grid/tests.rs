@@ -256,6 +256,58 @@ fn an_intermediate_from_the_peer_needs_a_list_of_its_own() {
     assert!(matches!(error, IdentityError::Revoked { .. }), "{error}");
 }
 
+/// RFC 5280 section 6.1 with any policy as the initial set and none required: policies exclude nothing, and what could is refused.
+#[test]
+fn critical_policies_exclude_nobody_unless_one_is_required() {
+    let critical = |identifier: &[u64], content: &[u8]| {
+        let mut extension = rcgen::CustomExtension::from_oid_content(identifier, content.to_vec());
+        extension.set_criticality(true);
+        extension
+    };
+    // SEQUENCE { SEQUENCE { 1.2.3 } }
+    let policies = critical(&[2, 5, 29, 32], &[0x30, 6, 0x30, 4, 6, 2, 0x2a, 3]);
+    // SEQUENCE { SEQUENCE { 1.2.3, 1.2.4 } }
+    let mappings = critical(
+        &[2, 5, 29, 33],
+        &[0x30, 10, 0x30, 8, 6, 2, 0x2a, 3, 6, 2, 0x2a, 4],
+    );
+    let no_any_policy = critical(&[2, 5, 29, 54], &[2, 1, 0]);
+    // SEQUENCE { inhibitPolicyMapping [1] 0 }
+    let no_mapping = critical(&[2, 5, 29, 36], &[0x30, 3, 0x81, 1, 0]);
+    // SEQUENCE { requireExplicitPolicy [0] 0 }
+    let explicit = critical(&[2, 5, 29, 36], &[0x30, 3, 0x80, 1, 0]);
+    let both = critical(&[2, 5, 29, 36], &[0x30, 6, 0x80, 1, 3, 0x81, 1, 0]);
+
+    let root = authority("CA");
+    let present_with = |above: &[&rcgen::CustomExtension], own: &[&rcgen::CustomExtension]| {
+        let mut parameters = user_parameters("department");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![
+            rcgen::KeyUsagePurpose::KeyCertSign,
+            rcgen::KeyUsagePurpose::CrlSign,
+        ];
+        parameters.custom_extensions = above.iter().map(|one| (*one).clone()).collect();
+        let department = issue(parameters, &root);
+        let mut parameters = user_parameters("alice");
+        parameters.custom_extensions = own.iter().map(|one| (*one).clone()).collect();
+        let alice = issue(parameters, &department);
+        let mut files = directory(&root);
+        files.push(file("00000002.r0", list(&department, 1, NOW + DAY, &[])));
+        present(&verifier(files), &[&alice, &department])
+    };
+    let harmless = [&policies, &mappings, &no_any_policy, &no_mapping];
+    assert!(present_with(&harmless, &[&policies]).is_ok());
+    for required in [&explicit, &both] {
+        for (above, own) in [(vec![required], vec![]), (vec![], vec![required])] {
+            let error = present_with(&above, &own).unwrap_err();
+            assert!(
+                matches!(&error, IdentityError::UnknownCriticalExtension { extension, .. } if extension == "2.5.29.36"),
+                "{error}"
+            );
+        }
+    }
+}
+
 /// Whether an authority that isn't in the directory signed a list takes a check of a signature, for each list anew, so the
 /// lists of its namesakes are bounded like everything else that a stranger makes us compute.
 #[test]

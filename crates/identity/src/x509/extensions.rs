@@ -5,8 +5,8 @@ use std::ops::Range;
 use x509_parser::asn1_rs::FromDer as _;
 use x509_parser::extensions::{
     BasicConstraints as ParsedBasicConstraints, CRLDistributionPoints, DistributionPointName,
-    ExtendedKeyUsage, GeneralName, KeyUsage as ParsedKeyUsage, SubjectAlternativeName,
-    X509Extension,
+    ExtendedKeyUsage, GeneralName, KeyUsage as ParsedKeyUsage, PolicyConstraints,
+    SubjectAlternativeName, X509Extension,
 };
 
 use super::{NameConstraints, ProxyInformation, range_in};
@@ -138,9 +138,17 @@ impl Extensions {
                 19 => self.basic_constraints = Some(basic_constraints(value)?),
                 30 => self.name_constraints = Some(NameConstraints::read(value)?),
                 // Certificate policies, their mappings, and the prohibition of any-policy: nobody here asks for a
-                // policy, so they exclude nothing (RFC 5280 section 6.1.1 (c) and (e)). Policy *constraints* could,
-                // and so are unknown when critical.
+                // policy, so they exclude nothing (RFC 5280 section 6.1.1 (c) and (e)). Policy *constraints* do where they
+                // require an explicit policy, and are unknown then when critical; to inhibit mappings excludes nothing either.
                 32 | 33 | 54 => {}
+                36 => {
+                    if whole(PolicyConstraints::from_der(value))?
+                        .require_explicit_policy
+                        .is_some()
+                    {
+                        self.refuse_if_critical(extension);
+                    }
+                }
                 // Lists come from the trust directory, but some say that they are only about certificates that
                 // name them.
                 31 => self.distribution_points = distribution_points(value)?,
