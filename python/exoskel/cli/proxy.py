@@ -87,19 +87,21 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="the new key: ECDSA on P-256, or RSA for servers that know nothing else (default: %(default)s)",
     )
 
+    destination = argparse.ArgumentParser(add_help=False)
+    destination.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="where to write the proxy, 0600 (default: X509_USER_PROXY, else /tmp/x509up_uUID)",
+    )
+
     init = actions.add_parser(
         "init",
-        parents=[common, wishes, kind],
+        parents=[common, wishes, kind, destination],
         help="make a proxy of your certificate",
         description="Make a proxy (RFC 3820) of your certificate: --certificate and --key, else X509_USER_CERT and X509_USER_KEY, else "
         "~/.globus/usercert.pem and userkey.pem, else ~/.globus/usercred.p12. Attributes of a virtual organisation come from a VOMS "
         "server: use voms-proxy-init for those, its proxies are good here as they are.",
-    )
-    init.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="where to write it, 0600 (default: X509_USER_PROXY, else /tmp/x509up_uUID)",
     )
     init.set_defaults(run=_init)
 
@@ -141,18 +143,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
     store = actions.add_parser(
         "store",
-        parents=[common],
+        parents=[common, destination],
         help="put a signed chain and the key that stayed here into one file",
     )
     store.add_argument("chain", type=Path, metavar="CHAIN", help="from `exoskel proxy sign`")
     store.add_argument(
         "--key", type=Path, required=True, metavar="FILE", help="from `exoskel proxy request`"
-    )
-    store.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="where to write the proxy, 0600 (default: X509_USER_PROXY, else /tmp/x509up_uUID)",
     )
     store.set_defaults(run=_store)
 
