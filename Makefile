@@ -121,6 +121,7 @@ lint-rust: $(VENV)/.locked $(CARGO_DENY)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
+	cargo check --locked --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 	$(CARGO_DENY) --log-level error check bans licenses sources
 
 # Its own target directory, kept: a compile of a minute, once. Not optimised: it runs for a second.
