@@ -639,7 +639,7 @@ fn a_lease_goes_far_rather_than_nowhere() {
     let stuck = sent[0].1;
     let mut ends = std::collections::BTreeMap::new();
     for _ in 0..100 {
-        let passing: Vec<Leased> = sent.drain(..).collect();
+        let passing = std::mem::take(&mut sent);
         for (slot, frame, first, count, lease) in passing {
             ends.insert(frame, first + u64::from(count));
             if slot != near {
