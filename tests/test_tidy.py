@@ -39,6 +39,7 @@ FENCED = (
 )
 # `py` speaks to the interpreter, and `node` has one file for shared and locked memory.
 UNSAFE_ALLOWED = {"py"}
+UNSAFE_FILES = {"crates/node/src/key_memory.rs"}
 
 
 def repository_files(*endings: str) -> Iterator[Path]:
@@ -94,6 +95,17 @@ def test_crates_have_the_fences_of_their_layer(crate: Path) -> None:
     if crate.name in SANS_IO:
         fence = (crate / "clippy.toml").read_text()
         assert [method for method in FENCED if method not in fence] == []
+
+
+def test_unsafe_code_is_where_it_may_be() -> None:
+    allowing = {
+        relative(path)
+        for crate in crates()
+        if crate.name not in UNSAFE_ALLOWED
+        for path in sorted(crate.rglob("*.rs"))
+        if re.search(r"(allow|expect)\(\s*unsafe_code", path.read_text())
+    }
+    assert allowing == UNSAFE_FILES
 
 
 def test_only_one_crate_knows_python() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CredentialError,
         ExoskelError,
         ForkError,
+        KeyMemoryError,
         LinkError,
         NoWorkerError,
         PolicyError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .manager import Manager
     from .restricted import register_result_type
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
-    from .summary import Summary, WorkerSummary
+    from .summary import KeySummary, Summary, WorkerSummary
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,8 @@ __all__ = [
     "ExoskelError",
     "Farm",
     "ForkError",
+    "KeyMemoryError",
+    "KeySummary",
     "LinkError",
     "Manager",
     "NoWorkerError",
@@ -70,6 +73,7 @@ __all__ = [
 _HOMES = {
     "Executor": "executor",
     "Farm": "skeletons",
+    "KeySummary": "summary",
     "Manager": "manager",
     "ParDegree": "skeletons",
     "Pipeline": "skeletons",

@@ -13,6 +13,7 @@ __all__ = [
     "CredentialError",
     "ExoskelError",
     "ForkError",
+    "KeyMemoryError",
     "LinkError",
     "NoWorkerError",
     "PolicyError",
@@ -99,6 +100,10 @@ class SizeLimitError(ExoskelError, ValueError):
 
 class ForkError(ExoskelError, RuntimeError):
     """A manager or an executor was used in a forked child of the process that made it."""
+
+
+class KeyMemoryError(ExoskelError, OSError):
+    """The kernel gives no memory for keys of the kind that was asked for."""
 
 
 class RemoteTraceback(Exception):

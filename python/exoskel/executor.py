@@ -283,7 +283,7 @@ class Executor(BaseExecutor):
     ----------
     slots : int
         How many.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout, key_memory
         As for `exoskel.Manager`.
     """
 
@@ -305,6 +305,7 @@ class Executor(BaseExecutor):
         retries: int = 3,
         dead_after: float = 5.0,
         connect_timeout: float = 5.0,
+        key_memory: Literal["secret", "locked", "ordinary"] | None = None,
     ) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ValueError(f"got {slots!r} slots, expected a whole number of at least 1")
@@ -324,6 +325,7 @@ class Executor(BaseExecutor):
             retries=retries,
             dead_after=dead_after,
             connect_timeout=connect_timeout,
+            key_memory=key_memory,
         )
         self._engine = _Engine(core)
         self._finalizer = weakref.finalize(self, self._engine.drop)

@@ -68,6 +68,9 @@ class Manager:
         After how many seconds of silence a worker counts as lost.
     connect_timeout : float
         How many seconds one attempt to reach a worker may take.
+    key_memory : {"secret", "locked", "ordinary"}, optional
+        The memory in which keys wait, here and in child processes: hidden even from the kernel's own map of memory, locked against swap, or
+        neither. The best there is if not given; `Summary.keys` says which that was. What is asked for and not there is an error.
     frame_items_max : int
         How many items may travel together; 1 sends each by itself.
     message_bytes_max : int
@@ -79,6 +82,8 @@ class Manager:
         For arguments that make no sense.
     PolicyError, CredentialError
         For files that can't be used.
+    KeyMemoryError
+        If the kernel gives no memory as ``key_memory`` asks for.
     LinkError
         If nothing can listen at ``listen``.
     NoWorkerError
@@ -104,6 +109,7 @@ class Manager:
         retries: int = 3,
         dead_after: float = 5.0,
         connect_timeout: float = 5.0,
+        key_memory: Literal["secret", "locked", "ordinary"] | None = None,
         frame_items_max: int = 4096,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
@@ -130,6 +136,7 @@ class Manager:
             retries=retries,
             dead_after=dead_after,
             connect_timeout=connect_timeout,
+            key_memory=key_memory,
             frame_items_max=frame_items_max,
             message_bytes_max=message_bytes_max,
         )
@@ -241,6 +248,7 @@ def start(
     retries: int = 3,
     dead_after: float = 5.0,
     connect_timeout: float = 5.0,
+    key_memory: str | None = None,
     frame_items_max: int = 4096,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> "_core.Manager":
@@ -252,7 +260,7 @@ def start(
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, frame_items_max, \
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, key_memory, frame_items_max, \
 message_bytes_max
         As for `Manager`.
 
@@ -298,6 +306,7 @@ message_bytes_max
 
         sources = [tuple(source) for source in collect(functions).values()]
         required = requirements(functions)
+    slot_options = [] if key_memory is None else ["--key-memory", key_memory]
     return _core.Manager(
         {
             "slots": slots,
@@ -309,7 +318,7 @@ message_bytes_max
             "trust_anchors": None if trust_anchors is None else os.fspath(trust_anchors),
             "vomsdir": None if vomsdir is None else os.fspath(vomsdir),
             "trust_interval": trust_interval,
-            "command": [sys.executable, "-m", "exoskel.slot"],
+            "command": [sys.executable, "-m", "exoskel.slot", *slot_options],
             "transport": transport,
             "protection": protection,
             # Children have our interpreter and our search path, so they lack nothing.
@@ -319,6 +328,7 @@ message_bytes_max
             "retries": retries,
             "dead_after": float(dead_after),
             "connect_timeout": float(connect_timeout),
+            "key_memory": key_memory,
             "frame_items_max": frame_items_max,
             "message_bytes_max": message_bytes_max,
         },
@@ -417,27 +427,28 @@ def present(kind: str, worker: str, text: str) -> None:
         logging.getLogger("exoskel").warning("%s", text)
 
 
-def summarize(report: list[dict[str, Any]]) -> "Summary":
+def summarize(report: tuple[list[dict[str, Any]], dict[str, Any]]) -> "Summary":
     """Make a table of the driver's report.
 
     Parameters
     ----------
-    report : list of dict
-        One row a worker.
+    report : tuple of list of dict, dict
+        One row a worker, and the key store.
 
     Returns
     -------
     Summary
         The table.
     """
-    from .summary import Summary, WorkerSummary
+    from .summary import KeySummary, Summary, WorkerSummary
 
+    workers, keys = report
     rows = []
-    for worker in report:
+    for worker in workers:
         fields = dict(worker)
         fields["process_ids"] = fields.pop("pids")
         rows.append(WorkerSummary(**fields))
-    return Summary(rows)
+    return Summary(rows, KeySummary(**keys))
 
 
 def _length(items: Iterable[Any]) -> int | None:

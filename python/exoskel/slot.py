@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from . import _core, output
-from .errors import CredentialError, PolicyError
+from .errors import CredentialError, KeyMemoryError, PolicyError
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when the session ended, 1 when there was none, 2 when the credential or the policy can't be used.
+        0 when the session ended, 1 when there was none, 2 when the credential, the policy or the memory for keys can't be used.
     """
     options = _options(sys.argv[1:] if arguments is None else arguments)
     name = options.pop("name", "worker")
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         # Ctrl-C reaches the whole group of processes; the manager or supervisor says what there is to say.
         return 130
-    except (CredentialError, PolicyError) as error:
+    except (CredentialError, KeyMemoryError, PolicyError) as error:
         # The supervisor gives up on this one: no other start could end better.
         print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
         return 2

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Summary", "WorkerSummary"]
+__all__ = ["KeySummary", "Summary", "WorkerSummary"]
 
 # The usual terminal, with room for a shell's prompt; a table that breaks its lines can't be read.
 _WIDTH = 100
@@ -45,10 +45,43 @@ class WorkerSummary:
 
 
 @dataclasses.dataclass(slots=True)
+class KeySummary:
+    """What became of the keys of a manager's sessions; see ``docs/key-cache.md``.
+
+    A session looks a key up once for each batch of records that it seals or opens.
+    """
+
+    memory: str = ""
+    """Where compact keys are: in ``secret`` memory (``memfd_secret``), ``locked`` or ``ordinary`` memory."""
+    memory_foregone: list[str] = dataclasses.field(default_factory=list)
+    """Why it is no better kind: one line for each that the kernel refused."""
+    ready: int = 0
+    """How many keys are expanded for use now."""
+    compact: int = 0
+    """How many compact keys are held now."""
+    hits: int = 0
+    """Lookups that found their key ready."""
+    misses: int = 0
+    """Lookups that did not."""
+    prefetch_hits: int = 0
+    """Lookups that found it among those that were made ready ahead."""
+    prefetches: int = 0
+    """How many keys were made ready ahead."""
+    evictions: int = 0
+    """How many ready keys had to make room for others."""
+    expansions: int = 0
+    """How many keys were made ready from a compact one."""
+    derivations: int = 0
+    """How many keys were derived from the secret of their epoch."""
+
+
+@dataclasses.dataclass(slots=True)
 class Summary:
     """What a manager's workers did; printed, it is a table."""
 
     workers: list[WorkerSummary] = dataclasses.field(default_factory=list)
+    keys: KeySummary = dataclasses.field(default_factory=KeySummary)
+    """The keys of all sessions; not in the table."""
 
     def __str__(self) -> str:
         """Return a table of at most 100 columns."""
@@ -66,7 +99,10 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers, ready for JSON."""
-        return {"workers": [dataclasses.asdict(worker) for worker in self.workers]}
+        return {
+            "workers": [dataclasses.asdict(worker) for worker in self.workers],
+            "keys": dataclasses.asdict(self.keys),
+        }
 
     def _total(self) -> WorkerSummary:
         total = WorkerSummary(

@@ -13,6 +13,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use bytes::Bytes;
+use exoskel_link::keys::KeyStore;
 use exoskel_link::{
     Endpoint, Event, LinkId, Message, MessageKind, Protection, Protections, Session, SessionConfig,
     SessionSecret, Side, TrafficClass,
@@ -45,7 +46,12 @@ fn message_time(protection: Protection, head: usize, bulk: usize, count: u32) ->
     let session = |side| {
         let mut config = SessionConfig::new(side);
         config.protections = Protections::all(protection);
-        Session::new(config, SessionSecret::from_bytes(&[1; 32]), Duration::ZERO)
+        Session::new(
+            config,
+            SessionSecret::from_bytes(&[1; 32]),
+            &KeyStore::in_ordinary_memory(1),
+            Duration::ZERO,
+        )
     };
     let (mut client, mut server) = (session(Side::Client), session(Side::Server));
     server.offer(Endpoint::new("sink", &["only"])).unwrap();

@@ -19,6 +19,7 @@ use exoskel_link::handshake::{
     Accept, Answer, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms, accept,
     session_config, session_secret,
 };
+use exoskel_link::keys::KeyStore;
 use exoskel_link::vectors::{epoch_secret, record_key, transcript_hash};
 use exoskel_link::{
     CipherSuite, CloseReason, Endpoint, Limits, Message, MessageKind, Protection, Protections,
@@ -174,7 +175,12 @@ fn handshake() -> String {
         &chains[1],
         &exporter,
     );
-    let mut session = Session::new(config, derived, Duration::ZERO);
+    let mut session = Session::new(
+        config,
+        derived,
+        &KeyStore::in_ordinary_memory(1),
+        Duration::ZERO,
+    );
     session.open_link("echo", TrafficClass::Data).unwrap();
     let chain = |chain: &[Vec<u8>]| {
         array(
@@ -260,7 +266,12 @@ fn conversation(cipher: CipherSuite, protections: Protections) -> String {
         if side == Side::Client {
             config.epoch.records_max = 12;
         }
-        Session::new(config, SessionSecret::from_bytes(&secret), Duration::ZERO)
+        Session::new(
+            config,
+            SessionSecret::from_bytes(&secret),
+            &KeyStore::in_ordinary_memory(1),
+            Duration::ZERO,
+        )
     };
     let (mut client, mut server) = (session(Side::Client), session(Side::Server));
     server
@@ -327,7 +338,12 @@ fn large_message() -> String {
     let secret: [u8; 32] = pattern(32, 0x22).try_into().unwrap();
     let mut config = SessionConfig::new(Side::Client);
     config.protections = TRUSTED;
-    let mut session = Session::new(config, SessionSecret::from_bytes(&secret), Duration::ZERO);
+    let mut session = Session::new(
+        config,
+        SessionSecret::from_bytes(&secret),
+        &KeyStore::in_ordinary_memory(1),
+        Duration::ZERO,
+    );
     let link = session.open_link("echo", TrafficClass::Data).unwrap();
     let sizes = [(300_000, 5), (262_144, 6), (262_145, 7)];
     let parts = [pattern(262_144, 6), pattern(262_145, 7)];

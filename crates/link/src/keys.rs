@@ -10,9 +10,14 @@ mod cache;
 mod prefetch;
 mod replacement;
 mod schedule;
+mod store;
 
 pub use cache::{Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError, Placement};
 pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
 pub use replacement::{Clock, LeastRecentlyUsed, Replacement, S3Fifo};
-pub use schedule::{CipherSuite, ParseCipherError, SessionSecret};
-pub(crate) use schedule::{EpochKeys, EpochSecret};
+pub(crate) use schedule::EpochSecret;
+pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};
+pub use store::{
+    COMPACT_KEY_BYTES, DirectionKeys, KEYS_OF_SESSION, KeyMemory, KeyStore, KeyStoreError,
+    KeyStoreSettings, StoreCounters,
+};

@@ -5,10 +5,8 @@
 
 use core::time::Duration;
 
-use aws_lc_rs::aead::Aad;
-
 use crate::error::SessionError;
-use crate::keys::{CipherSuite, EpochKeys, EpochSecret, SessionSecret};
+use crate::keys::{CipherSuite, DirectionKeys, KeyStore, SessionSecret};
 use crate::message::LinkId;
 use crate::protection::Protection;
 use crate::record::{HEADER_BYTES, RecordHeader, TAG_BYTES};
@@ -17,21 +15,20 @@ use crate::session::{EpochLimits, Side};
 /// What a record is longer than its body.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
-/// One direction's keys, its record number and what it has done with the keys of this epoch.
+/// One direction's way to its keys, its record number and what it has done with the keys of this epoch. The number and the epoch are here and
+/// not with the keys, which come and go.
 struct Direction {
-    keys: EpochKeys,
+    keys: DirectionKeys,
     counter: u64,
-    epoch: u64,
     epoch_records: u64,
     epoch_bytes: u64,
 }
 
 impl Direction {
-    fn new(secret: &SessionSecret, sender: Side, cipher: CipherSuite) -> Self {
+    fn new(store: &KeyStore, secret: &SessionSecret, sender: Side, cipher: CipherSuite) -> Self {
         Self {
-            keys: EpochKeys::new(EpochSecret::first(secret, sender), cipher),
+            keys: DirectionKeys::new(store, secret, sender, cipher),
             counter: 0,
-            epoch: 0,
             epoch_records: 0,
             epoch_bytes: 0,
         }
@@ -48,7 +45,6 @@ impl Direction {
 
     fn advance(&mut self) {
         self.keys.advance();
-        self.epoch += 1;
         self.epoch_records = 0;
         self.epoch_bytes = 0;
     }
@@ -62,13 +58,14 @@ pub(crate) struct Sealer {
 
 impl Sealer {
     pub(crate) fn new(
+        store: &KeyStore,
         secret: &SessionSecret,
         sender: Side,
         cipher: CipherSuite,
         now: Duration,
     ) -> Self {
         Self {
-            direction: Direction::new(secret, sender, cipher),
+            direction: Direction::new(store, secret, sender, cipher),
             epoch_start: now,
         }
     }
@@ -79,7 +76,7 @@ impl Sealer {
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.direction.epoch
+        self.direction.keys.epoch()
     }
 
     /// Whether the epoch's keys have done enough.
@@ -94,6 +91,11 @@ impl Sealer {
         self.epoch_start = now;
     }
 
+    /// Ends a batch of records: the keys in hand go back to the store.
+    pub(crate) fn release(&mut self) {
+        self.direction.keys.release();
+    }
+
     /// Seals a record whose body already stands in `record`, between room for the header and for the tag.
     pub(crate) fn seal_in_place(
         &mut self,
@@ -102,23 +104,20 @@ impl Sealer {
         record: &mut [u8],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.of(protection);
+        let key = self.direction.keys.get(protection, header.group);
         let encoded = header.encode();
         let tag_start = record.len() - TAG_BYTES;
         let tag = if protection == Protection::Encrypted {
             let body = &mut record[HEADER_BYTES..tag_start];
-            key.key
-                .seal_in_place_separate_tag(key.nonce(number), Aad::from(&encoded), body)
+            key.seal(number, &encoded, body)
         } else {
             // The authenticated bytes are body, then header: in one piece without moving the body, here and at the
             // receiver, which reads the body to its final place.
             record[tag_start..].copy_from_slice(&encoded);
-            let covered = Aad::from(&record[HEADER_BYTES..]);
-            key.key
-                .seal_in_place_separate_tag(key.nonce(number), covered, &mut [])
+            key.seal(number, &record[HEADER_BYTES..], &mut [])
         };
         record[..HEADER_BYTES].copy_from_slice(&encoded);
-        record[tag_start..].copy_from_slice(tag.map_err(|_| SessionError::Exhausted)?.as_ref());
+        record[tag_start..].copy_from_slice(&tag.map_err(|_| SessionError::Exhausted)?);
         Ok(())
     }
 
@@ -135,19 +134,11 @@ impl Sealer {
             return self.seal_in_place(protection, header, record);
         }
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.of(protection);
+        let key = self.direction.keys.get(protection, header.group);
         let encoded = header.encode();
         record[..HEADER_BYTES].copy_from_slice(&encoded);
         let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(body.len());
-        key.key
-            .seal_out_of_place_scatter(
-                key.nonce(number),
-                Aad::from(&encoded),
-                body,
-                sealed,
-                &[],
-                tag,
-            )
+        key.seal_to(number, &encoded, body, sealed, tag)
             .map_err(|_| SessionError::Exhausted)
     }
 
@@ -157,15 +148,14 @@ impl Sealer {
         header: RecordHeader,
     ) -> Result<[u8; OVERHEAD_BYTES], SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.of(Protection::Plain);
+        let key = self.direction.keys.get(Protection::Plain, header.group);
         let encoded = header.encode();
         let tag = key
-            .key
-            .seal_in_place_separate_tag(key.nonce(number), Aad::from(&encoded), &mut [])
+            .seal(number, &encoded, &mut [])
             .map_err(|_| SessionError::Exhausted)?;
         let mut front = [0; OVERHEAD_BYTES];
         front[..HEADER_BYTES].copy_from_slice(&encoded);
-        front[HEADER_BYTES..].copy_from_slice(tag.as_ref());
+        front[HEADER_BYTES..].copy_from_slice(&tag);
         Ok(front)
     }
 }
@@ -176,9 +166,14 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub(crate) fn new(secret: &SessionSecret, sender: Side, cipher: CipherSuite) -> Self {
+    pub(crate) fn new(
+        store: &KeyStore,
+        secret: &SessionSecret,
+        sender: Side,
+        cipher: CipherSuite,
+    ) -> Self {
         Self {
-            direction: Direction::new(secret, sender, cipher),
+            direction: Direction::new(store, secret, sender, cipher),
         }
     }
 
@@ -188,7 +183,7 @@ impl Opener {
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.direction.epoch
+        self.direction.keys.epoch()
     }
 
     pub(crate) fn advance(&mut self) {
@@ -200,6 +195,11 @@ impl Opener {
         // The peer notices after the record that crosses its limit, and its limits may be somewhat wider than ours.
         self.direction.epoch_records > limits.records_max.saturating_mul(2)
             || self.direction.epoch_bytes > limits.bytes_max.saturating_mul(2)
+    }
+
+    /// Ends a batch of records: the keys in hand go back to the store.
+    pub(crate) fn release(&mut self) {
+        self.direction.keys.release();
     }
 
     /// Opens a whole record, given as header, body and tag; gives the body.
@@ -225,19 +225,17 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.of(protection);
+        let key = self.direction.keys.get(protection, header.group);
         let encoded = header.encode();
         let (body, behind) = room.split_at_mut(header.length as usize);
         let opened = if protection == Protection::Encrypted {
-            key.key
-                .open_in_place_separate_tag(key.nonce(number), Aad::from(&encoded), tag, body)
+            key.open(number, &encoded, tag, body)
         } else {
             behind[..HEADER_BYTES].copy_from_slice(&encoded);
-            let covered = Aad::from(&room[..header.length as usize + HEADER_BYTES]);
-            key.key
-                .open_in_place_separate_tag(key.nonce(number), covered, tag, &mut [])
+            let covered = &room[..header.length as usize + HEADER_BYTES];
+            key.open(number, covered, tag, &mut [])
         };
-        opened.map(drop).map_err(|_| refused(number, header.link))
+        opened.map_err(|_| refused(number, header.link))
     }
 
     /// Checks the header of a plain record.
@@ -247,11 +245,9 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.of(Protection::Plain);
+        let key = self.direction.keys.get(Protection::Plain, header.group);
         let encoded = header.encode();
-        key.key
-            .open_in_place_separate_tag(key.nonce(number), Aad::from(&encoded), tag, &mut [])
-            .map(drop)
+        key.open(number, &encoded, tag, &mut [])
             .map_err(|_| refused(number, header.link))
     }
 }

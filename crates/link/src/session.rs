@@ -17,7 +17,7 @@ pub use config::{EpochLimits, SessionConfig, Side};
 
 use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX};
 use crate::error::{CloseReason, SessionError};
-use crate::keys::SessionSecret;
+use crate::keys::{KeyStore, SessionSecret};
 use crate::limits::Limits;
 use crate::message::{Endpoint, Event, LinkId, Message, MessageKind};
 use crate::protection::{Protection, Protections, TrafficClass};
@@ -93,13 +93,19 @@ pub struct Counts {
 }
 
 impl Session {
-    /// Starts a session with the secret that the handshake derived. The secret is used up.
-    pub fn new(mut config: SessionConfig, secret: SessionSecret, now: Duration) -> Self {
+    /// Starts a session with the secret that the handshake derived. The secret is used up. What is expanded of its keys is in `keys`, which
+    /// all sessions of a node share.
+    pub fn new(
+        mut config: SessionConfig,
+        secret: SessionSecret,
+        keys: &KeyStore,
+        now: Duration,
+    ) -> Self {
         config.segment_bytes = config.segment_bytes.clamp(1024, crate::SEGMENT_BYTES_MAX);
         let (side, cipher) = (config.side, config.cipher);
         Self {
-            sealer: Sealer::new(&secret, side, cipher, now),
-            opener: Opener::new(&secret, side.peer(), cipher),
+            sealer: Sealer::new(keys, &secret, side, cipher, now),
+            opener: Opener::new(keys, &secret, side.peer(), cipher),
             sending: config.protections,
             receiving: config.protections,
             links: LinkTable::new(side),

@@ -14,6 +14,7 @@ use exoskel_link::handshake::{
     Accept, Answer, HANDSHAKE_BYTES_MAX, HandshakeError, Hello, PROTOCOL, Path, Refuse,
     RefuseReason, ServerTerms, accept, check_accept, session_config, session_secret,
 };
+use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::Proof;
 use exoskel_link::{
     CipherSuite, Endpoint, Limits, Message, MessageKind, Protection, Protections, Session,
@@ -432,6 +433,7 @@ fn sessions(
         Session::new(
             session_config(side, &hello, &accept),
             secret,
+            &KeyStore::in_ordinary_memory(1),
             Duration::ZERO,
         )
     };

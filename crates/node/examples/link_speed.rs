@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use exoskel_link::keys::KeyStore;
 use exoskel_link::{
     Endpoint, Event, LinkId, Message, MessageKind, Protection, Protections, Session, SessionConfig,
     SessionSecret, Side, TrafficClass,
@@ -109,7 +110,12 @@ impl Lane {
         // One thread writes and another reads; credit would need both to do both.
         config.limits.credit_bytes = 1 << 47;
         config.peer_limits.credit_bytes = 1 << 47;
-        let mut session = Session::new(config, SessionSecret::from_bytes(&[7; 32]), Duration::ZERO);
+        let mut session = Session::new(
+            config,
+            SessionSecret::from_bytes(&[7; 32]),
+            &KeyStore::in_ordinary_memory(1),
+            Duration::ZERO,
+        );
         session.offer(Endpoint::new("sink", &["take"]))?;
         Ok(Self {
             session,

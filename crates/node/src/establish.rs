@@ -16,6 +16,7 @@ use exoskel_link::handshake::{
     Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
     accept, check_accept, session_config, session_secret,
 };
+use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::{Node, Place, Policy, Proof, Wire};
 use exoskel_link::{
     CipherSuite, CodecError, Limits, Protection, Protections, Session, SessionSecret, Side,
@@ -62,6 +63,8 @@ pub struct Terms {
     pub versions: Vec<(String, String)>,
     /// Names of versions that both ends must share.
     pub same_versions: Vec<String>,
+    /// The keys of all our sessions.
+    pub keys: KeyStore,
     /// The group (process or job) we belong to.
     pub group: u32,
     /// Anything else, for the peer.
@@ -528,7 +531,7 @@ impl Terms {
             .limits
             .message_bytes_max
             .min(config.peer_limits.message_bytes_max);
-        let session = Session::new(config, secret, Duration::ZERO);
+        let session = Session::new(config, secret, &self.keys, Duration::ZERO);
         Ok(Established {
             connection: Connection::new(socket, session, epoch)?,
             peer,

@@ -7,14 +7,16 @@
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
+//! - [`key_memory`]: where the keys of sessions are kept.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod address;
 pub mod connection;
 mod descriptor;
 pub mod establish;
+pub mod key_memory;
 pub mod listening;
 pub mod manager;
 pub mod outlet;

@@ -13,6 +13,7 @@ pub(crate) enum Kind {
     Credential,
     Exoskel,
     Fork,
+    KeyMemory,
     Link,
     NoWorker,
     Policy,
@@ -22,12 +23,13 @@ pub(crate) enum Kind {
 
 /// An exception of `exoskel.errors` with this text.
 pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 9] = [const { PyOnceLock::new() }; 9];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 10] = [const { PyOnceLock::new() }; 10];
     let name = match kind {
         Kind::Authentication => "AuthenticationError",
         Kind::Credential => "CredentialError",
         Kind::Exoskel => "ExoskelError",
         Kind::Fork => "ForkError",
+        Kind::KeyMemory => "KeyMemoryError",
         Kind::Link => "LinkError",
         Kind::NoWorker => "NoWorkerError",
         Kind::Policy => "PolicyError",

@@ -38,6 +38,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
+    module.add_function(wrap_pyfunction!(terms::check_key_memory, module)?)?;
     administration::add(module)?;
     identity::add(module)?;
     service::add(module)

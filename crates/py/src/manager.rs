@@ -8,6 +8,7 @@ use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_identity::Role;
 use exoskel_link::Protection;
+use exoskel_node::key_memory::NodeKeys;
 use exoskel_node::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
@@ -23,7 +24,7 @@ use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::listener;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, Sources, grid, now};
+use crate::terms::{Place, SessionSettings, Sources, grid, keys, now};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -64,6 +65,7 @@ results = "pickle"
 pub(crate) struct Manager {
     node: Arc<ManagerNode>,
     notices: Arc<Notices>,
+    keys: NodeKeys,
     item_bytes_max: u64,
 }
 
@@ -117,6 +119,7 @@ struct Settings {
     retries: u32,
     dead_after: f64,
     connect_timeout: f64,
+    key_memory: Option<String>,
     frame_items_max: u32,
     message_bytes_max: u64,
 }
@@ -192,6 +195,7 @@ impl Manager {
             policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
             revocation_list: settings.revocation_list,
         };
+        let keys = keys(py, settings.slots as usize, settings.key_memory.as_deref())?;
         let sessions = SessionSettings {
             peer_roles: vec![Role::Worker],
             floor,
@@ -200,6 +204,7 @@ impl Manager {
             patience: seconds(settings.connect_timeout)?,
             python: settings.python,
             properties: Vec::new(),
+            keys: keys.clone(),
         };
         let terms = sources
             .terms(&sessions, Role::Manager)
@@ -238,6 +243,7 @@ impl Manager {
         Ok(Self {
             node,
             notices,
+            keys,
             item_bytes_max,
         })
     }
@@ -314,8 +320,8 @@ impl Manager {
         ))
     }
 
-    /// What every worker did so far.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    /// What every worker did so far, and what became of the keys.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
         fork::check(py)?;
         let reports = py.detach(|| self.node.report());
         let row = |report: exoskel_node::manager::WorkerReport| {
@@ -335,7 +341,8 @@ impl Manager {
             row.set_item("items_twice", report.items_put_back)?;
             Ok(row)
         };
-        reports.into_iter().map(row).collect()
+        let rows = reports.into_iter().map(row).collect::<PyResult<_>>()?;
+        Ok((rows, self.report_of_keys(py)?))
     }
 
     /// Hands waiting notices to Python.
@@ -350,6 +357,29 @@ impl Manager {
         self.notices.present(py)
     }
 }
+
+impl Manager {
+    fn report_of_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = self.keys.store.counters();
+        let (contexts, compact) = self.keys.store.held();
+        let keys = PyDict::new(py);
+        keys.set_item("memory", self.keys.protection.name())?;
+        keys.set_item("memory_foregone", self.keys.foregone.clone())?;
+        keys.set_item("ready", contexts)?;
+        keys.set_item("compact", compact)?;
+        keys.set_item("hits", counters.contexts.hits)?;
+        keys.set_item("misses", counters.contexts.misses)?;
+        keys.set_item("prefetch_hits", counters.contexts.prefetch_hits)?;
+        keys.set_item("prefetches", counters.contexts.prefetches)?;
+        keys.set_item("evictions", counters.contexts.evictions)?;
+        keys.set_item("expansions", counters.expansions)?;
+        keys.set_item("derivations", counters.derivations)?;
+        Ok(keys)
+    }
+}
+
+/// One row for each worker, and the key store.
+type Report<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
 
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|_| {

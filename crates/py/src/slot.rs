@@ -20,7 +20,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::error::{Kind, raise};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
+use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, keys, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ impl SlotOutput {
 
 /// Serves one manager and returns when its session is over.
 #[pyfunction]
-#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, key=None, policy_fd=None, policy=None, revocation_list=None, trust_anchors=None, vomsdir=None, trust_interval=60, properties, python, dead_after, message_bytes_max))]
+#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, key=None, policy_fd=None, policy=None, revocation_list=None, trust_anchors=None, vomsdir=None, trust_interval=60, key_memory=None, properties, python, dead_after, message_bytes_max))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of a Python function"
@@ -69,6 +69,7 @@ pub(crate) fn serve_slot(
     trust_anchors: Option<String>,
     vomsdir: Option<String>,
     trust_interval: u64,
+    key_memory: Option<String>,
     properties: Vec<(String, String)>,
     python: String,
     dead_after: f64,
@@ -97,6 +98,8 @@ pub(crate) fn serve_slot(
         patience: Duration::from_secs(10),
         python,
         properties,
+        // A slot serves one manager at a time.
+        keys: keys(py, 1, key_memory.as_deref())?,
     };
     let grid = grid(trust_anchors, vomsdir, trust_interval).map_err(|error| error.raise(py))?;
     let sources = Sources {

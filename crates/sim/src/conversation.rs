@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::SlotId;
+use exoskel_link::keys::KeyStore;
 use exoskel_link::{
     CloseReason, Endpoint, Event as LinkEvent, LinkId, Message, MessageKind, Protections, Session,
     SessionConfig, SessionError, SessionSecret, Side, TrafficClass,
@@ -173,8 +174,12 @@ impl Run {
             config.protections = conversation.protections;
             config.dead_after = conversation.dead_after;
             config.heartbeat_every = conversation.dead_after / 4;
-            let mut session =
-                Session::new(config, SessionSecret::from_bytes(&secret), Duration::ZERO);
+            let mut session = Session::new(
+                config,
+                SessionSecret::from_bytes(&secret),
+                &KeyStore::in_ordinary_memory(1),
+                Duration::ZERO,
+            );
             session.offer(Endpoint::new("sink", &["take"]))?;
             let link = session.open_link("sink", TrafficClass::Data)?;
             Ok(Party {

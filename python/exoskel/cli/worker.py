@@ -92,6 +92,11 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the authority's revoked.crl, where it is newer than the credential; taken up when it changes",
     )
+    parser.add_argument(
+        "--key-memory",
+        choices=["secret", "locked", "ordinary"],
+        help="the memory in which keys wait; an error if there is none of the kind (default: the best there is)",
+    )
     parser.add_argument("--once", action="store_true", help="end when the first manager is gone")
     parser.add_argument(
         "--background",
@@ -127,6 +132,8 @@ def _worker(arguments: argparse.Namespace) -> int:
     _check_credential(arguments.credential, arguments.key)
     if arguments.policy is not None:
         policy.check(arguments.policy)
+    if arguments.key_memory is not None:
+        _core.check_key_memory(arguments.key_memory)
     slots = arguments.slots or len(os.sched_getaffinity(0))
     if arguments.background:
         return _in_background(arguments, slots)
@@ -142,7 +149,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     ]
     if arguments.policy is not None:
         command += ["--policy", os.path.abspath(arguments.policy)]
-    command += _further_files(arguments)
+    command += _further_options(arguments)
     if arguments.join:
         manager = parse_address(arguments.join, _MANAGER_PORT)
         command += ["--join", str(manager)]
@@ -183,7 +190,7 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
     ]
     if arguments.policy is not None:
         options += ["--policy", os.path.abspath(arguments.policy)]
-    options += _further_files(arguments)
+    options += _further_options(arguments)
     if arguments.once:
         options.append("--once")
     process_id, log = background.start(options, address)
@@ -195,8 +202,8 @@ def _in_background(arguments: argparse.Namespace, slots: int) -> int:
     return 0
 
 
-def _further_files(arguments: argparse.Namespace) -> list[str]:
-    """Return the options about files and directories that slots and background workers get alike."""
+def _further_options(arguments: argparse.Namespace) -> list[str]:
+    """Return the options about files, directories and memory that slots and background workers get alike."""
     places = {
         "--key": arguments.key,
         "--revocation-list": arguments.revocation_list,
@@ -211,6 +218,8 @@ def _further_files(arguments: argparse.Namespace) -> list[str]:
     ]
     if arguments.trust_anchors is not None:
         words += ["--trust-interval", str(arguments.trust_interval)]
+    if arguments.key_memory is not None:
+        words += ["--key-memory", arguments.key_memory]
     return words
 
 

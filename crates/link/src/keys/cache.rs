@@ -307,14 +307,22 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         former
     }
 
+    /// Makes room for a key that isn't there: gives what [`Self::insert`] would evict for it, so that its value can be used again.
+    pub fn make_room(&mut self, key: K) -> Option<(K, V)> {
+        let place = self.geometry.place(key);
+        match self.slot_of(place, key) {
+            Some(_) => None,
+            None => self.make_room_in(place.set),
+        }
+    }
+
     /// Takes a value out. That is no eviction.
     pub fn remove(&mut self, key: K) -> Option<V> {
         let place = self.geometry.place(key);
         let slot = self.slot_of(place, key)?;
         let (_, value) = self.vacate(slot, place)?;
         self.policy.removed(place.set, slot);
-        self.next_free[slot as usize] = self.first_free[place.set as usize];
-        self.first_free[place.set as usize] = slot;
+        self.free(place.set, slot);
         Some(value)
     }
 
@@ -356,15 +364,9 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
             self.policy.used(place.set, slot);
             return (Slot(slot), self.slots[slot as usize].replace((key, value)));
         }
-        let free = self.first_free[place.set as usize];
-        let (slot, evicted) = if free != NONE {
-            self.first_free[place.set as usize] = self.next_free[free as usize];
-            (free, None)
-        } else {
-            let victim = self.policy.victim(place.set);
-            self.counters.evictions += 1;
-            (victim, self.evict(victim))
-        };
+        let evicted = self.make_room_in(place.set);
+        let slot = self.first_free[place.set as usize];
+        self.first_free[place.set as usize] = self.next_free[slot as usize];
         self.slots[slot as usize] = Some((key, value));
         let slots = &self.slots;
         let geometry = &self.geometry;
@@ -388,9 +390,22 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
             .copied()
     }
 
-    fn evict(&mut self, slot: u32) -> Option<(K, V)> {
+    /// Evicts from a set that is full.
+    fn make_room_in(&mut self, set: u32) -> Option<(K, V)> {
+        if self.first_free[set as usize] != NONE {
+            return None;
+        }
+        let slot = self.policy.victim(set);
+        self.counters.evictions += 1;
         let key = self.slots[slot as usize].as_ref().map(|(key, _)| *key)?;
-        self.vacate(slot, self.geometry.place(key))
+        let evicted = self.vacate(slot, self.geometry.place(key));
+        self.free(set, slot);
+        evicted
+    }
+
+    fn free(&mut self, set: u32, slot: u32) {
+        self.next_free[slot as usize] = self.first_free[set as usize];
+        self.first_free[set as usize] = slot;
     }
 
     /// Takes slot and index entry apart; the policy and the list of free slots are the caller's.

@@ -167,6 +167,11 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         self.active = group;
     }
 
+    /// Whether there is a buffer that could be filled.
+    pub fn has_buffer(&self) -> bool {
+        self.prefetching.is_some()
+    }
+
     /// Whose turn it is.
     pub fn active(&self) -> Option<G> {
         self.active
@@ -197,6 +202,15 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         let buffered = || self.prefetching.as_ref()?.buffer.peek(key);
         let held = self.cache.peek(key).or_else(buffered);
         held.map(|held| &held.value)
+    }
+
+    /// Makes room for a key that isn't there: gives what [`Self::insert`] would evict for it, so that its value can be used again.
+    pub fn make_room(&mut self, key: K) -> Option<(K, V)> {
+        let (evicted, held) = self.cache.make_room(key)?;
+        if let Some(prefetching) = &mut self.prefetching {
+            prefetching.note(evicted, &held);
+        }
+        Some((evicted, held.value))
     }
 
     /// Puts the value of a lookup that missed into the cache. It counts as used once. Gives what had to go, as [`Cache::insert`] does.

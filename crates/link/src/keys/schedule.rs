@@ -4,13 +4,15 @@ use core::fmt;
 use core::str::FromStr;
 
 use aws_lc_rs::aead::{
-    AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+    AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
+use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::protection::Protection;
+use crate::record::TAG_BYTES;
 use crate::session::Side;
 
 /// The bytes of every secret of the schedule.
@@ -119,8 +121,8 @@ impl EpochSecret {
         Self(bytes)
     }
 
-    /// The next epoch's secret; this one is erased.
-    pub(crate) fn next(self) -> Self {
+    /// The next epoch's secret. The owner drops this one, which erases it.
+    pub(crate) fn next(&self) -> Self {
         let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
         expand(&self.prk(), &[b"exoskel/1 epoch"], &mut *bytes);
         Self(bytes)
@@ -168,58 +170,84 @@ pub(crate) struct RawRecordKey {
     pub(crate) iv: Zeroizing<[u8; NONCE_LEN]>,
 }
 
-/// A record key ready for use.
-pub(crate) struct RecordKey {
-    pub(crate) key: LessSafeKey,
+/// A record key ready for use: the cipher's expanded context and the static part of the nonces.
+///
+/// # Security
+/// It knows of no record numbers: whoever seals with it must never use a number twice. When the last handle of it is dropped the context is
+/// erased: aws-lc-rs has it in one block of `OPENSSL_malloc` (`aead/aead_ctx.rs` of aws-lc-rs 1.19), and `OPENSSL_free` cleanses every block that it frees
+/// (`crypto/mem.c` of aws-lc).
+pub struct RecordKey {
+    key: LessSafeKey,
     iv: Zeroizing<[u8; NONCE_LEN]>,
 }
 
 impl RecordKey {
-    fn new(raw: RawRecordKey, cipher: CipherSuite) -> Self {
+    pub(crate) fn expand(raw: &RawRecordKey, cipher: CipherSuite) -> Self {
         let unbound = UnboundKey::new(cipher.algorithm(), &*raw.key);
         Self {
             key: LessSafeKey::new(unbound.expect("the schedule makes keys of the cipher's length")),
-            iv: raw.iv,
+            iv: raw.iv.clone(),
         }
+    }
+
+    /// Seals `body` where it stands and gives the tag, which covers `covered` too.
+    ///
+    /// # Errors
+    /// [`Unspecified`] when the body is longer than the cipher allows.
+    pub fn seal(
+        &self,
+        number: u64,
+        covered: &[u8],
+        body: &mut [u8],
+    ) -> Result<[u8; TAG_BYTES], Unspecified> {
+        let nonce = self.nonce(number);
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce, Aad::from(covered), body)?;
+        tag.as_ref().try_into().map_err(|_| Unspecified)
+    }
+
+    /// Seals `body` into `sealed`, of the same length, and the tag into `tag`.
+    ///
+    /// # Errors
+    /// [`Unspecified`] when the lengths don't fit.
+    pub fn seal_to(
+        &self,
+        number: u64,
+        covered: &[u8],
+        body: &[u8],
+        sealed: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        let nonce = self.nonce(number);
+        self.key
+            .seal_out_of_place_scatter(nonce, Aad::from(covered), body, sealed, &[], tag)
+    }
+
+    /// Opens `body` where it stands, if the tag is right for it and for `covered`.
+    ///
+    /// # Errors
+    /// [`Unspecified`] if it isn't; what stands in `body` then means nothing.
+    pub fn open(
+        &self,
+        number: u64,
+        covered: &[u8],
+        tag: &[u8; TAG_BYTES],
+        body: &mut [u8],
+    ) -> Result<(), Unspecified> {
+        let nonce = self.nonce(number);
+        self.key
+            .open_in_place_separate_tag(nonce, Aad::from(covered), tag, body)
+            .map(drop)
     }
 
     /// The nonce of the record with this number: the static part XOR the number.
-    pub(crate) fn nonce(&self, counter: u64) -> Nonce {
+    fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = *self.iv;
-        for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(counter.to_be_bytes()) {
+        for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(number.to_be_bytes()) {
             *byte ^= number;
         }
         Nonce::assume_unique_for_key(nonce)
-    }
-}
-
-/// All keys of one direction in one epoch.
-pub(crate) struct EpochKeys {
-    secret: Option<EpochSecret>,
-    cipher: CipherSuite,
-    by_protection: [RecordKey; 3],
-}
-
-impl EpochKeys {
-    pub(crate) fn new(secret: EpochSecret, cipher: CipherSuite) -> Self {
-        let key = |protection| RecordKey::new(secret.record_key(cipher, protection), cipher);
-        let by_protection = Protection::ALL.map(key);
-        Self {
-            secret: Some(secret),
-            cipher,
-            by_protection,
-        }
-    }
-
-    /// Moves on to the next epoch and forgets this one.
-    pub(crate) fn advance(&mut self) {
-        if let Some(secret) = self.secret.take() {
-            *self = Self::new(secret.next(), self.cipher);
-        }
-    }
-
-    pub(crate) fn of(&self, protection: Protection) -> &RecordKey {
-        &self.by_protection[usize::from(protection.code())]
     }
 }
 

@@ -65,13 +65,15 @@ impl Session {
             behind -= direct;
         }
         self.inbox.filled(behind);
-        loop {
+        let stopped = loop {
             match self.step() {
                 Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(error) => return Err(self.fail(error)),
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(self.fail(error)),
             }
-        }
+        };
+        self.opener.release();
+        stopped
     }
 
     /// The connection has no more bytes.

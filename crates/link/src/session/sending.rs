@@ -26,6 +26,12 @@ impl Session {
     /// # Errors
     /// [`SessionError::Exhausted`] when the record numbers are used up.
     pub fn prepare(&mut self, now: Duration) -> Result<(), SessionError> {
+        let sealed = self.seal_ahead(now);
+        self.sealer.release();
+        sealed
+    }
+
+    fn seal_ahead(&mut self, now: Duration) -> Result<(), SessionError> {
         while self.outbox.bytes() < AHEAD_BYTES && !self.ending.close_sealed {
             match self.seal_next(now) {
                 Ok(true) => self.timing.sealed(now),

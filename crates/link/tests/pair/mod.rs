@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use bytes::Bytes;
+use exoskel_link::keys::KeyStore;
 use exoskel_link::{
     Endpoint, Event, LinkId, Message, MessageKind, Protection, Protections, Session, SessionConfig,
     SessionError, SessionSecret, Side, TrafficClass,
@@ -44,8 +45,12 @@ impl Pair {
             let mut config = SessionConfig::new(side);
             config.protections = protections;
             change(&mut config);
-            let mut session =
-                Session::new(config, SessionSecret::from_bytes(&secret), Duration::ZERO);
+            let mut session = Session::new(
+                config,
+                SessionSecret::from_bytes(&secret),
+                &KeyStore::in_ordinary_memory(1),
+                Duration::ZERO,
+            );
             session
                 .offer(Endpoint::new("echo", &["first", "second"]))
                 .unwrap();

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use exoskel_identity::{Credential, Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse};
+use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::Policy;
 use exoskel_link::{
     CloseReason, Endpoint, Event, Limits, LinkId, Message, MessageKind, Protection,
@@ -110,6 +111,7 @@ pub(crate) fn terms(credential: Credential, peer_roles: &[Role]) -> Terms {
         patience: Duration::from_secs(5),
         versions: vec![("python".to_owned(), "3.11".to_owned())],
         same_versions: vec!["python".to_owned()],
+        keys: KeyStore::in_ordinary_memory(8),
         group: 0,
         properties: Vec::new(),
     }

@@ -1,0 +1,286 @@
+//! The store under real sessions: whatever it forgets and however often, no number is used twice with a key, and every record opens.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod pair;
+
+use core::time::Duration;
+use std::collections::HashSet;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use exoskel_link::keys::{
+    COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreSettings, PrefetchSettings,
+};
+use exoskel_link::vectors::record_key;
+use exoskel_link::{
+    CipherSuite, Endpoint, LinkId, Protection, Protections, Session, SessionConfig, SessionSecret,
+    Side, TrafficClass,
+};
+use pair::{drain, feed, messages, outgoing, post, records};
+use proptest::prelude::*;
+
+const HEADER_BYTES: usize = 16;
+
+fn store(entries: usize, buffer: usize, rows: usize) -> KeyStore {
+    let settings = KeyStoreSettings {
+        contexts: Geometry::fully_associative(entries).unwrap(),
+        prefetch: PrefetchSettings {
+            buffer,
+            groups: 2,
+            frequent: 3,
+        },
+    };
+    KeyStore::new(settings, Box::new(vec![0; rows * COMPACT_KEY_BYTES])).unwrap()
+}
+
+/// Reads the records of one direction with keys of its own, made from the session's secret without a store.
+struct Witness {
+    secret: [u8; 32],
+    sender: Side,
+    protection: Protection,
+    epoch: u32,
+    number: u64,
+}
+
+impl Witness {
+    /// Opens the next record; gives the key and the nonce that it took.
+    fn open(&mut self, record: &[u8]) -> ([u8; 32], [u8; 12]) {
+        let used = self
+            .try_open(record)
+            .or_else(|| {
+                self.epoch += 1;
+                self.try_open(record)
+            })
+            .expect("a record is sealed with this epoch's key or the next one's, and with its place as number");
+        self.number += 1;
+        used
+    }
+
+    fn try_open(&self, record: &[u8]) -> Option<([u8; 32], [u8; 12])> {
+        let (key, mut nonce) = record_key(
+            &self.secret,
+            self.sender,
+            self.epoch,
+            CipherSuite::Aes256Gcm,
+            self.protection,
+        );
+        for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
+            *byte ^= number;
+        }
+        let opened = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap());
+        let (header, body) = record.split_at(HEADER_BYTES);
+        let (body, tag) = body.split_at(body.len() - 16);
+        let (covered, sealed) = if self.protection == Protection::Encrypted {
+            (header.to_vec(), body)
+        } else {
+            ([body, header].concat(), &[][..])
+        };
+        let mut text = sealed.to_vec();
+        let result = opened.open_in_place_separate_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(covered),
+            tag,
+            &mut text,
+        );
+        result.is_ok().then_some((key, nonce))
+    }
+}
+
+/// A session between a node and one of its peers.
+struct Conversation {
+    own: Session,
+    peer: Session,
+    link: LinkId,
+    witnesses: [Witness; 2],
+    sent: Vec<Vec<u8>>,
+}
+
+impl Conversation {
+    fn new(number: u8, protection: Protection, group: u32, stores: [&KeyStore; 2]) -> Self {
+        let secret = [number; 32];
+        let session = |side, keys| {
+            let mut config = SessionConfig::new(side);
+            config.protections = Protections::all(protection);
+            config.group = group;
+            config.epoch.records_max = 5;
+            Session::new(
+                config,
+                SessionSecret::from_bytes(&secret),
+                keys,
+                Duration::ZERO,
+            )
+        };
+        let mut own = session(Side::Client, stores[0]);
+        let mut peer = session(Side::Server, stores[1]);
+        peer.offer(Endpoint::new("echo", &["first", "second"]))
+            .unwrap();
+        let link = own.open_link("echo", TrafficClass::Data).unwrap();
+        let witness = |sender| Witness {
+            secret,
+            sender,
+            protection,
+            epoch: 0,
+            number: 0,
+        };
+        Self {
+            own,
+            peer,
+            link,
+            witnesses: [witness(Side::Client), witness(Side::Server)],
+            sent: vec![],
+        }
+    }
+
+    /// Sends one message and moves whatever there is to move.
+    fn step(&mut self, text: &[u8], seen: &mut HashSet<([u8; 32], [u8; 12])>) {
+        let now = Duration::ZERO;
+        self.sent.push(text.to_vec());
+        self.own.send(self.link, post(text, &[])).unwrap();
+        loop {
+            let forth = outgoing(&mut self.own, now);
+            feed(&mut self.peer, &forth, now).unwrap();
+            let back = outgoing(&mut self.peer, now);
+            feed(&mut self.own, &back, now).unwrap();
+            for (witness, bytes) in self.witnesses.iter_mut().zip([&forth, &back]) {
+                for record in records(bytes) {
+                    assert!(
+                        seen.insert(witness.open(&record)),
+                        "a key and a nonce were used twice"
+                    );
+                }
+            }
+            if forth.is_empty() && back.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+fn protections() -> impl Strategy<Value = Protection> {
+    prop_oneof![Just(Protection::Integrity), Just(Protection::Encrypted)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Conversations of one node in any order, in stores of any size, down to one that forgets every key at the next lookup: each
+    /// record has its own nonce, is where an independent reading expects it, and opens at the other side.
+    #[test]
+    fn no_key_meets_a_nonce_twice_whatever_is_evicted(
+        entries in 1_usize..4,
+        buffer in 0_usize..3,
+        rows in 0_usize..6,
+        protections in prop::collection::vec((protections(), 0_u32..3), 2..5),
+        steps in prop::collection::vec(0_usize..5, 1..60),
+    ) {
+        let stores = [store(entries, buffer, rows), store(1, 0, 0)];
+        let mut seen = HashSet::new();
+        let mut conversations: Vec<_> = protections
+            .iter()
+            .enumerate()
+            .map(|(number, &(protection, group))| {
+                let [own, peer] = &stores;
+                Conversation::new(number as u8, protection, group, [own, peer])
+            })
+            .collect();
+        for (number, step) in steps.into_iter().enumerate() {
+            let count = conversations.len();
+            conversations[step % count].step(&number.to_be_bytes(), &mut seen);
+            let (ready, compact) = stores[0].held();
+            prop_assert!(ready <= entries + buffer && compact <= rows);
+        }
+        for conversation in &mut conversations {
+            let received = messages(drain(&mut conversation.peer));
+            let received: Vec<_> = received.into_iter().map(|(head, _)| head).collect();
+            prop_assert_eq!(&received, &conversation.sent);
+        }
+        drop(conversations);
+        for store in &stores {
+            prop_assert_eq!(store.held(), (0, 0));
+        }
+    }
+}
+
+/// With room for one key, two sessions that take turns drive each other's out: every lookup misses. What the compact table holds is expanded
+/// then, what it doesn't is derived.
+#[test]
+fn a_store_of_one_key_forgets_at_every_step() {
+    for rows in [0, 1, 2] {
+        let (own, peer) = (store(1, 0, rows), KeyStore::in_ordinary_memory(2));
+        let mut seen = HashSet::new();
+        let mut talk = |number| {
+            let mut new = Conversation::new(number, Protection::Encrypted, 0, [&own, &peer]);
+            new.step(b"first", &mut seen);
+            new
+        };
+        let mut conversations = [talk(1), talk(2)];
+        // The table forgets what was used longest ago, so both have to come round once.
+        let mut turn = |number: usize| {
+            let conversation = &mut conversations[number % 2];
+            conversation
+                .own
+                .send(conversation.link, post(b"again", &[]))
+                .unwrap();
+            let sent = outgoing(&mut conversation.own, Duration::ZERO);
+            feed(&mut conversation.peer, &sent, Duration::ZERO).unwrap();
+        };
+        (0..2).for_each(&mut turn);
+        let before = own.counters();
+        (0..2).for_each(&mut turn);
+        let after = own.counters();
+        assert_eq!(after.contexts.hits, before.contexts.hits);
+        assert_eq!(after.contexts.misses - before.contexts.misses, 2);
+        assert_eq!(after.contexts.evictions - before.contexts.evictions, 2);
+        let expansions = if rows == 2 { 2 } else { 0 };
+        assert_eq!(after.expansions - before.expansions, expansions);
+        assert_eq!(after.derivations - before.derivations, 2 - expansions);
+        for conversation in &mut conversations {
+            assert_eq!(messages(drain(&mut conversation.peer)).len(), 3);
+        }
+    }
+}
+
+/// Two batches in a row of another group than the active one have that group's keys expanded before they are asked for; groups that take
+/// turns at every message have nothing expanded ahead.
+#[test]
+fn a_groups_keys_are_ready_when_it_comes_back() {
+    for turn in [1, 6] {
+        let own = store(2, 4, 64);
+        let peer = store(64, 0, 64);
+        let mut seen = HashSet::new();
+        let talk = |(number, group)| {
+            Conversation::new(number, Protection::Encrypted, group, [&own, &peer])
+        };
+        let mut conversations = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)].map(talk);
+        for number in 0..72 {
+            let (first, second) = conversations.split_at_mut(3);
+            let group = if number / turn % 2 == 0 {
+                first
+            } else {
+                second
+            };
+            group[number % 3].step(b"text", &mut seen);
+        }
+        let counters = own.counters().contexts;
+        assert_eq!(counters.prefetches > 0, turn > 1);
+        assert_eq!(counters.prefetch_hits > 0, turn > 1);
+    }
+}
+
+/// What a batch has looked up once it needn't look up again, and a session that is busy alone finds its keys ready.
+#[test]
+fn a_busy_session_misses_once_for_each_key() {
+    let store = KeyStore::in_ordinary_memory(2);
+    let mut seen = HashSet::new();
+    let mut conversation = Conversation::new(1, Protection::Encrypted, 0, [&store, &store]);
+    for _ in 0..3 {
+        conversation.step(b"text", &mut seen);
+    }
+    let counters = store.counters();
+    assert_eq!(counters.contexts.evictions, 0);
+    assert_eq!(counters.contexts.misses, counters.derivations);
+    let epochs = conversation.own.counts().epoch_sealing + conversation.peer.counts().epoch_sealing;
+    // Two directions, each seen from both ends, in their first epoch and in those that followed.
+    assert_eq!(counters.derivations, 4 + 2 * epochs);
+    assert!(counters.contexts.hits > 0);
+}
