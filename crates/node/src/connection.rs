@@ -173,6 +173,10 @@ impl Connection {
     /// Takes memory back that a received message no longer needs.
     pub fn recycle(&self, spent: Vec<u8>) {
         let mut mailbox = self.mailbox();
+        // All at once and only once: what a user's thread allocates between large results keeps the heap from shrinking when they are dropped.
+        if mailbox.spent.capacity() == 0 {
+            mailbox.spent.reserve_exact(SPENT_MAX);
+        }
         if mailbox.spent.len() < SPENT_MAX {
             mailbox.spent.push(spent);
         }
@@ -340,8 +344,13 @@ impl Connection {
     }
 
     fn empty_mailbox(&self, session: &mut Session) -> Result<(), SessionError> {
-        let Mailbox { messages, spent } = std::mem::take(&mut *self.mailbox());
-        spent.into_iter().for_each(|buffer| session.recycle(buffer));
+        let mut mailbox = self.mailbox();
+        mailbox
+            .spent
+            .drain(..)
+            .for_each(|buffer| session.recycle(buffer));
+        let messages = std::mem::take(&mut mailbox.messages);
+        drop(mailbox);
         messages
             .into_iter()
             .try_for_each(|(link, message)| session.send(link, message))

@@ -28,6 +28,8 @@ use crate::payload::Batch;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
+/// The commands that may wait before their queue has to grow.
+const COMMANDS_ROOM: usize = 64;
 
 /// Notices that wait for the user at most; later ones are dropped.
 const NOTICES_MAX: usize = 10_000;
@@ -160,7 +162,7 @@ impl ManagerNode {
     /// When no thread can be had, or the system refuses the listening socket.
     pub fn start(mut config: ManagerConfig) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            commands: Mutex::default(),
+            commands: Mutex::new(Vec::with_capacity(COMMANDS_ROOM)),
             wake: Notify::new(),
             pending: AtomicBool::new(false),
             streams: AtomicU64::new(0),
@@ -288,6 +290,9 @@ impl StreamHandle {
     /// Takes memory back that received results no longer need.
     pub fn recycle(&self, spent: &mut Vec<Vec<u8>>) {
         let mut kept = lock(&self.shared.spent);
+        if kept.capacity() == 0 {
+            kept.reserve_exact(SPENT_MAX);
+        }
         let room = SPENT_MAX.saturating_sub(kept.len());
         kept.extend(spent.drain(..).take(room));
         spent.clear();
@@ -318,13 +323,16 @@ impl Shared {
         }
     }
 
+    /// The commands since the last time. The queue keeps its memory: what a user's thread allocates between large results keeps the heap from
+    /// shrinking when they are dropped.
     fn take_commands(&self) -> Vec<Command> {
         self.pending.store(false, Ordering::Release);
-        std::mem::take(&mut *lock(&self.commands))
+        lock(&self.commands).drain(..).collect()
     }
 
+    /// The memory that came back since the last time; the list keeps its own, as above.
     fn take_spent(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *lock(&self.spent))
+        lock(&self.spent).drain(..).collect()
     }
 
     fn notice(&self, notice: Notice) {
