@@ -9,6 +9,7 @@
 #   make bench-key-cache       lookups in a second, ours and libCacheSim's
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
+#   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
 #   make wheel       one abi3 wheel in dist/, for machines without Rust
 #   make docs        the Rust documentation, warnings are errors
 #
@@ -41,10 +42,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-identity paper-grid-services wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,13s/^# *//p' Makefile
+	@sed -n '3,14s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -112,6 +113,10 @@ fuzz: $(CARGO_FUZZ)
 	    $(CARGO_FUZZ) run --sanitizer none --target-dir target/fuzz $$target target/fuzz/found/$$target fuzz/corpus/$$target -- \
 	        -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 -verbosity=0; \
 	done
+
+# For the MPI library of the compiler wrapper in the path; MPICC=/path/to/mpicc for another one.
+tracer:
+	@$(MAKE) --no-print-directory -C tracer libexoskel_tracer.so
 
 # --- lint ------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each target goes through one of the doors")]
 
-use exoskel_sim::keycache::trace::{ReplayText, Trace};
+use exoskel_sim::keycache::trace::{RankCalls, ReplayText, Trace};
 
 pub(crate) fn skct(bytes: &[u8]) {
     if let Ok(trace) = Trace::read(bytes) {
@@ -16,6 +16,23 @@ pub(crate) fn simgrid(bytes: &[u8]) {
     };
     let texts = [ReplayText { name: "text", text }];
     if let Ok(trace) = Trace::read_simgrid("text", &texts, 1e9) {
+        comes_back(&trace);
+    }
+}
+
+/// The bytes up to the first blank line are the communicators, the others the calls.
+pub(crate) fn calls(bytes: &[u8]) {
+    let end = bytes.windows(2).position(|pair| pair == b"\n\n");
+    let (communicators, calls) = bytes.split_at(end.map_or(0, |end| end + 2));
+    let Ok(communicators) = std::str::from_utf8(communicators) else {
+        return;
+    };
+    let files = [RankCalls {
+        name: "calls",
+        calls,
+        communicators: communicators.trim_end(),
+    }];
+    if let Ok(trace) = Trace::read_calls("calls", &files) {
         comes_back(&trace);
     }
 }

@@ -3,7 +3,8 @@
 //! `key_sequence trace FILE DIRECTORY` writes what each rank of a trace looks up, a message each; `key_sequence synthetic KEYS OFF_ON
 //! PACKETS_PER_ON SEED PACKETS FILE` synthetic traffic. Both write the format that libCacheSim calls oracleGeneral: 24 bytes for a
 //! lookup, of which it takes the key and the size, 1. `key_sequence count FILE POLICY ENTRIES..` prints, for each number of entries, what
-//! the cache of the runtime finds in such a file, and the seconds that it took for it.
+//! the cache of the runtime finds in such a file, and the seconds that it took for it. `key_sequence calls FOLDER` prints what the tracer
+//! left there: the note, and for each rank its calls as names with peer, bytes and the messages that they are made of.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,7 +20,7 @@ use std::time::Instant;
 
 use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo};
 use exoskel_sim::keycache::sequence::{Lookup, Traffic, keys};
-use exoskel_sim::keycache::trace::Trace;
+use exoskel_sim::keycache::trace::{RankCalls, Record, Trace};
 use serde_json::{Value, json};
 
 /// Bytes of a lookup: time u32, key u64, size u32, number of the key's next lookup i64.
@@ -71,9 +72,54 @@ fn main() -> Result<(), Box<dyn Error>> {
                 });
             println!("{}", Value::Array(entries.collect::<Result<_, _>>()?));
         }
-        _ => return Err("got other arguments, expected: trace, synthetic or count".into()),
+        ["calls", folder] => println!("{}", traced(Path::new(folder))?),
+        _ => return Err("got other arguments, expected: trace, synthetic, count or calls".into()),
     }
     Ok(())
+}
+
+fn traced(folder: &Path) -> Result<Value, Box<dyn Error>> {
+    let mut files = Vec::new();
+    for rank in 0.. {
+        let path = folder.join(format!("rank-{rank:05}.calls"));
+        if !path.exists() {
+            break;
+        }
+        let communicators = fs::read_to_string(path.with_extension("communicators"))?;
+        files.push((path.display().to_string(), fs::read(path)?, communicators));
+    }
+    let files: Vec<RankCalls<'_>> = files
+        .iter()
+        .map(|(name, calls, communicators)| RankCalls {
+            name,
+            calls,
+            communicators,
+        })
+        .collect();
+    let trace = Trace::read_calls("traced", &files)?;
+    // What can be written can be read: the packer's whole way.
+    let trace = Trace::read(&trace.write()?)?;
+    let call = |rank: usize, record: &Record| {
+        let steps = trace.steps(rank, record).len();
+        let operation = record.operation.name();
+        json!([
+            operation,
+            record.peer,
+            record.bytes,
+            record.tag,
+            record.gap_ns,
+            steps
+        ])
+    };
+    let ranks: Vec<Vec<Value>> = (0..trace.ranks.len())
+        .map(|rank| {
+            trace.ranks[rank]
+                .iter()
+                .map(|record| call(rank, record))
+                .collect()
+        })
+        .collect();
+    Ok(json!({"note": trace.note, "ranks": ranks}))
 }
 
 fn write(file: &Path, keys: impl Iterator<Item = u64>) -> Result<(), Box<dyn Error>> {

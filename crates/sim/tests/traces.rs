@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use exoskel_sim::keycache::trace::{
-    Direction, Fault, GAP_NS_MAX, Operation, Record, ReplayText, Trace, TraceError,
+    Direction, Fault, GAP_NS_MAX, Operation, RankCalls, Record, ReplayText, Trace, TraceError,
 };
 use proptest::prelude::*;
 
@@ -483,6 +483,95 @@ fn bad_replay_text_is_refused_with_its_line() {
     assert!(Trace::read_simgrid("none", &[], 0.0).is_err());
 }
 
+/// A file of the tracer: two calls, of which the second is given.
+fn calls(rank: u32, ranks: u32, bytes: u64, peer: i32, operation: u8) -> Vec<u8> {
+    let mut file = b"EXOCALL1".to_vec();
+    file.extend(rank.to_le_bytes());
+    file.extend(ranks.to_le_bytes());
+    file.extend([0; 16]);
+    for (operation, peer, gap_ns) in [(0, -1, 0), (operation, peer, 1_u64 << 41)] {
+        for number in [3_000, 2_000, gap_ns, bytes] {
+            file.extend(u64::to_le_bytes(number));
+        }
+        file.extend(i32::to_le_bytes(peer));
+        file.extend(7_i32.to_le_bytes());
+        file.extend(9_u32.to_le_bytes());
+        file.extend([operation, 0, 0, 0]);
+    }
+    file
+}
+
+fn read_calls(files: &[Vec<u8>], communicators: &str) -> Result<Trace, TraceError> {
+    let files: Vec<RankCalls<'_>> = files
+        .iter()
+        .map(|calls| RankCalls {
+            name: "rank.calls",
+            calls,
+            communicators,
+        })
+        .collect();
+    Trace::read_calls("traced", &files)
+}
+
+#[test]
+fn what_the_tracer_left_becomes_a_trace() {
+    let files = [calls(1, 2, 8, 0, 3), calls(0, 2, 8, 1, 1)];
+    let trace = read_calls(&files, "0 1\n").unwrap();
+    let sent = trace.ranks[0][1];
+    assert_eq!(
+        (sent.operation, sent.peer, sent.bytes),
+        (Operation::Send, Some(1), 8)
+    );
+    assert_eq!((sent.tag, sent.request, sent.gap_ns), (7, 9, GAP_NS_MAX));
+    assert_eq!((sent.entry_us, sent.duration_us), (3, 2));
+    assert_eq!(trace.ranks[1][1].operation, Operation::Receive);
+    assert_eq!(trace.communicators, [[[0, 1]], [[0, 1]]]);
+    assert_eq!(
+        trace.note,
+        "ended early: rank 0, 1; 2 gaps were longer than 1099511627775 ns and are cut to that"
+    );
+    assert_eq!(Trace::read(&trace.write().unwrap()).unwrap(), trace);
+    // A program that was killed: what is left of the last call isn't one.
+    let mut torn = files.clone();
+    torn[0].truncate(32 + 48 + 47);
+    assert_eq!(read_calls(&torn, "0 1").unwrap().ranks[1].len(), 1);
+}
+
+#[test]
+fn what_the_tracer_never_leaves_is_refused() {
+    let fault = |files: &[Vec<u8>]| read_calls(files, "0 1\n").unwrap_err();
+    let whole = calls(0, 2, 8, 1, 1);
+    let ranks = |got, expected| Fault::Ranks { got, expected };
+    assert_eq!(fault(std::slice::from_ref(&whole)).fault, ranks(1, 2));
+    let twice = fault(&[whole.clone(), whole.clone()]);
+    assert_eq!(twice.fault, Fault::RankTwice { got: 0 });
+    let other = fault(&[whole.clone(), calls(1, 3, 8, 1, 1)]);
+    assert_eq!(other.fault, ranks(3, 2));
+    let error = fault(&[calls(2, 2, 8, 1, 1)]);
+    assert_eq!(error.fault, Fault::NoSuchPeer { got: 2, ranks: 2 });
+    let error = fault(&[whole.clone(), calls(1, 2, 8, 2, 1)]);
+    assert_eq!(error.fault, Fault::NoSuchPeer { got: 2, ranks: 2 });
+    assert_eq!(
+        error.to_string(),
+        "rank.calls, rank 1, record 1, byte 112: got peer 2, expected a rank below 2"
+    );
+    let error = fault(&[whole.clone(), calls(1, 2, 1 << 40, 0, 1)]);
+    assert!(matches!(error.fault, Fault::TooMany { what: "bytes", .. }));
+    let error = fault(&[whole.clone(), calls(1, 2, 8, 0, 15)]);
+    assert_eq!(error.fault, Fault::UnknownOperation { got: 15 });
+    assert_eq!(
+        fault(&[whole[..20].to_vec()]).fault,
+        Fault::Torn { expected: 12 }
+    );
+    assert!(matches!(
+        fault(&[b"hello".to_vec()]).fault,
+        Fault::NoCalls { .. }
+    ));
+    let error = read_calls(&[whole.clone(), calls(1, 2, 8, 0, 1)], "0 one\n").unwrap_err();
+    assert_eq!(error.place.line, Some(1));
+    assert!(read_calls(&[], "").unwrap().ranks.is_empty());
+}
+
 #[path = "../../../fuzz/trace_doors.rs"]
 mod trace_doors;
 
@@ -490,7 +579,8 @@ type Door = fn(&[u8]);
 
 #[test]
 fn the_corpus_goes_through_its_doors() {
-    let doors: [(&str, Door); 2] = [
+    let doors: [(&str, Door); 3] = [
+        ("trace_calls", trace_doors::calls),
         ("trace_skct", trace_doors::skct),
         ("trace_simgrid", trace_doors::simgrid),
     ];

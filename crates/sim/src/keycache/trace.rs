@@ -1,20 +1,22 @@
 //! Messages of a parallel program, as each of its ranks sent and received them.
 //!
 //! A [`Trace`] holds, for each rank, its calls in the order in which it made them, each with the processor time that went by since the call
-//! before ("gap"). It comes from SKCT files ([`Trace::read`]) or from SimGrid's replay text ([`Trace::read_simgrid`]), and goes to SKCT
+//! before ("gap"). It comes from SKCT files ([`Trace::read`]), from our tracer ([`Trace::read_calls`]) or from SimGrid's replay text ([`Trace::read_simgrid`]), and goes to SKCT
 //! files ([`Trace::write`]). Whatever its source, a trace that exists is sound: every peer, root and communicator is there.
 //!
 //! # Layout
 //!
-//! * `skct`: the file format; `simgrid`: the other one
+//! * `skct`: the file format; `calls`: what the tracer leaves; `simgrid`: the text of another simulator
 //! * `collective`: which messages a collective operation is made of
 //! * `fault`: what can be wrong, and where
 
+mod calls;
 mod collective;
 mod fault;
 mod simgrid;
 mod skct;
 
+pub use calls::RankCalls;
 pub use collective::{Direction, Step};
 pub use fault::{Fault, Place, TraceError};
 pub use simgrid::ReplayText;

@@ -59,6 +59,20 @@ pub enum Fault {
         /// Up to eight bytes.
         got: Vec<u8>,
     },
+    /// It doesn't begin as the tracer's files do.
+    #[error(
+        "got {got:02x?} as its first bytes, expected \"EXOCALL1\": this is no file of the tracer"
+    )]
+    NoCalls {
+        /// Up to eight bytes.
+        got: Vec<u8>,
+    },
+    /// Two files of one rank.
+    #[error("got rank {got} a second time, expected one file of calls for each rank")]
+    RankTwice {
+        /// Which one.
+        got: usize,
+    },
     /// It ends early.
     #[error(
         "it ends here, expected {expected} more bytes: the trace is torn, copy or record it again"
