@@ -75,6 +75,9 @@ class Manager:
         How many items may travel together; 1 sends each by itself.
     message_bytes_max : int
         The size limit of an item or result with everything that belongs to it, in bytes.
+    trace : path, optional
+        A file to which all messages between this manager and its slots are written when it is closed (peer, size and time, no content),
+        at most 4,194,304 of them: a trace that ``exoskel sim keycache --trace`` reads. Rank 0 is the manager.
 
     Raises
     ------
@@ -84,6 +87,8 @@ class Manager:
         For files that can't be used.
     KeyMemoryError
         If the kernel gives no memory as ``key_memory`` asks for.
+    OSError
+        If ``trace`` can't be written.
     LinkError
         If nothing can listen at ``listen``.
     NoWorkerError
@@ -112,6 +117,7 @@ class Manager:
         key_memory: Literal["secret", "locked", "ordinary"] | None = None,
         frame_items_max: int = 4096,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(contract, ParDegree):
             raise TypeError(
@@ -139,6 +145,7 @@ class Manager:
             key_memory=key_memory,
             frame_items_max=frame_items_max,
             message_bytes_max=message_bytes_max,
+            trace=trace,
         )
         self._closed = False
         self._summary: Summary | None = None
@@ -251,6 +258,7 @@ def start(
     key_memory: str | None = None,
     frame_items_max: int = 4096,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
+    trace: str | os.PathLike[str] | None = None,
 ) -> "_core.Manager":
     """Check the arguments of `Manager` and start its driver.
 
@@ -261,7 +269,7 @@ def start(
     functions : list of bytes
         The pickles whose modules have to travel.
     workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, key_memory, frame_items_max, \
-message_bytes_max
+message_bytes_max, trace
         As for `Manager`.
 
     Returns
@@ -331,6 +339,7 @@ message_bytes_max
             "key_memory": key_memory,
             "frame_items_max": frame_items_max,
             "message_bytes_max": message_bytes_max,
+            "trace": None if trace is None else os.fspath(trace),
         },
         present,
     )

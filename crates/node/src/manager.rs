@@ -38,12 +38,30 @@ const NOTICES_MAX: usize = 10_000;
 /// keep a warning from the user, nor use up memory.
 const NOTICE_BYTES_MAX: usize = 16 << 20;
 
+/// A message between the manager and a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The number of the slot's session; a new session has a new one.
+    pub slot: u32,
+    /// Whether the manager sends it.
+    pub is_sent: bool,
+    /// Its size with everything that belongs to it.
+    pub bytes: u64,
+    /// When, since the manager began.
+    pub at: Duration,
+}
+
+/// Somebody who wants to know of each message.
+pub type Watch = Box<dyn FnMut(Passage) + Send>;
+
 /// What a manager is made of.
 pub struct ManagerConfig {
     /// Who we are and how links are protected.
     pub terms: Terms,
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
     pub renewal: Option<Renewal>,
+    /// Told of each message; called by the driver, so it must not take long.
+    pub watch: Option<Watch>,
     /// The scheduler's limits.
     pub scheduler: SchedulerConfig,
     /// Where slots come from.

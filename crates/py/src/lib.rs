@@ -1,6 +1,7 @@
 //! The extension module `exoskel._core`: the only crate that knows Python.
 //!
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
+//! - `recording`: a trace of its messages.
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go;
 //!   `shape`: what a stranger's pickle may look like.
@@ -20,6 +21,7 @@ mod listener;
 mod manager;
 mod memory;
 mod pickle;
+mod recording;
 mod service;
 mod shape;
 mod slot;

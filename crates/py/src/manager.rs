@@ -1,6 +1,7 @@
 //! A running manager as Python sees it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
@@ -23,6 +24,7 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::listener;
+use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
 use crate::terms::{Place, SessionSettings, Sources, grid, keys, now};
 
@@ -67,6 +69,7 @@ pub(crate) struct Manager {
     notices: Arc<Notices>,
     keys: NodeKeys,
     item_bytes_max: u64,
+    recording: Mutex<Option<Recording>>,
 }
 
 /// What the driver has to tell the user, and the function that tells it.
@@ -122,6 +125,7 @@ struct Settings {
     key_memory: Option<String>,
     frame_items_max: u32,
     message_bytes_max: u64,
+    trace: Option<PathBuf>,
 }
 
 #[pymethods]
@@ -216,9 +220,11 @@ impl Manager {
             let address = listener::parse(&address)?;
             Ok(HostLine { address, name })
         });
+        let recording = settings.trace.map(Recording::begin).transpose()?;
         let config = ManagerConfig {
             terms,
             renewal,
+            watch: recording.as_ref().map(Recording::watch),
             scheduler: SchedulerConfig {
                 retries: settings.retries,
                 frame_items_max: settings.frame_items_max,
@@ -245,6 +251,7 @@ impl Manager {
             notices,
             keys,
             item_bytes_max,
+            recording: Mutex::new(recording),
         })
     }
 
@@ -350,10 +357,17 @@ impl Manager {
         self.notices.present(py)
     }
 
-    /// Ends all sessions in order and waits for children to leave.
+    /// Ends all sessions in order, waits for children to leave, and writes the trace if there is one.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
         fork::check(py)?;
-        py.detach(|| self.node.shutdown());
+        py.detach(|| {
+            self.node.shutdown();
+            let recording = &mut *self
+                .recording
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            recording.take().map_or(Ok(()), Recording::end)
+        })?;
         self.notices.present(py)
     }
 }

@@ -8,9 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use exoskel_sim::keycache::trace::{
-    Direction, Fault, GAP_NS_MAX, Operation, RankCalls, Record, ReplayText, Trace, TraceError,
+    Direction, Fault, GAP_NS_MAX, Journal, Operation, RankCalls, Record, ReplayText, Trace,
+    TraceError,
 };
 use proptest::prelude::*;
 
@@ -481,6 +483,48 @@ fn bad_replay_text_is_refused_with_its_line() {
         )
     );
     assert!(Trace::read_simgrid("none", &[], 0.0).is_err());
+}
+
+#[test]
+fn a_journal_becomes_a_trace() {
+    let at = Duration::from_micros;
+    let mut journal = Journal::default();
+    journal.note(7, Direction::Send, 100, at(5_000));
+    journal.note(3, Direction::Send, 200, at(5_010));
+    journal.note(7, Direction::Receive, 1 << 40, at(5_100));
+    let trace = journal.trace("live");
+    let calls = |rank: usize| -> Vec<_> {
+        let calls = trace.ranks[rank].iter();
+        calls
+            .map(|call| (call.operation.name(), call.peer, call.bytes, call.gap_ns))
+            .collect()
+    };
+    assert_eq!(
+        calls(0),
+        [
+            ("init", None, 0, 0),
+            ("send", Some(1), 100, 0),
+            ("send", Some(2), 200, 10_000),
+            ("recv", Some(1), u32::MAX, 90_000),
+            ("finalize", None, 0, 0),
+        ]
+    );
+    assert_eq!(
+        calls(1)[1..3],
+        [
+            ("recv", Some(0), 100, 0),
+            ("send", Some(0), u32::MAX, 100_000)
+        ]
+    );
+    assert_eq!(Trace::read(&trace.write().unwrap()).unwrap(), trace);
+    // More peers than everybody's list of everybody has room for.
+    for peer in 0..3000 {
+        journal.note(peer, Direction::Send, 1, at(6_000));
+    }
+    let trace = journal.trace("many");
+    assert_eq!(trace.ranks.len(), 3001);
+    assert_eq!(Trace::read(&trace.write().unwrap()).unwrap(), trace);
+    assert!(Journal::default().trace("none").write().is_ok());
 }
 
 /// A file of the tracer: two calls, of which the second is given.

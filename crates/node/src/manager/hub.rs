@@ -19,7 +19,7 @@ use crate::establish::{Established, Renewal, Standing};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
-use crate::manager::{Command, ManagerConfig, Notice, Shared, StreamPlan, recruit};
+use crate::manager::{Command, ManagerConfig, Notice, Passage, Shared, StreamPlan, recruit};
 use crate::outlet::{Origin, Outlet};
 
 /// How long an orderly end may take before the rest is cut off.
@@ -249,6 +249,18 @@ impl Hub {
             outlet.end(reason);
         }
         self.outlets.insert(number, outlet);
+    }
+
+    fn tell_watch(&mut self, slot: u32, is_sent: bool, bytes: u64) {
+        let at = self.now();
+        if let Some(watch) = &mut self.config.watch {
+            watch(Passage {
+                slot,
+                is_sent,
+                bytes,
+                at,
+            });
+        }
     }
 
     pub(super) fn is_shutting_down(&self) -> bool {

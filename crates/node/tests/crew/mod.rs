@@ -308,6 +308,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
     let manager = ManagerNode::start(ManagerConfig {
         terms: site.manager(),
         renewal: None,
+        watch: None,
         scheduler: SchedulerConfig {
             frame_items_max: 16,
             ..SchedulerConfig::default()

@@ -8,17 +8,20 @@
 //!
 //! * `skct`: the file format; `calls`: what the tracer leaves; `simgrid`: the text of another simulator
 //! * `collective`: which messages a collective operation is made of
+//! * `journal`: a trace of one node's messages, while it runs
 //! * `fault`: what can be wrong, and where
 
 mod calls;
 mod collective;
 mod fault;
+mod journal;
 mod simgrid;
 mod skct;
 
 pub use calls::RankCalls;
 pub use collective::{Direction, Step};
 pub use fault::{Fault, Place, TraceError};
+pub use journal::{Journal, MESSAGES_MAX};
 pub use simgrid::ReplayText;
 
 /// Most ranks of a trace: peers are 16-bit numbers with a sign.

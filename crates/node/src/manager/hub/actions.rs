@@ -51,6 +51,7 @@ impl Hub {
             slot.tasks
         };
         let (handler, head) = message.encode();
+        let bytes = head.len() + bulk.iter().map(Bytes::len).sum::<usize>();
         let message = Message {
             handler,
             kind: MessageKind::Post,
@@ -60,6 +61,8 @@ impl Hub {
         if let Err(error) = slot.connection.queue(link, message) {
             // Over a limit, or the session is ending: its end puts the items back.
             slot.connection.abort(CloseReason::Fault(error.to_string()));
+        } else {
+            self.tell_watch(number, true, bytes as u64);
         }
         if self.dirty.last() != Some(&number) {
             self.dirty.push(number);

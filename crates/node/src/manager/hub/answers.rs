@@ -23,12 +23,14 @@ impl Hub {
             return;
         };
         slot.connection.consumed(link, size);
+        let bytes = head.len() + bulk.iter().map(Vec::len).sum::<usize>();
         if !bulk.is_empty() {
             // The connection that just gave buffers away is the one that needs some.
             for spent in self.shared.take_spent() {
                 slot.connection.recycle(spent);
             }
         }
+        self.tell_watch(number, false, bytes as u64);
         match ToManager::decode(handler, head) {
             Ok(message) => self.message(number, message, bulk),
             Err(error) => self.dismiss(number, error.to_string()),
