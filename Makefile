@@ -2,11 +2,12 @@
 #
 #   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
 #   make test        all tests, Rust then Python
-#   make test-peers  our verdicts on certificates and our cache beside those of other programs   (PEERS=present: those there are)
+#   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs   (PEERS=present: those there are)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
 #   make bench-key-cache       lookups in a second, ours and libCacheSim's
+#   make bench-replay          messages in a second, our replay and SimGrid's
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -42,7 +43,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,14s/^# *//p' Makefile
@@ -79,7 +80,7 @@ test-python: $(VENV)/.built
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
 test-peers: $(VENV)/.locked
-	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence
+	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
 bench: $(VENV)/.built
@@ -88,6 +89,10 @@ bench: $(VENV)/.built
 bench-key-cache: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence
 	@$(BIN)/python -m benches.key_cache $(BENCH_ARGUMENTS)
+
+bench-replay: $(VENV)/.locked
+	@cargo build --locked --quiet --release --package exoskel-sim --example replay
+	@$(BIN)/python -m benches.replay $(BENCH_ARGUMENTS)
 
 # These make their people with the vectors' generator.
 bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)

@@ -39,7 +39,7 @@ pub mod trace;
 pub use error::KeycacheError;
 pub use outcome::{JobOutcome, KeyMemoryOutcome, Latency, Outcome};
 pub use parameters::{
-    CachePolicy, Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,
+    Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,
 };
 pub use program::Program;
 pub use run::Run;

@@ -8,7 +8,8 @@ use exoskel_link::keys::{
 
 use super::error::KeycacheError;
 use super::key_memory::KeyMemory;
-use super::parameters::{CachePolicy, KeySource, Parameters};
+use super::parameters::{KeySource, Parameters};
+use super::sequence::Policy;
 use super::time::Picoseconds;
 
 /// Whose key: job in the upper half, peer's rank in the lower one. A node has one process of each job, so that is a pair of processes.
@@ -170,13 +171,13 @@ impl CachedKeys {
         let impossible_buffer =
             |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
         let cache = match parameters.cache_policy {
-            CachePolicy::Lru => AnyKeyCache::LeastRecentlyUsed(
+            Policy::LeastRecentlyUsed => AnyKeyCache::LeastRecentlyUsed(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
-            CachePolicy::Clock => AnyKeyCache::Clock(
+            Policy::Clock => AnyKeyCache::Clock(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
-            CachePolicy::S3Fifo => AnyKeyCache::S3Fifo(
+            Policy::S3Fifo => AnyKeyCache::S3Fifo(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
         };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::error::KeycacheError;
+use super::sequence::Policy;
 
 /// Most nodes of a run.
 const NODES_MAX: u32 = 1 << 12;
@@ -81,18 +82,6 @@ pub enum LookupUnit {
     Message,
 }
 
-/// What a full cache gives up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CachePolicy {
-    /// The key that was used longest ago.
-    Lru,
-    /// The first key around that wasn't used since the hand was there.
-    Clock,
-    /// S3-FIFO: new keys have to be used again to get into the main queue.
-    S3Fifo,
-}
-
 /// Who runs on a node's processor, and what a process does while it waits for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -146,7 +135,7 @@ pub struct Parameters {
     /// Packets that a card holds for each direction. The switch sends none that has no place there.
     pub card_buffer_packets: u32,
     /// What embedded processor and host bus take for a packet, in each of the two cards; packets overlap in it. 1.2 us each make a one-way
-    /// latency of 2.8 us for 32 bytes and 3.0 us for 256, which is what the paper's overheads imply (see `docs/paper-key-cache.md`).
+    /// latency of 2.8 us for 32 bytes and 3.0 us for 256, which is what the paper's overheads imply (see `docs/key-cache-engine.md`).
     pub card_processing_ns: u64,
     /// Largest payload of a packet: the paper's 256 bytes.
     pub packet_payload_bytes: u32,
@@ -162,7 +151,7 @@ pub struct Parameters {
     /// Places in the cache where a key may be; 0: all.
     pub cache_ways: u32,
     /// What a full cache gives up.
-    pub cache_policy: CachePolicy,
+    pub cache_policy: Policy,
     /// Of a lookup in cache or table. 3 ns: the paper, from CACTI.
     pub cache_access_ns: u64,
     /// Keys in the prefetch buffer beside the cache; 0: none, and no prefetching.
@@ -171,8 +160,8 @@ pub struct Parameters {
     pub prefetch_list_entries: u32,
     /// Of an access to the memory outside the chip. 2.5 us: the paper.
     pub key_memory_ns: u64,
-    /// Accesses to that memory that may overlap; further ones wait. The paper doesn't say. Four are banks of a memory chip of its time; with one,
-    /// each burst of packets waits for so long that overheads are six times the paper's 160 %.
+    /// Accesses to that memory that may overlap; further ones wait. The paper doesn't say. Eight, one for each packet that a card holds, together with four
+    /// packets for each direction come close to its overheads without cache for 32, 256 and 2048 bytes; with one access at a time they are many times as large.
     pub key_memory_accesses_in_flight: u32,
     /// What a key from that memory has to be decrypted for, as the memory is outside the protected chip. The paper charges nothing.
     pub key_decrypt_ns: u64,
@@ -224,7 +213,7 @@ impl Default for Parameters {
             switch_forwarding: Forwarding::CutThrough,
             switch_latency_ns: 200,
             switch_buffer_packets: 16,
-            card_buffer_packets: 16,
+            card_buffer_packets: 4,
             card_processing_ns: 1_200,
             packet_payload_bytes: 256,
             packet_header_bytes: 26,
@@ -232,12 +221,12 @@ impl Default for Parameters {
             lookup_unit: LookupUnit::Packet,
             cache_entries: 6,
             cache_ways: 0,
-            cache_policy: CachePolicy::Lru,
+            cache_policy: Policy::LeastRecentlyUsed,
             cache_access_ns: 3,
             prefetch_buffer_entries: 0,
             prefetch_list_entries: 8,
             key_memory_ns: 2_500,
-            key_memory_accesses_in_flight: 4,
+            key_memory_accesses_in_flight: 8,
             key_decrypt_ns: 0,
             derivation_ns: 89,
             receive_lookup_overlaps_arrival: false,

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use exoskel_link::keys::{
     Cache, CacheKey, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo,
 };
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::trace::{Record, Trace};
@@ -77,10 +78,12 @@ impl Lookup {
 }
 
 /// Which key of a full set goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// The one that was used longest ago.
     #[default]
+    #[serde(rename = "lru")]
     LeastRecentlyUsed,
     /// CLOCK.
     Clock,

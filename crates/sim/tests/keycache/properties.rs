@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use exoskel_sim::keycache::sequence::Policy;
 use exoskel_sim::keycache::trace::{Operation, Record};
 use exoskel_sim::keycache::{
-    CachePolicy, Forwarding, KeySource, Level, LookupUnit, Parameters, Program, SchedulerKind,
-    Study, SwitchKind,
+    Forwarding, KeySource, Level, LookupUnit, Parameters, Program, SchedulerKind, Study, SwitchKind,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -110,9 +110,9 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         ]),
         select(vec![LookupUnit::Packet, LookupUnit::Message]),
         select(vec![
-            CachePolicy::Lru,
-            CachePolicy::Clock,
-            CachePolicy::S3Fifo,
+            Policy::LeastRecentlyUsed,
+            Policy::Clock,
+            Policy::S3Fifo,
         ]),
         1..5_u32,
         0..3_u32,
