@@ -5,7 +5,7 @@
 //! * `model`: how many keys are in use at once, in closed form
 //! * `periods`: when a program computes and when it communicates
 //! * `sequence`: how often a cache has the key, where only the order counts
-//! * `trace`: messages of real programs, read, written and checked; `program`: one made ready to run
+//! * `trace`: messages of real programs, read, written and checked; `on_off`: a synthetic one; `program`: one made ready to run
 //! * `parameters`: everything that can be set; `study`: parameters and jobs; `outcome`: what came out of a run
 //! * `run`: the machine; `agenda` and `event`: what happens when; `time`: whole picoseconds
 //! * `network`: between the processes' memories; in it `card`, `switch` and `link`, or, for messages without packets, `flow`; `flight`: messages and packets on their way
@@ -24,6 +24,7 @@ mod key_source;
 mod link;
 pub mod model;
 mod network;
+mod on_off;
 mod outcome;
 mod parameters;
 pub mod periods;
@@ -37,6 +38,7 @@ mod time;
 pub mod trace;
 
 pub use error::KeycacheError;
+pub use on_off::OnOff;
 pub use outcome::{JobOutcome, KeyMemoryOutcome, Latency, Outcome};
 pub use parameters::{
     Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,

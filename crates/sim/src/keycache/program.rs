@@ -7,7 +7,7 @@ use super::error::KeycacheError;
 use super::trace::{Direction, Operation, Record, Trace};
 
 /// Most messages of a program.
-const MESSAGES_MAX: usize = 1 << 26;
+pub(super) const MESSAGES_MAX: usize = 1 << 26;
 
 /// SimGrid's number for `MPI_BYTE`.
 const BYTES: u8 = 6;

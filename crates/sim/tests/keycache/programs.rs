@@ -1,9 +1,10 @@
 //! How processes run: what they wait for, and what can't be run.
 
 use std::slice::from_ref;
+use std::sync::Arc;
 
 use exoskel_sim::keycache::trace::{Operation, Record};
-use exoskel_sim::keycache::{KeycacheError, Parameters, Program, SchedulerKind, Study};
+use exoskel_sim::keycache::{KeycacheError, OnOff, Parameters, Program, SchedulerKind, Study};
 
 use super::workload::{after, bare, call, compute, program, receive, run, send, trace};
 
@@ -193,6 +194,39 @@ fn a_job_may_end_after_so_many_messages() {
         assert_eq!(outcome.messages, 20);
         assert_eq!(outcome.jobs[0].completed_ps, 20 * 256_000);
     }
+}
+
+/// Four processes, each with 30 periods of 5 messages: everything arrives, and the seed decides who sends to whom.
+#[test]
+fn on_and_off_periods_make_a_trace() {
+    let traffic = OnOff {
+        ranks: 4,
+        periods: 30,
+        messages: 5,
+        ..OnOff::default()
+    };
+    let trace = traffic.trace(3).unwrap();
+    assert_eq!(traffic.trace(3).unwrap(), trace);
+    assert_ne!(traffic.trace(4).unwrap(), trace);
+    let job = Arc::new(Program::from_trace(&trace).unwrap());
+    let outcome = run(&bare(4), &[job]);
+    assert_eq!(outcome.messages, 4 * 30 * 5);
+    // Thirty OFF periods of 766 us and ON periods of 4 gaps of 5 us, in the mean.
+    let mean = outcome.computed_ps / 4;
+    assert!(
+        (18_000_000_000..30_000_000_000).contains(&mean),
+        "got {mean} ps"
+    );
+
+    let nobody = OnOff {
+        ranks: 1,
+        ..traffic
+    };
+    let error = nobody.trace(1).unwrap_err().to_string();
+    assert!(
+        error.starts_with("got ranks = 1, expected 2 ..="),
+        "{error}"
+    );
 }
 
 // --- what can't be run -----------------------------------------------------------------------------
