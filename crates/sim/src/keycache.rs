@@ -5,7 +5,7 @@
 //! * `model`: how many keys are in use at once, in closed form
 //! * `periods`: when a program computes and when it communicates
 //! * `sequence`: how often a cache has the key, where only the order counts
-//! * `trace`: messages of real programs, read, written and checked; `on_off`: a synthetic one; `program`: one made ready to run
+//! * `trace`: messages of real programs, read, written and checked; `on_off`, `requests`: synthetic ones; `program`: one made ready to run
 //! * `parameters`: everything that can be set; `study`: parameters and jobs; `outcome`: what came out of a run
 //! * `run`: the machine; `agenda` and `event`: what happens when; `time`: whole picoseconds
 //! * `network`: between the processes' memories; in it `card`, `switch` and `link`, or, for messages without packets, `flow`; `flight`: messages and packets on their way
@@ -29,6 +29,7 @@ mod outcome;
 mod parameters;
 pub mod periods;
 mod program;
+mod requests;
 mod run;
 mod scheduler;
 pub mod sequence;
@@ -44,5 +45,6 @@ pub use parameters::{
     Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,
 };
 pub use program::Program;
+pub use requests::{RequestsError, requests};
 pub use run::Run;
 pub use study::Study;
