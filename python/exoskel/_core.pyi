@@ -5,6 +5,7 @@ from typing import Any, Self, final
 __all__ = [
     "Acceptor",
     "GridTrust",
+    "KeyCacheTrace",
     "Listener",
     "Manager",
     "MapStream",
@@ -16,6 +17,9 @@ __all__ = [
     "chain_details",
     "check_front",
     "check_key_memory",
+    "key_cache_capacity",
+    "key_cache_parameters",
+    "key_cache_runs",
     "mark_forked",
     "matching_attribute",
     "pki_init",
@@ -147,3 +151,26 @@ class SharedSecret:
 
 def run_front(options: dict[str, Any], listening: Callable[[str], None]) -> None: ...
 def check_front(options: dict[str, Any]) -> list[str]: ...
+
+@final
+class KeyCacheTrace:
+    def __new__(cls, file: str, content: bytes) -> KeyCacheTrace: ...
+    @staticmethod
+    def requests(ranks: int, each: int, seed: int) -> KeyCacheTrace: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def compute_seconds(self) -> float: ...
+    def periods(self, gap_ns: int) -> dict[str, float] | None: ...
+
+def key_cache_capacity(entries: int, off_on: float, hit: float) -> int: ...
+def key_cache_parameters(scenario: str) -> str: ...
+def key_cache_runs(
+    jobs: Sequence[dict[str, Any]],
+    threads: int,
+    finished: Callable[[int, dict[str, Any]], object],
+) -> None: ...

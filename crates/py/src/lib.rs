@@ -7,6 +7,7 @@
 //!   `shape`: what a stranger's pickle may look like.
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
+//! - `sim`: the study of session-key caches.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -24,6 +25,7 @@ mod pickle;
 mod recording;
 mod service;
 mod shape;
+mod sim;
 mod slot;
 mod stream;
 mod terms;
@@ -43,5 +45,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(terms::check_key_memory, module)?)?;
     administration::add(module)?;
     identity::add(module)?;
-    service::add(module)
+    service::add(module)?;
+    sim::add(module)
 }

@@ -1,4 +1,4 @@
-"""The command line: certificates, proxies, trust, workers, policies.
+"""The command line: certificates, proxies, trust, workers, policies, simulations.
 
 Every command takes ``--json`` for machine-readable output. Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ExoskelError
-from . import front, pki, policy, proxy, trust, up, version, whoami, worker
+from . import front, pki, policy, proxy, sim, trust, up, version, whoami, worker
 from .report import report_error
 
 __all__ = ["main"]
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ExoskelError, OSError, ValueError) as error:
         report_error(arguments, _text_of(error))
         return 1
-    except KeyboardInterrupt:
-        report_error(arguments, "interrupted")
+    except KeyboardInterrupt as interrupt:
+        report_error(arguments, str(interrupt) or "interrupted")
         return 1
 
 
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Start with: exoskel pki init; exoskel pki issue --role worker --name HOST; exoskel worker --help",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (pki, worker, up, policy, proxy, whoami, trust, front, version):
+    for module in (pki, worker, up, policy, proxy, whoami, trust, front, sim, version):
         module.add_commands(commands, common)
     return parser
 

@@ -1,0 +1,415 @@
+//! The study of session-key caches, for Python: traces, and many runs on all processors.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use exoskel_link::keys::{Geometry, Placement};
+use exoskel_sim::keycache::model::OnOff;
+use exoskel_sim::keycache::periods::{PeriodRules, Periods};
+use exoskel_sim::keycache::sequence::{Hits, Lookup, Policy, Traffic, replay};
+use exoskel_sim::keycache::trace::Trace;
+use exoskel_sim::keycache::{Outcome, Parameters, Program, Study, requests};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// How long a wait lasts before signals are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Results that wait to be taken by Python, at most; a thread with one more waits.
+const RESULTS_WAITING_MAX: usize = 64;
+
+/// Events that a run on cards handles before its thread looks whether it should stop.
+const EVENTS_BETWEEN_LOOKS: u64 = 100_000;
+
+/// Payload of a packet where packets are looked up: the paper's.
+const PACKET_BYTES: u32 = 256;
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<KeyCacheTrace>()?;
+    module.add_function(wrap_pyfunction!(key_cache_capacity, module)?)?;
+    module.add_function(wrap_pyfunction!(key_cache_parameters, module)?)?;
+    module.add_function(wrap_pyfunction!(key_cache_runs, module)?)
+}
+
+/// Why a job gave no result.
+enum Failure {
+    /// Somebody asked the threads to stop.
+    Stopped,
+    /// It can't be run.
+    Refused(String),
+}
+
+impl<Reason: std::error::Error> From<Reason> for Failure {
+    fn from(reason: Reason) -> Self {
+        Self::Refused(reason.to_string())
+    }
+}
+
+/// Runs jobs on several threads and hands each result to `finished`, in the calling thread, as it comes. Ends early with the
+/// first error, be it a job's, that of `finished`, or a signal's.
+fn in_parallel<Job: Sync, Outcome: Send>(
+    py: Python<'_>,
+    jobs: &[Job],
+    threads: NonZeroUsize,
+    run: impl Fn(&Job, &AtomicBool) -> Result<Outcome, Failure> + Sync,
+    finished: impl Fn(Python<'_>, usize, Outcome) -> PyResult<()> + Sync,
+) -> PyResult<()> {
+    let stop = AtomicBool::new(false);
+    let next = AtomicUsize::new(0);
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let (sender, results) = mpsc::sync_channel(RESULTS_WAITING_MAX);
+            for _ in 0..threads.get().min(jobs.len()) {
+                let (sender, stop, next, run) = (sender.clone(), &stop, &next, &run);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(job) = jobs.get(index) else { break };
+                        // Nobody listens any more: the others have failed.
+                        if sender.send((index, run(job, stop))).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let ended = loop {
+                let taken = results.recv_timeout(PATIENCE);
+                let step = Python::attach(|py| {
+                    py.check_signals()?;
+                    match taken {
+                        Ok((index, Ok(outcome))) => finished(py, index, outcome).map(|()| true),
+                        Ok((_, Err(Failure::Refused(text)))) => Err(PyValueError::new_err(text)),
+                        Ok((_, Err(Failure::Stopped))) | Err(RecvTimeoutError::Timeout) => Ok(true),
+                        Err(RecvTimeoutError::Disconnected) => Ok(false),
+                    }
+                });
+                match step {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            stop.store(true, Ordering::Relaxed);
+            // Threads that wait to hand over a result have to see that nobody takes it.
+            drop(results);
+            ended
+        })
+    })
+}
+
+/// Messages of a parallel program, read once and shared by all runs.
+#[pyclass(frozen)]
+pub(crate) struct KeyCacheTrace {
+    trace: Arc<Trace>,
+    program: OnceLock<Arc<Program>>,
+}
+
+#[pymethods]
+impl KeyCacheTrace {
+    /// Reads the content of a file; an error names the file.
+    #[new]
+    fn new(py: Python<'_>, file: &str, content: &[u8]) -> PyResult<Self> {
+        let trace = py
+            .detach(|| Trace::read(content))
+            .map_err(|error| PyValueError::new_err(format!("{file}: {error}")))?;
+        Ok(Self {
+            trace: Arc::new(trace),
+            program: OnceLock::new(),
+        })
+    }
+
+    /// Synthetic requests and answers of so many ranks.
+    #[staticmethod]
+    fn requests(ranks: usize, each: usize, seed: u64) -> PyResult<Self> {
+        Ok(Self {
+            trace: Arc::new(requests(ranks, each, seed).map_err(refused)?),
+            program: OnceLock::new(),
+        })
+    }
+
+    /// What ran.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.trace.name
+    }
+
+    /// How many processes it had.
+    #[getter]
+    fn ranks(&self) -> usize {
+        self.trace.ranks.len()
+    }
+
+    /// How many calls there are, all ranks together.
+    #[getter]
+    fn records(&self) -> usize {
+        self.trace.records()
+    }
+
+    /// Computation of the rank that computed longest, in seconds.
+    #[getter]
+    fn compute_seconds(&self) -> f64 {
+        let longest = self.trace.ranks.iter().map(|records| {
+            let gaps = records.iter().map(|record| record.gap_ns);
+            gaps.sum::<u64>()
+        });
+        longest.max().unwrap_or(0) as f64 / 1e9
+    }
+
+    /// Mean ON and OFF periods, with gaps of at least so much as OFF; `None` if it has not both.
+    fn periods<'py>(&self, py: Python<'py>, gap_ns: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let rules = PeriodRules {
+            gap_ns,
+            ..PeriodRules::default()
+        };
+        let Some(periods) = py.detach(|| Periods::of(&self.trace, &rules)) else {
+            return Ok(None);
+        };
+        let answer = PyDict::new(py);
+        answer.set_item("on_us", periods.on_us)?;
+        answer.set_item("off_us", periods.off_us)?;
+        answer.set_item("messages_per_on", periods.messages_per_on)?;
+        Ok(Some(answer))
+    }
+}
+
+impl KeyCacheTrace {
+    /// The trace made ready to run on cards.
+    fn program(&self) -> PyResult<Arc<Program>> {
+        if let Some(program) = self.program.get() {
+            return Ok(Arc::clone(program));
+        }
+        let program = Program::from_trace(&self.trace).map_err(refused)?;
+        Ok(Arc::clone(self.program.get_or_init(|| Arc::new(program))))
+    }
+}
+
+/// Every parameter of a card, those that a scenario (TOML) leaves out included, as TOML.
+#[pyfunction]
+fn key_cache_parameters(scenario: &str) -> PyResult<String> {
+    Parameters::from_toml(scenario)
+        .map(|parameters| parameters.to_toml())
+        .map_err(refused)
+}
+
+/// How many processes a cache serves.
+#[pyfunction]
+fn key_cache_capacity(py: Python<'_>, entries: u64, off_on: f64, hit: f64) -> PyResult<u64> {
+    py.detach(|| OnOff::new(off_on)?.capacity(entries, hit))
+        .map_err(refused)
+}
+
+/// One run.
+enum Job {
+    /// The keys of a trace through a cache for each rank.
+    Trace {
+        trace: Arc<Trace>,
+        shape: Shape,
+        lookup: Lookup,
+    },
+    /// Peers that talk and are silent in turn, through one cache.
+    OnOff {
+        traffic: Traffic,
+        shape: Shape,
+        packets: u64,
+        seed: u64,
+    },
+    /// Cards in virtual time.
+    Cards { study: Box<Study>, seed: u64 },
+}
+
+/// A cache without time.
+struct Shape {
+    geometry: Geometry,
+    policy: Policy,
+}
+
+impl Shape {
+    fn new(asked: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let (entries, ways) = (value(asked, "entries")?, value(asked, "ways")?);
+        let geometry = Geometry::set_associative(entries, ways).map_err(refused)?;
+        let policy = match value::<String>(asked, "policy")?.as_str() {
+            "lru" => Policy::LeastRecentlyUsed,
+            "clock" => Policy::Clock,
+            "s3-fifo" => Policy::S3Fifo,
+            got => return Err(no_such("policy", got, "\"lru\", \"clock\" or \"s3-fifo\"")),
+        };
+        Ok(Self { geometry, policy })
+    }
+}
+
+impl Job {
+    /// What Python asks for; the kinds and their keys are those of `exoskel.sim`.
+    fn new(asked: &Bound<'_, PyDict>) -> PyResult<Self> {
+        match value::<String>(asked, "kind")?.as_str() {
+            "trace" => {
+                let trace: Bound<'_, KeyCacheTrace> = value(asked, "trace")?;
+                let lookup = match value::<String>(asked, "lookup")?.as_str() {
+                    "message" => Lookup::Message,
+                    "packet" => Lookup::packets(PACKET_BYTES).map_err(refused)?,
+                    got => return Err(no_such("lookup", got, "\"message\" or \"packet\"")),
+                };
+                Ok(Self::Trace {
+                    trace: Arc::clone(&trace.get().trace),
+                    shape: Shape::new(asked)?,
+                    lookup,
+                })
+            }
+            "on-off" => {
+                let (keys, off_on) = (value(asked, "keys")?, value(asked, "off_on")?);
+                let traffic = Traffic::new(keys, off_on, value(asked, "packets_per_on")?);
+                let mut shape = Shape::new(asked)?;
+                // Keys are numbered in sequence, as identifiers of connections are, and hardware takes their low bits.
+                shape.geometry = shape.geometry.placed(Placement::LowBits);
+                Ok(Self::OnOff {
+                    traffic: traffic.map_err(refused)?,
+                    shape,
+                    packets: value(asked, "packets")?,
+                    seed: value(asked, "seed")?,
+                })
+            }
+            "cards" => {
+                let scenario = value::<String>(asked, "scenario")?;
+                let parameters = Parameters::from_toml(&scenario).map_err(refused)?;
+                let traces: Vec<Bound<'_, KeyCacheTrace>> = value(asked, "traces")?;
+                let programs = traces.iter().map(|trace| trace.get().program());
+                let programs = programs.collect::<PyResult<_>>()?;
+                let study = Study::new(parameters, programs).map_err(refused)?;
+                Ok(Self::Cards {
+                    study: Box::new(study),
+                    seed: value(asked, "seed")?,
+                })
+            }
+            got => Err(no_such("kind", got, "\"trace\", \"on-off\" or \"cards\"")),
+        }
+    }
+
+    fn run(&self, stop: &AtomicBool) -> Result<Measured, Failure> {
+        Ok(match self {
+            Self::Trace {
+                trace,
+                shape,
+                lookup,
+            } => Measured::Keys(replay(trace, shape.geometry, shape.policy, *lookup)),
+            Self::OnOff {
+                traffic,
+                shape,
+                packets,
+                seed,
+            } => Measured::Keys(traffic.hits(*seed, *packets, shape.geometry, shape.policy)),
+            Self::Cards { study, seed } => {
+                let mut run = study.start(*seed)?;
+                while !run.advance(EVENTS_BETWEEN_LOOKS)? {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(Failure::Stopped);
+                    }
+                }
+                Measured::Cards(Box::new(run.outcome()))
+            }
+        })
+    }
+}
+
+fn value<'py, Value>(asked: &Bound<'py, PyDict>, key: &str) -> PyResult<Value>
+where
+    Value: FromPyObjectOwned<'py>,
+{
+    let given = asked
+        .get_item(key)?
+        .ok_or_else(|| PyValueError::new_err(format!("got no {key}, expected one")))?;
+    given.extract().map_err(|_| {
+        PyValueError::new_err(format!(
+            "{key}: got {given}, expected another kind of value"
+        ))
+    })
+}
+
+fn refused(reason: impl std::error::Error) -> PyErr {
+    PyValueError::new_err(reason.to_string())
+}
+
+fn no_such(parameter: &str, got: &str, expected: &str) -> PyErr {
+    PyValueError::new_err(format!("{parameter}: got {got:?}, expected {expected}"))
+}
+
+/// What a run has measured.
+enum Measured {
+    Keys(Hits),
+    Cards(Box<Outcome>),
+}
+
+impl Measured {
+    /// As Python has it: times in microseconds and milliseconds, shares in 0..1.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let row = PyDict::new(py);
+        match self {
+            Self::Keys(hits) => {
+                row.set_item("hit_rate", hits.hit_rate())?;
+                row.set_item("lookups", hits.lookups)?;
+                row.set_item("hits", hits.hits)?;
+                row.set_item("digest", format!("{:016x}", hits.digest))?;
+            }
+            Self::Cards(outcome) => cards_row(&row, outcome)?,
+        }
+        Ok(row)
+    }
+}
+
+fn cards_row(row: &Bound<'_, PyDict>, outcome: &Outcome) -> PyResult<()> {
+    let microseconds = |picoseconds: u64| picoseconds as f64 / 1e6;
+    row.set_item("latency_us", microseconds(outcome.packet_latency.mean_ps))?;
+    row.set_item(
+        "latency_p50_us",
+        microseconds(outcome.packet_latency.p50_ps),
+    )?;
+    row.set_item(
+        "latency_p99_us",
+        microseconds(outcome.packet_latency.p99_ps),
+    )?;
+    row.set_item(
+        "message_latency_us",
+        microseconds(outcome.message_latency.mean_ps),
+    )?;
+    row.set_item(
+        "message_latency_p99_us",
+        microseconds(outcome.message_latency.p99_ps),
+    )?;
+    row.set_item("hit_rate", outcome.hit_rate())?;
+    row.set_item("cache_hit_rate", outcome.cache_hit_rate())?;
+    row.set_item("prefetch_hit_rate", outcome.prefetch_hit_rate())?;
+    row.set_item("completion_ms", outcome.completion_ps as f64 / 1e9)?;
+    row.set_item("messages", outcome.messages)?;
+    row.set_item("packets", outcome.packets)?;
+    row.set_item("lookups", outcome.lookups)?;
+    row.set_item("joined_fetches", outcome.joined_fetches)?;
+    row.set_item("evictions", outcome.evictions)?;
+    row.set_item("prefetches", outcome.prefetches)?;
+    row.set_item("key_memory_accesses", outcome.key_memory.accesses)?;
+    row.set_item(
+        "key_memory_wait_us",
+        microseconds(outcome.key_memory.waited_mean_ps),
+    )?;
+    row.set_item("context_switches", outcome.context_switches)?;
+    row.set_item("spun_ms", outcome.spun_ps as f64 / 1e9)?;
+    row.set_item("events", outcome.events)?;
+    row.set_item("digest", format!("{:016x}", outcome.digest))
+}
+
+/// Runs jobs on several threads; `finished` gets the number of each and what it has measured, as they come.
+#[pyfunction]
+fn key_cache_runs(
+    py: Python<'_>,
+    jobs: Vec<Bound<'_, PyDict>>,
+    threads: NonZeroUsize,
+    finished: Py<PyAny>,
+) -> PyResult<()> {
+    let jobs: Vec<Job> = jobs.iter().map(Job::new).collect::<PyResult<_>>()?;
+    in_parallel(py, &jobs, threads, Job::run, |py, index, measured| {
+        let row = measured.to_dict(py)?;
+        finished.call1(py, (index, row)).map(drop)
+    })
+}

@@ -1,0 +1,264 @@
+"""``exoskel sim``: the session-key cache in simulation, with the cache that the runtime uses."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .report import Commands, report, table
+
+__all__ = ["add_commands"]
+
+# Where a run ends that isn't told where its files go.
+OUT = Path("key-cache-paper")
+# Where there is no terminal (a log file, a batch system), one line this often.
+LINE_SECONDS = 5.0
+# What `--config` shows of a run; the CSV file has all.
+SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
+
+
+def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add ``sim capacity`` and ``sim keycache``."""
+    parser = commands.add_parser(
+        "sim", help="simulate session-key caches: how many keys fit, what a miss costs"
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_capacity(actions, common)
+    _add_keycache(actions, common)
+
+
+def _add_capacity(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "capacity",
+        parents=[common],
+        help="how many peers a cache of so many keys serves, by the ON/OFF model",
+        description="Answer with the largest number of peers for which a cache holds all keys in use at once, with the given probability. Each peer talks (ON) "
+        "and is silent (OFF) in turn. Example: exoskel sim capacity --entries 128 --off-on 7.66 --hit 0.9",
+    )
+    parser.add_argument(
+        "--entries", type=int, required=True, metavar="N", help="keys that the cache holds"
+    )
+    parser.add_argument(
+        "--off-on",
+        type=float,
+        required=True,
+        metavar="RATIO",
+        help="mean silent time over mean talking time of a peer",
+    )
+    parser.add_argument(
+        "--hit",
+        type=float,
+        default=0.9,
+        metavar="P",
+        help="the probability, between 0 and 1 (default: 0.9)",
+    )
+    parser.set_defaults(run=_capacity)
+
+
+def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "keycache",
+        parents=[common],
+        help="run a trace or a scenario through a session-key cache, or make all figures of the paper",
+        description="One of: --trace FILE --entries N (a hit rate: keys only, no time); --config FILE (interconnect cards, switches and schedulers in "
+        "virtual time); --paper (every table and figure of the paper that this repeats). docs/key-cache.md explains the scenario file, "
+        "docs/paper-key-cache.md what came out.",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="messages of a parallel program, as `exoskel sim pack` and Manager(trace=...) write them (.skct, .skct.zst)",
+    )
+    parser.add_argument(
+        "--entries", type=int, metavar="N", help="keys that the cache of each rank holds"
+    )
+    parser.add_argument(
+        "--ways",
+        type=int,
+        metavar="W",
+        help="places where a key may be (default: all, fully associative)",
+    )
+    parser.add_argument(
+        "--lookup",
+        choices=("message", "packet"),
+        default="message",
+        help="what asks for a key: each message (default), or each packet of 256 bytes, those of a message one after another",
+    )
+    parser.add_argument(
+        "--policy",
+        choices=("lru", "clock", "s3-fifo"),
+        default="lru",
+        help="which key leaves when another needs its place (default: lru)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a scenario (TOML)")
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help="make the paper's tables and figures (needs matplotlib)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where CSV, PNG and SVG files go (default: key-cache-paper)",
+    )
+    parser.add_argument(
+        "--figure",
+        action="append",
+        metavar="NAME",
+        help="with --paper: only this one; can be repeated: 3, 5, 5d, 6, 7, 8, 9, table-1, table-silicon, lookups, policies, sensitivity, key-memory",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="runs of each point, each with its own seed (default: 20 with --paper, else 1)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="with --paper: little input, to see that it works"
+    )
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        metavar="DIR",
+        help="with --paper: where the traces of the NAS benchmarks are (default: traces beside the project)",
+    )
+    parser.set_defaults(run=_keycache)
+
+
+def _capacity(arguments: argparse.Namespace) -> int:
+    from .. import sim
+
+    answer = sim.capacity(arguments.entries, arguments.off_on, arguments.hit)
+    data = {"entries": arguments.entries, "off_on": arguments.off_on, "hit": arguments.hit}
+    report(arguments, str(answer), {"capacity": answer, **data})
+    return 0
+
+
+def _keycache(arguments: argparse.Namespace) -> int:
+    ways = {
+        "--paper": arguments.paper,
+        "--config": arguments.config is not None,
+        "--trace": arguments.trace is not None,
+    }
+    if arguments.paper and (ways["--config"] or ways["--trace"]):
+        raise ValueError("got --paper with another input, expected it alone: it brings its own")
+    if arguments.paper:
+        return _paper(arguments)
+    if ways["--config"]:
+        return _scenario(arguments)
+    if ways["--trace"]:
+        return _trace(arguments)
+    raise ValueError(
+        "got nothing to run, expected --trace FILE --entries N, --config FILE or --paper"
+    )
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from ..sim.runs import execute, read_trace, trace_run
+
+    if arguments.entries is None:
+        raise ValueError("entries: got none, expected --entries N, the keys that a cache holds")
+    trace = read_trace(arguments.trace)
+    run = trace_run(trace, arguments.entries, arguments.ways, arguments.lookup, arguments.policy)
+    [row] = execute([run])
+    text = (
+        f"{row['trace']}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
+        f"{row['lookup']}; {trace.ranks} ranks, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
+    )
+    report(arguments, text, {**row, "ranks": trace.ranks, "file": str(arguments.trace)})
+    return 0
+
+
+def _scenario(arguments: argparse.Namespace) -> int:
+    from .. import sim
+
+    with _shown(arguments) as progress:
+        runs = sim.keycache(
+            arguments.trace,
+            scenario=arguments.config,
+            seeds=arguments.seeds,
+            progress=lambda done, total: progress(arguments.config.name, done, total),
+        )
+    files = {}
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        file = arguments.out / f"{arguments.config.stem}.csv"
+        runs.to_csv(file, f"{arguments.config.name}: each run")
+        files = {"file": str(file)}
+    cells = runs.over_seeds(SHOWN)
+    text = table(list(cells), [[_number(value) for value in row.values()] for row in cells.rows])
+    data = {"parameters": runs.parameters, "runs": runs.rows, **files}
+    report(arguments, "\n".join([text, *files.values()]), data)
+    return 0
+
+
+def _paper(arguments: argparse.Namespace) -> int:
+    from .. import sim
+
+    out = arguments.out or OUT
+    asked = {"seeds": arguments.seeds} if arguments.seeds is not None else {}
+    if arguments.traces is not None:
+        asked["traces"] = arguments.traces
+    try:
+        with _shown(arguments) as progress:
+            made = sim.paper(
+                out,
+                figures=arguments.figure or (),
+                quick=arguments.quick,
+                progress=progress,
+                **asked,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; what was finished is in {out}") from None
+    files = sorted(str(file) for file in out.iterdir())
+    text = f"{len(made)} tables and figures in {out}"
+    report(arguments, text, {"folder": str(out), "figures": list(made), "files": files})
+    return 0
+
+
+@contextlib.contextmanager
+def _shown(arguments: argparse.Namespace) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far it is: a bar on a terminal, else a line now and then; nothing to machines."""
+    if arguments.json:
+        yield lambda _title, _done, _total: None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True, markup=False, highlight=False)) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(title: str, done: int, total: int) -> None:
+            if title not in tasks:
+                tasks[title] = bar.add_task(title, total=total)
+            bar.update(tasks[title], completed=done)
+
+        yield show
+
+
+class _Lines:
+    """Says on ``sys.stderr`` how far each figure is."""
+
+    def __init__(self) -> None:
+        self._title = ""
+        self._said = 0.0
+
+    def __call__(self, title: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if title != self._title or done == total or now - self._said >= LINE_SECONDS:
+            self._title, self._said = title, now
+            print(f"{title}: {done} of {total} runs", file=sys.stderr, flush=True)
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

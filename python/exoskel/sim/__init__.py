@@ -1,0 +1,45 @@
+"""Session-key caches in simulation: the very cache that the runtime uses, fed with traces of real programs.
+
+`capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
+returns tables. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``)::
+
+    from exoskel import sim
+
+    sim.capacity(128, off_on=7.66, hit=0.9)
+    table = sim.keycache("traces/cg.A.16.skct.zst", entries=range(1, 9))
+    table["hit_rate"], table.to_pandas()
+
+Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exoskel[plot]'`` has both. `capacity` needs neither.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .figures.produce import paper
+    from .model import capacity
+    from .sweep import keycache
+    from .tables import Table
+
+__all__ = ["Table", "capacity", "keycache", "paper"]
+
+_HOMES = {
+    "Table": "tables",
+    "capacity": "model",
+    "keycache": "sweep",
+    "paper": "figures.produce",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,171 @@
+"""How pictures look, and how they are kept: the same file from the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+    from ..tables import Table
+
+__all__ = ["applied", "bars", "canvas", "legend", "lines", "save"]
+
+# Told apart by people who see few colours, too (Okabe and Ito); in the order of their use.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c8c8c")
+_MARKERS = "osv^Dxp*"
+_SETTINGS: Any = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "font.size": 9,
+    "grid.color": "#e3e3e3",
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    # Equal numbers give equal files, letters stay letters.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "exoskel",
+}
+
+
+def applied() -> AbstractContextManager[None]:
+    """Return a context in which pictures look as ours do."""
+    return mpl.rc_context(_SETTINGS)
+
+
+def canvas(
+    rows: int, columns: int, *, width: float = 4.4, height: float = 3.2
+) -> tuple[Canvas, list[Axes]]:
+    """Return an empty picture and its panels, row by row.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of panels.
+    width, height : float
+        Of a panel, in inches.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    # No pyplot: it would keep the picture, and ask for a display.
+    drawn = Canvas(figsize=(width * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(drawn)
+    panels = drawn.subplots(rows, columns, squeeze=False)
+    return drawn, list(panels.flat)
+
+
+def legend(drawn: Canvas, panel: Axes, columns: int) -> None:
+    """Put what a panel's colours mean below the whole picture.
+
+    Parameters
+    ----------
+    drawn : Figure
+        The picture.
+    panel : Axes
+        One with all of them.
+    columns : int
+        Of the legend.
+    """
+    drawn.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
+def lines(panel: Axes, table: Table, x: str, y: str, by: str, *, label: str = "{}") -> None:
+    """Draw a line with error bars (95 % confidence) for each value of a column.
+
+    Parameters
+    ----------
+    panel : Axes
+        Where.
+    table : Table
+        Averaged over seeds.
+    x, y, by : str
+        Columns: across, up, one line for each.
+    label : str
+        What the legend says of a value.
+    """
+    for index, value in enumerate(dict.fromkeys(row[by] for row in table.rows)):
+        rows = sorted(table.where(**{by: value}).rows, key=lambda row: row[x])
+        panel.errorbar(
+            [row[x] for row in rows],
+            [row[y] for row in rows],
+            yerr=_bars_of(rows, y),
+            label=label.format(value),
+            color=_COLOURS[index % len(_COLOURS)],
+            marker=_MARKERS[index % len(_MARKERS)],
+            markersize=3.5,
+            linewidth=1.2,
+            capsize=2,
+        )
+
+
+def bars(
+    panel: Axes, table: Table, x: str, y: str, by: str, order: Sequence[str] | None = None
+) -> None:
+    """Draw groups of bars with error bars (95 % confidence).
+
+    Parameters
+    ----------
+    panel : Axes
+        Where.
+    table : Table
+        Averaged over seeds.
+    x, y, by : str
+        Columns: the groups, the height, the bars within a group.
+    order : sequence of str, optional
+        All bars that a group can have, so that a bar has one colour in all panels.
+    """
+    groups = list(dict.fromkeys(row[x] for row in table.rows))
+    kinds = list(dict.fromkeys(row[by] for row in table.rows))
+    colours = {kind: _COLOURS[i % len(_COLOURS)] for i, kind in enumerate(order or kinds)}
+    width = 0.8 / len(kinds)
+    for index, kind in enumerate(kinds):
+        rows = {row[x]: row for row in table.where(**{by: kind}).rows}
+        present = [group for group in groups if group in rows]
+        panel.bar(
+            [groups.index(group) + (index - (len(kinds) - 1) / 2) * width for group in present],
+            [rows[group][y] for group in present],
+            width,
+            yerr=_bars_of([rows[group] for group in present], y),
+            label=str(kind),
+            color=colours[kind],
+            error_kw={"elinewidth": 0.8, "capsize": 1.5},
+        )
+    panel.set_xticks(range(len(groups)), [str(group) for group in groups])
+
+
+def _bars_of(rows: Sequence[dict[str, Any]], y: str) -> list[float] | None:
+    widths = [float(row.get(f"{y}_ci95", float("nan"))) for row in rows]
+    # A single seed has no interval.
+    return None if any(width != width for width in widths) else widths
+
+
+def save(drawn: Canvas, folder: Path, name: str) -> list[Path]:
+    """Keep a picture as PNG and SVG.
+
+    Parameters
+    ----------
+    drawn : Figure
+        The picture.
+    folder : Path
+        Where; it exists.
+    name : str
+        The files' name without their ending.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    files = [folder / f"{name}.png", folder / f"{name}.svg"]
+    drawn.savefig(files[0], dpi=120, metadata={"Software": None})
+    drawn.savefig(files[1], metadata={"Date": None, "Creator": None})
+    return files

@@ -1,0 +1,133 @@
+"""Many runs on all processors: what is done is kept when the user interrupts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import _core
+
+__all__ = ["Progress", "Run", "Unfinished", "execute", "read_trace", "trace_run"]
+
+# Takes how many of how many runs are done.
+Progress = Callable[[int, int], None]
+
+
+class Run(NamedTuple):
+    """One run.
+
+    Parameters
+    ----------
+    cell : mapping
+        Where it stands in the table: the columns that are known before.
+    job : mapping or None
+        What is run, in the terms of ``_core.key_cache_runs``; None if the cell says it all.
+    """
+
+    cell: Mapping[str, object]
+    job: Mapping[str, Any] | None
+
+
+class Unfinished(KeyboardInterrupt):
+    """The user interrupted.
+
+    Attributes
+    ----------
+    rows : list of dict
+        Those of the runs that were done.
+    total : int
+        How many there would have been.
+    """
+
+    def __init__(self, rows: list[dict[str, Any]], total: int) -> None:
+        super().__init__(f"interrupted after {len(rows)} of {total} runs")
+        self.rows = rows
+        self.total = total
+
+
+def execute(
+    runs: Sequence[Run], progress: Progress | None = None, threads: int | None = None
+) -> list[dict[str, Any]]:
+    """Run all, on as many threads as there are processors.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        What is run. Results don't depend on the order, nor on the threads.
+    progress : callable, optional
+        Called after each run with the numbers done and in all.
+    threads : int, optional
+        How many at a time; one for each processor that this process may use if absent.
+
+    Returns
+    -------
+    list of dict
+        For each run, in their order: its cell, and what was measured.
+
+    Raises
+    ------
+    ValueError
+        If a run can't be made: the text names the parameter, the file or the offset.
+    Unfinished
+        On Ctrl-C.
+    """
+    done = {index: dict(run.cell) for index, run in enumerate(runs) if run.job is None}
+    asked = [index for index in range(len(runs)) if index not in done]
+
+    def finished(number: int, measured: dict[str, Any]) -> None:
+        index = asked[number]
+        done[index] = {**runs[index].cell, **measured}
+        if progress is not None:
+            progress(len(done), len(runs))
+
+    jobs = [dict(run.job) for run in runs if run.job is not None]
+    try:
+        _core.key_cache_runs(jobs, threads or len(os.sched_getaffinity(0)), finished)
+    except KeyboardInterrupt:
+        raise Unfinished([done[index] for index in sorted(done)], len(runs)) from None
+    return [done[index] for index in sorted(done)]
+
+
+def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:
+    """Read a trace.
+
+    Parameters
+    ----------
+    path : path
+        A file that `exoskel sim pack` or ``Manager(trace=...)`` has written.
+
+    Raises
+    ------
+    OSError
+        If it can't be read.
+    ValueError
+        If it is no trace, or torn: the text names file, part and offset.
+    """
+    return _core.KeyCacheTrace(os.fspath(path), Path(path).read_bytes())
+
+
+def trace_run(
+    trace: _core.KeyCacheTrace, entries: int, ways: int | None, lookup: str, policy: str
+) -> Run:
+    """Return the run of one trace through one shape of cache.
+
+    Parameters
+    ----------
+    trace : KeyCacheTrace
+        The messages.
+    entries : int
+        Keys that the cache of each rank holds.
+    ways : int or None
+        Places where a key may be; None for all.
+    lookup : str
+        ``"message"`` or ``"packet"``.
+    policy : str
+        ``"lru"``, ``"clock"`` or ``"s3-fifo"``.
+    """
+    shape = {"entries": entries, "ways": entries if ways is None else ways}
+    words = {"lookup": lookup, "policy": policy}
+    cell = {"trace": trace.name, **shape, **words}
+    return Run(cell, {"kind": "trace", "trace": trace, **shape, **words})

@@ -1,0 +1,312 @@
+"""Session-key caches in simulation, through the command line and from Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from matplotlib.figure import Figure
+
+from exoskel import sim
+from exoskel.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+TRACES = ROOT / "traces"
+CG = TRACES / "cg.S.16.skct.zst"
+LU = TRACES / "lu.S.16.skct.zst"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Write text and a formula once: matplotlib keeps the files of its fonts open for good."""
+    sim.paper(tmp_path_factory.mktemp("fonts"), figures=["3"], quick=True, traces=TRACES)
+    drawn = Figure()
+    drawn.text(0.5, 0.5, r"$x \mathdefault{10^{-1}}$")
+    for ending in ("png", "svg"):
+        drawn.savefig(tmp_path_factory.mktemp("formula") / f"formula.{ending}")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
+    assert main([*map(str, arguments), "--json"]) == code
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    return str(run(capsys, "sim", *arguments, code=1)["error"])
+
+
+def head(file: Path) -> dict[str, str]:
+    """Read the parameters in the head of a CSV file."""
+    lines = [line[2:].strip() for line in file.read_text().splitlines() if line.startswith("# ")]
+    return dict(line.split(" = ", 1) for line in lines if " = " in line)
+
+
+def body(file: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV file."""
+    lines = (line for line in file.read_text().splitlines() if not line.startswith("#"))
+    return list(csv.DictReader(lines))
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def test_capacity_answers_the_papers_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "capacity", "--entries", 3, "--off-on", 1, "--hit", 0.9)
+    assert run(capsys, *words)["capacity"] == 4 == sim.capacity(3, 1.0, 0.9)
+    # The ratio that makes "about 1000" of the paper's figure 3.
+    assert sim.capacity(128, 7.66) == pytest.approx(1000, abs=2)
+    assert main(["sim", "capacity", "--entries", "3", "--off-on", "1"]) == 0
+    assert capsys.readouterr().out == "4\n"
+
+
+def test_capacity_grows_with_entries_and_silence() -> None:
+    assert all(a < b for a, b in pairwise(sim.capacity(n, 4.0) for n in (16, 32, 64, 1024)))
+    assert all(a < b for a, b in pairwise(sim.capacity(64, r) for r in (0.5, 1.0, 8.0)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--entries", 0, "--off-on", 1), "entries"),
+        (("--entries", 8, "--off-on", 0), "off-on"),
+        (("--entries", 8, "--off-on", "nan"), "off-on"),
+        (("--entries", 8, "--off-on", 1, "--hit", 1.5), "hit"),
+        (("--entries", 8, "--off-on", 1, "--hit", 0), "hit"),
+    ],
+)
+def test_impossible_capacities_name_the_parameter(
+    arguments: tuple[object, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert named in refused(capsys, "capacity", *arguments)
+
+
+# --- keys without time ----------------------------------------------------------------------------
+
+
+def test_a_trace_gives_a_hit_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "keycache", "--trace", CG, "--entries")
+    rates = [run(capsys, *words, entries)["hit_rate"] for entries in (1, 2, 3)]
+    assert all(a < b for a, b in pairwise(rates))
+    assert rates[2] > 0.99
+    answer = run(capsys, *words, 4, "--ways", 2, "--lookup", "packet", "--policy", "clock")
+    assert answer["ways"] == 2
+    assert answer["hit_rate"] == answer["hits"] / answer["lookups"]
+    assert main([*map(str, words), "2"]) == 0
+    assert "hit rate 0." in capsys.readouterr().out
+
+
+def test_a_sweep_is_a_table_of_arrays() -> None:
+    table = sim.keycache([CG, LU], entries=[1, 2, 4], policy=["lru", "s3-fifo"])
+    assert isinstance(table["hit_rate"], numpy.ndarray)
+    assert len(table["hit_rate"]) == 2 * 3 * 2
+    assert set(table["policy"]) == {"lru", "s3-fifo"}
+    assert (table["hits"] <= table["lookups"]).all()
+    one = sim.keycache(CG, entries=2)
+    assert (
+        one.rows[0]["hit_rate"]
+        == table.where(trace=one.rows[0]["trace"], entries=2).rows[0]["hit_rate"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--entries", 0), "entries"),
+        (("--entries", 4, "--ways", 3), "ways"),
+        (("--entries", 4, "--ways", 8), "ways"),
+        ((), "--entries"),
+    ],
+)
+def test_impossible_caches_name_the_parameter(
+    options: tuple[object, ...], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert named in refused(capsys, "keycache", "--trace", CG, *options)
+
+
+def test_bad_traces_name_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torn = tmp_path / "torn.skct.zst"
+    torn.write_bytes(CG.read_bytes()[:1000])
+    text = tmp_path / "text.skct"
+    text.write_text("no trace at all")
+    for file in (torn, text, tmp_path / "missing.skct"):
+        assert str(file) in refused(capsys, "keycache", "--trace", file, "--entries", 4)
+
+
+def test_something_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--trace" in refused(capsys, "keycache")
+    assert "--paper" in refused(capsys, "keycache", "--paper", "--trace", CG)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_means_come_with_their_confidence() -> None:
+    rows = [{"size": s, "seed": n, "time": float(s * n)} for s in (1, 2) for n in (1, 2, 3)]
+    means = sim.Table(rows).over_seeds(["time"])
+    assert means["time"].tolist() == [2.0, 4.0]
+    assert means["seeds"].tolist() == [3, 3]
+    # Student's t with two degrees of freedom times the standard deviation 1 over the root of 3.
+    assert means["time_ci95"].tolist() == pytest.approx(
+        [4.3027 / math.sqrt(3), 2 * 4.3027 / math.sqrt(3)]
+    )
+    assert math.isnan(sim.Table(rows[:1]).over_seeds(["time"])["time_ci95"][0])
+
+
+def test_a_table_is_kept_with_its_parameters(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    sim.Table([{"a": 1, "b": 0.25}], {"nodes": 16}).to_csv(file, "A title")
+    assert file.read_text() == "# A title\n# nodes = 16\na,b\n1,0.25\n"
+
+
+# --- cards in virtual time ------------------------------------------------------------------------
+
+SCENARIO = """\
+preset = "paper"
+traces = ["{trace}", "{trace}"]
+seeds = 3
+message_limit = 200
+compute_percent = 1000
+
+[sweep]
+scheduler = ["gang", "dynamic-coscheduling"]
+cache_entries = [2, 8]
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """Write a small scenario."""
+    file = tmp_path / "card.toml"
+    file.write_text(SCENARIO.format(trace=CG))
+    return file
+
+
+def test_a_scenario_is_run(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    answer = run(capsys, "sim", "keycache", "--config", scenario, "--out", out)
+    rows = answer["runs"]
+    assert len(rows) == 2 * 2 * 3
+    # Both jobs go on until both have had their 200.
+    assert all(400 <= row["messages"] < 500 for row in rows)
+    assert len({row["digest"] for row in rows}) == len(rows)
+    assert answer["parameters"]["key_memory_ns"] == 2500
+    file = out / "card.csv"
+    assert head(file)["link_rate_bytes_per_second"] == "1000000000"
+    assert [row["digest"] for row in body(file)] == [row["digest"] for row in rows]
+    assert main(["sim", "keycache", "--config", str(scenario), "--seeds", "1"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split()[:2] == ["scheduler", "cache_entries"]
+    assert len(shown) == 1 + 4
+
+
+def test_a_run_is_a_function_of_parameters_trace_and_seed(scenario: Path) -> None:
+    first = sim.keycache(scenario=scenario)
+    # As many threads as there are processors finish in any order.
+    assert sim.keycache(scenario=scenario)["digest"].tolist() == first["digest"].tolist()
+
+
+def test_a_larger_cache_misses_less() -> None:
+    asked = {"message_limit": 400, "sweep": {"cache_entries": [1, 8]}}
+    table = sim.keycache(CG, scenario=asked, seeds=2).over_seeds(["hit_rate", "latency_us"])
+    small, large = table.rows
+    assert small["hit_rate"] < large["hit_rate"]
+    assert small["latency_us"] > large["latency_us"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("cache_entrys = 3", "cache_entrys"),
+        ("cache_entries = 0", "cache_entries"),
+        ("cache_entries = 4\ncache_ways = 3", "cache_ways"),
+        ('preset = "none of them"', "none of them"),
+        ("nodes = 8", "nodes"),
+        ("seeds = 0", "seeds"),
+        ("seeds = [1]", "seeds"),
+        ("traces = [1]", "traces"),
+        ("traces = []", "traces"),
+        ('[sweep]\nscheduler = "gang"', "sweep.scheduler"),
+        ("[sweep]\nscheduler = []", "sweep.scheduler"),
+        ('[sweep]\nscheduler = ["gong"]', "gong"),
+        ("[nodes", "card.toml"),
+    ],
+)
+def test_bad_scenarios_name_what_is_wrong(
+    change: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "card.toml"
+    traces = "" if change.startswith("traces") else f'traces = ["{CG}"]\n'
+    file.write_text(f"{traces}{change}\n")
+    error = refused(capsys, "keycache", "--config", file)
+    assert named in error
+    assert str(file) in error
+
+
+def test_a_scenario_without_its_trace_names_the_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "card.toml"
+    file.write_text('traces = ["absent.skct"]\n')
+    assert str(tmp_path / "absent.skct") in refused(capsys, "keycache", "--config", file)
+
+
+# --- the paper ------------------------------------------------------------------------------------
+
+
+def test_the_papers_figures_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "keycache", "--paper", "--quick", "--seeds", 2, "--out", tmp_path)
+    answer = run(capsys, *words, "--traces", TRACES)
+    assert {"3", "5", "5d", "6", "7", "8", "9", "table-1"} <= set(answer["figures"])
+    for name in answer["figures"]:
+        stem = name if name.startswith("table") else f"figure-{name}"
+        for ending in ("csv", "png", "svg"):
+            assert (tmp_path / f"{stem}.{ending}").stat().st_size > 100
+        assert head(tmp_path / f"{stem}.csv")["quick"] == "True"
+        assert body(tmp_path / f"{stem}.csv")
+    five = body(tmp_path / "figure-5.csv")
+    assert {row["seeds"] for row in five} == {"2"}
+    assert all(float(row["hit_rate_ci95"]) >= 0 for row in five)
+    assert head(tmp_path / "figure-5.csv")["key_memory_ns"] == "2500"
+
+
+def test_figures_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "keycache", "--paper", "--out", tmp_path, "--traces", TRACES, "--figure")
+    assert run(capsys, *words, "table-silicon")["figures"] == ["table-silicon"]
+    costs = {
+        (r["cache_entries"], r["buffer_entries"]): r for r in body(tmp_path / "table-silicon.csv")
+    }
+    # The paper's sum for 16 KB (512 blocks) and a buffer of 16 isn't a row of ours; its engine alone is.
+    assert float(costs["0", "0"]["square_mm"]) == pytest.approx(0.34)
+    assert "expected one of 3" in refused(capsys, *words[1:], "17")
+    assert "seeds" in refused(capsys, *words[1:], "3", "--seeds", 0)
+
+
+def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:
+    words = ["--paper", "--quick", "--out", str(tmp_path), "--traces", str(TRACES)]
+    chosen = ["--figure", "table-silicon", "--figure", "8", "--seeds", "2000"]
+    command = [sys.executable, "-m", "exoskel", "sim", "keycache", *words, *chosen]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        # Told after the first run of a figure.
+        assert any("Figure 8" in line for line in process.stderr)
+        process.send_signal(signal.SIGINT)
+        error = process.stderr.read()
+        process.wait(timeout=60)
+    assert process.returncode == 1
+    assert f"what was finished is in {tmp_path}" in error
+    assert "Traceback" not in error
+    assert body(tmp_path / "table-silicon.csv")
+    assert "interrupted" in head(tmp_path / "figure-8-runs.csv")["unfinished"]
+    assert body(tmp_path / "figure-8-runs.csv")
