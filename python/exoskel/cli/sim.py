@@ -66,7 +66,7 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="run a trace or a scenario through a session-key cache, or make all figures of the paper",
         description="One of: --trace FILE --entries N (a hit rate: keys only, no time); --config FILE (interconnect cards, switches and schedulers in "
-        "virtual time); --paper (every table and figure of the paper that this repeats). docs/key-cache.md explains the scenario file, "
+        "virtual time); --paper (every table and figure of the paper that this repeats). docs/key-cache-study.md explains the scenario file, "
         "docs/paper-key-cache.md what came out.",
     )
     parser.add_argument(

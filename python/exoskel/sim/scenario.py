@@ -1,6 +1,6 @@
 """Scenario files: what runs on the cards, and what is varied.
 
-Flat TOML. ``preset`` names where to begin, every other key of a card (docs/key-cache.md lists them) overrides it. Three keys are ours::
+Flat TOML. ``preset`` names where to begin, every other key of a card (docs/key-cache-study.md lists them) overrides it. Three keys are ours::
 
     preset = "paper"
     traces = ["cg.S.16.skct.zst"]     # each is a job; they are looked for beside this file; twice the same: two instances
