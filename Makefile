@@ -8,6 +8,7 @@
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
 #   make bench-key-cache       lookups in a second, ours and libCacheSim's
 #   make bench-replay          messages in a second, our replay and SimGrid's
+#   make bench-keys            keys ready, cached and made again; the whole of make bench does it too
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -43,7 +44,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,16s/^# *//p' Makefile
@@ -85,6 +86,10 @@ test-peers: $(VENV)/.locked
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(if $(PART),,$(BIN)/python benches/keys.py)
+
+bench-keys: $(VENV)/.locked
+	@$(BIN)/python benches/keys.py $(BENCH_ARGUMENTS)
 
 bench-key-cache: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence

@@ -124,7 +124,8 @@ def describe(packages: Sequence[str]) -> dict[str, Any]:
     ]
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\n", *packages]
     versions: list[str] = []
-    if shutil.which("dpkg-query"):
+    # Without names the query would be for all that is installed.
+    if packages and shutil.which("dpkg-query"):
         done = subprocess.run(query, capture_output=True, text=True, check=False)
         versions = done.stdout.splitlines()
     return {
