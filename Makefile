@@ -86,7 +86,7 @@ test-peers: $(VENV)/.locked
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
-	@$(if $(PART),,$(BIN)/python benches/keys.py)
+	@$(if $(PART),,$(MAKE) --no-print-directory bench-keys)
 
 bench-keys: $(VENV)/.locked
 	@$(BIN)/python benches/keys.py $(BENCH_ARGUMENTS)
@@ -99,8 +99,8 @@ bench-replay: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example replay
 	@$(BIN)/python -m benches.replay $(BENCH_ARGUMENTS)
 
-# These make their people with the vectors' generator.
-bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
+# These share modules that make people with the vectors' generator.
+bench-keys bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
 
 bench-identity: $(VENV)/.locked
 	@$(BIN)/python benches/identity.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)

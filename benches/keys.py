@@ -28,7 +28,7 @@ WAYS = {
     "small_cache": "cache of 256",
     "cache": "cache of 4,096",
     "prefetch": "+ prefetch",
-    "prefetch_path": "without ahead",
+    "prefetch_path": "... seen",
     "derive_hkdf": "derive (HKDF)",
     "derive_cmac": "derive (PSP's)",
 }

@@ -19,7 +19,8 @@ LINES = {
     "ready": ("ready table", "#9aa5b1", "o"),
     "small_cache": ("cache, 256 contexts", "#7fb3d5", "x"),
     "cache": ("cache, 4,096 contexts", "#1b6ca8", "s"),
-    "prefetch": ("cache + prefetch", "#2a9d8f", "^"),
+    "prefetch": ("4,096 and prefetch, all its work", "#2a9d8f", "^"),
+    "prefetch_path": ("the same, what a message waits for", "#8ac6bd", "<"),
     "derive_hkdf": ("derive each time, HKDF", "#d1495b", "v"),
     "derive_cmac": ("derive each time, PSP's CMAC", "#edae49", "D"),
 }
@@ -54,8 +55,9 @@ def main(source: Path, target: Path) -> None:
         row[0].set_ylabel("ns a message (less is better)")
     for axis in axes[-1]:
         axis.set_xlabel("live keys")
-    axes[0][0].legend(fontsize=8, frameon=False)
-    figure.tight_layout()
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=4, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(target, metadata={"Date": None})
 
 
