@@ -365,7 +365,8 @@ impl Connection {
         let session = self.lock();
         let mut farewell = self.farewell();
         let mut is_over = session.is_closed() && session.is_drained();
-        if !is_over && (session.is_drained() || farewell.until.is_some()) {
+        // A peer that has said Close may read no more, and once ours is sealed its silence counts no more either.
+        if !is_over && (session.is_drained() || session.is_closed() || farewell.until.is_some()) {
             let until = *farewell
                 .until
                 .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);

@@ -15,7 +15,7 @@ use exoskel_node::pki::AuthorityDirectory;
 use wire::folder::Folder;
 use wire::relay::{Direction, Move, Relay};
 use wire::{
-    End, Site, anybody, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now,
+    End, Site, anybody, meet, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now,
 };
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
@@ -271,6 +271,31 @@ fn who_does_not_answer_a_close_is_cut_off() {
         relay.cut();
         server.ended().await;
         soon("the talk's end", talk).await.unwrap();
+    });
+}
+
+/// Nor may who says Close and reads no more: what waits to be written to it would keep its work for ever.
+#[test]
+fn who_closes_and_stops_reading_is_cut_off() {
+    run(async {
+        let site = Site::new();
+        let (manager, worker) = (site.manager(), site.worker("lab1"));
+        let (client, server) = meet(socketpair(), &manager, None, &worker).await;
+        let client = End::serve(client.unwrap());
+        // Nobody serves this end.
+        let server = server.unwrap().connection;
+        let link = client.open();
+        // Little enough waits that our own Close fits behind it: no silence counts from then on.
+        let waiting = |session: &mut exoskel_link::Session| session.outgoing_bytes();
+        while client.connection.with(waiting) == 0 {
+            client.post(link, b"", &[7; 16 << 10]).unwrap();
+        }
+        server.close(CloseReason::ShuttingDown);
+        let ended = client.ended().await;
+        assert!(
+            matches!(ended, Ended::Closed(CloseReason::ShuttingDown)),
+            "{ended}"
+        );
     });
 }
 
