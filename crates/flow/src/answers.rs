@@ -113,9 +113,7 @@ impl Scheduler {
         let frames = slot.running_frames;
         let lease_end = slot.settle(position, tally.ran, tally.ran_bytes, tally.accepted);
         if slot.running_frames < frames {
-            stream.segments[usize::from(segment)]
-                .at_seat(seat)
-                .finished(whole);
+            stream.segments[usize::from(segment)].finished(seat, whole);
         }
         let stream_id = stream.id;
         self.end_lease(lease_end);

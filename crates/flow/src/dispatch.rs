@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::frame::{Frame, RecallState};
 use crate::item::{State, attempt};
 use crate::scheduler::Scheduler;
-use crate::slot::{Slot, Slots, nanos};
+use crate::seats::{Cursor, Queue, Slots};
+use crate::slot::{FRAMES_HIDING, Slot, nanos};
 use crate::stream::{Holder, SegmentState, Stream};
 use crate::{Action, FrameId, Index, Lease, SchedulerConfig};
 
@@ -16,8 +17,9 @@ const SHARE: u64 = 2;
 /// A frame is not cut smaller than this part of the frame time, since sending it would cost more than it balances.
 const LEAST_PART: u32 = 32;
 
-/// Frames that hide sending behind computing: one runs, one waits.
-const FRAMES_HIDING: u32 = 2;
+/// Of the slots that have enough to hide sending, so many are looked at for one frame: what is not worth more work for
+/// those with the least to do is hardly worth it for the others, and there may be thousands.
+const LOOKS_MAX: u32 = 32;
 
 /// Giving a lease back and getting the next frame costs a round trip in which the serial function rests. It is worth
 /// that when the rest of a frame takes longer by this part of the serial function's time at least.
@@ -46,25 +48,42 @@ impl Scheduler {
         if self.streams.iter().all(|stream| stream.ready == 0) {
             return None;
         }
-        let mut seats = std::mem::take(&mut self.seats_by_load);
-        seats.clear();
-        let open = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.accepts(&self.config, now));
-        seats.extend(open.map(|(seat, slot)| (slot.load(now), slot.running_items, seat)));
-        seats.sort_unstable();
-        let usable = u64::from(self.slots.usable());
-        let round_trips = self
-            .slots
-            .iter()
-            .map(|(_, slot)| slot.round_trip(&self.config));
-        let round_trip = round_trips.filter(|known| *known > 0).min().unwrap_or(0);
-        let found = seats
-            .iter()
-            .find_map(|(_, _, seat)| Some((*seat, self.choose(*seat, usable, round_trip, now)?)));
-        self.seats_by_load = seats;
+        self.slots.enter_changes(&self.config, now);
+        let found = self.find_choice(now);
         found.map(|(seat, choice)| self.dispatch(seat, choice, now))
+    }
+
+    fn find_choice(&mut self, now: Duration) -> Option<(usize, Choice)> {
+        let usable = u64::from(self.slots.usable());
+        let round_trip = self.slots.round_trip_min();
+        let window_max = nanos(self.config.window_time).saturating_add(self.slots.round_trip_max());
+        let (mut behind_hungry, mut behind_filled) = (Cursor::default(), Cursor::default());
+        let mut hungry = self.slots.next(Queue::Hungry, &mut behind_hungry, now);
+        let mut filled = self.slots.next(Queue::Filled, &mut behind_filled, now);
+        let mut looks = 0;
+        loop {
+            // The others have as much or more to do.
+            filled = filled.filter(|turn| turn.load < window_max && looks < LOOKS_MAX);
+            let (turn, queue) = match (hungry, filled) {
+                (Some(hungry), Some(filled)) if hungry > filled => (filled, Queue::Filled),
+                (Some(hungry), _) => (hungry, Queue::Hungry),
+                (None, filled) => (filled?, Queue::Filled),
+            };
+            let accepts = self
+                .slots
+                .get(turn.seat)
+                .is_some_and(|slot| slot.accepts(&self.config, now));
+            if accepts && let Some(choice) = self.choose(turn.seat, usable, round_trip, now) {
+                return Some((turn.seat, choice));
+            }
+            match queue {
+                Queue::Hungry => hungry = self.slots.next(queue, &mut behind_hungry, now),
+                Queue::Filled => {
+                    looks += 1;
+                    filled = self.slots.next(queue, &mut behind_filled, now);
+                }
+            }
+        }
     }
 
     /// While there are items that must run alone, the slot with the least to do gets nothing else.

@@ -1,5 +1,6 @@
 //! Work taken back from a slot that has too much, for one that has nothing.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::frame::{Frame, RecallState};
@@ -93,23 +94,26 @@ impl Scheduler {
     /// Says nothing as long as the work is not worth a message and its slot seems to move; then sets the time to
     /// look again.
     pub(crate) fn recall_for_idle(&mut self, now: Duration) {
-        let idle = self
+        self.slots.enter_changes(&self.config, now);
+        let kept = self.reserved_seat.and_then(|seat| self.slots.get(seat));
+        let idle = self.slots.idle() - u32::from(kept.is_some_and(Slot::is_idle));
+        let asked = self.slots.asked();
+        if asked >= idle {
+            return;
+        }
+        let able = self
             .slots
             .iter()
-            .filter(|(seat, slot)| slot.is_idle() && self.reserved_seat != Some(*seat))
-            .count();
-        let asked = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.recalls > 0)
-            .count();
+            .filter(|(_, slot)| slot.recalls == 0 && slot.recallable().0 > 0);
+        let mut able: Vec<_> = able
+            .map(|(seat, slot)| (Reverse(slot.load(now)), seat))
+            .collect();
+        able.sort_unstable();
+        let mut able = able.into_iter();
         for _ in asked..idle {
-            let able = self
-                .slots
-                .iter()
-                .filter(|(_, slot)| slot.recalls == 0 && slot.recallable().0 > 0);
-            let Some((seat, slot)) =
-                able.max_by_key(|(seat, slot)| (slot.load(now), std::cmp::Reverse(*seat)))
+            let Some((seat, slot)) = able
+                .next()
+                .and_then(|(_, seat)| Some((seat, self.slots.get(seat)?)))
             else {
                 return self.recall_lease(now);
             };
@@ -127,6 +131,10 @@ impl Scheduler {
 
     /// Asks back everything that keeps a lease at a slot that does not move, so that another one can go on with it.
     fn recall_lease(&mut self, now: Duration) {
+        let mut segments = self.streams.iter().flat_map(|stream| &stream.segments);
+        if segments.all(|segment| segment.holder.is_none()) {
+            return;
+        }
         let (mut found, mut wake) = (None, None::<Duration>);
         for (seat, slot) in self.slots.iter().filter(|(_, slot)| slot.recalls == 0) {
             let Some((lease, item_nanos)) = slot.stuck_lease(|stream, segment| {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::item::State;
-use crate::slot::{Slot, Slots};
+use crate::seats::Slots;
+use crate::slot::{Slot, nanos};
 use crate::stream::Stream;
 use crate::{
     Action, Cancel, FlowError, Index, Program, SchedulerConfig, SlotId, SlotStatistics, StreamId,
@@ -35,9 +36,8 @@ pub struct Scheduler {
     /// The seat that is kept free for items that must run alone.
     pub(crate) reserved_seat: Option<usize>,
     stalled_since: Option<Duration>,
-    /// The ranges of the last answer, and the order of seats: kept to save allocations.
+    /// The ranges of the last answer: kept to save allocations.
     pub(crate) accepted: Vec<Range<Index>>,
-    pub(crate) seats_by_load: Vec<(u64, u64, usize)>,
 }
 
 impl Scheduler {
@@ -56,7 +56,6 @@ impl Scheduler {
             reserved_seat: None,
             stalled_since: None,
             accepted: Vec::new(),
-            seats_by_load: Vec::new(),
         }
     }
 
@@ -93,12 +92,8 @@ impl Scheduler {
 
     /// The slot gets nothing more; what it has it may finish. Remove it when it has nothing outstanding.
     pub fn drain_slot(&mut self, slot: SlotId, now: Duration) {
-        if let Some(slot) = self
-            .slots
-            .seat(slot)
-            .and_then(|seat| self.slots.get_mut(seat))
-        {
-            slot.draining = true;
+        if let Some(seat) = self.slots.seat(slot) {
+            self.slots.drain(seat);
             self.stir(now);
         }
     }
@@ -142,8 +137,10 @@ impl Scheduler {
     /// How many items may be admitted now. 0 when the stream is unknown or its input has ended.
     pub fn tickets(&self, stream: StreamId) -> u32 {
         let usable = self.slots.usable();
-        let windows = self.slots.iter().map(|(_, slot)| slot.window(&self.config));
-        let window = windows.max().unwrap_or(0);
+        let window = match self.slots.len() {
+            0 => 0,
+            _ => nanos(self.config.window_time).saturating_add(self.slots.round_trip_max()),
+        };
         self.open(stream)
             .map_or(0, |stream| stream.tickets(&self.config, usable, window))
     }
@@ -216,6 +213,7 @@ impl Scheduler {
         if !self.stirred && self.wake.is_none_or(|wake| now < wake) {
             return None;
         }
+        self.slots.enter_changes(&self.config, now);
         self.grant_waiting();
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -246,7 +244,7 @@ impl Scheduler {
 
     /// Whether there is a slot that has nothing.
     pub fn is_somebody_idle(&self) -> bool {
-        self.slots.iter().any(|(_, slot)| slot.frames.is_empty())
+        self.slots.empty() > 0
     }
 
     /// How far a stream is.

@@ -1,11 +1,15 @@
 //! What is at a slot, and how busy that keeps it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::estimate::Least;
 use crate::frame::{Frame, RecallState};
+use crate::seats::Queue;
 use crate::{FrameId, SchedulerConfig, SlotId, SlotStatistics, StreamId};
+
+/// Frames that hide sending behind computing: one runs, one waits.
+pub(crate) const FRAMES_HIDING: u32 = 2;
 
 /// One slot. Everything counted here is about items that are running or queued; results that wait for a grant keep
 /// nobody busy, and counting them would let a full budget stop the very item that frees it.
@@ -82,13 +86,26 @@ impl Slot {
         self.running_items == 0 && !self.draining
     }
 
+    /// Where it stands in line for work; nowhere when it may get none, however much time passes.
+    pub(crate) fn queue(&self, config: &SchedulerConfig) -> Option<Queue> {
+        if self.draining || self.exclusive || self.held_back {
+            None
+        } else if self.running_frames < FRAMES_HIDING {
+            Some(Queue::Hungry)
+        } else {
+            let has_room = self.running_frames < config.window_frames_max
+                && self.bytes < config.window_bytes_max;
+            has_room.then_some(Queue::Filled)
+        }
+    }
+
     /// Whether the window has room for a frame at all.
     pub(crate) fn accepts(&self, config: &SchedulerConfig, now: Duration) -> bool {
-        let open = !self.draining && !self.exclusive && !self.held_back;
-        open && (self.running_frames < 2
-            || (self.running_frames < config.window_frames_max
-                && self.bytes < config.window_bytes_max
-                && self.load(now) < self.window(config)))
+        match self.queue(config) {
+            None => false,
+            Some(Queue::Hungry) => true,
+            Some(Queue::Filled) => self.load(now) < self.window(config),
+        }
     }
 
     /// How much work may wait here, in nanoseconds: so much that none is missing while a message and its answer are
@@ -189,70 +206,4 @@ impl Slot {
 /// A time as whole nanoseconds; more than fit (500 years) count as that many.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// All slots, each on a seat: a small number that tables can be indexed with, used again after a slot is gone.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    seats: Vec<Option<Slot>>,
-    by_id: BTreeMap<SlotId, usize>,
-}
-
-impl Slots {
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
-    /// Slots that may get work.
-    pub(crate) fn usable(&self) -> u32 {
-        // Fits: the number of slots is limited by a `u32`.
-        self.iter().filter(|(_, slot)| !slot.draining).count() as u32
-    }
-
-    pub(crate) fn seat(&self, id: SlotId) -> Option<usize> {
-        self.by_id.get(&id).copied()
-    }
-
-    pub(crate) fn add(&mut self, slot: Slot) -> usize {
-        let seat = self
-            .seats
-            .iter()
-            .position(Option::is_none)
-            .unwrap_or(self.seats.len());
-        self.by_id.insert(slot.id, seat);
-        if seat == self.seats.len() {
-            self.seats.push(None);
-        }
-        self.seats[seat] = Some(slot);
-        seat
-    }
-
-    pub(crate) fn remove(&mut self, seat: usize) -> Option<Slot> {
-        let slot = self.seats.get_mut(seat)?.take()?;
-        self.by_id.remove(&slot.id);
-        Some(slot)
-    }
-
-    pub(crate) fn get(&self, seat: usize) -> Option<&Slot> {
-        self.seats.get(seat)?.as_ref()
-    }
-
-    pub(crate) fn get_mut(&mut self, seat: usize) -> Option<&mut Slot> {
-        self.seats.get_mut(seat)?.as_mut()
-    }
-
-    /// The slots with their seats, in seat order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        self.seats
-            .iter()
-            .enumerate()
-            .filter_map(|(seat, slot)| Some((seat, slot.as_ref()?)))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
-        self.seats
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(seat, slot)| Some((seat, slot.as_mut()?)))
-    }
 }

@@ -43,6 +43,8 @@ pub(crate) struct SegmentState {
     /// Over all slots: a first guess for those that have not run it.
     pub(crate) time: Estimate,
     pub(crate) seats: Vec<SeatEstimate>,
+    /// The most items that a frame may have at any seat.
+    pub(crate) grown: u32,
     pub(crate) result_bytes: Average,
 }
 
@@ -52,6 +54,13 @@ impl SegmentState {
             self.seats.resize(seat + 1, SeatEstimate::default());
         }
         &mut self.seats[seat]
+    }
+
+    /// A frame of so many items was finished there.
+    pub(crate) fn finished(&mut self, seat: usize, frame_items: u32) {
+        let known = self.at_seat(seat);
+        known.finished(frame_items);
+        self.grown = known.items_max.max(self.grown);
     }
 }
 
@@ -166,14 +175,9 @@ impl Stream {
             .filter_map(|segment| segment.time.nanos())
             .min();
         let by_time = fastest.map_or(0, |item| window_nanos / item.max(1));
-        let grown = self
-            .segments
-            .iter()
-            .flat_map(|segment| &segment.seats)
-            .map(|seat| seat.items_max)
-            .max();
+        let grown = self.segments.iter().map(|segment| segment.grown).max();
         // Two frames of the size that comes next, while times are not known or not to be trusted yet.
-        let by_growth = 2 * u64::from(grown.unwrap_or(1).min(config.frame_items_max.max(1)));
+        let by_growth = 2 * u64::from(grown.unwrap_or(1).max(1).min(config.frame_items_max.max(1)));
         by_time.max(by_growth)
     }
 
