@@ -3,6 +3,7 @@
 #   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
 #   make test        all tests, Rust then Python
 #   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs   (PEERS=present: those there are)
+#   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
@@ -44,7 +45,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,16s/^# *//p' Makefile
@@ -83,6 +84,10 @@ test-python: $(VENV)/.built
 test-peers: $(VENV)/.locked
 	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
+
+# A failing seed is printed with the command that plays it again.
+soak: $(VENV)/.locked
+	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
 bench: $(VENV)/.built
 	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)

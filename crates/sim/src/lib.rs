@@ -9,6 +9,8 @@
 //! A [`Conversation`] does the same for two [`Session`](exoskel_link::Session)s: real records over a wire that is late, cut, silent
 //! or altered.
 //!
+//! In [`system`] both come together, with everything that stands between scheduler and session in a real manager and its slots.
+//!
 //! # Layout
 //!
 //! * `random`: the generator; `agenda`: what happens when
@@ -30,6 +32,7 @@ mod random;
 mod report;
 mod scenario;
 mod simulation;
+pub mod system;
 
 pub use conversation::{Conversation, ConversationReport, WireFault};
 pub use network::LinkModel;

@@ -1,0 +1,54 @@
+//! The whole system in virtual time: a manager, its workers and its users, with nothing simulated but what is outside of
+//! them.
+//!
+//! The sessions, the records and handshake messages, the scheduler, the router and the slots' desks are those that run
+//! over sockets. Simulated are the wires, the clocks, the processes that run items, the users, and the TLS engine, in whose place
+//! a secret is given. A [`Scenario`] says what there is and what goes wrong; [`Scenario::from_seed`] makes one of a
+//! number. A run is a function of its scenario, and checks what is promised as it goes:
+//!
+//! * each item has exactly one outcome, unless its user took it back or closed its stream, and it is the item's own
+//! * what slots, users and sessions get is what was sent, once and in order
+//! * what must be encrypted is never seen on a wire, and a session has the protections that both policies demand
+//! * a session meets an error only if there was a fault that explains it
+//! * a serial function runs at one slot at a time
+//! * what is inside, held and queued keeps within its limits
+//! * once faults stop, everything ends, and nothing stays anywhere
+//!
+//! `docs/virtual-time.md` has more.
+//!
+//! # Layout
+//!
+//! * `scenario`: what is simulated; `generator`: scenarios from seeds; `report`: what came out
+//! * `machine`: the run; `world`: time, wires, chance and the eye on the wires
+//! * `manager`, `worker`: the nodes, with the glue that in the real world is `node`'s; `interpreter`: a slot's process
+//! * `greeting`: the handshake; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
+//! * `streams`: the users and their checks; `content`: what items hold
+
+mod clock;
+mod content;
+mod generator;
+mod greeting;
+mod interpreter;
+mod line;
+mod machine;
+mod manager;
+mod report;
+mod scenario;
+mod streams;
+mod wires;
+mod worker;
+mod world;
+
+pub use report::Report;
+pub use scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
+
+use crate::report::Violation;
+use machine::Machine;
+
+/// Plays a scenario to its end.
+///
+/// # Errors
+/// The first broken promise.
+pub fn run(scenario: &Scenario) -> Result<Report, Violation> {
+    Machine::new(scenario.clone())?.run()
+}

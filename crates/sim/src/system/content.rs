@@ -1,0 +1,133 @@
+//! What items hold: told by their place alone, so that whoever gets one can tell whether it is the right one, unaltered.
+
+use bytes::Bytes;
+use exoskel_task::payload::Record;
+use exoskel_task::router::Function;
+
+use crate::random::SplitMix64;
+
+/// Stands in every token, often.
+const MARK: [u8; 16] = *b"in the clear 16b";
+
+/// Stands in every function's pickle.
+const CODE_MARK: [u8; 16] = *b"code, in clear16";
+
+/// Bytes between two marks.
+const MARK_EVERY: usize = 64;
+
+/// What an item is after some of its functions, or what one of them raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) stream: u64,
+    pub(super) index: u64,
+    /// Segments passed.
+    pub(super) passed: u16,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Value,
+    /// A function raised.
+    Raised,
+    /// The result was over its limit.
+    TooLarge,
+}
+
+/// How large the tokens of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) seed: u64,
+    pub(super) input_bytes_max: u64,
+    pub(super) result_bytes_max: u64,
+    /// Whether part of it travels beside the record.
+    pub(super) has_bulk: bool,
+}
+
+/// Smaller buffers stay in the record, as the Python side has it.
+const BULK_BYTES_MIN: u64 = 8 * 1024;
+
+impl Token {
+    /// The record and its bulk parts.
+    pub(super) fn contents(&self, sizes: Sizes) -> (Vec<u8>, Vec<Bytes>) {
+        let place = self.index.wrapping_mul(0x9E6C_63D0_876A_68DE)
+            ^ u64::from(self.passed).rotate_left(40)
+            ^ self.stream.rotate_left(20);
+        let mut random = SplitMix64::new(sizes.seed ^ place);
+        let most = match (self.what, self.passed) {
+            (What::Value, 0) => sizes.input_bytes_max,
+            (What::Value, _) => sizes.result_bytes_max,
+            _ => 40,
+        };
+        let bytes = 1 + random.below(most);
+        let mut head = Vec::with_capacity(48);
+        head.extend_from_slice(&MARK);
+        head.extend_from_slice(&self.stream.to_be_bytes());
+        head.extend_from_slice(&self.index.to_be_bytes());
+        head.extend_from_slice(&self.passed.to_be_bytes());
+        head.push(match self.what {
+            What::Value => 0,
+            What::Raised => 1,
+            What::TooLarge => 2,
+        });
+        if sizes.has_bulk && bytes >= BULK_BYTES_MIN {
+            let parts = 1 + random.below(2).min(bytes / BULK_BYTES_MIN - 1);
+            let part = (bytes / parts) as usize;
+            let bulk = (0..parts).map(|_| fill(part, random.next_u64()).into());
+            return (head, bulk.collect());
+        }
+        head.extend(fill(bytes as usize, random.next_u64()));
+        (head, Vec::new())
+    }
+
+    /// Whether this is what a record holds.
+    pub(super) fn is_in(&self, record: &Record, sizes: Sizes) -> bool {
+        let (pickle, bulk) = self.contents(sizes);
+        record.exception == (self.what != What::Value)
+            && record.pickle == pickle
+            && record.splices.is_empty()
+            && record
+                .bulk
+                .iter()
+                .map(Vec::as_slice)
+                .eq(bulk.iter().map(|part| &part[..]))
+    }
+
+    /// Whose item a record claims to be.
+    pub(super) fn index_of(record: &Record) -> Option<u64> {
+        Some(u64::from_be_bytes(
+            record.pickle.get(24..32)?.try_into().ok()?,
+        ))
+    }
+}
+
+/// So many bytes that tell nothing, with marks between.
+fn fill(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    let mut filled = Vec::with_capacity(bytes + MARK_EVERY);
+    while filled.len() < bytes {
+        filled.extend_from_slice(&MARK);
+        let words = (MARK_EVERY - MARK.len()) / 8;
+        (0..words).for_each(|_| filled.extend_from_slice(&random.next_u64().to_le_bytes()));
+    }
+    filled.truncate(bytes);
+    filled
+}
+
+/// What the pickle of a function is, and its digest.
+pub(super) fn function(stream: u64, number: u32) -> Function {
+    let mut digest = [0x5A; 32];
+    digest[..8].copy_from_slice(&stream.to_be_bytes());
+    digest[8..12].copy_from_slice(&number.to_be_bytes());
+    let pickle = [&CODE_MARK[..], &digest].concat();
+    Function {
+        digest,
+        pickle: pickle.into(),
+    }
+}
+
+/// Whether bytes on the wire show a token, and whether they show a function.
+pub(super) fn shown(bytes: &[u8]) -> (bool, bool) {
+    let shows = |mark: &[u8]| memchr::memmem::find(bytes, mark).is_some();
+    (shows(&MARK), shows(&CODE_MARK))
+}

@@ -1,0 +1,282 @@
+//! Scenarios from a seed: topologies, programs, protections, sizes and faults of every kind.
+
+use std::time::Duration;
+
+use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+
+use super::greeting::agreed;
+use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
+use crate::network::LinkModel;
+use crate::random::SplitMix64;
+use crate::scenario::Service;
+
+/// What a message has besides items, amply: the Python side refuses items that leave less room.
+const ENVELOPE_BYTES: u64 = 64 * 1024;
+
+/// No run has more steps than this.
+const STEPS_MAX: u64 = 3_000_000;
+
+/// Skeletons are nested this deep at most.
+const DEPTH_MAX: u32 = 3;
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn from_seed(seed: u64) -> Self {
+        Generator {
+            random: SplitMix64::new(seed ^ 0x5EED_0F5C_E4A2_1057),
+        }
+        .scenario(seed)
+    }
+}
+
+struct Generator {
+    random: SplitMix64,
+}
+
+impl Generator {
+    fn scenario(&mut self, seed: u64) -> Scenario {
+        // Most runs are small: there are more of them, and what they find is easier to understand.
+        let size = self.pick(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]);
+        let workers_max = self.pick(&[1, 2, 4, 4, 8]) * size * size / 2 + 1;
+        let items_max = 60 * size * size * size;
+        let manager = self.floors();
+        let count = 1 + self.random.below(workers_max);
+        let workers: Vec<_> = (0..count).map(|_| self.worker()).collect();
+        let limits = Limits {
+            message_bytes_max: self.pick(&[192 << 10, 1 << 20, 1 << 24]),
+            credit_bytes: self.pick(&[16 << 10, 1 << 20, 8 << 20]),
+            ..Limits::default()
+        };
+        let streams = self.pick(&[1, 1, 1, 2, 3]);
+        let streams: Vec<_> = (0..streams)
+            .map(|_| self.stream(items_max, limits.message_bytes_max - 2 * ENVELOPE_BYTES))
+            .collect();
+        let link = LinkModel {
+            latency: Duration::from_micros(self.pick(&[10, 100, 1000, 5000, 40_000])),
+            jitter: Duration::from_micros(self.pick(&[0, 20, 2000])),
+            bytes_per_second: self.pick(&[1 << 22, 1 << 25, 1 << 30]),
+        };
+        let config = self.config(limits.message_bytes_max);
+        let mut scenario = Scenario {
+            seed,
+            manager_dials: self.chance(2),
+            floors: manager,
+            ciphers: self
+                .pick(&[
+                    &CipherSuite::ALL[..],
+                    &[CipherSuite::Aes256Gcm],
+                    &[CipherSuite::ChaCha20Poly1305],
+                ])
+                .to_vec(),
+            limits,
+            keys: KeyRoom {
+                contexts: self.pick(&[1, 5, 4096]),
+                compact: self.pick(&[0, 3, 1000]),
+                buffer: self.pick(&[0, 0, 4]),
+            },
+            epoch: EpochLimits {
+                bytes_max: self.pick(&[1 << 19, 1 << 22, 1 << 36]),
+                records_max: self.pick(&[30, 1000, 1 << 30]),
+                age_max: Duration::from_secs(self.pick(&[1, 60, 3600])),
+            },
+            segment_bytes: self.pick(&[1024, 16 << 10, 256 << 10]),
+            dead_after: Duration::from_millis(self.pick(&[1000, 2000, 5000])),
+            link,
+            wire_bytes_max: self.pick(&[4 << 10, 64 << 10, 1 << 20]),
+            timer_slack: Duration::from_micros(self.pick(&[0, 100, 5000])),
+            config,
+            faults: Vec::new(),
+            steps_max: STEPS_MAX,
+            workers,
+            streams,
+        };
+        scenario.faults = self.faults(&scenario);
+        scenario
+    }
+
+    fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.random.below(choices.len() as u64) as usize].clone()
+    }
+
+    /// True once in so many times.
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.random.below(one_in) == 0
+    }
+
+    fn millis(&mut self, most: u64) -> Duration {
+        self.random
+            .between(Duration::ZERO, Duration::from_millis(most))
+    }
+
+    fn floors(&mut self) -> Protections {
+        let [plain, integrity, encrypted] = Protection::ALL;
+        Protections {
+            control: self.pick(&[integrity, encrypted]),
+            code: self.pick(&[integrity, encrypted]),
+            data: self.pick(&[plain, integrity, encrypted]),
+        }
+    }
+
+    fn worker(&mut self) -> WorkerScenario {
+        WorkerScenario {
+            slowness: self.pick(&[1, 1, 1, 2, 7]),
+            floors: self.floors(),
+            is_relayed: self.chance(6),
+            restricted: self.chance(3),
+            drift: self.pick(&[-300, 0, 0, 200]),
+            joins_at: self.pick(&[Duration::ZERO, Duration::from_millis(30)]),
+            rejoins_after: self.millis(800),
+        }
+    }
+
+    fn skeleton(&mut self, depth: u32, functions: &mut u32) -> Skeleton {
+        let kind = if depth == 0 { 0 } else { self.random.below(4) };
+        match kind {
+            0 => {
+                *functions += 1;
+                Skeleton::Seq(FunctionId(*functions - 1))
+            }
+            1 | 2 => Skeleton::Farm(Box::new(self.skeleton(depth - 1, functions))),
+            _ => {
+                let stages = 2 + self.random.below(2);
+                let stages = (0..stages).map(|_| self.skeleton(depth - 1, functions));
+                Skeleton::Pipeline(stages.collect())
+            }
+        }
+    }
+
+    fn stream(&mut self, items_max: u64, bytes_max: u64) -> StreamScenario {
+        let input_bytes_max = self.pick(&[16, 200, 200, 5000, 60_000]).min(bytes_max);
+        let result_bytes_max = self.pick(&[16, 200, 200, 5000, 60_000, 250_000]);
+        let heavy = input_bytes_max + result_bytes_max > 50_000;
+        let items = 1 + self
+            .random
+            .below(if heavy { items_max / 4 + 1 } else { items_max });
+        let unbounded = self.chance(4);
+        let order = if unbounded || self.chance(4) {
+            Order::Completion
+        } else {
+            Order::Admission
+        };
+        let micros = Duration::from_micros(self.pick(&[1, 20, 300, 3000, 30_000]));
+        let service = match self.random.below(4) {
+            0 => Service::Fixed(micros),
+            1 => Service::Rare {
+                usual: micros,
+                slow: micros * 100,
+                one_in: 30,
+            },
+            _ => Service::Uniform(Duration::ZERO, micros * 2),
+        };
+        let cancels = order == Order::Completion && self.chance(3);
+        StreamScenario {
+            skeleton: self.skeleton(DEPTH_MAX, &mut 0),
+            items,
+            service,
+            input_bytes_max,
+            result_bytes_max,
+            has_bulk: self.chance(2),
+            order,
+            unbounded,
+            opens_at: self.pick(&[Duration::ZERO, Duration::from_millis(20)]),
+            batch_max: self.pick(&[1, 10, 1000]),
+            take_time: Duration::from_micros(self.pick(&[0, 0, 0, 500])),
+            poison: if self.chance(12) {
+                vec![self.random.below(items)]
+            } else {
+                Vec::new()
+            },
+            raises_one_in: self.pick(&[0, 0, 10]),
+            cancels_one_in: if cancels { 10 } else { 0 },
+            closes_after: self.chance(8).then(|| self.random.below(items)),
+        }
+    }
+
+    fn config(&mut self, message_bytes_max: u64) -> SchedulerConfig {
+        SchedulerConfig {
+            frame_items_max: self.pick(&[1, 7, 4096, 4096]),
+            frame_bytes_max: self.pick(&[4 << 10, 1 << 20]).min(message_bytes_max / 3),
+            window_bytes_max: self.pick(&[64 << 10, 4 << 20]),
+            window_frames_max: self.pick(&[2, 20, 1024]),
+            retries: self.pick(&[1, 2, 3, 3]),
+            result_budget_bytes: self.pick(&[64 << 10, 1 << 20, 128 << 20]),
+            input_budget_bytes: self.pick(&[64 << 10, 64 << 20]),
+            grant_bytes: self.pick(&[64, 4 << 10, 64 << 10]),
+            grant_bytes_min: self.pick(&[16, 4 << 10]),
+            tickets_max: self.pick(&[5, 100, 32_768]),
+            submitted_max: self.pick(&[16, 1 << 24]),
+            ..SchedulerConfig::default()
+        }
+    }
+
+    /// When things go wrong: mostly while there is something to do.
+    fn faults(&mut self, scenario: &Scenario) -> Vec<(Duration, Fault)> {
+        if self.chance(4) {
+            return Vec::new();
+        }
+        let slots = scenario.workers.len() as u32;
+        let work = scenario.streams.iter().map(|stream| {
+            let once = (0..stream.items).map(|index| stream.service.time(scenario.seed, index));
+            stream.opens_at + once.sum::<Duration>() * 2 / slots
+        });
+        let horizon =
+            work.max().unwrap_or_default() + scenario.link.latency * 30 + Duration::from_millis(40);
+        let count = 1 + self.random.below(10);
+        let mut faults = Vec::new();
+        for _ in 0..count {
+            let at = self.random.between(Duration::ZERO, horizon);
+            self.fault(scenario, at, &mut faults);
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        faults
+    }
+
+    fn fault(&mut self, scenario: &Scenario, at: Duration, faults: &mut Vec<(Duration, Fault)>) {
+        let worker = self.random.below(scenario.workers.len() as u64) as usize;
+        let node = if self.chance(4) {
+            Node::Manager
+        } else {
+            Node::Worker(worker)
+        };
+        let dead_after = scenario.dead_after;
+        // Sometimes nobody notices, sometimes the other side has given up long before.
+        let lasting = self.pick(&[dead_after / 20, dead_after / 2, dead_after * 3]);
+        let lasting = self.random.between(Duration::ZERO, lasting);
+        let fault = match self.random.below(10) {
+            0 => {
+                let (from, to) = self.pick(&[(true, true), (true, false), (false, true)]);
+                faults.push((at + lasting, Fault::Repair { worker }));
+                Fault::Partition { worker, from, to }
+            }
+            1 => {
+                faults.push((at + lasting, Fault::Release(node)));
+                Fault::Hold(node)
+            }
+            2 | 3 => Fault::Crash {
+                worker,
+                silent: self.chance(3),
+                restart: self.millis(500),
+            },
+            4 => Fault::Leave { worker },
+            5 => Fault::Cut { worker },
+            6 => {
+                let own = &scenario.workers[worker];
+                let both = agreed(scenario.floors, own.floors, own.is_relayed);
+                // What is altered on a plain wire is nobody's promise.
+                if both.data == Protection::Plain {
+                    return;
+                }
+                let to_manager = self.chance(2);
+                Fault::Alter { worker, to_manager }
+            }
+            7 => Fault::Slow {
+                worker,
+                slowness: self.pick(&[1, 3, 20]),
+            },
+            8 => Fault::Jump { node, by: lasting },
+            _ => Fault::Raise(self.floors()),
+        };
+        faults.push((at, fault));
+    }
+}

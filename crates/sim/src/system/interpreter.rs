@@ -1,0 +1,277 @@
+//! The process of a slot: takes work from the desk as the Python side does, and takes time for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use exoskel_flow::Lease;
+use exoskel_task::desk::{Item, ItemKey, Outgoing, Passage, Work};
+use exoskel_task::message::{Digest, SegmentFunctions, ToManager, ToSlot};
+use exoskel_task::payload::Record;
+use exoskel_task::{Desk, payload::RecordWriter};
+
+use super::content::{Token, What, function};
+use super::streams::Streams;
+
+/// Which of its segment's functions an item passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    All,
+    Serial,
+    Rest,
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) key: ItemKey,
+    pub(super) segment: u16,
+    pub(super) part: Part,
+    lease: Lease,
+    /// Functions of the segment.
+    functions: u32,
+}
+
+/// An item that has passed a serial function whose lease is passed on.
+#[derive(Debug)]
+struct Passed {
+    running: Running,
+    /// It came as an exception and goes through.
+    exception: Option<Record>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Interpreter {
+    programs: BTreeMap<u32, Vec<SegmentFunctions>>,
+    functions: BTreeSet<Digest>,
+    passed: Vec<Passed>,
+    rest: VecDeque<Passed>,
+    pub(super) running: Option<Running>,
+}
+
+/// What came of looking for work.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) outgoing: Vec<Outgoing>,
+    /// Something runs now, for so long.
+    pub(super) time: Option<Duration>,
+}
+
+impl Interpreter {
+    /// Takes work as long as it costs no time.
+    ///
+    /// # Errors
+    /// What is wrong with what came.
+    pub(super) fn start(
+        &mut self,
+        desk: &mut Desk,
+        passage: &Passage,
+        streams: &Streams,
+        now: Duration,
+    ) -> Result<Turn, String> {
+        let mut turn = Turn::default();
+        while self.running.is_none() {
+            if let Some(passed) = self.rest.pop_front() {
+                let forgotten = !self.programs.contains_key(&passed.running.key.stream);
+                match passed.exception {
+                    _ if forgotten => {
+                        let outgoing = desk.finish(passed.running.key, now, |writer| {
+                            writer.push(true, &[], &[], []);
+                        });
+                        turn.outgoing
+                            .extend(outgoing.map_err(|error| error.to_string())?);
+                    }
+                    Some(record) => {
+                        turn.outgoing
+                            .extend(pass_through(desk, passed.running.key, record, now)?);
+                    }
+                    None => {
+                        let running = Running {
+                            part: Part::Rest,
+                            ..passed.running
+                        };
+                        turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
+                        self.running = Some(running);
+                    }
+                }
+                continue;
+            }
+            match desk.begin(passage, now) {
+                Work::Code(code) => turn.outgoing.extend(self.code(code, streams)?),
+                Work::Item(item) => self.item(item, desk, streams, &mut turn, now)?,
+                Work::Rest { frame } => {
+                    turn.outgoing.push(desk.release(frame, now));
+                    self.rest.extend(self.passed.drain(..));
+                }
+                Work::Nothing | Work::Ended(_) => break,
+            }
+        }
+        Ok(turn)
+    }
+
+    fn code(&mut self, code: ToSlot, streams: &Streams) -> Result<Option<Outgoing>, String> {
+        match code {
+            ToSlot::Setup(_) => {
+                let lacks = Vec::new();
+                return Ok(Some(ToManager::Ready { lacks }.into()));
+            }
+            ToSlot::Function { digest, pickle } => {
+                let expected = streams.functions().find(|known| known.digest == digest);
+                if expected.is_none_or(|known| known.pickle != pickle) {
+                    return Err("a function is not what was sent".to_owned());
+                }
+                if !self.functions.insert(digest) {
+                    return Err("a function was sent twice".to_owned());
+                }
+            }
+            ToSlot::Define {
+                stream, segments, ..
+            } => {
+                let mut digests = segments.iter().flat_map(|segment| &segment.functions);
+                if digests.any(|digest| !self.functions.contains(digest)) {
+                    return Err("a program came before its functions".to_owned());
+                }
+                if self.programs.insert(stream, segments).is_some() {
+                    return Err("a program was sent twice".to_owned());
+                }
+            }
+            ToSlot::Forget { stream } => {
+                self.programs.remove(&stream);
+            }
+            ToSlot::Execute(_) | ToSlot::Recall { .. } | ToSlot::Grant { .. } => {}
+        }
+        Ok(None)
+    }
+
+    fn item(
+        &mut self,
+        item: Item,
+        desk: &mut Desk,
+        streams: &Streams,
+        turn: &mut Turn,
+        now: Duration,
+    ) -> Result<(), String> {
+        let key = item.key;
+        let segment = self
+            .programs
+            .get(&key.stream)
+            .and_then(|segments| segments.get(usize::from(item.segment)));
+        let functions = segment.map_or(0, |segment| segment.functions.len()) as u32;
+        let running = Running {
+            key,
+            segment: item.segment,
+            part: match item.lease {
+                Lease::None => Part::All,
+                Lease::Kept | Lease::PassedOn => Part::Serial,
+            },
+            lease: item.lease,
+            functions,
+        };
+        if item.record.exception {
+            if item.lease == Lease::PassedOn {
+                let exception = Some(item.record);
+                self.passed.push(Passed { running, exception });
+            } else {
+                turn.outgoing
+                    .extend(pass_through(desk, key, item.record, now)?);
+            }
+            return Ok(());
+        }
+        streams.check_input(&key, item.segment, &item.record)?;
+        if functions == 0 {
+            return Err(format!(
+                "got item {} of segment {} of stream {}, which is not defined here",
+                key.index, item.segment, key.stream
+            ));
+        }
+        let passes = if running.part == Part::All {
+            functions
+        } else {
+            1
+        };
+        turn.time = Some(streams.time(&key)? * passes);
+        self.running = Some(running);
+        Ok(())
+    }
+
+    /// What runs is done.
+    ///
+    /// # Errors
+    /// What can't be.
+    pub(super) fn done(
+        &mut self,
+        desk: &mut Desk,
+        passage: &Passage,
+        streams: &Streams,
+        now: Duration,
+    ) -> Result<Turn, String> {
+        let mut turn = Turn::default();
+        let Some(mut running) = self.running.take() else {
+            return Err("nothing ran".to_owned());
+        };
+        if running.part == Part::Serial {
+            if running.lease == Lease::PassedOn {
+                let exception = None;
+                self.passed.push(Passed { running, exception });
+                return Ok(turn);
+            }
+            let frame = running.key.frame;
+            if passage.pass() {
+                turn.outgoing
+                    .push(ToManager::Released { frame, busy: 0 }.into());
+            }
+            if running.functions > 1 {
+                running.part = Part::Rest;
+                turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
+                self.running = Some(running);
+                return Ok(turn);
+            }
+        }
+        let token = streams.result(&running.key, running.segment)?;
+        let sizes = streams.sizes(token.stream);
+        let push = |token: Token| {
+            move |writer: &mut RecordWriter| {
+                let (pickle, bulk) = token.contents(sizes);
+                writer.push(token.what != What::Value, &pickle, &[], bulk);
+            }
+        };
+        let outgoing = desk
+            .finish(running.key, now, push(token))
+            .or_else(|_| {
+                let what = What::TooLarge;
+                desk.finish(running.key, now, push(Token { what, ..token }))
+            })
+            .map_err(|error| error.to_string())?;
+        turn.outgoing.extend(outgoing);
+        Ok(turn)
+    }
+
+    /// Whether this process is in a serial function of that segment.
+    pub(super) fn is_in_serial(&self, stream: u32, segment: u16) -> bool {
+        self.running.is_some_and(|running| {
+            running.part == Part::Serial
+                && running.key.stream == stream
+                && running.segment == segment
+        })
+    }
+}
+
+fn pass_through(
+    desk: &mut Desk,
+    key: ItemKey,
+    record: Record,
+    now: Duration,
+) -> Result<Vec<Outgoing>, String> {
+    desk.finish(key, now, |writer| {
+        let bulk = record.bulk.into_iter().map(Into::into);
+        writer.push(true, &record.pickle, &record.splices, bulk);
+    })
+    .map_err(|error| error.to_string())
+}
+
+/// All functions of a stream's program.
+pub(super) fn functions_of(
+    stream: u64,
+    count: u32,
+) -> impl Iterator<Item = exoskel_task::router::Function> {
+    (0..count).map(move |number| function(stream, number))
+}

@@ -1,0 +1,625 @@
+//! The machine that plays a scenario and checks every promise on the way.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use exoskel_link::SessionConfig;
+use exoskel_task::Router;
+
+use super::clock::Clock;
+use super::greeting::{self, Channel, Terms, path};
+use super::manager::Manager;
+use super::report::Report;
+use super::scenario::{Fault, Node, Scenario};
+use super::streams::Streams;
+use super::wires::{ConnectionId, Way};
+use super::worker::{State, Worker};
+use super::world::{Event, World};
+use crate::report::Violation;
+
+/// How often to see whether all is quiet, once nobody wants anything any more.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
+
+/// How long users take to hand over the next items at most.
+const THINK_TIME: Duration = Duration::from_micros(50);
+
+/// Results wait for so long at most before they are sent.
+const FLUSH_TIME: Duration = exoskel_task::desk::PENDING_TIME_MAX;
+
+/// Time for handshakes, dead peers and late timers, besides the work itself.
+const ALLOWANCE: Duration = Duration::from_secs(120);
+
+pub(super) struct Machine {
+    pub(super) scenario: Scenario,
+    pub(super) world: World,
+    pub(super) manager: Manager,
+    pub(super) workers: Vec<Worker>,
+    pub(super) streams: Streams,
+    /// Connections that one end at least has not left.
+    pub(super) channels: BTreeMap<ConnectionId, Channel>,
+    /// Which ends have left.
+    left: BTreeMap<ConnectionId, [bool; 2]>,
+    deadline: Duration,
+    calm_from: Duration,
+    /// Everybody has what they wanted.
+    is_settling: bool,
+    /// The manager closes.
+    pub(super) is_ending: bool,
+    pub(super) report: Report,
+}
+
+impl Machine {
+    pub(super) fn new(scenario: Scenario) -> Result<Self, Violation> {
+        let mut world = World::new(&scenario);
+        let streams = match Streams::new(&scenario) {
+            Ok(streams) => streams,
+            Err(what) => return world.broken(what),
+        };
+        let mut clock = |drift| {
+            let ahead = Duration::from_nanos(world.random.below(1 << 40));
+            Clock::new(ahead, drift)
+        };
+        let terms = Terms {
+            identity: greeting::manager(),
+            floors: scenario.floors,
+            ciphers: scenario.ciphers.clone(),
+            limits: scenario.limits,
+            dead_after: scenario.dead_after,
+            path: path(0, false, false),
+            group: 0,
+            keys: match scenario.keys.store() {
+                Ok(keys) => keys,
+                Err(error) => return world.broken(error.to_string()),
+            },
+        };
+        let manager = Manager::new(Router::new(scenario.config.clone()), clock(0), terms);
+        let workers: Vec<Worker> = scenario
+            .workers
+            .iter()
+            .map(|worker| Worker::new(worker.clone(), clock(worker.drift)))
+            .collect();
+        for (number, worker) in scenario.workers.iter().enumerate() {
+            world.agenda.plan(worker.joins_at, Event::Join(number, 0));
+        }
+        for (number, stream) in scenario.streams.iter().enumerate() {
+            world.agenda.plan(stream.opens_at, Event::Open(number));
+        }
+        for (number, (at, _)) in scenario.faults.iter().enumerate() {
+            world.agenda.plan(*at, Event::Fault(number));
+        }
+        let calm_from = scenario.calm_from();
+        let mut machine = Self {
+            world,
+            manager,
+            workers,
+            streams,
+            channels: BTreeMap::new(),
+            left: BTreeMap::new(),
+            deadline: Duration::ZERO,
+            calm_from,
+            is_settling: false,
+            is_ending: false,
+            report: Report::default(),
+            scenario,
+        };
+        machine.deadline = calm_from + machine.allowance();
+        Ok(machine)
+    }
+
+    /// How long everything may take when nothing goes wrong, amply.
+    fn allowance(&self) -> Duration {
+        let (turn, slack) = (
+            (self.scenario.link.latency + self.scenario.link.jitter) * 2,
+            self.scenario.timer_slack,
+        );
+        let slowest = self.scenario.workers.iter().map(|worker| worker.slowness);
+        let slowed = self.scenario.faults.iter().map(|(_, fault)| match fault {
+            Fault::Slow { slowness, .. } => *slowness,
+            _ => 1,
+        });
+        let slowest = slowest.chain(slowed).max().unwrap_or(1);
+        let mut work = Duration::ZERO;
+        let mut bytes = 0;
+        for user in &self.streams.users {
+            let stream = &user.scenario;
+            let once =
+                (0..stream.items).map(|index| stream.service.time(self.scenario.seed, index));
+            work += once.sum::<Duration>() * user.functions_passed() * slowest;
+            work += stream.take_time * stream.items as u32 + stream.opens_at;
+            // One by one, each announced, granted and flushed in each segment.
+            let segments = user.segments_passed() * stream.items as u32;
+            work += (turn * 2 + slack + FLUSH_TIME) * segments;
+            bytes += stream.items * (stream.input_bytes_max + stream.result_bytes_max);
+        }
+        let link = &self.scenario.link;
+        let round_trip = (link.latency + link.jitter) * 2;
+        let by_window = self.scenario.wire_bytes_max as f64 / round_trip.as_secs_f64().max(1e-6);
+        let passing = bytes as f64 / by_window.min(link.bytes_per_second.max(1) as f64);
+        ALLOWANCE + work * 4 + Duration::from_secs_f64(passing * 8.0)
+    }
+
+    pub(super) fn run(mut self) -> Result<Report, Violation> {
+        while !self.is_over() {
+            self.step()?;
+        }
+        self.report.steps = self.world.steps;
+        self.report.digest = self.world.digest.value();
+        self.report.ended_at = self.world.now;
+        self.report.tokens_seen = self.world.tokens_seen;
+        self.report.outcomes = self.streams.users.iter().map(|user| user.outcomes()).sum();
+        Ok(self.report)
+    }
+
+    fn is_over(&self) -> bool {
+        let is_down = |worker: &Worker| matches!(worker.state, State::Down);
+        self.is_ending && self.manager.seats.is_empty() && self.workers.iter().all(is_down)
+    }
+
+    fn step(&mut self) -> Result<(), Violation> {
+        let Some((now, event)) = self.world.agenda.next() else {
+            return self.world.broken("standstill".to_owned());
+        };
+        self.world.now = now;
+        if self.world.steps == self.scenario.steps_max {
+            return self
+                .world
+                .broken("no end within the steps allowed".to_owned());
+        }
+        if now > self.deadline {
+            let stand: Vec<String> = self
+                .streams
+                .users
+                .iter()
+                .map(|user| {
+                    format!(
+                        "{} of {} items handed over, {} outcomes, {} taken",
+                        user.handed,
+                        user.scenario.items,
+                        user.outcomes(),
+                        user.taken
+                    )
+                })
+                .collect();
+            return self.world.broken(format!(
+                "no progress since the faults stopped: {}",
+                stand.join("; ")
+            ));
+        }
+        self.world.record(&event);
+        if let Some(event) = self.defer(event) {
+            self.happen(event)?;
+        }
+        if self.manager.is_held {
+            return Ok(());
+        }
+        self.manage()
+    }
+
+    /// Nothing happens at a node that stands still; it comes later.
+    fn defer(&mut self, event: Event) -> Option<Event> {
+        let worker_of = |id: &ConnectionId| self.world.wires.worker(*id).map(Node::Worker);
+        let node = match &event {
+            Event::Arrive(..) | Event::Unpile(..) | Event::Fault(_) | Event::Impatience(_) => None,
+            Event::Broken(id, Way::ToWorker)
+            | Event::Writable(id, Way::ToManager)
+            | Event::Timer(id, Way::ToManager)
+            | Event::Farewell(id, Way::ToManager) => worker_of(id),
+            Event::Join(worker, _) | Event::Done(worker, _) | Event::Flush(worker, _) => {
+                Some(Node::Worker(*worker))
+            }
+            Event::Broken(..)
+            | Event::Writable(..)
+            | Event::Timer(..)
+            | Event::Farewell(..)
+            | Event::Dial(_)
+            | Event::Wake
+            | Event::Open(_)
+            | Event::Admit(_)
+            | Event::Take(_)
+            | Event::Settle => Some(Node::Manager),
+        };
+        let (is_held, deferred) = match node {
+            None => return Some(event),
+            Some(Node::Manager) => (self.manager.is_held, &mut self.manager.deferred),
+            Some(Node::Worker(number)) => {
+                let worker = &mut self.workers[number];
+                (worker.is_held, &mut worker.deferred)
+            }
+        };
+        if !is_held {
+            return Some(event);
+        }
+        deferred.push(event);
+        None
+    }
+
+    fn is_held(&self, id: ConnectionId, way: Way) -> bool {
+        match way {
+            Way::ToManager => self.manager.is_held,
+            Way::ToWorker => self
+                .world
+                .wires
+                .worker(id)
+                .is_some_and(|worker| self.workers[worker].is_held),
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Arrive(id, way, piece) => {
+                if self.is_held(id, way) {
+                    // Its socket has it; it is read when the node goes on.
+                    self.world.wires.keep(id, way, piece);
+                    return Ok(());
+                }
+                match (self.world.arrive(id, way, piece), way) {
+                    (Some(piece), Way::ToManager) => self.at_manager(id, piece),
+                    (Some(piece), Way::ToWorker) => self.at_worker(id, piece),
+                    (None, _) => Ok(()),
+                }
+            }
+            Event::Unpile(id, way) => {
+                while !self.is_held(id, way)
+                    && let Some(piece) = self.world.unpile(id, way)
+                {
+                    match way {
+                        Way::ToManager => self.at_manager(id, piece)?,
+                        Way::ToWorker => self.at_worker(id, piece)?,
+                    }
+                }
+                Ok(())
+            }
+            Event::Broken(id, Way::ToManager) => self.hear_end(id),
+            Event::Broken(id, Way::ToWorker) => match self.world.wires.worker(id) {
+                Some(worker) if self.workers[worker].connection() == Some(id) => {
+                    self.worker_hears_end(worker)
+                }
+                _ => Ok(()),
+            },
+            Event::Writable(id, Way::ToWorker) => {
+                self.stir_manager(id);
+                Ok(())
+            }
+            Event::Writable(id, Way::ToManager) => match self.world.wires.worker(id) {
+                Some(worker) if self.workers[worker].connection() == Some(id) => {
+                    self.tend_worker(worker)
+                }
+                _ => Ok(()),
+            },
+            Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
+            Event::Timer(id, Way::ToManager) => self.worker_timer(id),
+            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, true),
+            Event::Farewell(id, Way::ToManager) => match self.world.wires.worker(id) {
+                Some(worker) if self.workers[worker].connection() == Some(id) => {
+                    self.depart(worker)
+                }
+                _ => Ok(()),
+            },
+            Event::Impatience(id) => self.impatience(id),
+            Event::Dial(id) => self.dial(id),
+            Event::Join(worker, life) => self.join(worker, life),
+            Event::Done(worker, life) => self.done(worker, life),
+            Event::Flush(worker, life) => self.flush(worker, life),
+            Event::Wake => {
+                self.woken();
+                Ok(())
+            }
+            Event::Open(stream) => self.open(stream),
+            Event::Admit(stream) => self.admit(stream),
+            Event::Take(stream) => self.take(stream),
+            Event::Fault(number) => self.fault(number),
+            Event::Settle => self.settle(),
+        }
+    }
+
+    /// One end leaves a connection.
+    pub(super) fn hang_up(&mut self, id: ConnectionId, way: Way) -> Result<(), Violation> {
+        let left = self.left.entry(id).or_default();
+        left[way as usize] = true;
+        let both = *left == [true; 2];
+        self.world.send(id, way, super::wires::Piece::End)?;
+        if both {
+            self.left.remove(&id);
+            self.channels.remove(&id);
+            self.world.forget(id);
+        }
+        Ok(())
+    }
+
+    /// What each side decides alone of its session.
+    pub(super) fn session_change(&self) -> impl FnOnce(&mut SessionConfig) + use<> {
+        let (epoch, segment_bytes) = (self.scenario.epoch, self.scenario.segment_bytes);
+        move |config| {
+            config.epoch = epoch;
+            config.segment_bytes = segment_bytes;
+        }
+    }
+
+    fn open(&mut self, number: usize) -> Result<(), Violation> {
+        let now = self.manager.clock.shows(self.world.now);
+        let user = &mut self.streams.users[number];
+        user.is_open = true;
+        let plan = user.plan(number as u64);
+        self.streams.opened.push(number);
+        let opened = self.manager.router.open(number as u64, plan, now);
+        opened.or_else(|error| self.world.broken(error.to_string()))
+    }
+
+    fn admit(&mut self, number: usize) -> Result<(), Violation> {
+        let now = self.manager.clock.shows(self.world.now);
+        let user = &mut self.streams.users[number];
+        user.admit_planned = false;
+        let stream = number as u64;
+        let most = user.may_admit().min(user.scenario.batch_max);
+        if user.is_closed || most == 0 {
+            return Ok(());
+        }
+        let count = 1 + self.world.random.below(most);
+        let batch = user.batch(stream, count);
+        self.manager.router.admit(stream, batch, now);
+        if user.handed == user.scenario.items && !user.scenario.unbounded {
+            user.input_ended = true;
+            self.manager.router.end_of_input(stream, now);
+        }
+        for _ in 0..count {
+            let one_in = user.scenario.cancels_one_in;
+            if one_in == 0 || self.world.random.below(one_in) > 0 {
+                continue;
+            }
+            let index = self.world.random.below(user.handed);
+            if self.manager.router.cancel(stream, index, now) {
+                self.report.cancelled += 1;
+                if let Err(what) = user.cancelled(index) {
+                    return self.world.broken(what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, number: usize) -> Result<(), Violation> {
+        let now = self.manager.clock.shows(self.world.now);
+        let user = &mut self.streams.users[number];
+        user.take_planned = false;
+        if user.is_closed {
+            return Ok(());
+        }
+        if let Some((first, count)) = user.take() {
+            self.manager.router.taken(number as u64, first, count, now);
+            let busy = user.scenario.take_time * count;
+            if user.has_outcomes() || !busy.is_zero() {
+                user.take_planned = true;
+                let event = Event::Take(number);
+                self.world.agenda.plan(self.world.now + busy, event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Users look at what there is for them.
+    pub(super) fn serve_users(&mut self) {
+        let now = self.manager.clock.shows(self.world.now);
+        for opening in self.manager.router.openings() {
+            self.streams.users[opening.stream as usize].admissible = opening.admissible;
+        }
+        let mut all_closed = true;
+        for (number, user) in self.streams.users.iter_mut().enumerate() {
+            if user.is_closed {
+                continue;
+            }
+            all_closed = false;
+            if !user.is_open {
+                continue;
+            }
+            if user.is_done() {
+                user.is_closed = true;
+                self.manager.router.close(number as u64, now);
+                // Slots that know the stream are told in the next turn.
+                self.world.agenda.plan(self.world.now, Event::Wake);
+                continue;
+            }
+            if user.may_admit() > 0 && !user.admit_planned {
+                user.admit_planned = true;
+                let think = self.world.random.between(Duration::ZERO, THINK_TIME);
+                let event = Event::Admit(number);
+                self.world.agenda.plan(self.world.now + think, event);
+            }
+            if user.has_outcomes() && !user.take_planned {
+                user.take_planned = true;
+                self.world.agenda.plan(self.world.now, Event::Take(number));
+            }
+        }
+        if all_closed && !self.is_settling {
+            self.is_settling = true;
+            self.deadline = self.world.now.max(self.calm_from) + self.allowance();
+            self.world.agenda.plan(self.world.now, Event::Settle);
+        }
+    }
+
+    /// When nothing is left to do anywhere, the manager closes all sessions.
+    fn settle(&mut self) -> Result<(), Violation> {
+        if self.is_ending {
+            return Ok(());
+        }
+        let outstanding = self.manager.seats.values().any(|seat| {
+            let statistics = self.manager.router.slot_statistics(seat.slot);
+            statistics.is_some_and(|statistics| statistics.outstanding > 0)
+                || seat.line.session.0.queued_bytes() > 0
+        });
+        let is_quiet = self.world.now > self.calm_from
+            && !outstanding
+            && self.workers.iter().all(Worker::is_quiet);
+        if !is_quiet {
+            let again = self.world.now + SETTLE_TIME;
+            self.world.agenda.plan(again, Event::Settle);
+            return Ok(());
+        }
+        self.is_ending = true;
+        self.close_sessions();
+        Ok(())
+    }
+
+    fn fault(&mut self, number: usize) -> Result<(), Violation> {
+        let (_, fault) = self.scenario.faults[number].clone();
+        let is_remedy = matches!(fault, Fault::Repair { .. } | Fault::Release(_));
+        if self.is_settling && !is_remedy {
+            return Ok(());
+        }
+        self.report.faults += u64::from(!is_remedy);
+        match fault {
+            Fault::Partition { worker, from, to } => {
+                self.excuse(Node::Worker(worker));
+                for (way, is_cut) in [(Way::ToManager, from), (Way::ToWorker, to)] {
+                    if is_cut {
+                        self.world.wires.block(worker, way);
+                    }
+                }
+                Ok(())
+            }
+            Fault::Repair { worker } => {
+                self.excuse(Node::Worker(worker));
+                for id in self.world.wires.unblock(worker) {
+                    self.unpile_soon(id);
+                }
+                Ok(())
+            }
+            Fault::Hold(node) => {
+                self.excuse(node);
+                match node {
+                    Node::Manager => self.manager.is_held = true,
+                    Node::Worker(number) => self.workers[number].is_held = true,
+                }
+                Ok(())
+            }
+            Fault::Release(node) => {
+                self.release(node);
+                Ok(())
+            }
+            Fault::Crash {
+                worker,
+                silent,
+                restart,
+            } => {
+                self.crash(worker, silent, restart)?;
+                // What a stopped process was to do, it does not do any more.
+                self.workers[worker]
+                    .deferred
+                    .retain(|event| matches!(event, Event::Join(..)));
+                Ok(())
+            }
+            Fault::Leave { worker } => {
+                if self.workers[worker].is_held {
+                    return Ok(());
+                }
+                self.leave(worker)
+            }
+            Fault::Cut { worker } => {
+                if let Some(id) = self.workers[worker].connection() {
+                    self.world.cut(id, &Way::BOTH);
+                }
+                Ok(())
+            }
+            Fault::Alter { worker, to_manager } => {
+                let way = if to_manager {
+                    Way::ToManager
+                } else {
+                    Way::ToWorker
+                };
+                if let Some(id) = self.workers[worker].connection() {
+                    self.world.alter(id, way);
+                }
+                Ok(())
+            }
+            Fault::Slow { worker, slowness } => {
+                self.workers[worker].slowness = slowness;
+                Ok(())
+            }
+            Fault::Jump { node, by } => {
+                self.excuse(node);
+                match node {
+                    Node::Manager => self.manager.clock.jump(by),
+                    Node::Worker(number) => self.workers[number].clock.jump(by),
+                }
+                self.look_at_clock(node);
+                Ok(())
+            }
+            Fault::Raise(floors) => {
+                self.raise(floors);
+                Ok(())
+            }
+        }
+    }
+
+    /// From now on, errors of this node's sessions have a reason.
+    fn excuse(&mut self, node: Node) {
+        let workers = match node {
+            Node::Manager => 0..self.workers.len(),
+            Node::Worker(number) => number..number + 1,
+        };
+        for worker in workers {
+            for id in self.world.wires.of_worker(worker) {
+                self.world.excuse(id);
+            }
+        }
+    }
+
+    fn unpile_soon(&mut self, id: ConnectionId) {
+        for way in Way::BOTH {
+            let late = self.world.random.between(Duration::ZERO, THINK_TIME);
+            let at = self.world.now + late;
+            self.world.agenda.plan(at, Event::Unpile(id, way));
+        }
+    }
+
+    /// A node goes on: what was to happen meanwhile happens now, in any order as far as order doesn't matter.
+    fn release(&mut self, node: Node) {
+        self.excuse(node);
+        let deferred = match node {
+            Node::Manager => {
+                self.manager.is_held = false;
+                std::mem::take(&mut self.manager.deferred)
+            }
+            Node::Worker(number) => {
+                self.workers[number].is_held = false;
+                std::mem::take(&mut self.workers[number].deferred)
+            }
+        };
+        for event in deferred {
+            let late = self.world.random.between(Duration::ZERO, THINK_TIME);
+            self.world.agenda.plan(self.world.now + late, event);
+        }
+        let workers = match node {
+            Node::Manager => 0..self.workers.len(),
+            Node::Worker(number) => number..number + 1,
+        };
+        for worker in workers {
+            for id in self.world.wires.of_worker(worker) {
+                self.unpile_soon(id);
+            }
+        }
+    }
+
+    /// The node's clock shows more than was thought: timers may be due.
+    fn look_at_clock(&mut self, node: Node) {
+        let workers = match node {
+            Node::Manager => {
+                self.world.agenda.plan(self.world.now, Event::Wake);
+                0..self.workers.len()
+            }
+            Node::Worker(number) => number..number + 1,
+        };
+        let way = match node {
+            Node::Manager => Way::ToWorker,
+            Node::Worker(_) => Way::ToManager,
+        };
+        for worker in workers {
+            for id in self.world.wires.of_worker(worker) {
+                self.world.plan_timer(self.world.now, Event::Timer(id, way));
+            }
+            if let Node::Worker(number) = node {
+                let event = Event::Flush(number, self.workers[number].life);
+                self.world.plan_timer(self.world.now, event);
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What came out of a run of the whole system.
+
+use std::time::Duration;
+
+/// A run that went to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How many events there were.
+    pub steps: u64,
+    /// Of all events and bytes in their order: equal for equal scenarios.
+    pub digest: u64,
+    /// The virtual time at the end.
+    pub ended_at: Duration,
+    /// Items with an outcome.
+    pub outcomes: u64,
+    /// Items that a slot began.
+    pub started: u64,
+    /// Items taken back by their user.
+    pub cancelled: u64,
+    /// Sessions that began at the manager.
+    pub sessions: u64,
+    /// Slots lost to the manager without a good-bye.
+    pub slots_lost: u64,
+    /// Processes that crashed.
+    pub crashes: u64,
+    /// Faults that happened.
+    pub faults: u64,
+    /// Times that the manager's sessions changed their keys.
+    pub keys_changed: u64,
+    /// Items given back by slots.
+    pub recalled: u64,
+    /// Leases given back before their frame's end.
+    pub released: u64,
+    /// Results that waited for a grant.
+    pub announced: u64,
+    /// Pieces on wires that showed a token, all where that is allowed.
+    pub tokens_seen: u64,
+}

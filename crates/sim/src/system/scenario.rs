@@ -1,0 +1,229 @@
+//! What a run of the whole system is made of.
+
+use std::time::Duration;
+
+use exoskel_flow::{Index, SchedulerConfig, Skeleton};
+use exoskel_link::keys::{
+    COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreError, KeyStoreSettings, PrefetchSettings,
+};
+use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
+
+use crate::network::LinkModel;
+use crate::scenario::Service;
+
+/// Which node: the manager, or a worker by its place in the scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// The manager and its users.
+    Manager,
+    /// A worker.
+    Worker(usize),
+}
+
+/// Something that goes wrong, or right again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing that the worker sends (`from`), or that is sent to it (`to`), arrives until [`Fault::Repair`]. Nothing is lost
+    /// by it but time, as TCP sends again.
+    Partition {
+        /// Which worker.
+        worker: usize,
+        /// What it sends.
+        from: bool,
+        /// What it is sent.
+        to: bool,
+    },
+    /// The end of a partition.
+    Repair {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The node stands still until [`Fault::Release`], as a stopped process or a host without memory.
+    Hold(Node),
+    /// It goes on.
+    Release(Node),
+    /// The worker's process is gone; another one is there after `restart`.
+    Crash {
+        /// Which worker.
+        worker: usize,
+        /// Nobody is told: the host is gone, not only the process.
+        silent: bool,
+        /// Until it is back.
+        restart: Duration,
+    },
+    /// The worker says good-bye, and comes back.
+    Leave {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The connection breaks; both ends are told, and what was on the way is lost.
+    Cut {
+        /// Whose.
+        worker: usize,
+    },
+    /// One bit of what arrives next on the worker's connection is another.
+    Alter {
+        /// Whose.
+        worker: usize,
+        /// On the way to the manager, or from it.
+        to_manager: bool,
+    },
+    /// The worker needs so many times as long for everything from now on.
+    Slow {
+        /// Which worker.
+        worker: usize,
+        /// How many times.
+        slowness: u32,
+    },
+    /// The node's clock jumps ahead.
+    Jump {
+        /// Whose.
+        node: Node,
+        /// By so much.
+        by: Duration,
+    },
+    /// The manager's policy demands these protections from now on.
+    Raise(Protections),
+}
+
+/// One worker, of one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerScenario {
+    /// How many times as long as usual it needs.
+    pub slowness: u32,
+    /// What its policy demands at least.
+    pub floors: Protections,
+    /// It can't prove that nobody stands between.
+    pub is_relayed: bool,
+    /// What it sends must be decoded with restrictions.
+    pub restricted: bool,
+    /// How much faster its clock runs, in parts per million.
+    pub drift: i32,
+    /// When it comes.
+    pub joins_at: Duration,
+    /// After the end of a session it comes again after this time.
+    pub rejoins_after: Duration,
+}
+
+/// The order in which a user takes outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// That of the items.
+    Admission,
+    /// As they come.
+    Completion,
+}
+
+/// One stream of items and its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamScenario {
+    /// The program.
+    pub skeleton: Skeleton,
+    /// How many items there are.
+    pub items: u64,
+    /// How long each function takes.
+    pub service: Service,
+    /// Bytes of an item, evenly from 1 to this.
+    pub input_bytes_max: u64,
+    /// Bytes of a result, evenly from 1 to this.
+    pub result_bytes_max: u64,
+    /// Large ones travel beside their records.
+    pub has_bulk: bool,
+    /// The order in which outcomes are taken.
+    pub order: Order,
+    /// Any number of items may be inside.
+    pub unbounded: bool,
+    /// When it is opened.
+    pub opens_at: Duration,
+    /// The most items handed over at once.
+    pub batch_max: u64,
+    /// How long the user works on an outcome.
+    pub take_time: Duration,
+    /// A slot that runs one of these items dies of it.
+    pub poison: Vec<Index>,
+    /// One of so many items raises; 0: none.
+    pub raises_one_in: u64,
+    /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`Order::Completion`].
+    pub cancels_one_in: u64,
+    /// The user closes the stream when so many outcomes are there.
+    pub closes_after: Option<u64>,
+}
+
+/// How many keys a manager holds ready: never so few that it can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRoom {
+    /// Expanded contexts.
+    pub contexts: usize,
+    /// Compact keys; without room for any, each miss derives.
+    pub compact: usize,
+    /// Places of the prefetch buffer.
+    pub buffer: usize,
+}
+
+impl KeyRoom {
+    /// A store of this size.
+    pub(super) fn store(self) -> Result<KeyStore, KeyStoreError> {
+        let prefetch = if self.buffer == 0 {
+            PrefetchSettings::NONE
+        } else {
+            PrefetchSettings {
+                buffer: self.buffer,
+                groups: 2,
+                frequent: self.buffer,
+            }
+        };
+        let settings = KeyStoreSettings {
+            contexts: Geometry::fully_associative(self.contexts)?,
+            prefetch,
+        };
+        let memory = vec![0; self.compact * COMPACT_KEY_BYTES];
+        KeyStore::new(settings, Box::new(memory))
+    }
+}
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// Of all randomness.
+    pub seed: u64,
+    /// The workers.
+    pub workers: Vec<WorkerScenario>,
+    /// The streams.
+    pub streams: Vec<StreamScenario>,
+    /// The manager dials its workers; else they dial it.
+    pub manager_dials: bool,
+    /// What the manager's policy demands at least.
+    pub floors: Protections,
+    /// The manager's ciphers, the preferred one first.
+    pub ciphers: Vec<CipherSuite>,
+    /// Both sides' limits.
+    pub limits: Limits,
+    /// What the manager holds of its sessions' keys.
+    pub keys: KeyRoom,
+    /// When keys change.
+    pub epoch: EpochLimits,
+    /// The size of bulk segments.
+    pub segment_bytes: usize,
+    /// After so much silence a peer is dead.
+    pub dead_after: Duration,
+    /// The wires.
+    pub link: LinkModel,
+    /// Bytes that a wire holds in each direction before it takes no more.
+    pub wire_bytes_max: u64,
+    /// Timers are late by up to this.
+    pub timer_slack: Duration,
+    /// The scheduler's settings.
+    pub config: SchedulerConfig,
+    /// What happens when, by time.
+    pub faults: Vec<(Duration, Fault)>,
+    /// A run with more steps is a run without end.
+    pub steps_max: u64,
+}
+
+impl Scenario {
+    /// When the last fault happens.
+    pub(super) fn calm_from(&self) -> Duration {
+        let last = self.faults.iter().map(|(at, _)| *at).max();
+        last.unwrap_or_default()
+    }
+}

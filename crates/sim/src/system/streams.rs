@@ -1,0 +1,383 @@
+//! The users: they hand items over, take outcomes and check them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use exoskel_flow::{Program, Tickets};
+use exoskel_task::desk::ItemKey;
+use exoskel_task::message::Call;
+use exoskel_task::outcome::{Contents, Outcomes};
+use exoskel_task::payload::{Batch, BatchBuilder, Record};
+use exoskel_task::router::{Function, StreamPlan};
+
+use super::content::{Sizes, Token, What};
+use super::interpreter::functions_of;
+use super::scenario::{Order, Scenario, StreamScenario};
+use crate::random::SplitMix64;
+
+/// What became of an item, as its user knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Cancelled,
+    Finished,
+}
+
+/// A stream and its user.
+#[derive(Debug)]
+pub(super) struct User {
+    pub(super) scenario: StreamScenario,
+    program: Program,
+    sizes: Sizes,
+    /// Handed over so far, and how many may be.
+    pub(super) handed: u64,
+    pub(super) admissible: u64,
+    pub(super) input_ended: bool,
+    fates: Vec<Fate>,
+    finished: u64,
+    cancelled: u64,
+    pub(super) taken: u64,
+    /// Outcomes that wait to be taken, first item and count.
+    ordered: BTreeMap<u64, u32>,
+    completed: VecDeque<(u64, u32)>,
+    next: u64,
+    pub(super) is_open: bool,
+    pub(super) is_closed: bool,
+    pub(super) admit_planned: bool,
+    pub(super) take_planned: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Streams {
+    pub(super) users: Vec<User>,
+    /// The users in the order in which the scheduler numbered their streams.
+    pub(super) opened: Vec<usize>,
+    /// The most bytes of a result.
+    result_bytes_max: u64,
+    seed: u64,
+}
+
+impl Streams {
+    pub(super) fn new(scenario: &Scenario) -> Result<Self, String> {
+        let user = |(number, stream): (usize, &StreamScenario)| {
+            let program = Program::compile(&stream.skeleton).map_err(|error| error.to_string())?;
+            Ok(User {
+                scenario: stream.clone(),
+                program,
+                sizes: Sizes {
+                    seed: scenario.seed ^ (number as u64) << 50,
+                    input_bytes_max: stream.input_bytes_max,
+                    result_bytes_max: stream.result_bytes_max,
+                    has_bulk: stream.has_bulk,
+                },
+                handed: 0,
+                admissible: u64::from(!stream.unbounded),
+                input_ended: false,
+                fates: vec![Fate::Open; stream.items as usize],
+                finished: 0,
+                cancelled: 0,
+                taken: 0,
+                ordered: BTreeMap::new(),
+                completed: VecDeque::new(),
+                next: 0,
+                is_open: false,
+                is_closed: false,
+                admit_planned: false,
+                take_planned: false,
+            })
+        };
+        let users: Result<Vec<User>, String> =
+            scenario.streams.iter().enumerate().map(user).collect();
+        Ok(Self {
+            users: users?,
+            opened: Vec::new(),
+            result_bytes_max: scenario.limits.message_bytes_max,
+            seed: scenario.seed,
+        })
+    }
+
+    /// All functions of all programs.
+    pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
+        self.users
+            .iter()
+            .enumerate()
+            .flat_map(|(number, user)| functions_of(number as u64, user.function_count()))
+    }
+
+    pub(super) fn sizes(&self, stream: u64) -> Sizes {
+        self.users[stream as usize].sizes
+    }
+
+    fn user(&self, key: &ItemKey) -> Result<(u64, &User), String> {
+        let number = self.opened.get(key.stream as usize).copied();
+        let number = number.ok_or_else(|| format!("got an item of stream {}", key.stream))?;
+        Ok((number as u64, &self.users[number]))
+    }
+
+    /// How long one function takes for an item.
+    pub(super) fn time(&self, key: &ItemKey) -> Result<Duration, String> {
+        let (_, user) = self.user(key)?;
+        Ok(user.scenario.service.time(self.seed, key.index))
+    }
+
+    /// Whether a slot dies of it.
+    pub(super) fn is_poison(&self, key: &ItemKey) -> bool {
+        self.user(key)
+            .is_ok_and(|(_, user)| user.scenario.poison.contains(&key.index))
+    }
+
+    /// What the item is after this segment.
+    pub(super) fn result(&self, key: &ItemKey, segment: u16) -> Result<Token, String> {
+        let (stream, user) = self.user(key)?;
+        let raises = user.raises(self.seed, key.index) == Some(segment);
+        Ok(Token {
+            stream,
+            index: key.index,
+            passed: segment + 1,
+            what: if raises { What::Raised } else { What::Value },
+        })
+    }
+
+    /// Whether a slot got what it should.
+    pub(super) fn check_input(
+        &self,
+        key: &ItemKey,
+        segment: u16,
+        record: &Record,
+    ) -> Result<(), String> {
+        let (stream, user) = self.user(key)?;
+        let token = Token {
+            stream,
+            index: key.index,
+            passed: segment,
+            what: What::Value,
+        };
+        if token.is_in(record, user.sizes) {
+            return Ok(());
+        }
+        Err(format!(
+            "a slot got something else than item {} of stream {stream} for segment {segment}, namely {:?}",
+            key.index,
+            Token::index_of(record)
+        ))
+    }
+
+    /// Takes outcomes in and checks them.
+    ///
+    /// # Errors
+    /// An outcome that is not the item's, a second one, one that nobody waits for.
+    pub(super) fn deliver(
+        &mut self,
+        stream: u64,
+        outcomes: Outcomes,
+        failures_allowed: u32,
+    ) -> Result<(), String> {
+        let (seed, limit) = (self.seed, self.result_bytes_max);
+        let user = &mut self.users[stream as usize];
+        if user.is_closed {
+            return Err(format!("stream {stream} was closed and got an outcome"));
+        }
+        let Outcomes {
+            first,
+            count,
+            contents,
+        } = outcomes;
+        for index in first..first + u64::from(count) {
+            match user.fates.get_mut(index as usize) {
+                Some(fate @ Fate::Open) => *fate = Fate::Finished,
+                other => {
+                    return Err(format!(
+                        "an outcome of item {index} of stream {stream}, which is {other:?}"
+                    ));
+                }
+            }
+        }
+        match contents {
+            Contents::WorkersLost(charges) => {
+                if charges > failures_allowed {
+                    return Err(format!(
+                        "item {first} of stream {stream} failed for {charges} lost slots; {failures_allowed} were lost"
+                    ));
+                }
+            }
+            Contents::Records(mut reader, _) => {
+                for index in first..first + u64::from(count) {
+                    let record = reader
+                        .next_record()
+                        .map_err(|error| error.to_string())?
+                        .ok_or("fewer outcomes than said")?;
+                    user.check_outcome(stream, index, &record, seed, limit)?;
+                }
+                if !reader.is_empty() {
+                    return Err("more outcomes than said".to_owned());
+                }
+            }
+        }
+        user.finished += u64::from(count);
+        match user.scenario.order {
+            Order::Admission => {
+                user.ordered.insert(first, count);
+            }
+            Order::Completion => user.completed.push_back((first, count)),
+        }
+        Ok(())
+    }
+}
+
+impl User {
+    /// What the router is told.
+    pub(super) fn plan(&self, number: u64) -> StreamPlan {
+        StreamPlan {
+            skeleton: self.scenario.skeleton.clone(),
+            functions: functions_of(number, self.function_count()).collect(),
+            call: Call::Item,
+            tickets: if self.scenario.unbounded {
+                Tickets::Unbounded
+            } else {
+                Tickets::Bounded
+            },
+        }
+    }
+
+    fn function_count(&self) -> u32 {
+        let functions = self.program.segments().iter();
+        let functions = functions.flat_map(|segment| segment.functions());
+        functions.map(|function| function.0 + 1).max().unwrap_or(0)
+    }
+
+    /// Functions that an item passes.
+    pub(super) fn functions_passed(&self) -> u32 {
+        let segments = self.program.segments().iter();
+        segments
+            .map(|segment| segment.functions().count() as u32)
+            .sum()
+    }
+
+    /// Segments that an item passes.
+    pub(super) fn segments_passed(&self) -> u32 {
+        self.program.segments().len() as u32
+    }
+
+    pub(super) fn has_serial(&self, segment: u16) -> bool {
+        self.program.segments()[usize::from(segment)]
+            .serial
+            .is_some()
+    }
+
+    /// The segment in which this item raises, if it does.
+    fn raises(&self, seed: u64, index: u64) -> Option<u16> {
+        let one_in = self.scenario.raises_one_in;
+        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xA24B_AED4_963E_E407));
+        let segments = self.program.segments().len() as u64;
+        (one_in > 0 && random.below(one_in) == 0).then(|| random.below(segments) as u16)
+    }
+
+    /// The next items, at most so many.
+    pub(super) fn batch(&mut self, number: u64, count: u64) -> Batch {
+        let mut builder = BatchBuilder::default();
+        for index in self.handed..self.handed + count {
+            let token = Token {
+                stream: number,
+                index,
+                passed: 0,
+                what: What::Value,
+            };
+            let (pickle, bulk) = token.contents(self.sizes);
+            builder.push(&pickle, &[], bulk);
+        }
+        self.handed += count;
+        builder.take()
+    }
+
+    fn check_outcome(
+        &self,
+        stream: u64,
+        index: u64,
+        record: &Record,
+        seed: u64,
+        limit: u64,
+    ) -> Result<(), String> {
+        let raises = self.raises(seed, index);
+        let segments = self.program.segments().len() as u16;
+        let passed = raises.map_or(segments, |segment| segment + 1);
+        let token = |passed, what| Token {
+            stream,
+            index,
+            passed,
+            what,
+        };
+        let what = if raises.is_some() {
+            What::Raised
+        } else {
+            What::Value
+        };
+        let is_too_large = |passed| {
+            let (pickle, bulk) = token(passed, What::Value).contents(self.sizes);
+            let bytes = pickle.len() + bulk.iter().map(|part| part.len()).sum::<usize>();
+            // What the envelope may need is off the limit.
+            bytes as u64 + 128 * 1024 > limit
+        };
+        if token(passed, what).is_in(record, self.sizes)
+            || (1..=passed).any(|passed| {
+                token(passed, What::TooLarge).is_in(record, self.sizes) && is_too_large(passed)
+            })
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "the outcome of item {index} of stream {stream} is something else, of item {:?}",
+            Token::index_of(record)
+        ))
+    }
+
+    /// The next outcomes that the user takes: first item and count.
+    pub(super) fn take(&mut self) -> Option<(u64, u32)> {
+        let (first, count) = match self.scenario.order {
+            Order::Completion => self.completed.pop_front()?,
+            Order::Admission => {
+                let count = self.ordered.remove(&self.next)?;
+                (self.next, count)
+            }
+        };
+        self.next = first + u64::from(count);
+        self.taken += u64::from(count);
+        Some((first, count))
+    }
+
+    /// Whether [`take`](Self::take) would find something.
+    pub(super) fn has_outcomes(&self) -> bool {
+        !self.completed.is_empty() || self.ordered.contains_key(&self.next)
+    }
+
+    /// The item was taken back.
+    pub(super) fn cancelled(&mut self, index: u64) -> Result<(), String> {
+        match self.fates.get_mut(index as usize) {
+            Some(fate @ Fate::Open) => *fate = Fate::Cancelled,
+            other => return Err(format!("item {index} was cancelled, but is {other:?}")),
+        }
+        self.cancelled += 1;
+        Ok(())
+    }
+
+    /// How many items the user may hand over now.
+    pub(super) fn may_admit(&self) -> u64 {
+        let most = if self.scenario.unbounded {
+            self.scenario.items
+        } else {
+            self.admissible.min(self.scenario.items)
+        };
+        most.saturating_sub(self.handed)
+    }
+
+    /// Whether the user is through with the stream.
+    pub(super) fn is_done(&self) -> bool {
+        let early = self.scenario.closes_after;
+        self.taken + self.cancelled == self.scenario.items
+            || early.is_some_and(|early| self.finished >= early)
+    }
+
+    pub(super) fn outcomes(&self) -> u64 {
+        self.finished
+    }
+}

@@ -1,0 +1,290 @@
+//! What all nodes live in: time, the wires, chance, and the eye that watches the wires.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use exoskel_link::{Protection, Protections};
+
+use super::content;
+use super::scenario::{Node, Scenario};
+use super::wires::{ConnectionId, Piece, Way, Wires};
+use crate::agenda::Agenda;
+use crate::digest::Digest;
+use crate::random::SplitMix64;
+use crate::report::Violation;
+
+/// What can happen.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Something comes to the end of a wire.
+    Arrive(ConnectionId, Way, Piece),
+    /// What waited for the end of a partition comes.
+    Unpile(ConnectionId, Way),
+    /// The connection broke: whoever reads this way is told.
+    Broken(ConnectionId, Way),
+    /// There is room again for who writes this way.
+    Writable(ConnectionId, Way),
+    /// The session of who writes this way wants to know the time.
+    Timer(ConnectionId, Way),
+    /// Who writes this way has waited for the peer's Close for long enough.
+    Farewell(ConnectionId, Way),
+    /// A handshake has taken too long.
+    Impatience(ConnectionId),
+    /// The manager begins a handshake on a connection that it dialled.
+    Dial(ConnectionId),
+    /// A worker begins its next life.
+    Join(usize, u32),
+    /// What a worker's process ran is done.
+    Done(usize, u32),
+    /// Results have waited for long enough.
+    Flush(usize, u32),
+    /// The router wants to know the time.
+    Wake,
+    /// A user opens its stream.
+    Open(usize),
+    /// A user hands items over.
+    Admit(usize),
+    /// A user takes outcomes.
+    Take(usize),
+    /// A fault of the scenario.
+    Fault(usize),
+    /// Time to see whether all is quiet.
+    Settle,
+}
+
+/// What the eye on a wire knows.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    expected: Protections,
+    /// A fault explains whatever error its sessions meet.
+    excused: bool,
+    /// The next bytes this way are altered.
+    alter: Option<Way>,
+    /// A change of protections is under way or has been.
+    changing: bool,
+}
+
+/// Everything around the nodes.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) now: Duration,
+    pub(super) agenda: Agenda<Event>,
+    pub(super) wires: Wires,
+    pub(super) random: SplitMix64,
+    pub(super) digest: Digest,
+    pub(super) steps: u64,
+    pub(super) tokens_seen: u64,
+    slack: Duration,
+    latency: Duration,
+    seed: u64,
+    watched: BTreeMap<ConnectionId, Watched>,
+}
+
+impl World {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let mut random = SplitMix64::new(scenario.seed);
+        let seed = random.next_u64();
+        Self {
+            now: Duration::ZERO,
+            agenda: Agenda::new(),
+            wires: Wires::new(
+                scenario.link.clone(),
+                scenario.wire_bytes_max,
+                scenario.workers.len(),
+                seed,
+            ),
+            random,
+            digest: Digest::default(),
+            steps: 0,
+            tokens_seen: 0,
+            slack: scenario.timer_slack,
+            latency: scenario.link.latency,
+            seed: scenario.seed,
+            watched: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn broken<T>(&self, what: String) -> Result<T, Violation> {
+        Err(Violation {
+            seed: self.seed,
+            step: self.steps,
+            at: self.now,
+            what,
+        })
+    }
+
+    /// A new connection, whose sessions must have these protections.
+    pub(super) fn connect(&mut self, worker: usize, expected: Protections) -> ConnectionId {
+        let id = self.wires.connect(worker);
+        let watched = Watched {
+            expected,
+            excused: false,
+            alter: None,
+            changing: false,
+        };
+        self.watched.insert(id, watched);
+        id
+    }
+
+    /// Both ends have left.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        self.wires.forget(id);
+        self.watched.remove(&id);
+    }
+
+    pub(super) fn excuse(&mut self, id: ConnectionId) {
+        if let Some(watched) = self.watched.get_mut(&id) {
+            watched.excused = true;
+        }
+    }
+
+    pub(super) fn alter(&mut self, id: ConnectionId, way: Way) {
+        if let Some(watched) = self.watched.get_mut(&id) {
+            watched.alter = Some(way);
+            watched.excused = true;
+        }
+    }
+
+    /// The manager raises protections of running sessions.
+    pub(super) fn raise(&mut self, id: ConnectionId) {
+        if let Some(watched) = self.watched.get_mut(&id) {
+            watched.changing = true;
+        }
+    }
+
+    /// An error needs a fault that explains it.
+    pub(super) fn check_excused(
+        &self,
+        id: ConnectionId,
+        node: Node,
+        error: &dyn std::fmt::Display,
+    ) -> Result<(), Violation> {
+        let excused = self.watched.get(&id).is_none_or(|watched| watched.excused);
+        if excused {
+            return Ok(());
+        }
+        self.broken(format!(
+            "{node:?} met an error on connection {}, which no fault explains: {error}",
+            id.0
+        ))
+    }
+
+    /// A session has begun: it must have what both policies demand.
+    pub(super) fn check_protections(
+        &self,
+        id: ConnectionId,
+        got: Protections,
+    ) -> Result<(), Violation> {
+        match self.watched.get(&id) {
+            Some(watched) if got != watched.expected && !watched.changing && !watched.excused => {
+                let expected = watched.expected;
+                self.broken(format!("a session has {got}, expected {expected}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends something over a wire.
+    ///
+    /// # Errors
+    /// When it shows what must be encrypted.
+    pub(super) fn send(
+        &mut self,
+        id: ConnectionId,
+        way: Way,
+        piece: Piece,
+    ) -> Result<(), Violation> {
+        if let Piece::Bytes(bytes) = &piece {
+            let (token, code) = content::shown(bytes);
+            self.tokens_seen += u64::from(token);
+            if let Some(watched) = self.watched.get(&id).filter(|watched| !watched.changing) {
+                let is_secret = |protection| protection == Protection::Encrypted;
+                if token && is_secret(watched.expected.data)
+                    || code && is_secret(watched.expected.code)
+                {
+                    return self.broken(format!("connection {} shows what it must encrypt", id.0));
+                }
+            }
+        }
+        if let Some(at) = self.wires.send(id, way, &piece, self.now) {
+            self.agenda.plan(at, Event::Arrive(id, way, piece));
+        }
+        Ok(())
+    }
+
+    /// Something has come to the end of its wire; says what the reader gets.
+    pub(super) fn arrive(&mut self, id: ConnectionId, way: Way, piece: Piece) -> Option<Piece> {
+        let piece = self.wires.arrive(id, way, piece)?;
+        Some(self.touch(id, way, piece))
+    }
+
+    /// The same for what had waited for the end of a partition.
+    pub(super) fn unpile(&mut self, id: ConnectionId, way: Way) -> Option<Piece> {
+        let piece = self.wires.unpile(id, way)?;
+        Some(self.touch(id, way, piece))
+    }
+
+    fn touch(&mut self, id: ConnectionId, way: Way, mut piece: Piece) -> Piece {
+        let Piece::Bytes(bytes) = &mut piece else {
+            return piece;
+        };
+        if let Some(watched) = self.watched.get_mut(&id)
+            && watched.alter == Some(way)
+        {
+            watched.alter = None;
+            let bit = self.random.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        self.digest.bytes(bytes);
+        if self.wires.read(id, way, bytes.len()) {
+            self.agenda
+                .plan(self.now + self.latency, Event::Writable(id, way));
+        }
+        piece
+    }
+
+    /// The connection breaks, and what is on the way is lost.
+    pub(super) fn cut(&mut self, id: ConnectionId, told: &[Way]) {
+        self.excuse(id);
+        self.wires.kill(id);
+        for way in told {
+            let late = self.random.between(Duration::ZERO, self.latency * 2);
+            self.agenda.plan(self.now + late, Event::Broken(id, *way));
+        }
+    }
+
+    /// Plans a timer for this time; it may be late.
+    pub(super) fn plan_timer(&mut self, at: Duration, event: Event) -> Duration {
+        let late = self.random.between(Duration::ZERO, self.slack);
+        let at = at.max(self.now) + late;
+        self.agenda.plan(at, event);
+        at
+    }
+
+    /// Every event counts for the digest.
+    pub(super) fn record(&mut self, event: &Event) {
+        let (kind, one, two) = match event {
+            Event::Arrive(id, way, _) => (1, u64::from(id.0), *way as u64),
+            Event::Unpile(id, way) => (2, u64::from(id.0), *way as u64),
+            Event::Broken(id, way) => (3, u64::from(id.0), *way as u64),
+            Event::Writable(id, way) => (4, u64::from(id.0), *way as u64),
+            Event::Timer(id, way) => (5, u64::from(id.0), *way as u64),
+            Event::Farewell(id, way) => (6, u64::from(id.0), *way as u64),
+            Event::Impatience(id) => (7, u64::from(id.0), 0),
+            Event::Dial(id) => (8, u64::from(id.0), 0),
+            Event::Join(worker, life) => (9, *worker as u64, u64::from(*life)),
+            Event::Done(worker, life) => (10, *worker as u64, u64::from(*life)),
+            Event::Flush(worker, life) => (11, *worker as u64, u64::from(*life)),
+            Event::Wake => (12, 0, 0),
+            Event::Open(stream) => (13, *stream as u64, 0),
+            Event::Admit(stream) => (14, *stream as u64, 0),
+            Event::Take(stream) => (15, *stream as u64, 0),
+            Event::Fault(number) => (16, *number as u64, 0),
+            Event::Settle => (17, 0, 0),
+        };
+        for word in [self.now.as_nanos() as u64, kind, one, two] {
+            self.digest.word(word);
+        }
+        self.steps += 1;
+    }
+}
