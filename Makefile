@@ -48,7 +48,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test test-rust test-python test-peers soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,16s/^# *//p' Makefile
+	@sed -n '3,17s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
