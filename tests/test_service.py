@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ class Door:
     def __init__(self, grid: Grid, place: Path) -> None:
         self.grid = grid
         self.place = place
+        self.numbers = itertools.count()
         self.options = server_options(grid, place)
 
     def serve(self, handler: Handler, **more: object) -> Server:
@@ -39,7 +41,8 @@ class Door:
         """What a client brings."""
         context = ssl.create_default_context(cafile=self.grid.anchors / "0e50e150.0")
         if who is not None:
-            context.load_cert_chain(who.write(self.place / "client.pem"))
+            # A file for each: clients come at the same time.
+            context.load_cert_chain(who.write(self.place / f"client-{next(self.numbers)}.pem"))
         return context
 
     @contextmanager
