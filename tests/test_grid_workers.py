@@ -17,6 +17,7 @@ from tests.grid import PRODUCTION, VO, VOMS_SERVER, Grid, Holder, write_private
 from tests.processes import eventually
 
 import exoskel as ex
+from exoskel.cli import main
 
 NAME = "worker1.lab.exoskel.test"
 
@@ -181,6 +182,20 @@ def test_who_loses_the_role_is_dropped_at_the_reload(farm: Farm) -> None:
     assert eventually(lambda: "no pattern for it" in farm.log.read_text())
     with pytest.raises(ex.NoWorkerError):
         farm.manager(square, mine, vomsdir=own)
+
+
+def test_a_worker_that_trusts_nobody_says_so_before_it_listens(
+    farm: Farm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = str(farm.grid.host(NAME).write(tmp_path / "host"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for directory, expected in ((tmp_path / "nowhere", "nowhere"), (empty, "no usable authority")):
+        words = ["--listen", "tcp://127.0.0.1:0", "--credential", host]
+        assert main(["worker", *words, "--trust-anchors", str(directory)]) == 1
+        said = capsys.readouterr()
+        assert said.err.count(expected) == 1
+        assert "listening" not in said.out
 
 
 def test_credentials_that_can_t_stand_here_are_told_at_once(farm: Farm, tmp_path: Path) -> None:

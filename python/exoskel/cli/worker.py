@@ -9,7 +9,7 @@ from .. import _core
 from ..errors import CredentialError
 from ..hosts import HostAddress, UnixAddress, parse_address
 from ..identity import read_private
-from . import background, policy
+from . import background, judgement, policy
 from .report import Commands, report
 from .supervisor import Supervisor
 
@@ -130,6 +130,9 @@ def _worker(arguments: argparse.Namespace) -> int:
         )
     # Now, once, and not by each slot.
     _check_credential(arguments.credential, arguments.key)
+    if arguments.trust_anchors is not None:
+        # Also before the port is bound: nobody is to be told that a worker listens which can let nobody in.
+        _core.GridTrust(arguments.trust_anchors, arguments.vomsdir, judgement.rules(arguments))
     if arguments.policy is not None:
         policy.check(arguments.policy)
     if arguments.key_memory is not None:
@@ -252,14 +255,20 @@ def _name_of_manager(address: HostAddress | UnixAddress) -> str | None:
 
 
 def _interval(text: str) -> int:
-    seconds = int(text)
+    try:
+        seconds = int(text)
+    except ValueError:
+        seconds = 0
     if seconds < 1:
         raise argparse.ArgumentTypeError(f"got {text}, expected at least 1 second")
     return seconds
 
 
 def _slots(text: str) -> int:
-    slots = int(text)
+    try:
+        slots = int(text)
+    except ValueError:
+        slots = 0
     if not 1 <= slots <= 4096:
         raise argparse.ArgumentTypeError(f"got {text}, expected 1 to 4096 slots")
     return slots
