@@ -202,7 +202,12 @@ def test_what_is_no_credential_is_refused_without_its_text(
     file = tmp_path / "file"
     file.write_bytes(content)
     code, verdict = run("proxy", "info", file)
-    assert (code, verdict["accepted"], verdict["subject"]) == (1, False, None)
+    assert (code, verdict["accepted"], verdict["subject"], verdict["type"]) == (
+        1,
+        False,
+        None,
+        None,
+    )
     assert "PEM" in verdict["reason"] or "no block CERTIFICATE" in verdict["reason"]
     assert "secret" not in json.dumps(verdict)
 
@@ -377,6 +382,43 @@ def test_a_key_that_others_can_read_is_refused(
     assert not (tmp_path / "proxy").exists()
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_forgotten_key_is_called_that(mode: int, alice: Holder, tmp_path: Path, run: Run) -> None:
+    """The mode of a certificate is no reason to get a new key."""
+    certificate = tmp_path / "usercert.pem"
+    certificate.write_bytes(alice.certificates())
+    certificate.chmod(mode)
+    code, answer = run("proxy", "init", "--certificate", certificate, "--out", tmp_path / "proxy")
+    assert code == 1
+    assert "without its private key" in answer["error"]
+    certificate.write_bytes(b"")
+    code, answer = run("proxy", "init", "--certificate", certificate, "--out", tmp_path / "proxy")
+    assert code == 1
+    assert "is empty" in answer["error"]
+
+
+def test_errors_of_files_name_what_was_asked_for(alice: Holder, tmp_path: Path, run: Run) -> None:
+    own = write_own(alice, tmp_path / "own")
+    nowhere, folder = tmp_path / "nowhere" / "proxy", tmp_path / "folder"
+    folder.mkdir()
+    for out, expected in ((nowhere, "no such file or directory"), (folder, "is a directory")):
+        code, answer = run("proxy", "init", *own, "--out", out)
+        assert (code, answer["error"]) == (1, f"{out}: {expected}")
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".new")]
+    code, answer = run("proxy", "init", "--certificate", folder)
+    assert (code, answer["error"]) == (1, f"{folder} is no regular file")
+
+
+@pytest.mark.parametrize("hours", ["abc", "", "0", "-1", "nan", "1e9"])
+def test_hours_that_are_none_are_wrong_usage(
+    hours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["proxy", "init", "--hours", hours])
+    assert left.value.code == 2
+    assert f"got {hours}, expected more than 0 and at most 8784 hours" in capsys.readouterr().err
+
+
 def test_the_proxy_replaces_a_link_and_not_what_it_leads_to(
     alice: Holder, tmp_path: Path, run: Run
 ) -> None:
@@ -456,10 +498,27 @@ def test_delegation_sends_no_key(
     # The attributes of the proxy above go with it.
     assert verdict["fqans"] == [PRODUCTION]
     # Somebody else's key doesn't fit.
-    assert run("proxy", "request", "--key", key, "--out", request)[0] == 0
-    code, answer = run("proxy", "store", chain, "--key", key, "--out", tmp_path / "other")
+    other = tmp_path / "other-key"
+    assert run("proxy", "request", "--key", other, "--out", request)[0] == 0
+    code, answer = run("proxy", "store", chain, "--key", other, "--out", tmp_path / "other")
     assert code == 1
     assert "another key" in answer["error"]
+    # Nor does a request.
+    code, answer = run("proxy", "store", request, "--key", other, "--out", tmp_path / "other")
+    assert code == 1
+    assert "holds no certificate that can be read" in answer["error"]
+    assert "http" not in answer["error"]
+
+
+def test_a_request_ends_no_key_that_is_there(alice: Holder, tmp_path: Path, run: Run) -> None:
+    write_own(alice, tmp_path / "own")
+    own, request = tmp_path / "own" / "userkey.pem", tmp_path / "request"
+    before = own.read_bytes()
+    code, answer = run("proxy", "request", "--key", own, "--out", request)
+    assert code == 1
+    assert "is there already" in answer["error"]
+    assert own.read_bytes() == before
+    assert not request.exists()
 
 
 def test_requests_that_prove_nothing_are_not_signed(
@@ -498,9 +557,12 @@ def test_whoami_finds_the_credential_in_the_order_of_the_grid(
 ) -> None:
     monkeypatch.delenv("X509_USER_PROXY")
     monkeypatch.setattr(os, "getuid", lambda: 987_654_321)
-    code, answer = run("whoami", *grid.trust)
-    assert code == 1
-    assert "there is no credential" in answer["error"]
+    for _ in range(2):
+        code, answer = run("whoami", *grid.trust)
+        assert code == 1
+        assert "there is no credential" in answer["error"]
+        # Set to nothing is not set.
+        monkeypatch.setenv("X509_USER_PROXY", "")
     write_own(alice, tmp_path / ".globus")
     code, found = run("whoami", *grid.trust)
     assert (code, found["identity"], found["type"]) == (0, alice.dn, "end-entity")
@@ -519,6 +581,25 @@ def test_whoami_finds_the_credential_in_the_order_of_the_grid(
     code, found = run("whoami", *grid.trust)
     assert (code, found["identity"], found["fqans"]) == (0, carol.dn, [PRODUCTION])
     assert (found["role"], found["name"]) == ("manager", carol.dn)
+
+
+def test_a_limited_proxy_is_told_that_links_refuse_it(
+    alice: Holder,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = write_own(alice, tmp_path / "own")
+    proxy = tmp_path / "proxy"
+    assert main(["proxy", "init", *own, "--limited", "--out", str(proxy)]) == 0
+    monkeypatch.setenv("X509_USER_PROXY", str(proxy))
+    for command in (["whoami"], ["proxy", "info"]):
+        capsys.readouterr()
+        assert main([*command, *grid.trust]) == 0
+        said = capsys.readouterr().out
+        assert "refused, as a limited proxy starts no jobs" in said
+        assert f"manager {alice.dn}" not in said
 
 
 def test_whoami_says_what_is_wrong_with_the_file(

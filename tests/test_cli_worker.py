@@ -230,6 +230,9 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     credential = tmp_path / "worker.pem"
     credential.touch(0o600)
     assert main([*listen, str(credential)]) == 1
+    assert "is empty" in capsys.readouterr().err
+    credential.write_text("hello")
+    assert main([*listen, str(credential)]) == 1
     assert "is no credential" in capsys.readouterr().err
     write_credential(credential)
     credential.chmod(0o640)

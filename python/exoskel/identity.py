@@ -143,7 +143,7 @@ def current_credential() -> CredentialFiles:
         If there is none.
     """
     proxy = proxy_path()
-    if "X509_USER_PROXY" in os.environ:
+    if os.environ.get("X509_USER_PROXY"):
         return CredentialFiles(proxy, proxy, "X509_USER_PROXY")
     if proxy.exists():
         return CredentialFiles(proxy, proxy, "the default place for a proxy")
@@ -225,23 +225,31 @@ def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
     Raises
     ------
     CredentialError
-        If others can read it, if it is no regular file, or too long.
+        If others can read it, if it is no regular file, empty, too long, or holds certificates only.
     """
     import stat
 
     # Without the flag, opening a named pipe would wait for a writer for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(descriptor)
+        raise CredentialError(f"{path} is no regular file")
     with open(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise CredentialError(f"{path} is no regular file")
         mode = stat.S_IMODE(facts.st_mode)
+        content = file.read(bytes_max + 1)
+        if not content:
+            raise CredentialError(f"{path} is empty, expected a private key")
+        # A forgotten --key is no leak: nobody is to renew a key because of the mode of a certificate.
+        if b"-----BEGIN CERTIFICATE-----" in content and b" PRIVATE KEY-----" not in content:
+            raise CredentialError(
+                f"{path} holds a certificate without its private key, expected both in it, or the key's own file named beside it"
+            )
         if mode & 0o077:
             raise CredentialError(
                 f"others can read the secret in {path} (mode {mode:04o}, expected 0600 or 0400): run chmod 600 {path}, and if others "
                 "use this machine, get a new key"
             )
-        content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
         raise CredentialError(f"{path} has more than {bytes_max} bytes")
     return content
@@ -267,6 +275,10 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # Whoever named the file knows nothing of the temporary one.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -420,7 +420,10 @@ def _certificates(path: Path, text: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text)
     except ValueError as error:
-        raise CredentialError(f"{path} holds no certificate that can be read: {error}") from error
+        # The library's own text is about PEM, and links to its manual.
+        raise CredentialError(
+            f"{path} holds no certificate that can be read, expected PEM with blocks CERTIFICATE"
+        ) from error
 
 
 def _in_file(proxy: x509.Certificate, key: _Key, chain: Sequence[x509.Certificate]) -> bytes:

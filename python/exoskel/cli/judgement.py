@@ -200,7 +200,7 @@ class Verdict:
             "issuer": leaf.get("issuer"),
             "identity": proven.get("dn"),
             "rfc2253": proven.get("rfc2253"),
-            "type": described["type"],
+            "type": described["type"] if certificates else None,
             "limited": described["limited"],
             "independent": described["independent"],
             "depth": described["depth"],
@@ -220,6 +220,13 @@ class Verdict:
             },
         }
 
+    def on_links(self) -> str:
+        """Return as whom an accepted identity meets workers and managers, or why it doesn't."""
+        proven = self.proven or {}
+        if proven.get("limited"):
+            return "refused, as a limited proxy starts no jobs"
+        return f"{proven.get('role')} {proven.get('name')}"
+
     def lines(self, path: Path) -> list[str]:
         """Return the answer for people, in the order of ``voms-proxy-info -all``."""
         certificates = self.claims["certificates"]
@@ -230,7 +237,8 @@ class Verdict:
             ("issuer", leaf.get("issuer", "unreadable")),
         ]
         identity = described["dn"] if self.proven else self.claims["identity"]
-        rows += [("identity", identity or "none"), ("type", _type(described))]
+        kind = _type(described) if certificates else "unknown"
+        rows += [("identity", identity or "none"), ("type", kind)]
         rows += [("strength", leaf.get("key", "unknown")), ("path", str(path))]
         ends = [one["not_after"] for one in certificates if "not_after" in one]
         rows.append(("timeleft", duration(min(ends, default=0) - self.at)))
@@ -258,7 +266,7 @@ class Verdict:
             rows += [("", "=== verdict ==="), ("accepted", f"yes, by {self.judge}")]
             rows.append(("until", moment(self.proven["expires"])))
             rows += [("attributes refused", fault) for fault in self.proven["attribute_faults"]]
-            rows.append(("on our links", f"{self.proven['role']} {self.proven['name']}"))
+            rows.append(("on our links", self.on_links()))
         width = 10
         return [
             f"{shown(title):<{width}}: {shown(text)}" if title else shown(text)

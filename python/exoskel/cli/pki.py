@@ -196,7 +196,10 @@ def _file_name(name: str) -> str:
 
 
 def _days(text: str) -> float:
-    days = float(text)
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0
     if not 0 < days <= 3650:
         raise argparse.ArgumentTypeError(f"got {text}, expected more than 0 and at most 3650 days")
     return days

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..errors import AuthenticationError, PolicyError
+from ..errors import AuthenticationError, CredentialError, PolicyError
 from ..identity import trust_anchors
 from . import judgement
 from .report import Commands, report, shown
@@ -100,7 +100,10 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _explain_action(arguments: argparse.Namespace) -> int:
     from .. import _core
 
-    chain = _core.certificates_of(arguments.identity.read_bytes())
+    try:
+        chain = _core.certificates_of(arguments.identity.read_bytes())
+    except CredentialError as error:
+        raise CredentialError(f"{arguments.identity}: {error}") from None
     trust = judgement.open_trust(
         arguments.trust_anchors or trust_anchors(),
         arguments.vomsdir,

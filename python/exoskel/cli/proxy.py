@@ -113,7 +113,11 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "`exoskel proxy sign` there, `exoskel proxy store` here.",
     )
     request.add_argument(
-        "--key", type=Path, required=True, metavar="FILE", help="where to write the new key, 0600"
+        "--key",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="where to write the new key, 0600; nothing may be there",
     )
     request.add_argument(
         "--out",
@@ -183,6 +187,11 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> int:
+    # Every other command reads the key that --key names: this one must not make an end of it, nor of one that waits for its chain.
+    if os.path.lexists(arguments.key):
+        raise CredentialError(
+            f"{arguments.key} is there already, expected a new name for the new key: remove it if nothing needs it any more"
+        )
     key, request = _proxies().request(arguments.key_type)
     write_private(arguments.key, key)
     arguments.out.write_bytes(request)
@@ -275,7 +284,10 @@ def _asker(arguments: argparse.Namespace) -> Any:
 
 
 def _hours(text: str) -> float:
-    hours = float(text)
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = 0
     if not 0 < hours <= _HOURS_MAX:
         raise argparse.ArgumentTypeError(
             f"got {text}, expected more than 0 and at most {_HOURS_MAX:g} hours"

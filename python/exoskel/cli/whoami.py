@@ -59,7 +59,7 @@ def _text(
             )
         lines += [f"attribute : {fqan}" for fqan in proven["fqans"]]
         lines += [f"refused   : {shown(fault)}" for fault in proven["attribute_faults"]]
-        lines.append(f"on links  : {proven['role']} {shown(proven['name'])}")
+        lines.append(f"on links  : {shown(verdict.on_links())}")
     else:
         lines.append("identity  : nobody, to those who trust what this host trusts")
         lines.append(f"claimed   : {shown(verdict.claims['identity'] or 'nothing')}")
