@@ -397,6 +397,7 @@ impl Parameters {
                 });
             }
         }
+        self.validate_switching()?;
         let ways = self.cache_ways;
         if ways > 0 && !self.cache_entries.is_multiple_of(ways) {
             return Err(KeycacheError::Parameter {
@@ -409,5 +410,22 @@ impl Parameters {
             });
         }
         Ok(())
+    }
+
+    /// Whether processes get further than changing places.
+    fn validate_switching(&self) -> Result<(), KeycacheError> {
+        let (name, got) = match self.scheduler {
+            SchedulerKind::Gang => ("gang_slice_ns", self.gang_slice_ns),
+            SchedulerKind::PeriodicBoost => ("boost_period_ns", self.boost_period_ns),
+            _ => return Ok(()),
+        };
+        if got > self.context_switch_ns {
+            return Ok(());
+        }
+        Err(KeycacheError::Parameter {
+            name,
+            got,
+            expected: format!("more than context_switch_ns = {}", self.context_switch_ns),
+        })
     }
 }

@@ -60,7 +60,7 @@ impl Program {
     ///
     /// # Errors
     /// [`KeycacheError::Replay`] names rank and record: a receive without a message or from anybody, a wait for a request that isn't open.
-    /// [`KeycacheError::TooMany`] beyond [`MESSAGES_MAX`].
+    /// [`KeycacheError::TooMany`] beyond 67 million messages.
     pub fn from_trace(trace: &Trace) -> Result<Self, KeycacheError> {
         let mut channels: HashMap<Channel, VecDeque<u32>> = HashMap::new();
         let mut messages = Vec::new();

@@ -300,7 +300,7 @@ fn traces_that_do_not_fit_together_are_refused_with_their_place() {
 
 #[test]
 fn impossible_parameters_are_named() {
-    let cases: [(&str, &str); 12] = [
+    let cases: [(&str, &str); 14] = [
         ("nodes = 0", "nodes = 0"),
         ("cache_entries = 0", "cache_entries = 0"),
         ("cache_ways = 7", "cache_ways = 7"),
@@ -315,6 +315,14 @@ fn impossible_parameters_are_named() {
         ("switch_buffer_packets = 0", "switch_buffer_packets"),
         ("cipher_frequency_hz = 0", "cipher_frequency_hz"),
         ("quantum_ns = 0", "quantum_ns"),
+        (
+            "gang_slice_ns = 5000\nscheduler = \"gang\"",
+            "expected more than context_switch_ns = 5000",
+        ),
+        (
+            "boost_period_ns = 1\nscheduler = \"periodic-boost\"",
+            "expected more than context_switch_ns = 5000",
+        ),
         ("cache_size = 6", "unknown field `cache_size`"),
         ("scheduler = \"fair\"", "unknown variant `fair`"),
         ("nodes = -1", "invalid value: integer `-1`"),
