@@ -18,10 +18,13 @@ __all__ = [
     "check_front",
     "check_key_memory",
     "key_cache_capacity",
+    "key_cache_live",
     "key_cache_parameters",
     "key_cache_runs",
     "mark_forked",
     "matching_attribute",
+    "pack_calls",
+    "pack_replay_text",
     "pki_init",
     "pki_issue",
     "pki_list",
@@ -167,7 +170,14 @@ class KeyCacheTrace:
     def compute_seconds(self) -> float: ...
     def periods(self, gap_ns: int) -> dict[str, float] | None: ...
 
+def pack_calls(
+    name: str, ranks: Sequence[tuple[str, bytes, str]]
+) -> tuple[bytes, int, int, str]: ...
+def pack_replay_text(
+    name: str, texts: Sequence[tuple[str, str]], operations_per_second: float
+) -> tuple[bytes, int, int, str]: ...
 def key_cache_capacity(entries: int, off_on: float, hit: float) -> int: ...
+def key_cache_live(trace: KeyCacheTrace, entries: int, ways: int) -> dict[str, dict[str, int]]: ...
 def key_cache_parameters(scenario: str) -> str: ...
 def key_cache_runs(
     jobs: Sequence[dict[str, Any]],

@@ -7,7 +7,7 @@
 //!   `shape`: what a stranger's pickle may look like.
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
-//! - `sim`: the study of session-key caches.
+//! - `sim`: the study of session-key caches; `packing`: traces of other tools for it.
 //! - `error`: exceptions; `fork`: what a forked child must not do.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -21,6 +21,7 @@ mod identity;
 mod listener;
 mod manager;
 mod memory;
+mod packing;
 mod pickle;
 mod recording;
 mod service;
@@ -46,5 +47,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     administration::add(module)?;
     identity::add(module)?;
     service::add(module)?;
-    sim::add(module)
+    sim::add(module)?;
+    packing::add(module)
 }

@@ -1,5 +1,7 @@
 //! The study of session-key caches, for Python: traces, and many runs on all processors.
 
+mod live;
+
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -32,6 +34,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<KeyCacheTrace>()?;
     module.add_function(wrap_pyfunction!(key_cache_capacity, module)?)?;
     module.add_function(wrap_pyfunction!(key_cache_parameters, module)?)?;
+    module.add_function(wrap_pyfunction!(live::key_cache_live, module)?)?;
     module.add_function(wrap_pyfunction!(key_cache_runs, module)?)
 }
 

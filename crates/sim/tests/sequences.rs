@@ -14,9 +14,10 @@ use exoskel_link::keys::{
 use exoskel_sim::keycache::model::OnOff;
 use exoskel_sim::keycache::periods::{PeriodRules, Periods};
 use exoskel_sim::keycache::sequence::{
-    KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, Policy, SequenceError, Traffic, keys, replay,
+    KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, Policy, SequenceError, Traffic, keys, passages, predict,
+    replay,
 };
-use exoskel_sim::keycache::trace::Trace;
+use exoskel_sim::keycache::trace::{Direction, Operation, Record, Trace};
 use proptest::prelude::*;
 
 fn kept(name: &str) -> Trace {
@@ -127,6 +128,78 @@ fn packets_of_a_message_are_not_simplified_too_much() {
             counted(Policy::S3Fifo),
             one_by_one::<S3Fifo>(&trace, geometry, lookup)
         );
+    }
+}
+
+#[test]
+fn receives_pass_when_they_are_waited_for() {
+    let call = |operation, peer, request, tag| Record {
+        peer,
+        request,
+        tag,
+        ..Record::new(operation)
+    };
+    let calls = vec![
+        call(Operation::ReceiveStart, Some(1), 1, 0),
+        call(Operation::ReceiveStart, Some(2), 2, 0),
+        call(Operation::SendStart, Some(1), 3, 0),
+        call(Operation::ReceiveStart, Some(3), 4, 0),
+        call(Operation::Wait, None, 2, 0),
+        call(Operation::Send, Some(0), 0, 0),
+        call(Operation::WaitAll, None, 1, 2),
+        call(Operation::Receive, Some(2), 0, 0),
+        call(Operation::Wait, None, 4, 0),
+    ];
+    let trace = Trace {
+        ranks: vec![calls, Vec::new(), Vec::new(), Vec::new()],
+        communicators: vec![Vec::new(); 4],
+        ..Trace::default()
+    };
+    let order: Vec<_> = passages(&trace, 0)
+        .iter()
+        .map(|step| (step.direction, step.peer))
+        .collect();
+    use Direction::{Receive, Send};
+    assert_eq!(
+        order,
+        [
+            (Send, 1),
+            (Receive, 2),
+            (Receive, 1),
+            (Receive, 2),
+            (Receive, 3)
+        ]
+    );
+}
+
+/// Aim: nothing is lost or made up on the way. Method: as many messages as there are sends, receives and steps of collectives; and a cache
+/// for all keys misses each of them once.
+#[test]
+fn all_messages_of_a_program_pass() {
+    for name in ["cg.S.16", "mg.S.16", "lu.S.16", "sp.S.16", "ft.S.16"] {
+        let trace = kept(name);
+        let messages: usize = (0..16)
+            .map(|rank| {
+                keys(&trace, rank, Lookup::Message)
+                    .filter(|(peer, _)| usize::from(*peer) != rank)
+                    .count()
+            })
+            .sum();
+        let found = predict(&trace, full(64));
+        assert_eq!(found.lookups, messages as u64, "{name}");
+        let ends: usize = (0..16)
+            .map(|rank| {
+                let all = passages(&trace, rank);
+                let mut keys: Vec<_> = all
+                    .iter()
+                    .map(|step| (step.peer, step.direction == Direction::Send))
+                    .collect();
+                keys.sort_unstable();
+                keys.dedup();
+                keys.len()
+            })
+            .sum();
+        assert_eq!(found.lookups - found.hits, ends as u64, "{name}");
     }
 }
 

@@ -23,13 +23,14 @@ SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim capacity`` and ``sim keycache``."""
+    """Add ``sim capacity``, ``sim keycache`` and ``sim pack``."""
     parser = commands.add_parser(
         "sim", help="simulate session-key caches: how many keys fit, what a miss costs"
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_capacity(actions, common)
     _add_keycache(actions, common)
+    _add_pack(actions, common)
 
 
 def _add_capacity(actions: Commands, common: argparse.ArgumentParser) -> None:
@@ -96,6 +97,11 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         default="lru",
         help="which key leaves when another needs its place (default: lru)",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="with --trace: run it over real links between local nodes, beside what the simulation predicts",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a scenario (TOML)")
     parser.add_argument(
         "--paper",
@@ -132,6 +138,42 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_keycache)
 
 
+def _add_pack(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "pack",
+        parents=[common],
+        help="make a trace of what the MPI tracer or SimGrid wrote",
+        description="Make one trace (.skct) of the folder that the MPI tracer wrote (tracer/README.md), or of a time-independent trace of SimGrid: "
+        "its file, or a list of its files.",
+    )
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="the folder or the file")
+    parser.add_argument("out", type=Path, metavar="FILE", help="the trace that is written")
+    parser.add_argument("--name", metavar="NAME", help="what it is called (default: as the file)")
+    parser.add_argument(
+        "--operations-per-second",
+        type=float,
+        default=1e9,
+        metavar="RATE",
+        help="how fast a program of SimGrid's computed (default: 1e9)",
+    )
+    parser.set_defaults(run=_pack)
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from ..sim.packing import pack
+
+    packed = pack(
+        arguments.source,
+        arguments.out,
+        name=arguments.name,
+        operations_per_second=arguments.operations_per_second,
+    )
+    note = f"; {packed.note}" if packed.note else ""
+    text = f"{packed.file}: {packed.records} calls of {packed.ranks} ranks{note}"
+    report(arguments, text, {**packed._asdict(), "file": str(packed.file)})
+    return 0
+
+
 def _capacity(arguments: argparse.Namespace) -> int:
     from .. import sim
 
@@ -165,6 +207,8 @@ def _trace(arguments: argparse.Namespace) -> int:
 
     if arguments.entries is None:
         raise ValueError("entries: got none, expected --entries N, the keys that a cache holds")
+    if arguments.live:
+        return _live(arguments)
     trace = read_trace(arguments.trace)
     run = trace_run(trace, arguments.entries, arguments.ways, arguments.lookup, arguments.policy)
     [row] = execute([run])
@@ -173,6 +217,22 @@ def _trace(arguments: argparse.Namespace) -> int:
         f"{row['lookup']}; {trace.ranks} ranks, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
     )
     report(arguments, text, {**row, "ranks": trace.ranks, "file": str(arguments.trace)})
+    return 0
+
+
+def _live(arguments: argparse.Namespace) -> int:
+    from ..sim.live import live
+
+    if arguments.lookup != "message" or arguments.policy != "lru":
+        raise ValueError(
+            "got --live with --lookup or --policy, expected neither: nodes look up messages, by LRU"
+        )
+    found = live(arguments.trace, arguments.entries, ways=arguments.ways)
+    text = (
+        f"{arguments.trace.name}: hit rate {found.hit_rate:.6f} over real links, {found.predicted_hit_rate:.6f} predicted "
+        f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {arguments.entries} entries, a key for each direction)"
+    )
+    report(arguments, text, {**found._asdict(), "file": str(arguments.trace)})
     return 0
 
 

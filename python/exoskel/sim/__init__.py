@@ -1,7 +1,7 @@
 """Session-key caches in simulation: the very cache that the runtime uses, fed with traces of real programs.
 
 `capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
-returns tables. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``)::
+returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``)::
 
     from exoskel import sim
 
@@ -15,16 +15,22 @@ Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exo
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .figures.produce import paper
+    from .live import Live, live
     from .model import capacity
+    from .packing import Packed, pack
     from .sweep import keycache
     from .tables import Table
 
-__all__ = ["Table", "capacity", "keycache", "paper"]
+__all__ = ["Live", "Packed", "Table", "capacity", "keycache", "live", "pack", "paper"]
 
 _HOMES = {
+    "Live": "live",
+    "Packed": "packing",
     "Table": "tables",
     "capacity": "model",
     "keycache": "sweep",
+    "live": "live",
+    "pack": "packing",
     "paper": "figures.produce",
 }
 

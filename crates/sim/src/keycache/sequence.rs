@@ -11,7 +11,7 @@ use exoskel_link::keys::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::trace::{Record, Trace};
+use super::trace::{Direction, Operation, Record, Step, Trace};
 use crate::digest::Digest;
 use crate::random::SplitMix64;
 
@@ -140,6 +140,72 @@ pub(super) fn messages(
     single
         .into_iter()
         .chain(steps.into_iter().map(|step| (step.peer, step.bytes)))
+}
+
+/// The messages of one rank in the order in which it is done with them: a send when it is called, a receive when its message is waited for. This is what an interface
+/// sees that holds a key for each direction of a link, and handles messages one by one. Messages of a rank to itself are left out: there is no link for them.
+pub fn passages(trace: &Trace, rank: usize) -> Vec<Step> {
+    let mut passages = Vec::new();
+    // Requests that nobody has waited for, in the order of their posts; what has to be received for them.
+    let mut open: Vec<(u32, Option<Step>)> = Vec::new();
+    for record in trace.ranks.get(rank).map_or(&[][..], Vec::as_slice) {
+        let step = |direction, peer| Step {
+            direction,
+            peer,
+            bytes: record.bytes,
+        };
+        match (record.operation, record.peer) {
+            (Operation::Send, Some(peer)) => passages.push(step(Direction::Send, peer)),
+            (Operation::SendStart, Some(peer)) => {
+                passages.push(step(Direction::Send, peer));
+                open.push((record.request, None));
+            }
+            (Operation::Receive, Some(peer)) => passages.push(step(Direction::Receive, peer)),
+            (Operation::ReceiveStart, peer) => {
+                let awaited = peer.map(|peer| step(Direction::Receive, peer));
+                open.push((record.request, awaited));
+            }
+            (Operation::Wait, _) => {
+                if let Some(index) = open.iter().position(|(id, _)| *id == record.request) {
+                    passages.extend(open.remove(index).1);
+                }
+            }
+            // The record has the lowest request and their number: they are taken for the first ones from there on.
+            (Operation::WaitAll, _) => {
+                let mut left = record.tag;
+                open.retain(|(id, awaited)| {
+                    let is_waited_for = *id >= record.request && left > 0;
+                    if is_waited_for {
+                        left -= 1;
+                        passages.extend(*awaited);
+                    }
+                    !is_waited_for
+                });
+            }
+            _ => passages.extend(trace.steps(rank, record)),
+        }
+    }
+    passages.extend(open.into_iter().filter_map(|(_, awaited)| awaited));
+    passages.retain(|step| usize::from(step.peer) != rank);
+    passages
+}
+
+/// The lookups of [`passages`] of all ranks, pooled, each rank with an LRU cache of its own that has a key for each direction of each link.
+pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
+    let mut hits = Hits::default();
+    let mut digest = Digest::default();
+    for rank in 0..trace.ranks.len() {
+        let mut cache = Cache::<u32, ()>::new(geometry);
+        for step in passages(trace, rank) {
+            let key = u32::from(step.peer) << 1 | u32::from(step.direction == Direction::Send);
+            let found = look_up(&mut cache, key);
+            hits.lookups += 1;
+            hits.hits += u64::from(found);
+            digest.word(u64::from(key) << 1 | u64::from(found));
+        }
+    }
+    hits.digest = digest.value();
+    hits
 }
 
 /// The lookups of all ranks of a trace, pooled, each rank with a cache of its own that is empty at first.

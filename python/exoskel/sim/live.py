@@ -1,0 +1,72 @@
+"""A trace over real links between local nodes: how often the runtime's cache has the key, beside what the simulation predicts."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import NamedTuple
+
+from .. import _core
+from .runs import read_trace
+
+__all__ = ["Live", "live"]
+
+
+class Live(NamedTuple):
+    """What the nodes' caches had, and what was predicted, pooled over all nodes.
+
+    Parameters
+    ----------
+    hit_rate, predicted_hit_rate : float
+        The shares of lookups that found their key, 0 to 1.
+    lookups, hits : int
+        Of the nodes. Each message is one lookup where it is sent and one where it is received.
+    predicted_lookups, predicted_hits : int
+        Of the simulation.
+    """
+
+    hit_rate: float
+    predicted_hit_rate: float
+    lookups: int
+    hits: int
+    predicted_lookups: int
+    predicted_hits: int
+
+
+def live(trace: str | PathLike[str], entries: int, *, ways: int | None = None) -> Live:
+    """Run a trace's messages between local nodes, over the runtime's own sessions.
+
+    Each rank is a node with a key store of its own, in a thread of its own; each two that talk have a socket with an encrypted session on it. A session has
+    a key for each direction, so a cache has to hold two for each peer that is talked with both ways. A receive counts when its message is
+    waited for. Payloads are cut to 64 bytes and computation is left out: neither changes which keys are asked for.
+
+    Parameters
+    ----------
+    trace : path
+        The trace, of at most 64 ranks.
+    entries : int
+        How many expanded keys each node holds.
+    ways : int, optional
+        Places where a key may be; by default all.
+
+    Returns
+    -------
+    Live
+        Both rates.
+
+    Raises
+    ------
+    OSError
+        If the file can't be read.
+    ValueError
+        If it is no trace, if its messages don't fit together, or for an impossible size.
+    """
+    counts = _core.key_cache_live(read_trace(trace), entries, entries if ways is None else ways)
+    real, predicted = counts["live"], counts["predicted"]
+    return Live(
+        real["hits"] / max(real["lookups"], 1),
+        predicted["hits"] / max(predicted["lookups"], 1),
+        real["lookups"],
+        real["hits"],
+        predicted["lookups"],
+        predicted["hits"],
+    )
