@@ -67,8 +67,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-# Messages of a run of each class A trace, so that it has three to five hundred thousand packets; MG's and LU's are most of it.
-PIECES = {"CG": 8_000, "MG": 6_000, "LU": 40_000, "SP": 2_400, "BT": 2_000, "FT": 240, REQUESTS: 0}
+# Messages of a run of each class A trace, so that it has two to four hundred thousand packets.
+PIECES = {"CG": 4_000, "MG": 6_000, "LU": 20_000, "SP": 1_600, "BT": 1_600, "FT": 240, REQUESTS: 0}
 
 
 def _piece(setting: Setting, benchmark: str, *, part: int = 1) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _draw_packet_lengths(table: Table) -> Canvas:
 # --- figure 6: prefetching under the schedulers ---------------------------------------------------
 
 # Of each job. Class S, because class A has forty times as many packets for the same keys.
-SHARED_MESSAGES = 8_000
+SHARED_MESSAGES = 4_000
 SHARED_CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "NoSecurity": {"keys": "none"},
     "NoSKC": {"keys": "memory"},
