@@ -291,6 +291,7 @@ def test_figures_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert float(costs["0", "0"]["square_mm"]) == pytest.approx(0.34)
     assert "expected one of 3" in refused(capsys, *words[1:], "17")
     assert "seeds" in refused(capsys, *words[1:], "3", "--seeds", 0)
+    assert "traces" in refused(capsys, *words[1:-2], tmp_path / "none")
 
 
 def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:

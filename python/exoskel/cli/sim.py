@@ -191,10 +191,17 @@ def _keycache(arguments: argparse.Namespace) -> int:
     }
     if arguments.paper and (ways["--config"] or ways["--trace"]):
         raise ValueError("got --paper with another input, expected it alone: it brings its own")
-    if arguments.paper:
-        return _paper(arguments)
-    if ways["--config"]:
-        return _scenario(arguments)
+    try:
+        if arguments.paper:
+            return _paper(arguments)
+        if ways["--config"]:
+            return _scenario(arguments)
+    except ModuleNotFoundError as error:
+        if error.name not in {"matplotlib", "numpy"}:
+            raise
+        raise ValueError(
+            f"got no {error.name}, expected it for tables and figures: pip install 'exoskel[plot]'"
+        ) from None
     if ways["--trace"]:
         return _trace(arguments)
     raise ValueError(

@@ -53,13 +53,17 @@ def paper(
     Raises
     ------
     ValueError
-        If there is no such figure, or less than one seed.
+        If there is no such figure, no such folder of traces, or less than one seed.
     KeyboardInterrupt
         On Ctrl-C. What was done until then is in the folder.
     """
     if seeds < 1:
         raise ValueError(f"seeds: got {seeds}, expected at least 1")
     chosen = registry.chosen(figures)
+    if not Path(traces).is_dir():
+        raise ValueError(
+            f"traces: got {str(traces)!r}, which is no folder, expected the one with the traces of the NAS benchmarks"
+        )
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     setting = Setting(seeds, quick, Path(traces))
