@@ -140,6 +140,7 @@ impl Scheduler {
         let id = FrameId(self.next_frame);
         self.next_frame += 1;
         self.turn = choice.place + 1;
+        self.unworthy_until = None;
         let stream = &mut self.streams[choice.place];
         let count = u64::from(choice.count);
         let grant = stream.grant(&self.config, choice.segment, count);

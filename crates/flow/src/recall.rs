@@ -101,11 +101,14 @@ impl Scheduler {
         if asked >= idle {
             return;
         }
-        let able = self
+        // Answers alone don't make anything worth asking back that was not.
+        if let Some(until) = self.unworthy_until.filter(|until| now < *until) {
+            self.wake_at(until);
+            return self.recall_lease(now);
+        }
+        let mut able: Vec<_> = self
             .slots
-            .iter()
-            .filter(|(_, slot)| slot.recalls == 0 && slot.recallable().0 > 0);
-        let mut able: Vec<_> = able
+            .able()
             .map(|(seat, slot)| (Reverse(slot.load(now)), seat))
             .collect();
         able.sort_unstable();
@@ -120,6 +123,7 @@ impl Scheduler {
             let worth = nanos(self.config.recall_time).max(slot.round_trip(&self.config));
             if slot.recallable().1 < worth && slot.silence(now) < worth {
                 let until = slot.progress + Duration::from_nanos(worth);
+                self.unworthy_until = Some(until);
                 self.wake_at(until);
                 return self.recall_lease(now);
             }
@@ -205,7 +209,7 @@ impl Scheduler {
 impl Slot {
     /// How many items could be asked back, and their work in nanoseconds. The first one at the slot has surely been
     /// started, and its frame may be further than its answers say.
-    fn recallable(&self) -> (u64, u64) {
+    pub(crate) fn recallable(&self) -> (u64, u64) {
         self.unstarted()
             .fold((0, 0u64), |(items, work), (_, count, item_nanos)| {
                 (

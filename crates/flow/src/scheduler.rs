@@ -36,6 +36,8 @@ pub struct Scheduler {
     /// The seat that is kept free for items that must run alone.
     pub(crate) reserved_seat: Option<usize>,
     stalled_since: Option<Duration>,
+    /// Until then, no slot has anything that is worth asking back, unless one gets more.
+    pub(crate) unworthy_until: Option<Duration>,
     /// The ranges of the last answer: kept to save allocations.
     pub(crate) accepted: Vec<Range<Index>>,
 }
@@ -55,6 +57,7 @@ impl Scheduler {
             wake: None,
             reserved_seat: None,
             stalled_since: None,
+            unworthy_until: None,
             accepted: Vec::new(),
         }
     }

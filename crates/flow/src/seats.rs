@@ -28,6 +28,8 @@ pub(crate) struct Slots {
     idle: u32,
     empty: u32,
     asked: u32,
+    /// Seats of slots from which something could be asked back.
+    able: BTreeSet<usize>,
 }
 
 /// Where a slot stands in the order: when it will be idle at the earliest (0: it is), how many items it has, its seat.
@@ -147,6 +149,7 @@ impl Slots {
                 continue;
             };
             let round_trip = slot.round_trip(config);
+            let is_able = slot.recalls == 0 && slot.recallable().0 > 0;
             let entry = Entry {
                 place: slot
                     .queue(config)
@@ -159,6 +162,9 @@ impl Slots {
             if let Some((queue, place)) = entry.place {
                 self.queue_mut(queue).insert(place);
             }
+            if is_able {
+                self.able.insert(seat);
+            }
             *self.round_trips.entry(round_trip).or_default() += 1;
             self.idle += u32::from(entry.is_idle);
             self.empty += u32::from(entry.is_empty);
@@ -169,6 +175,7 @@ impl Slots {
 
     fn withdraw(&mut self, seat: usize) {
         let entry = std::mem::take(&mut self.entries[seat]);
+        self.able.remove(&seat);
         if let Some((queue, place)) = entry.place {
             self.queue_mut(queue).remove(&place);
         }
@@ -198,6 +205,12 @@ impl Slots {
     /// Slots that were asked for something back.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
+    }
+
+    /// Slots from which something could be asked back, with their seats.
+    pub(crate) fn able(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        let slot = |seat: &usize| Some((*seat, self.get(*seat)?));
+        self.able.iter().filter_map(slot)
     }
 
     /// The shortest round trip that is known, in nanoseconds; 0 if none is.

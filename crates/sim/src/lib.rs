@@ -18,6 +18,7 @@
 //! * `process`: a slot that runs items in order, flushes, gives back and announces
 //! * `conversation`: two sessions and the wire between them
 //! * `keycache`: the session-key cache under the traffic of real programs
+//! * `farm`: thousands of slots and a manager whose work takes time
 //! * `scenario`: what is simulated; `simulation`: the machine that does it and checks it; `report`: what came out
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@
 mod agenda;
 mod conversation;
 mod digest;
+mod farm;
 pub mod keycache;
 mod network;
 mod process;
@@ -35,6 +37,7 @@ mod simulation;
 pub mod system;
 
 pub use conversation::{Conversation, ConversationReport, WireFault};
+pub use farm::{LargeFarm, LargeFarmReport};
 pub use network::LinkModel;
 pub use random::SplitMix64;
 pub use report::{Report, Violation};

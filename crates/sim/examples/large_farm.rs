@@ -1,0 +1,63 @@
+//! A farm of thousands of slots by grain and latency, as comma-separated values: `large_farm SLOTS ITEMS FRAME_NANOS ITEM_NANOS
+//! FRAME_TIME_MICROS GRAIN_MICROS,... LATENCY_MICROS,...`. The two costs are what a frame and an item take of the manager's time.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a command line stands outside of what it runs"
+)]
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use exoskel_sim::LargeFarm;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [
+        slots,
+        items,
+        frame_nanos,
+        item_nanos,
+        frame_time,
+        grains,
+        latencies,
+    ] = &arguments[..]
+    else {
+        return Err("expected seven arguments; the source says which".into());
+    };
+    let list = |text: &str| -> Result<Vec<u64>, std::num::ParseIntError> {
+        text.split(',').map(str::parse).collect()
+    };
+    println!(
+        "slots,items,frame_cost_ns,item_cost_ns,frame_time_us,grain_us,latency_us,speed_up,manager_load,frames,recalled,makespan_s,steps,digest,run_s"
+    );
+    for grain in list(grains)? {
+        for latency in list(latencies)? {
+            let mut farm = LargeFarm::new(
+                1,
+                slots.parse()?,
+                items.parse()?,
+                Duration::from_micros(grain),
+                Duration::from_micros(latency),
+            );
+            farm.frame_cost = Duration::from_nanos(frame_nanos.parse()?);
+            farm.item_cost = Duration::from_nanos(item_nanos.parse()?);
+            farm.config.frame_time = Duration::from_micros(frame_time.parse()?);
+            let begun = Instant::now();
+            let report = farm.run()?;
+            println!(
+                "{slots},{items},{frame_nanos},{item_nanos},{frame_time},{grain},{latency},{:.1},{:.4},{},{},{:.3},{},{:016x},{:.1}",
+                report.speed_up(),
+                report.load(),
+                report.frames,
+                report.recalled,
+                report.makespan.as_secs_f64(),
+                report.steps,
+                report.digest,
+                begun.elapsed().as_secs_f64()
+            );
+        }
+    }
+    Ok(())
+}
