@@ -30,6 +30,17 @@ pub enum KeycacheError {
         /// What it could be.
         expected: String,
     },
+    /// Processes that wait keep those that could work from the processor.
+    #[error(
+        "for {seconds} s of virtual time nobody computed and no message came: scheduler = {scheduler:?} gives the processor to processes \
+         that spin; take another scheduler, or other values of boost_period_ns and quantum_ns"
+    )]
+    Starved {
+        /// The parameter.
+        scheduler: &'static str,
+        /// Virtual time without any progress.
+        seconds: u64,
+    },
     /// There is nothing to run.
     #[error("got no trace, expected at least one")]
     NoJobs,

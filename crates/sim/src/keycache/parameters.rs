@@ -100,6 +100,21 @@ pub enum SchedulerKind {
     Gang,
 }
 
+impl SchedulerKind {
+    /// The word in a scenario.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Local => "local",
+            Self::SpinBlock => "spin-block",
+            Self::DynamicCoscheduling => "dynamic-coscheduling",
+            Self::PeriodicBoost => "periodic-boost",
+            Self::Gang => "gang",
+        }
+    }
+}
+
 /// The parameters of a run. See the fields for units and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,7 +123,8 @@ pub struct Parameters {
     pub level: Level,
     /// Nodes at the switch; at least as many as a trace has ranks.
     pub nodes: u32,
-    /// The traces' gaps of computation times this. Our traces come from a processor that is some 65 times as fast as the paper's.
+    /// The traces' gaps of computation times this. Our traces come from a processor that is some 70 to 250 times as fast as
+    /// the paper's, by the completion times of its table 1.
     pub compute_percent: u32,
     /// Each gap is changed by up to this share, evenly distributed, by the seed.
     pub compute_jitter_ppm: u32,

@@ -18,6 +18,12 @@ use super::time::Picoseconds;
 use crate::digest::Digest;
 use crate::random::SplitMix64;
 
+/// After so many events somebody looks whether anything gets on.
+const WATCH_EVENTS: u64 = 1 << 16;
+
+/// A run ends when nobody computed and no message came for so long: hundreds of the longest quanta.
+const STARVED: Picoseconds = Picoseconds(100_000_000_000_000);
+
 /// A run that somebody goes on with as they like, see [`Study::start`].
 pub struct Run<'a> {
     study: &'a Study,
@@ -45,6 +51,8 @@ pub struct Run<'a> {
     spun: Picoseconds,
     computed: Picoseconds,
     events: u64,
+    /// When what was done last changed, as far as was looked: the time computed, and the messages delivered.
+    watched: (Picoseconds, (Picoseconds, u64)),
     digest: Digest,
 }
 
@@ -134,6 +142,7 @@ impl<'a> Run<'a> {
             spun: Picoseconds::ZERO,
             computed: Picoseconds::ZERO,
             events: 0,
+            watched: (Picoseconds::ZERO, (Picoseconds::ZERO, 0)),
             digest: Digest::default(),
         };
         run.begin(&mut random);
@@ -168,7 +177,8 @@ impl<'a> Run<'a> {
     /// Handles up to so many events; says whether the run is finished.
     ///
     /// # Errors
-    /// [`KeycacheError::Stuck`] if everybody waits for somebody, [`KeycacheError::TooLong`] if virtual time ends.
+    /// [`KeycacheError::Stuck`] if everybody waits for somebody, [`KeycacheError::Starved`] if those who wait keep the others
+    /// from their work, [`KeycacheError::TooLong`] if virtual time ends.
     pub fn advance(&mut self, events: u64) -> Result<bool, KeycacheError> {
         for _ in 0..events {
             if self.is_finished() {
@@ -183,11 +193,32 @@ impl<'a> Run<'a> {
             self.now = at;
             self.events += 1;
             self.handle(event);
+            self.watch()?;
             if self.on_the_way == 0 && self.waiting == self.alive && self.alive > 0 {
                 return Err(self.stuck());
             }
         }
         Ok(self.is_finished())
+    }
+
+    /// Looks from time to time whether anybody still gets on. A scheduler can give the processor to those who spin, for ever.
+    fn watch(&mut self) -> Result<(), KeycacheError> {
+        if !self.events.is_multiple_of(WATCH_EVENTS) {
+            return Ok(());
+        }
+        let done = (self.computed, self.messages);
+        if done != self.watched.1 {
+            self.watched = (self.now, done);
+            return Ok(());
+        }
+        let idle = Picoseconds(self.now.0.saturating_sub(self.watched.0.0));
+        if idle < STARVED {
+            return Ok(());
+        }
+        Err(KeycacheError::Starved {
+            scheduler: self.study.parameters.scheduler.name(),
+            seconds: STARVED.0 / 1_000_000_000_000,
+        })
     }
 
     /// Whether all processes have ended and nothing that they sent is on its way.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use exoskel_sim::keycache::trace::Trace;
 use exoskel_sim::keycache::{
-    Forwarding, KeySource, Level, Parameters, Program, SchedulerKind, Study, SwitchKind,
+    Forwarding, KeySource, KeycacheError, Level, Parameters, Program, SchedulerKind, Study,
+    SwitchKind, requests,
 };
 
 /// The short ones of `traces/`.
@@ -141,4 +142,26 @@ fn runs_have_the_digests_that_they_had() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Periodic boost can give the processor for ever to processes that spin for one message while others of theirs are here. Such a run ends
+/// with an error; it doesn't go on without end.
+#[test]
+fn a_run_in_which_nobody_gets_on_ends() {
+    let (transform, asking) = (
+        kept("ft.S.16"),
+        Arc::new(Program::from_trace(&requests(16, 500, 1).unwrap()).unwrap()),
+    );
+    let jobs = [vec![transform; 3], vec![asking; 3]].concat();
+    let parameters = Parameters {
+        message_limit: 4_000,
+        compute_percent: 6_500,
+        keys: KeySource::Derive,
+        scheduler: SchedulerKind::PeriodicBoost,
+        ..Parameters::default()
+    };
+    let study = Study::new(parameters, jobs).unwrap();
+    let error = study.run(10).unwrap_err();
+    assert!(matches!(error, KeycacheError::Starved { .. }), "{error}");
+    assert!(error.to_string().contains("periodic-boost"));
 }

@@ -238,7 +238,7 @@ SHARED_CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "SKC-10 + 8": _skc(10, 8),
     "derived": {"keys": "derive"},
 }
-# With some seeds, boosts keep going to processes that wait for others, and these never have the processor: such a run has no end.
+# With some seeds, boosts keep going to processes that wait for others, and these never have the processor: such a run ends with an error.
 ENDLESS = ("FT and requests", "PB")
 WORKLOADS: dict[str, Sequence[str]] = {"5 NAS traces": NAS, "FT and requests": ("FT", REQUESTS)}
 
