@@ -142,8 +142,8 @@ pub enum SessionError {
         /// The limit.
         maximum: u64,
     },
-    /// Nothing was heard of the peer for too long.
-    #[error("nothing heard of the peer for {0:?}: it died or the network is cut")]
+    /// No sign of life of the peer for too long.
+    #[error("no whole record of the peer for {0:?}: it died, or the network is cut or too slow")]
     PeerDead(Duration),
     /// A counter or an epoch is used up, which no real run reaches.
     #[error("the session has used up its record numbers; open a new one")]

@@ -27,6 +27,7 @@ use inbox::Inbox;
 use link::{Link, LinkState, LinkTable};
 use outbox::Outbox;
 use timing::Timing;
+pub use timing::UNVERIFIED_BYTES_PER_SECOND;
 
 /// What two nodes share after one mutual authentication, over one connection.
 ///

@@ -13,6 +13,8 @@ use exoskel_link::{
 };
 use pair::{Pair, TRUSTED, drain, message, messages, outgoing, pattern, post, records};
 
+const SECOND: Duration = Duration::from_secs(1);
+
 const LEVELS: [Protections; 3] = [
     TRUSTED,
     Protections::all(Protection::Integrity),
@@ -333,6 +335,45 @@ fn a_huge_record_length_is_refused() {
 
 /// A peer with the keys that claims lengths of 2^63, or more than the limits, in an envelope: a session with no limits of
 /// its own plays it.
+/// Behind a length that somebody made greater, the peer's heartbeats look like the rest of the record. They must not keep the session waiting until
+/// there are enough of them.
+#[test]
+fn a_greater_length_is_noticed_though_heartbeats_come() {
+    for (head, length_max) in [(None, 16 * 1024u32), (Some(b"head"), 64 * 1024)] {
+        let (mut pair, link) = Pair::linked(Protections::default());
+        pair.now += SECOND;
+        if let Some(head) = head {
+            pair.client.send(link, post(head, &[])).unwrap();
+        } else {
+            pair.now = pair.client.next_timeout().unwrap();
+            pair.client.handle_timeout(pair.now).unwrap();
+        }
+        let mut record = pair.sent_by_client();
+        assert_eq!(records(&record).len(), 1);
+        record[12..16].copy_from_slice(&length_max.to_be_bytes());
+        pair.give_server(&record).unwrap();
+        let altered_at = pair.now;
+        let outcome = loop {
+            let next = [pair.client.next_timeout(), pair.server.next_timeout()];
+            pair.now = next.into_iter().flatten().min().unwrap();
+            pair.client.handle_timeout(pair.now).unwrap();
+            let heartbeats = pair.sent_by_client();
+            if let Err(error) = pair.give_server(&heartbeats) {
+                break error;
+            }
+            if let Err(error) = pair.server.handle_timeout(pair.now) {
+                break error;
+            }
+            // The server's own, so that the client lives.
+            let back = pair.sent_by_server();
+            pair.give_client(&back).unwrap();
+        };
+        assert_eq!(outcome, SessionError::PeerDead(5 * SECOND));
+        assert!(pair.now - altered_at < 6 * SECOND, "{:?}", pair.now);
+        assert_eq!(messages(drain(&mut pair.server)), []);
+    }
+}
+
 #[test]
 fn a_peer_that_exceeds_the_limits_is_cut_off() {
     let generous = |config: &mut exoskel_link::SessionConfig| {

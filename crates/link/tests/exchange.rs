@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use exoskel_link::{
     CipherSuite, CloseReason, Event, Limits, LinkRefusal, Message, MessageKind, Protection,
-    Protections, SessionError, TrafficClass,
+    Protections, SessionError, TrafficClass, UNVERIFIED_BYTES_PER_SECOND,
 };
 use pair::{Pair, TRUSTED, drain, feed, feed_in_steps, message, messages, outgoing, pattern, post};
 use proptest::collection::vec;
@@ -515,6 +515,40 @@ fn having_been_stopped_oneself_does_not_kill_the_peer() {
     assert!(!heartbeat.is_empty());
     feed(&mut pair.client, &heartbeat, pair.now).unwrap();
     pair.client.handle_timeout(pair.now + 2 * SECOND).unwrap();
+}
+
+/// The same in the middle of a record: the first that the process does is to read what came.
+#[test]
+fn having_been_stopped_within_a_record_does_not_kill_the_peer() {
+    let (mut pair, link) = Pair::linked(Protections::default());
+    let message = post(b"", &[&pattern(200 * 1024, 1)]);
+    pair.client.send(link, message).unwrap();
+    let bytes = pair.sent_by_client();
+    let (front, behind) = bytes.split_at(100 * 1024);
+    pair.give_server(front).unwrap();
+    pair.now = 60 * SECOND;
+    let (middle, end) = behind.split_at(1024);
+    pair.give_server(middle).unwrap();
+    pair.now += 2 * SECOND;
+    pair.server.handle_timeout(pair.now).unwrap();
+    pair.give_server(end).unwrap();
+    assert_eq!(messages(drain(&mut pair.server)).len(), 1);
+}
+
+/// Over a slow line a record takes longer than a silent peer is given.
+#[test]
+fn a_large_record_may_come_slowly() {
+    let (mut pair, link) = Pair::linked(Protections::default());
+    let message = post(b"", &[&pattern(256 * 1024, 1)]);
+    pair.client.send(link, message).unwrap();
+    let bytes = pair.sent_by_client();
+    for second in bytes.chunks(UNVERIFIED_BYTES_PER_SECOND as usize) {
+        pair.give_server(second).unwrap();
+        pair.now += SECOND;
+        pair.server.handle_timeout(pair.now).unwrap();
+    }
+    assert!(pair.now > 60 * SECOND);
+    assert_eq!(messages(drain(&mut pair.server)).len(), 1);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_peer_whose_process_stops_is_noticed_in_time() {
             assert!(
                 ended
                     .to_string()
-                    .contains("nothing heard of the peer for 300ms")
+                    .contains("no whole record of the peer for 300ms")
             );
         }
         // Far more than it should take; on a loaded machine tests run late.

@@ -57,7 +57,8 @@ impl Session {
         if bytes == 0 {
             return Ok(());
         }
-        self.timing.heard(now);
+        self.timing.heard(bytes, now, self.config.dead_after);
+        let records = self.opener.counter();
         let mut behind = bytes;
         if let Inbound::Body { header, done, .. } = &mut self.inbox.state {
             let direct = behind.min(header.length as usize - *done);
@@ -73,6 +74,9 @@ impl Session {
             }
         };
         self.opener.release();
+        if self.opener.counter() > records {
+            self.timing.verified(now);
+        }
         stopped
     }
 

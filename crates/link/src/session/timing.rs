@@ -6,10 +6,18 @@ use crate::error::{CloseReason, SessionError};
 use crate::message::Event;
 use crate::session::{Session, SessionConfig};
 
+/// Bytes of a record that isn't whole yet are a sign of life only if they come at this rate on average, in bytes a second. Nobody has vouched
+/// for them: behind an altered length, the peer's heartbeats would otherwise pass for the body of a record until there are as many of them
+/// as it says. A record of 256 KiB that really is under way may take 64 s.
+pub const UNVERIFIED_BYTES_PER_SECOND: u64 = 4 * 1024;
+
 /// When things last happened.
 pub(super) struct Timing {
     sealed: Duration,
     heard: Duration,
+    /// When a record of the peer was last found good, and the bytes that have come since.
+    verified: Duration,
+    unverified_bytes: u64,
     /// When the owner last told the time.
     told: Duration,
 }
@@ -19,6 +27,8 @@ impl Timing {
         Self {
             sealed: now,
             heard: now,
+            verified: now,
+            unverified_bytes: 0,
             told: now,
         }
     }
@@ -28,10 +38,34 @@ impl Timing {
         self.sealed = now;
     }
 
-    /// Bytes came from the peer.
-    pub(super) fn heard(&mut self, now: Duration) {
+    /// So many bytes came from the peer.
+    pub(super) fn heard(&mut self, bytes: usize, now: Duration, dead_after: Duration) {
+        self.told(now, dead_after);
         self.heard = now;
+        self.unverified_bytes = self.unverified_bytes.saturating_add(bytes as u64);
+    }
+
+    /// Records of the peer were found good.
+    pub(super) fn verified(&mut self, now: Duration) {
+        self.verified = now;
+        self.unverified_bytes = 0;
+    }
+
+    fn told(&mut self, now: Duration, dead_after: Duration) {
+        // A process that was itself stopped for a while must first read what came in the meantime.
+        if now.saturating_sub(self.told) > dead_after / 2 {
+            let since = now.saturating_sub(dead_after / 2);
+            self.heard = self.heard.max(since);
+            self.verified = self.verified.max(since);
+        }
         self.told = now;
+    }
+
+    /// When the peer counts as dead if nothing more comes.
+    fn dead_at(&self, dead_after: Duration) -> Duration {
+        let micros = self.unverified_bytes.saturating_mul(1_000_000) / UNVERIFIED_BYTES_PER_SECOND;
+        let verified = self.verified.saturating_add(Duration::from_micros(micros));
+        self.heard.min(verified).saturating_add(dead_after)
     }
 
     pub(super) fn wants_heartbeat(&self, now: Duration, config: &SessionConfig) -> bool {
@@ -44,7 +78,8 @@ impl Session {
     /// may have to go out.
     ///
     /// # Errors
-    /// [`SessionError::PeerDead`] when nothing was heard of the peer for too long; the session is over then.
+    /// [`SessionError::PeerDead`] when no sign of life of the peer came for too long: nothing at all, or bytes that make up no record and
+    /// are fewer than [`UNVERIFIED_BYTES_PER_SECOND`]; the session is over then.
     pub fn handle_timeout(&mut self, now: Duration) -> Result<(), SessionError> {
         if self.is_closed() {
             return Ok(());
@@ -57,12 +92,8 @@ impl Session {
             });
         }
         let dead_after = self.config.dead_after;
-        // A process that was itself stopped for a while must first read what came in the meantime.
-        if now.saturating_sub(self.timing.told) > dead_after / 2 {
-            self.timing.heard = self.timing.heard.max(now.saturating_sub(dead_after / 2));
-        }
-        self.timing.told = now;
-        if now.saturating_sub(self.timing.heard) >= dead_after {
+        self.timing.told(now, dead_after);
+        if now >= self.timing.dead_at(dead_after) {
             return Err(self.fail(SessionError::PeerDead(dead_after)));
         }
         if self.timing.wants_heartbeat(now, &self.config) && self.outbox.bytes() == 0 {
@@ -79,7 +110,7 @@ impl Session {
         if self.is_closed() {
             return None;
         }
-        let dead = self.timing.heard + self.config.dead_after;
+        let dead = self.timing.dead_at(self.config.dead_after);
         // While bytes wait for the writer they are sign of life enough once they go out.
         let quiet = !self.ending.close_sealed && self.outbox.bytes() == 0;
         let heartbeat = quiet.then_some(self.timing.sealed + self.config.heartbeat_every);
