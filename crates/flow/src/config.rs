@@ -26,9 +26,8 @@ pub struct SchedulerConfig {
     pub window_frames_max: u32,
     /// How many workers an item may lose, running alone, before it fails.
     pub retries: u32,
-    /// Result bytes of one stream that are held by the manager or may arrive without asking. May be passed by the
-    /// result of the oldest item not taken, and by [`Self::grant_bytes_min`] for every item inside; in a program of several
-    /// segments by twice that, since a token is kept until the result that replaces it counts.
+    /// Result bytes of one stream that are held by the manager or may arrive without asking, tokens between segments among them. May
+    /// be passed by the result of the oldest item not taken, and by [`Self::grant_bytes_min`] for every item inside.
     pub result_budget_bytes: u64,
     /// Input bytes of one stream that may be held, beyond the fewest tickets that keep all slots busy.
     pub input_budget_bytes: u64,

@@ -143,7 +143,11 @@ impl Scheduler {
         self.unworthy_until = None;
         let stream = &mut self.streams[choice.place];
         let count = u64::from(choice.count);
-        let grant = stream.grant(&self.config, choice.segment, count);
+        let grant = stream.grant(
+            &self.config,
+            choice.segment,
+            choice.first..choice.first + count,
+        );
         let segment = &mut stream.segments[usize::from(choice.segment)];
         if choice.suspect {
             segment.suspects.remove(&choice.first);

@@ -1,23 +1,34 @@
 //! Who may send how much: results are as large as they like, the memory of the manager is not.
 
+use std::ops::Range;
+
 use crate::item::State;
 use crate::scheduler::Scheduler;
 use crate::stream::Stream;
-use crate::{Action, SchedulerConfig};
+use crate::{Action, Index, SchedulerConfig};
 
 /// The most that `grant_bytes_min` counts for, so that sums over all items never overflow.
 const GRANT_MIN_MAX: u64 = 1 << 30;
 
 impl Stream {
     /// Bytes that each result of a new frame may have without asking: what is usual, as long as the frame does not
-    /// take more than half of the room that is left; never less than the least.
-    pub(crate) fn grant(&self, config: &SchedulerConfig, segment: u16, count: u64) -> u64 {
+    /// take more than half of the room that is left; never less than the least, of which a token that is held for the item until
+    /// its result comes has its part already.
+    pub(crate) fn grant(&self, config: &SchedulerConfig, segment: u16, items: Range<Index>) -> u64 {
+        let count = items.end.saturating_sub(items.start).max(1);
         let average = self.segments[usize::from(segment)].result_bytes.bytes();
         let usual = config.grant_bytes.max(average.saturating_mul(2));
-        let room = self.result_room(config) / (2 * count.max(1));
-        usual
-            .min(room)
-            .max(config.grant_bytes_min.min(GRANT_MIN_MAX))
+        let roomy = usual.min(self.result_room(config) / (2 * count));
+        let least = config.grant_bytes_min.min(GRANT_MIN_MAX);
+        if roomy >= least || segment == 0 {
+            return roomy.max(least);
+        }
+        let tokens = self
+            .ring
+            .walk(items.start)
+            .take(usize::try_from(count).unwrap_or(usize::MAX));
+        let largest = tokens.map(|item| item.bytes).max().unwrap_or(0);
+        roomy.max(least.saturating_sub(largest))
     }
 }
 

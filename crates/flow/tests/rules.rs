@@ -674,3 +674,34 @@ fn a_lease_goes_far_rather_than_nowhere() {
     }
     panic!("the far slot never got anything");
 }
+
+/// Without a budget an item still may have the least grant, once: a token that waits between segments has its part of it.
+#[test]
+fn a_token_and_the_result_that_replaces_it_share_the_least_grant() {
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        result_budget_bytes: 0,
+        grant_bytes_min: 100,
+        ..SchedulerConfig::default()
+    });
+    scheduler.add_slot(SlotId(0), START).expect("a slot");
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), seq(1)]);
+    let stream = open(&mut scheduler, &program, Tickets::Bounded);
+    scheduler.admit(stream, &[1], START).expect("a ticket");
+    let mut grants = Vec::new();
+    for token_bytes in [80, 15] {
+        let sent = actions(&mut scheduler, START);
+        let [Action::Dispatch { frame, grant, .. }] = sent[..] else {
+            panic!("{sent:?}");
+        };
+        let (held, reserved) = scheduler.result_bytes(stream);
+        assert!(held + reserved <= 100, "{held} held, {reserved} reserved");
+        grants.push(grant);
+        let sizes = Sizes::Total {
+            count: 1,
+            bytes: token_bytes,
+        };
+        let accepted = scheduler.results(SlotId(0), frame, 0, sizes, Duration::ZERO, START);
+        assert!(accepted.is_some());
+    }
+    assert_eq!(grants, [100, 20]);
+}

@@ -453,9 +453,7 @@ impl Machine {
             }
             let largest = user.scenario.result_bytes_max + RECORD_OVERHEAD;
             let (held, reserved) = scheduler.result_bytes(StreamId(id));
-            // Between segments an item's token is kept beside the grant of what replaces it.
-            let kept = 1 + u64::from(user.segments_passed() > 1);
-            let floors = (config.grant_bytes_min + RECORD_OVERHEAD) * inside * kept + 2 * largest;
+            let floors = (config.grant_bytes_min + RECORD_OVERHEAD) * inside + 2 * largest;
             if held + reserved > config.result_budget_bytes + floors {
                 return self.world.broken(format!(
                     "{held} result bytes of stream {number} held and {reserved} reserved"
