@@ -35,6 +35,8 @@ __all__ = [
     "run_front",
     "serve_slot",
     "states_role",
+    "system_runs",
+    "system_scenario",
     "write_credential",
 ]
 
@@ -183,4 +185,12 @@ def key_cache_runs(
     jobs: Sequence[dict[str, Any]],
     threads: int,
     finished: Callable[[int, dict[str, Any]], object],
+) -> None: ...
+def system_scenario(seed: int) -> str: ...
+def system_runs(
+    first: int,
+    count: int | None,
+    seconds: float | None,
+    threads: int,
+    finished: Callable[[dict[str, Any]], object],
 ) -> None: ...

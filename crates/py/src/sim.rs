@@ -1,6 +1,7 @@
-//! The study of session-key caches, for Python: traces, and many runs on all processors.
+//! Simulations for Python: session-key caches under traces, the whole system, and many runs on all processors.
 
 mod live;
+mod system;
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +36,9 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(key_cache_capacity, module)?)?;
     module.add_function(wrap_pyfunction!(key_cache_parameters, module)?)?;
     module.add_function(wrap_pyfunction!(live::key_cache_live, module)?)?;
-    module.add_function(wrap_pyfunction!(key_cache_runs, module)?)
+    module.add_function(wrap_pyfunction!(key_cache_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(system::system_scenario, module)?)?;
+    module.add_function(wrap_pyfunction!(system::system_runs, module)?)
 }
 
 /// Why a job gave no result.
@@ -52,28 +55,27 @@ impl<Reason: std::error::Error> From<Reason> for Failure {
     }
 }
 
-/// Runs jobs on several threads and hands each result to `finished`, in the calling thread, as it comes. Ends early with the
-/// first error, be it a job's, that of `finished`, or a signal's.
-fn in_parallel<Job: Sync, Outcome: Send>(
+/// Runs jobs on several threads, as long as `next` gives any, and hands each result to `finished`, in the calling thread, as it comes.
+/// Ends early with the first error, be it a job's, that of `finished`, or a signal's.
+fn in_parallel<Job, Outcome: Send>(
     py: Python<'_>,
-    jobs: &[Job],
-    threads: NonZeroUsize,
-    run: impl Fn(&Job, &AtomicBool) -> Result<Outcome, Failure> + Sync,
-    finished: impl Fn(Python<'_>, usize, Outcome) -> PyResult<()> + Sync,
+    threads: usize,
+    next: impl Fn() -> Option<Job> + Sync,
+    run: impl Fn(Job, &AtomicBool) -> Result<Outcome, Failure> + Sync,
+    finished: impl Fn(Python<'_>, Outcome) -> PyResult<()> + Sync,
 ) -> PyResult<()> {
     let stop = AtomicBool::new(false);
-    let next = AtomicUsize::new(0);
     py.detach(|| {
         std::thread::scope(|scope| {
             let (sender, results) = mpsc::sync_channel(RESULTS_WAITING_MAX);
-            for _ in 0..threads.get().min(jobs.len()) {
+            for _ in 0..threads {
                 let (sender, stop, next, run) = (sender.clone(), &stop, &next, &run);
                 scope.spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(job) = jobs.get(index) else { break };
+                    while !stop.load(Ordering::Relaxed)
+                        && let Some(job) = next()
+                    {
                         // Nobody listens any more: the others have failed.
-                        if sender.send((index, run(job, stop))).is_err() {
+                        if sender.send(run(job, stop)).is_err() {
                             break;
                         }
                     }
@@ -85,9 +87,9 @@ fn in_parallel<Job: Sync, Outcome: Send>(
                 let step = Python::attach(|py| {
                     py.check_signals()?;
                     match taken {
-                        Ok((index, Ok(outcome))) => finished(py, index, outcome).map(|()| true),
-                        Ok((_, Err(Failure::Refused(text)))) => Err(PyValueError::new_err(text)),
-                        Ok((_, Err(Failure::Stopped))) | Err(RecvTimeoutError::Timeout) => Ok(true),
+                        Ok(Ok(outcome)) => finished(py, outcome).map(|()| true),
+                        Ok(Err(Failure::Refused(text))) => Err(PyValueError::new_err(text)),
+                        Ok(Err(Failure::Stopped)) | Err(RecvTimeoutError::Timeout) => Ok(true),
                         Err(RecvTimeoutError::Disconnected) => Ok(false),
                     }
                 });
@@ -103,6 +105,17 @@ fn in_parallel<Job: Sync, Outcome: Send>(
             ended
         })
     })
+}
+
+/// Each of these jobs, with its number.
+fn one_after_another<'a, Job: Sync>(
+    jobs: &'a [Job],
+) -> impl Fn() -> Option<(usize, &'a Job)> + Sync {
+    let begun = AtomicUsize::new(0);
+    move || {
+        let index = begun.fetch_add(1, Ordering::Relaxed);
+        Some((index, jobs.get(index)?))
+    }
 }
 
 /// Messages of a parallel program, read once and shared by all runs.
@@ -411,8 +424,14 @@ fn key_cache_runs(
     finished: Py<PyAny>,
 ) -> PyResult<()> {
     let jobs: Vec<Job> = jobs.iter().map(Job::new).collect::<PyResult<_>>()?;
-    in_parallel(py, &jobs, threads, Job::run, |py, index, measured| {
-        let row = measured.to_dict(py)?;
-        finished.call1(py, (index, row)).map(drop)
-    })
+    in_parallel(
+        py,
+        threads.get().min(jobs.len()),
+        one_after_another(&jobs),
+        |(index, job), stop| Ok((index, job.run(stop)?)),
+        |py, (index, measured)| {
+            let row = measured.to_dict(py)?;
+            finished.call1(py, (index, row)).map(drop)
+        },
+    )
 }

@@ -39,6 +39,9 @@ mod wires;
 mod worker;
 mod world;
 
+use std::panic::catch_unwind;
+use std::time::Duration;
+
 pub use report::Report;
 pub use scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
 
@@ -51,4 +54,44 @@ use machine::Machine;
 /// The first broken promise.
 pub fn run(scenario: &Scenario) -> Result<Report, Violation> {
     Machine::new(scenario.clone())?.run()
+}
+
+/// Plays a scenario twice, as everybody does who looks for what is broken: both plays must have the same report, and
+/// a panic of what is played is a broken promise as any other.
+///
+/// # Errors
+/// The first broken promise.
+pub fn play_twice(scenario: &Scenario) -> Result<Report, Violation> {
+    let play = || {
+        catch_unwind(|| run(scenario)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            violation(scenario, format!("panicked: {}", text.unwrap_or("no text")))
+        })
+    };
+    let first = play()?;
+    match play() {
+        Ok(second) if second == first => Ok(first),
+        Ok(second) => violation(
+            scenario,
+            format!(
+                "two plays differ: digests {:016x} and {:016x}",
+                first.digest, second.digest
+            ),
+        ),
+        Err(broken) => violation(
+            scenario,
+            format!("two plays differ, the second one broke a promise: {broken}"),
+        ),
+    }
+}
+
+/// What no single event shows.
+fn violation(scenario: &Scenario, what: String) -> Result<Report, Violation> {
+    Err(Violation {
+        seed: scenario.seed,
+        step: 0,
+        at: Duration::ZERO,
+        what,
+    })
 }

@@ -1,4 +1,4 @@
-"""``exoskel sim``: the session-key cache in simulation, with the cache that the runtime uses."""
+"""``exoskel sim``: the session-key cache and the whole system in simulation, with the parts that the runtime uses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from typing import Any
 
 from .report import Commands, report, table
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..sim.seeds import SystemRun
+
 __all__ = ["add_commands"]
 
 # Where a run ends that isn't told where its files go.
@@ -23,14 +27,16 @@ SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim capacity``, ``sim keycache`` and ``sim pack``."""
+    """Add ``sim capacity``, ``sim keycache``, ``sim pack`` and ``sim system``."""
     parser = commands.add_parser(
-        "sim", help="simulate session-key caches: how many keys fit, what a miss costs"
+        "sim",
+        help="simulate session-key caches (how many keys fit, what a miss costs), or the whole system with faults",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_capacity(actions, common)
     _add_keycache(actions, common)
     _add_pack(actions, common)
+    _add_system(actions, common)
 
 
 def _add_capacity(actions: Commands, common: argparse.ArgumentParser) -> None:
@@ -157,6 +163,34 @@ def _add_pack(actions: Commands, common: argparse.ArgumentParser) -> None:
         help="how fast a program of SimGrid's computed (default: 1e9)",
     )
     parser.set_defaults(run=_pack)
+
+
+def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "system",
+        parents=[common],
+        help="play a manager, its workers and users in virtual time, with faults, from seeds",
+        description="Play the whole system in virtual time, with what goes wrong, and check what is promised. One of: --seed N (one seed), --from N --count M "
+        "(many, on all processors), --minutes T (fresh ones for so long). Each is played twice, and both plays must be the same. Exit code 1 if a promise "
+        "was broken. docs/virtual-time.md explains what is real in it. Example: exoskel sim system --minutes 5",
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="play this seed")
+    parser.add_argument(
+        "--scenario",
+        action="store_true",
+        help="with --seed: print what it is made of, too (shown in any case if it fails)",
+    )
+    parser.add_argument(
+        "--from", dest="first", type=int, metavar="N", help="the first of many seeds"
+    )
+    parser.add_argument("--count", type=int, metavar="M", help="how many seeds")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="T",
+        help="play seeds for so long; fresh ones, unless --from says where to begin",
+    )
+    parser.set_defaults(run=_system)
 
 
 def _pack(arguments: argparse.Namespace) -> int:
@@ -290,14 +324,117 @@ def _paper(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _system(arguments: argparse.Namespace) -> int:
+    from ..sim.seeds import scenario, system
+
+    many = {
+        "--from": arguments.first is not None,
+        "--count": arguments.count is not None,
+        "--minutes": arguments.minutes is not None,
+    }
+    if arguments.seed is None:
+        if arguments.scenario:
+            raise ValueError("got --scenario alone, expected --seed N with it")
+        return _seeds(arguments)
+    if any(many.values()):
+        also = ", ".join(name for name, is_given in many.items() if is_given)
+        raise ValueError(f"got --seed with {also}, expected one seed or many")
+    run = system(arguments.seed)
+    asked = arguments.scenario or run.broken is not None
+    made_of = {"scenario": scenario(run.seed)} if asked else {}
+    text = "\n".join([*made_of.values(), _told(run)])
+    report(arguments, text, {**run._asdict(), "replay": _replay(run), **made_of})
+    return int(run.broken is not None)
+
+
+def _seeds(arguments: argparse.Namespace) -> int:
+    from ..sim.seeds import play
+
+    minutes, count = arguments.minutes, arguments.count
+    if minutes is None and (arguments.first is None or count is None):
+        raise ValueError(
+            "got nothing to play, expected --seed N, --from N --count M, or --minutes T"
+        )
+    # Nobody has played those of this second.
+    first = int(time.time()) * 1_000_000 if arguments.first is None else arguments.first
+    done: list[SystemRun] = []
+    begun = time.monotonic()
+    interrupted = False
+    with _shown(arguments, "seeds" if minutes is None else "seconds") as progress:
+
+        def finished(run: SystemRun) -> None:
+            done.append(run)
+            title = f"from seed {first}"
+            if minutes is None:
+                progress(title, len(done), count)
+            else:
+                whole = max(round(minutes * 60), 1)
+                progress(title, min(round(time.monotonic() - begun), whole), whole)
+
+        try:
+            play(first, count, minutes=minutes, finished=finished)
+        except KeyboardInterrupt:
+            interrupted = True
+    return _summed(arguments, first, sorted(done), time.monotonic() - begun, interrupted)
+
+
+def _summed(
+    arguments: argparse.Namespace,
+    first: int,
+    runs: list[SystemRun],
+    seconds: float,
+    interrupted: bool,
+) -> int:
+    failed = [run for run in runs if run.broken is not None]
+    events = sum(run.events for run in runs)
+    lines = [_told(run) for run in failed]
+    lines.append(
+        f"{len(runs)} seeds from {first} in {seconds:.1f} s, each twice, {events:,} events: "
+        f"{len(failed)} failed{'; interrupted' if interrupted else ''}"
+    )
+    data = {
+        "from": first,
+        "played": len(runs),
+        "failed": [{**run._asdict(), "replay": _replay(run)} for run in failed],
+        "events": events,
+        "seconds": seconds,
+        "interrupted": interrupted,
+        "runs": [run._asdict() for run in runs],
+    }
+    report(arguments, "\n".join(lines), data)
+    return int(interrupted or bool(failed))
+
+
+def _told(run: SystemRun) -> str:
+    """Say what came of a seed."""
+    size = f"a manager and {run.workers} workers, {run.streams} streams, {run.items:,} items"
+    if run.broken is not None:
+        return (
+            f"seed {run.seed} broke a promise at event {run.events:,}, after {run.virtual_s:.6f} s ({size}): {run.broken}\n"
+            f"  replay: {_replay(run)}"
+        )
+    return (
+        f"seed {run.seed}: {size}\n"
+        f"  faults: {run.faults}, with {run.crashes} crashes; {run.sessions} sessions, {run.slots_lost} slots lost\n"
+        f"  items: {run.outcomes:,} outcomes, {run.cancelled:,} taken back\n"
+        f"  run: {run.events:,} events in {run.virtual_s:.3f} s of virtual time, digest {run.digest}, twice the same"
+    )
+
+
+def _replay(run: SystemRun) -> str:
+    return f"exoskel sim system --seed {run.seed}"
+
+
 @contextlib.contextmanager
-def _shown(arguments: argparse.Namespace) -> Iterator[Callable[[str, int, int], None]]:
+def _shown(
+    arguments: argparse.Namespace, unit: str = "runs"
+) -> Iterator[Callable[[str, int, int], None]]:
     """Show how far it is: a bar on a terminal, else a line now and then; nothing to machines."""
     if arguments.json:
         yield lambda _title, _done, _total: None
         return
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _Lines(unit)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -316,7 +453,8 @@ def _shown(arguments: argparse.Namespace) -> Iterator[Callable[[str, int, int], 
 class _Lines:
     """Says on ``sys.stderr`` how far each figure is."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
         self._title = ""
         self._said = 0.0
 
@@ -324,7 +462,7 @@ class _Lines:
         now = time.monotonic()
         if title != self._title or done == total or now - self._said >= LINE_SECONDS:
             self._title, self._said = title, now
-            print(f"{title}: {done} of {total} runs", file=sys.stderr, flush=True)
+            print(f"{title}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)
 
 
 def _number(value: object) -> str:

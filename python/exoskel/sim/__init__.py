@@ -1,15 +1,17 @@
-"""Session-key caches in simulation: the very cache that the runtime uses, fed with traces of real programs.
+"""Simulations with the runtime's own parts: session-key caches under traces of real programs, and the whole system with faults.
 
 `capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
-returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``)::
+returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``).
+`system` plays manager, workers and users in virtual time, with faults (``docs/virtual-time.md``)::
 
     from exoskel import sim
 
     sim.capacity(128, off_on=7.66, hit=0.9)
     table = sim.keycache("traces/cg.A.16.skct.zst", entries=range(1, 9))
     table["hit_rate"], table.to_pandas()
+    assert sim.system(seed=954).broken is None
 
-Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exoskel[plot]'`` has both. `capacity` needs neither.
+Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exoskel[plot]'`` has both. `capacity` and `system` need neither.
 """
 
 TYPE_CHECKING = False
@@ -18,20 +20,34 @@ if TYPE_CHECKING:
     from .live import Live, live
     from .model import capacity
     from .packing import Packed, pack
+    from .seeds import SystemRun, system
     from .sweep import keycache
     from .tables import Table
 
-__all__ = ["Live", "Packed", "Table", "capacity", "keycache", "live", "pack", "paper"]
+__all__ = [
+    "Live",
+    "Packed",
+    "SystemRun",
+    "Table",
+    "capacity",
+    "keycache",
+    "live",
+    "pack",
+    "paper",
+    "system",
+]
 
 _HOMES = {
     "Live": "live",
     "Packed": "packing",
+    "SystemRun": "seeds",
     "Table": "tables",
     "capacity": "model",
     "keycache": "sweep",
     "live": "live",
     "pack": "packing",
     "paper": "figures.produce",
+    "system": "seeds",
 }
 
 

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +27,7 @@ use exoskel_sim::keycache::trace::{Direction, Step, Trace};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Failure, KeyCacheTrace, in_parallel, refused};
+use super::{Failure, KeyCacheTrace, in_parallel, one_after_another, refused};
 
 /// Most nodes: each is a thread, and each pair that talks has a socket.
 const NODES_MAX: usize = 64;
@@ -52,17 +51,16 @@ pub(super) fn key_cache_live<'py>(
         Failure::Refused(text) => pyo3::exceptions::PyValueError::new_err(text),
         Failure::Stopped => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
     })?;
-    let threads = NonZeroUsize::new(nodes.len()).unwrap_or(NonZeroUsize::MIN);
     let total = Mutex::new((0, 0));
     in_parallel(
         py,
-        &nodes,
-        threads,
-        |node, stop| {
+        nodes.len(),
+        one_after_another(&nodes),
+        |(_, node), stop| {
             let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
             node.run(stop)
         },
-        |_, _, counters: Counters| {
+        |_, counters: Counters| {
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0 += counters.lookups();
             total.1 += counters.hits;
