@@ -38,6 +38,9 @@ pub struct CertificateDetails {
     pub is_self_issued: bool,
     /// The role and the name that its URIs state, or why they state none.
     pub claim: Result<Identity, ClaimError>,
+    /// Whether clients let a server show it: no extended key usage, or `serverAuth` or `anyExtendedKeyUsage` among it
+    /// (RFC 5280 section 4.2.1.12).
+    pub is_for_servers: bool,
     /// The public key's bits, as they stand in the certificate.
     pub public_key: Vec<u8>,
     /// Whether any URI is of our scheme, well formed or not.
@@ -90,6 +93,9 @@ impl CertificateDetails {
             is_self_issued: certificate.is_self_issued(),
             states_anything: uris.clone().any(Identity::is_statement),
             claim: Identity::from_uris(uris),
+            is_for_servers: extensions
+                .purposes
+                .is_none_or(|found| found.any || found.server),
             public_key: certificate.key.bits().to_vec(),
             usage: Usage {
                 signs_handshakes: certificate.allows(KeyUsage::DigitalSignature),

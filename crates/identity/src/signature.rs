@@ -141,14 +141,16 @@ pub(crate) enum SignatureAlgorithm {
     EcdsaSha384,
     EcdsaSha512,
     Ed25519,
-    /// MD5, SHA-1 with another key than RSA, DSA, and whatever else nobody should sign with.
-    Other,
+    /// MD5, SHA-1 with another key than RSA, DSA, and whatever else nobody should sign with: what it is, for messages.
+    Other(&'static str),
 }
 
 impl SignatureAlgorithm {
     /// Reads the content octets of an `AlgorithmIdentifier`.
     pub(crate) fn read(content: &[u8]) -> Self {
         const PKCS1: [u8; 10] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+        const UNKNOWN: &str = "an unknown algorithm";
+        const ECDSA_SHA1: [u8; 8] = [6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
         const ECDSA_SHA2: [u8; 9] = [6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3];
         // RFC 4055 asks for NULL parameters and for readers that bear their absence; ECDSA and Ed25519 have none.
         match content {
@@ -157,25 +159,30 @@ impl SignatureAlgorithm {
                 11 => Self::RsaSha256,
                 12 => Self::RsaSha384,
                 13 => Self::RsaSha512,
-                _ => Self::Other,
+                2 => Self::Other("RSA with MD2"),
+                4 => Self::Other("RSA with MD5"),
+                14 => Self::Other("RSA with SHA-224"),
+                _ => Self::Other(UNKNOWN),
             },
             [start @ .., last] if *start == ECDSA_SHA2 => match last {
                 2 => Self::EcdsaSha256,
                 3 => Self::EcdsaSha384,
                 4 => Self::EcdsaSha512,
-                _ => Self::Other,
+                1 => Self::Other("ECDSA with SHA-224"),
+                _ => Self::Other(UNKNOWN),
             },
+            [start @ .., 1] if *start == ECDSA_SHA1 => Self::Other("ECDSA with SHA-1"),
             _ if content == alg_id::RSA_PSS_SHA256.as_ref() => Self::RsaPssSha256,
             _ if content == alg_id::RSA_PSS_SHA384.as_ref() => Self::RsaPssSha384,
             _ if content == alg_id::RSA_PSS_SHA512.as_ref() => Self::RsaPssSha512,
             _ if content == alg_id::ED25519.as_ref() => Self::Ed25519,
-            _ => Self::Other,
+            _ => Self::Other(UNKNOWN),
         }
     }
 
     /// Whether it may stand below a trust anchor. SHA-1 only ever did in the past.
     fn is_strong(self) -> bool {
-        !matches!(self, Self::RsaSha1 | Self::Other)
+        !matches!(self, Self::RsaSha1 | Self::Other(_))
     }
 
     /// By which digest something is signed; nothing for Ed25519, which has none apart from its key, and for what is never checked.
@@ -184,7 +191,7 @@ impl SignatureAlgorithm {
             Self::RsaSha256 | Self::RsaPssSha256 | Self::EcdsaSha256 => Some(&digest::SHA256),
             Self::RsaSha384 | Self::RsaPssSha384 | Self::EcdsaSha384 => Some(&digest::SHA384),
             Self::RsaSha512 | Self::RsaPssSha512 | Self::EcdsaSha512 => Some(&digest::SHA512),
-            Self::RsaSha1 | Self::Ed25519 | Self::Other => None,
+            Self::RsaSha1 | Self::Ed25519 | Self::Other(_) => None,
         }
     }
 
@@ -231,7 +238,7 @@ impl fmt::Display for SignatureAlgorithm {
             Self::EcdsaSha384 => "ECDSA with SHA-384",
             Self::EcdsaSha512 => "ECDSA with SHA-512",
             Self::Ed25519 => "Ed25519",
-            Self::Other => "an unknown or unsafe algorithm",
+            Self::Other(what) => what,
         })
     }
 }
@@ -325,7 +332,7 @@ pub(crate) fn verify_even_if_weak(
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), SignatureFault> {
-    if algorithm == SignatureAlgorithm::Other || !key.is_strong_enough_for_anchor() {
+    if matches!(algorithm, SignatureAlgorithm::Other(_)) || !key.is_strong_enough_for_anchor() {
         return Err(SignatureFault::Weak);
     }
     let verification = algorithm

@@ -67,14 +67,19 @@ impl HostCredential {
     pub(crate) fn check(&self, now: UnixTime) -> Result<Vec<String>, HostCredentialError> {
         let key = self.load(&provider())?;
         let mut notes = Vec::new();
-        if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read)
-            && details.not_after <= now
-        {
-            notes.push(format!(
-                "host: {} expired on {}: renew it, clients will refuse it",
-                self.certificate.display(),
-                Date(details.not_after)
-            ));
+        if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read) {
+            let file = self.certificate.display();
+            if details.not_after <= now {
+                let end = Date(details.not_after);
+                notes.push(format!(
+                    "host: {file} expired on {end}: renew it, clients will refuse it"
+                ));
+            }
+            if !details.is_for_servers {
+                notes.push(format!(
+                    "host: {file} has an extended key usage without serverAuth: clients will refuse it, get one for servers"
+                ));
+            }
         }
         Ok(notes)
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use exoskel_service::{Configuration, ConfigurationError};
 use peers::{Authority, Scratch};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::UnixTime;
 
 /// A configuration of which everything can be read, with these lines more.
@@ -51,6 +52,21 @@ fn a_check_opens_nothing_and_tells_what_will_go_wrong() {
     assert!(!scratch.path().join("audit").exists());
     configuration.settings().unwrap();
     assert!(scratch.path().join("audit").exists());
+}
+
+#[test]
+fn a_certificate_that_is_not_for_servers_is_told() {
+    let scratch = Scratch::new();
+    let configuration = written(&scratch, "");
+    let about_purpose = || {
+        let notes = configuration.check(UnixTime::now()).unwrap();
+        notes.iter().any(|note| note.contains("without serverAuth"))
+    };
+    assert!(!about_purpose());
+    Authority::new().host_for(scratch.path(), &[ExtendedKeyUsagePurpose::ClientAuth]);
+    assert!(about_purpose());
+    Authority::new().host_for(scratch.path(), &[]);
+    assert!(!about_purpose());
 }
 
 #[test]

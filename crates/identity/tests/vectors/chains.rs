@@ -15,6 +15,13 @@ fn a_long_extension_is_named_with_its_certificate() {
     );
 }
 
+/// A user can only ask for another certificate who knows what is wrong with this one.
+#[test]
+fn a_signature_that_nobody_should_make_is_named() {
+    let error = VECTORS.judge(VECTORS.case("eec_md5")).unwrap_err();
+    assert!(error.to_string().contains("RSA with MD5"), "{error}");
+}
+
 /// The rules of the manifest that an error can stand for.
 fn reasons(error: &IdentityError) -> &'static [&'static str] {
     match error {

@@ -118,7 +118,18 @@ impl Authority {
 
     /// A host certificate for `localhost`, in files.
     pub fn host(&self, directory: &Path) -> HostCredential {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        self.host_for(directory, &[ClientAuth, ServerAuth])
+    }
+
+    /// The same for these purposes.
+    pub fn host_for(
+        &self,
+        directory: &Path,
+        purposes: &[ExtendedKeyUsagePurpose],
+    ) -> HostCredential {
         let (serial, mut params) = self.params();
+        params.extended_key_usages = purposes.to_vec();
         params
             .distinguished_name
             .push(DnType::CommonName, "localhost");
