@@ -126,6 +126,19 @@ def test_policy_check_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "UTF-8" in run(capsys, "policy", "check", str(policy), code=1)["error"]
 
 
+def test_policy_check_reads_the_lists_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[deny]\nban_list = "banned.txt"\n')
+    error = run(capsys, "policy", "check", str(policy), code=1)["error"]
+    assert str(tmp_path / "banned.txt") in error
+    (tmp_path / "banned.txt").write_text("/DC=org/DC=example/CN=Mallory\n")
+    assert run(capsys, "policy", "check", str(policy))["valid"]
+    (tmp_path / "banned.txt").write_text("\"/DC=org/CN=Mallory Doe\n")
+    assert "line 1" in run(capsys, "policy", "check", str(policy), code=1)["error"]
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     from exoskel import __version__, _core
 

@@ -56,6 +56,10 @@ pub fn line_of(text: &str, offset: usize) -> usize {
 /// their own.
 pub fn syntax(text: &str, error: &toml::de::Error) -> (Option<usize>, String) {
     let line = error.span().map(|span| line_of(text, span.start));
+    if error.message() == "invalid type: map, expected a sequence" {
+        let message = "got one table, expected a list of them: write its head as [[...]]";
+        return (line, message.to_owned());
+    }
     let message = error.message().lines().map(str::trim);
     (line, message.collect::<Vec<_>>().join(", "))
 }

@@ -1,12 +1,13 @@
 //! Certificates and policies for the command line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::Policy;
 use exoskel_node::pki::{self, AuthorityDirectory};
+use exoskel_service::Rules;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -21,6 +22,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pki_list, module)?)?;
     module.add_function(wrap_pyfunction!(write_credential, module)?)?;
     module.add_function(wrap_pyfunction!(policy_check, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
     module.add_function(wrap_pyfunction!(policy_explain, module)?)
 }
 
@@ -92,11 +94,20 @@ fn write_credential(py: Python<'_>, path: &str, pem: &[u8]) -> PyResult<()> {
     pki::write_credential(Path::new(path), &credential).map_err(|error| error::pki(py, &error))
 }
 
+/// Whether a policy's text can be used.
 #[pyfunction]
 fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
     Policy::parse(text, 1)
         .map(drop)
         .map_err(|error| error::policy(py, &error))
+}
+
+/// Whether the ban list and the grid-mapfile that a policy file names can.
+#[pyfunction]
+fn policy_check_lists(py: Python<'_>, policy: PathBuf) -> PyResult<()> {
+    py.detach(|| Rules::open(&policy))
+        .map(drop)
+        .map_err(|error| raise(py, Kind::Policy, error.to_string()))
 }
 
 #[pyfunction]

@@ -65,7 +65,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def check(path: Path) -> None:
-    """Read a policy file.
+    """Read a policy file, and the ban list and grid-mapfile that it names.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def check(path: Path) -> None:
     Raises
     ------
     PolicyError
-        If it is wrong; the text names the file and the line.
+        If one of them is wrong; the text names the file and the line.
     """
     from .. import _core
 
@@ -83,6 +83,7 @@ def check(path: Path) -> None:
         _core.policy_check(_text(path))
     except PolicyError as error:
         raise PolicyError(f"{path}, {error}") from None
+    _core.policy_check_lists(path)
 
 
 def _explain(arguments: argparse.Namespace) -> int:

@@ -484,6 +484,10 @@ fn a_file_that_could_not_be_meant_is_refused_with_its_line() {
             "line 1: missing field `action`",
         ),
         (
+            "[allow.rule]\naction = \"submit\"\nvo = \"atlas\"\n",
+            "line 1: got one table, expected a list of them: write its head as [[...]]",
+        ),
+        (
             "[[allow.rule]]\naction = []\nvo = \"vo\"",
             "line 2: `action` is empty",
         ),
