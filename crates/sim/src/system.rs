@@ -11,6 +11,7 @@
 //! * what must be encrypted is never seen on a wire, and a session has the protections that both policies demand
 //! * a session meets an error only if there was a fault that explains it
 //! * a serial function runs at one slot at a time
+//! * nothing of a manager that crashed counts for the next one
 //! * what is inside, held and queued keeps within its limits
 //! * once faults stop, everything ends, and nothing stays anywhere
 //!

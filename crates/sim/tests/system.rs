@@ -1,12 +1,18 @@
 //! The whole system in virtual time, with a fixed list of seeds; `make soak` plays others.
 
-use exoskel_sim::system::{Report, Scenario, play_twice};
+use std::time::Duration;
+
+use exoskel_sim::system::{Fault, Node, Report, Scenario, play_twice};
 
 /// Plays a seed twice: it decides everything.
 #[track_caller]
 fn play(seed: u64) -> Report {
-    let scenario = Scenario::from_seed(seed);
-    play_twice(&scenario).unwrap_or_else(|violation| {
+    replay(seed, &Scenario::from_seed(seed))
+}
+
+#[track_caller]
+fn replay(seed: u64, scenario: &Scenario) -> Report {
+    play_twice(scenario).unwrap_or_else(|violation| {
         panic!("{violation}\n  replay: cargo run -p exoskel-sim --example system -- --seed {seed}\n{scenario:#?}")
     })
 }
@@ -22,6 +28,7 @@ fn everything_holds_whatever_happens() {
         all.cancelled += report.cancelled;
         all.slots_lost += report.slots_lost;
         all.crashes += report.crashes;
+        all.restarts += report.restarts;
         all.keys_changed += report.keys_changed;
         all.recalled += report.recalled;
         all.released += report.released;
@@ -33,6 +40,7 @@ fn everything_holds_whatever_happens() {
         all.cancelled,
         all.slots_lost,
         all.crashes,
+        all.restarts,
         all.keys_changed,
         all.recalled,
         all.released,
@@ -50,4 +58,45 @@ fn what_was_broken_once_holds() {
     for seed in [954, 1193, 102_393] {
         play(seed);
     }
+}
+
+/// Aim: a manager that comes back after a crash knows nothing, and nothing of its former life counts: each item of each
+/// stream has its outcome, as in a run without a crash. Method: the manager crashes at each of many moments of a run, with and
+/// without a word, while its workers dial it and while it dials them.
+#[test]
+fn a_manager_begins_anew_after_a_crash() {
+    // Nothing else goes wrong in them.
+    let is_calm = |seed: &u64| {
+        let scenario = Scenario::from_seed(*seed);
+        scenario.faults.is_empty() && scenario.workers.len() > 1
+    };
+    let seeds: Vec<u64> = (1..).filter(is_calm).take(6).collect();
+    let mut dialling = [0; 2];
+    for seed in seeds {
+        let calm = Scenario::from_seed(seed);
+        let whole = replay(seed, &calm);
+        dialling[usize::from(calm.manager_dials)] += 1;
+        let mut restarts = 0;
+        for part in 1..16 {
+            let mut scenario = calm.clone();
+            let crash = Fault::Crash {
+                node: Node::Manager,
+                silent: part % 2 == 0,
+                restart: Duration::from_millis(part % 3),
+            };
+            scenario.faults = vec![(whole.ended_at * part as u32 / 16, crash)];
+            let report = replay(seed, &scenario);
+            restarts += report.restarts;
+            if calm
+                .streams
+                .iter()
+                .all(|stream| stream.closes_after.is_none())
+            {
+                let ended = |report: &Report| report.outcomes + report.cancelled;
+                assert_eq!(ended(&report), ended(&whole), "seed {seed}, part {part}");
+            }
+        }
+        assert!(restarts > 0, "seed {seed}: it had always ended");
+    }
+    assert!(!dialling.contains(&0), "{dialling:?}");
 }

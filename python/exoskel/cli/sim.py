@@ -415,7 +415,7 @@ def _told(run: SystemRun) -> str:
         )
     return (
         f"seed {run.seed}: {size}\n"
-        f"  faults: {run.faults}, with {run.crashes} crashes; {run.sessions} sessions, {run.slots_lost} slots lost\n"
+        f"  faults: {run.faults}, with {run.crashes} crashes; {run.restarts} restarts of the manager, {run.sessions} sessions, {run.slots_lost} slots lost\n"
         f"  items: {run.outcomes:,} outcomes, {run.cancelled:,} taken back\n"
         f"  run: {run.events:,} events in {run.virtual_s:.3f} s of virtual time, digest {run.digest}, twice the same"
     )

@@ -31,6 +31,8 @@ class SystemRun(NamedTuple):
         Items with an outcome, and those that their user took back.
     sessions, slots_lost, crashes : int
         Sessions that began, slots that the manager lost without a good-bye, processes that crashed.
+    restarts : int
+        Times that a crashed manager was there again. ``outcomes`` and ``cancelled`` are of the last one's streams.
     events : int
         How many there were.
     virtual_s : float
@@ -52,6 +54,7 @@ class SystemRun(NamedTuple):
     sessions: int
     slots_lost: int
     crashes: int
+    restarts: int
     events: int
     virtual_s: float
     digest: str

@@ -82,6 +82,7 @@ fn row<'py>(
     row.set_item("sessions", report.sessions)?;
     row.set_item("slots_lost", report.slots_lost)?;
     row.set_item("crashes", report.crashes)?;
+    row.set_item("restarts", report.restarts)?;
     row.set_item("events", report.steps)?;
     row.set_item("virtual_s", report.ended_at.as_secs_f64())?;
     row.set_item("digest", format!("{:016x}", report.digest))?;

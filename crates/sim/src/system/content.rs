@@ -18,6 +18,8 @@ const MARK_EVERY: usize = 64;
 /// What an item is after some of its functions, or what one of them raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token {
+    /// Of which of the manager's processes.
+    pub(super) life: u32,
     pub(super) stream: u64,
     pub(super) index: u64,
     /// Segments passed.
@@ -52,7 +54,8 @@ impl Token {
     pub(super) fn contents(&self, sizes: Sizes) -> (Vec<u8>, Vec<Bytes>) {
         let place = self.index.wrapping_mul(0x9E6C_63D0_876A_68DE)
             ^ u64::from(self.passed).rotate_left(40)
-            ^ self.stream.rotate_left(20);
+            ^ self.stream.rotate_left(20)
+            ^ u64::from(self.life).rotate_left(55);
         let mut random = SplitMix64::new(sizes.seed ^ place);
         let most = match (self.what, self.passed) {
             (What::Value, 0) => sizes.input_bytes_max,
@@ -60,7 +63,7 @@ impl Token {
             _ => 40,
         };
         let bytes = 1 + random.below(most);
-        let mut head = Vec::with_capacity(48);
+        let mut head = Vec::with_capacity(64);
         head.extend_from_slice(&MARK);
         head.extend_from_slice(&self.stream.to_be_bytes());
         head.extend_from_slice(&self.index.to_be_bytes());
@@ -70,6 +73,7 @@ impl Token {
             What::Raised => 1,
             What::TooLarge => 2,
         });
+        head.extend_from_slice(&self.life.to_be_bytes());
         if sizes.has_bulk && bytes >= BULK_BYTES_MIN {
             let parts = 1 + random.below(2).min(bytes / BULK_BYTES_MIN - 1);
             let part = (bytes / parts) as usize;

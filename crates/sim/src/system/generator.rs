@@ -92,6 +92,7 @@ impl Generator {
             streams,
         };
         scenario.faults = self.faults(&scenario);
+        self.manager_crashes(&mut scenario);
         scenario
     }
 
@@ -210,18 +211,11 @@ impl Generator {
         }
     }
 
-    /// When things go wrong: mostly while there is something to do.
     fn faults(&mut self, scenario: &Scenario) -> Vec<(Duration, Fault)> {
         if self.chance(4) {
             return Vec::new();
         }
-        let slots = scenario.workers.len() as u32;
-        let work = scenario.streams.iter().map(|stream| {
-            let once = (0..stream.items).map(|index| stream.service.time(scenario.seed, index));
-            stream.opens_at + once.sum::<Duration>() * 2 / slots
-        });
-        let horizon =
-            work.max().unwrap_or_default() + scenario.link.latency * 30 + Duration::from_millis(40);
+        let horizon = horizon(scenario);
         let count = 1 + self.random.below(10);
         let mut faults = Vec::new();
         for _ in 0..count {
@@ -230,6 +224,22 @@ impl Generator {
         }
         faults.sort_by_key(|(at, _)| *at);
         faults
+    }
+
+    /// Now and then the manager crashes, whatever else goes wrong. Drawn last: what seeds were before managers crashed, they
+    /// are still.
+    fn manager_crashes(&mut self, scenario: &mut Scenario) {
+        for _ in 0..self.pick(&[0, 0, 1, 2, 0, 0, 0]) {
+            let at = self.random.between(Duration::ZERO, horizon(scenario));
+            let crash = Fault::Crash {
+                node: Node::Manager,
+                silent: self.chance(2),
+                restart: self.pick(&[Duration::ZERO, Duration::from_millis(300)])
+                    + self.millis(300),
+            };
+            scenario.faults.push((at, crash));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
     }
 
     fn fault(&mut self, scenario: &Scenario, at: Duration, faults: &mut Vec<(Duration, Fault)>) {
@@ -254,7 +264,7 @@ impl Generator {
                 Fault::Hold(node)
             }
             2 | 3 => Fault::Crash {
-                worker,
+                node: Node::Worker(worker),
                 silent: self.chance(3),
                 restart: self.millis(500),
             },
@@ -279,4 +289,14 @@ impl Generator {
         };
         faults.push((at, fault));
     }
+}
+
+/// Until when things go wrong: mostly while there is something to do.
+fn horizon(scenario: &Scenario) -> Duration {
+    let slots = scenario.workers.len() as u32;
+    let work = scenario.streams.iter().map(|stream| {
+        let once = (0..stream.items).map(|index| stream.service.time(scenario.seed, index));
+        stream.opens_at + once.sum::<Duration>() * 2 / slots
+    });
+    work.max().unwrap_or_default() + scenario.link.latency * 30 + Duration::from_millis(40)
 }

@@ -35,6 +35,8 @@ pub(super) struct Machine {
     pub(super) manager: Manager,
     pub(super) workers: Vec<Worker>,
     pub(super) streams: Streams,
+    /// Those of the manager's former processes, which nobody waits for any more.
+    pub(super) former: Vec<Streams>,
     /// Connections that one end at least has not left.
     pub(super) channels: BTreeMap<ConnectionId, Channel>,
     /// Which ends have left.
@@ -51,7 +53,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(scenario: Scenario) -> Result<Self, Violation> {
         let mut world = World::new(&scenario);
-        let streams = match Streams::new(&scenario) {
+        let streams = match Streams::new(&scenario, 0) {
             Ok(streams) => streams,
             Err(what) => return world.broken(what),
         };
@@ -72,7 +74,7 @@ impl Machine {
                 Err(error) => return world.broken(error.to_string()),
             },
         };
-        let manager = Manager::new(Router::new(scenario.config.clone()), clock(0), terms);
+        let manager = Manager::new(0, Router::new(scenario.config.clone()), clock(0), terms);
         let workers: Vec<Worker> = scenario
             .workers
             .iter()
@@ -81,18 +83,13 @@ impl Machine {
         for (number, worker) in scenario.workers.iter().enumerate() {
             world.agenda.plan(worker.joins_at, Event::Join(number, 0));
         }
-        for (number, stream) in scenario.streams.iter().enumerate() {
-            world.agenda.plan(stream.opens_at, Event::Open(number));
-        }
-        for (number, (at, _)) in scenario.faults.iter().enumerate() {
-            world.agenda.plan(*at, Event::Fault(number));
-        }
         let calm_from = scenario.calm_from();
         let mut machine = Self {
             world,
             manager,
             workers,
             streams,
+            former: Vec::new(),
             channels: BTreeMap::new(),
             left: BTreeMap::new(),
             deadline: Duration::ZERO,
@@ -103,7 +100,21 @@ impl Machine {
             scenario,
         };
         machine.deadline = calm_from + machine.allowance();
+        machine.plan_openings();
+        for (number, (at, _)) in machine.scenario.faults.iter().enumerate() {
+            machine.world.agenda.plan(*at, Event::Fault(number));
+        }
         Ok(machine)
+    }
+
+    /// The users will open their streams.
+    pub(super) fn plan_openings(&mut self) {
+        for (number, stream) in self.scenario.streams.iter().enumerate() {
+            let event = Event::Open(number, self.manager.life);
+            self.world
+                .agenda
+                .plan(self.world.now + stream.opens_at, event);
+        }
     }
 
     /// How long everything may take when nothing goes wrong, amply.
@@ -146,13 +157,15 @@ impl Machine {
         self.report.digest = self.world.digest.value();
         self.report.ended_at = self.world.now;
         self.report.tokens_seen = self.world.tokens_seen;
-        self.report.outcomes = self.streams.users.iter().map(|user| user.outcomes()).sum();
+        let users = &self.streams.users;
+        self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
+        self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
         Ok(self.report)
     }
 
     fn is_over(&self) -> bool {
         let is_down = |worker: &Worker| matches!(worker.state, State::Down);
-        self.is_ending && self.manager.seats.is_empty() && self.workers.iter().all(is_down)
+        self.is_ending && self.channels.is_empty() && self.workers.iter().all(is_down)
     }
 
     fn step(&mut self) -> Result<(), Violation> {
@@ -181,15 +194,16 @@ impl Machine {
                 })
                 .collect();
             return self.world.broken(format!(
-                "no progress since the faults stopped: {}",
-                stand.join("; ")
+                "no progress since the faults stopped: {}; {} connections open",
+                stand.join("; "),
+                self.channels.len()
             ));
         }
         self.world.record(&event);
         if let Some(event) = self.defer(event) {
             self.happen(event)?;
         }
-        if self.manager.is_held {
+        if self.manager.is_held || self.manager.is_down {
             return Ok(());
         }
         self.manage()
@@ -199,7 +213,11 @@ impl Machine {
     fn defer(&mut self, event: Event) -> Option<Event> {
         let worker_of = |id: &ConnectionId| self.world.wires.worker(*id).map(Node::Worker);
         let node = match &event {
-            Event::Arrive(..) | Event::Unpile(..) | Event::Fault(_) | Event::Impatience(_) => None,
+            Event::Arrive(..)
+            | Event::Unpile(..)
+            | Event::Fault(_)
+            | Event::Impatience(_)
+            | Event::Begin(_) => None,
             Event::Broken(id, Way::ToWorker)
             | Event::Writable(id, Way::ToManager)
             | Event::Timer(id, Way::ToManager)
@@ -213,9 +231,9 @@ impl Machine {
             | Event::Farewell(..)
             | Event::Dial(_)
             | Event::Wake
-            | Event::Open(_)
-            | Event::Admit(_)
-            | Event::Take(_)
+            | Event::Open(..)
+            | Event::Admit(..)
+            | Event::Take(..)
             | Event::Settle => Some(Node::Manager),
         };
         let (is_held, deferred) = match node {
@@ -304,12 +322,23 @@ impl Machine {
                 self.woken();
                 Ok(())
             }
-            Event::Open(stream) => self.open(stream),
-            Event::Admit(stream) => self.admit(stream),
-            Event::Take(stream) => self.take(stream),
+            Event::Open(stream, life) if life == self.manager.life => self.open(stream),
+            Event::Admit(stream, life) if life == self.manager.life => self.admit(stream),
+            Event::Take(stream, life) if life == self.manager.life => self.take(stream),
+            // Users that are gone.
+            Event::Open(..) | Event::Admit(..) | Event::Take(..) => Ok(()),
+            Event::Begin(_) => {
+                self.begin_manager();
+                Ok(())
+            }
             Event::Fault(number) => self.fault(number),
             Event::Settle => self.settle(),
         }
+    }
+
+    /// Whether the end that writes this way has left the connection.
+    pub(super) fn has_left(&self, id: ConnectionId, way: Way) -> bool {
+        self.left.get(&id).is_some_and(|left| left[way as usize])
     }
 
     /// One end leaves a connection.
@@ -367,11 +396,10 @@ impl Machine {
                 continue;
             }
             let index = self.world.random.below(user.handed);
-            if self.manager.router.cancel(stream, index, now) {
-                self.report.cancelled += 1;
-                if let Err(what) = user.cancelled(index) {
-                    return self.world.broken(what);
-                }
+            if self.manager.router.cancel(stream, index, now)
+                && let Err(what) = user.cancelled(index)
+            {
+                return self.world.broken(what);
             }
         }
         Ok(())
@@ -389,7 +417,7 @@ impl Machine {
             let busy = user.scenario.take_time * count;
             if user.has_outcomes() || !busy.is_zero() {
                 user.take_planned = true;
-                let event = Event::Take(number);
+                let event = Event::Take(number, self.manager.life);
                 self.world.agenda.plan(self.world.now + busy, event);
             }
         }
@@ -421,12 +449,13 @@ impl Machine {
             if user.may_admit() > 0 && !user.admit_planned {
                 user.admit_planned = true;
                 let think = self.world.random.between(Duration::ZERO, THINK_TIME);
-                let event = Event::Admit(number);
+                let event = Event::Admit(number, self.manager.life);
                 self.world.agenda.plan(self.world.now + think, event);
             }
             if user.has_outcomes() && !user.take_planned {
                 user.take_planned = true;
-                self.world.agenda.plan(self.world.now, Event::Take(number));
+                let event = Event::Take(number, self.manager.life);
+                self.world.agenda.plan(self.world.now, event);
             }
         }
         if all_closed && !self.is_settling {
@@ -486,7 +515,7 @@ impl Machine {
             Fault::Hold(node) => {
                 self.excuse(node);
                 match node {
-                    Node::Manager => self.manager.is_held = true,
+                    Node::Manager => self.manager.is_held = !self.manager.is_down,
                     Node::Worker(number) => self.workers[number].is_held = true,
                 }
                 Ok(())
@@ -496,11 +525,16 @@ impl Machine {
                 Ok(())
             }
             Fault::Crash {
-                worker,
+                node: Node::Manager,
+                silent,
+                restart,
+            } => self.crash_manager(silent, restart),
+            Fault::Crash {
+                node: Node::Worker(worker),
                 silent,
                 restart,
             } => {
-                self.crash(worker, silent, restart)?;
+                self.crash_worker(worker, silent, restart)?;
                 // What a stopped process was to do, it does not do any more.
                 self.workers[worker]
                     .deferred

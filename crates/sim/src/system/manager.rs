@@ -22,6 +22,7 @@ use super::greeting::{self, Channel, Greeting, Terms, path, welcome};
 use super::line::Line;
 use super::machine::Machine;
 use super::scenario::Node;
+use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
 use crate::report::Violation;
@@ -49,14 +50,20 @@ pub(super) struct Manager {
     dirty: BTreeSet<ConnectionId>,
     next_slot: u32,
     wake: Option<Duration>,
+    /// Counts its processes.
+    pub(super) life: u32,
+    /// It has crashed, and the next process has not begun.
+    pub(super) is_down: bool,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
     pub(super) terms: Terms,
 }
 
 impl Manager {
-    pub(super) fn new(router: Router, clock: Clock, terms: Terms) -> Self {
+    pub(super) fn new(life: u32, router: Router, clock: Clock, terms: Terms) -> Self {
         Self {
+            life,
+            is_down: false,
             router,
             clock,
             seats: BTreeMap::new(),
@@ -171,8 +178,65 @@ impl Machine {
         Ok(())
     }
 
+    /// The manager's process is gone at once, with all that it and its users knew. What is left is its host's: the clock,
+    /// and the policy file.
+    pub(super) fn crash_manager(
+        &mut self,
+        silent: bool,
+        restart: Duration,
+    ) -> Result<(), Violation> {
+        if self.manager.is_down {
+            return Ok(());
+        }
+        self.report.crashes += 1;
+        let life = self.manager.life + 1;
+        let streams = match Streams::new(&self.scenario, life) {
+            Ok(streams) => streams,
+            Err(what) => return self.world.broken(what),
+        };
+        self.former
+            .push(std::mem::replace(&mut self.streams, streams));
+        let keys = match self.scenario.keys.store() {
+            Ok(keys) => keys,
+            Err(error) => return self.world.broken(error.to_string()),
+        };
+        let terms = Terms {
+            keys,
+            ..self.manager.terms.clone()
+        };
+        let router = Router::new(self.scenario.config.clone());
+        self.manager = Manager::new(life, router, self.manager.clock, terms);
+        self.manager.is_down = true;
+        let connections: Vec<ConnectionId> = self.channels.keys().copied().collect();
+        for id in connections {
+            if self.has_left(id, Way::ToWorker) {
+                continue;
+            }
+            self.world.excuse(id);
+            if silent {
+                self.world.cut(id, &[]);
+            } else if self.world.random.below(2) == 0 {
+                self.world.cut(id, &[Way::ToWorker]);
+            }
+            self.hang_up(id, Way::ToWorker)?;
+        }
+        let event = Event::Begin(life);
+        self.world.agenda.plan(self.world.now + restart, event);
+        Ok(())
+    }
+
+    /// The next process of the manager, and its users, who begin anew.
+    pub(super) fn begin_manager(&mut self) {
+        self.report.restarts += 1;
+        self.manager.is_down = false;
+        self.plan_openings();
+    }
+
     /// The manager dials a worker.
     pub(super) fn dial(&mut self, id: ConnectionId) -> Result<(), Violation> {
+        if self.has_left(id, Way::ToWorker) {
+            return Ok(());
+        }
         let Some(worker) = self.world.wires.worker(id) else {
             return Ok(());
         };
@@ -187,6 +251,9 @@ impl Machine {
 
     /// Something has come to the manager.
     pub(super) fn at_manager(&mut self, id: ConnectionId, piece: Piece) -> Result<(), Violation> {
+        if self.has_left(id, Way::ToWorker) {
+            return Ok(());
+        }
         if self.manager.seats.contains_key(&id) {
             return match piece {
                 Piece::Bytes(bytes) => self.hear(id, &bytes),

@@ -23,6 +23,8 @@ pub struct Report {
     pub slots_lost: u64,
     /// Processes that crashed.
     pub crashes: u64,
+    /// Times that a crashed manager was there again. What is said of items is of the last one's.
+    pub restarts: u64,
     /// Faults that happened.
     pub faults: u64,
     /// Times that the manager's sessions changed their keys.

@@ -42,10 +42,11 @@ pub enum Fault {
     Hold(Node),
     /// It goes on.
     Release(Node),
-    /// The worker's process is gone; another one is there after `restart`.
+    /// The node's process is gone; another one is there after `restart`. A manager's users are gone with it, and the next
+    /// one, which knows nothing, begins with all streams from their start.
     Crash {
-        /// Which worker.
-        worker: usize,
+        /// Which node.
+        node: Node,
         /// Nobody is told: the host is gone, not only the process.
         silent: bool,
         /// Until it is back.

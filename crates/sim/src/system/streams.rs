@@ -27,6 +27,8 @@ enum Fate {
 #[derive(Debug)]
 pub(super) struct User {
     pub(super) scenario: StreamScenario,
+    /// Of the manager's processes, the one that it is in.
+    life: u32,
     program: Program,
     sizes: Sizes,
     /// Handed over so far, and how many may be.
@@ -56,14 +58,17 @@ pub(super) struct Streams {
     /// The most bytes of a result.
     result_bytes_max: u64,
     seed: u64,
+    life: u32,
 }
 
 impl Streams {
-    pub(super) fn new(scenario: &Scenario) -> Result<Self, String> {
+    /// Those of the manager's process of this number.
+    pub(super) fn new(scenario: &Scenario, life: u32) -> Result<Self, String> {
         let user = |(number, stream): (usize, &StreamScenario)| {
             let program = Program::compile(&stream.skeleton).map_err(|error| error.to_string())?;
             Ok(User {
                 scenario: stream.clone(),
+                life,
                 program,
                 sizes: Sizes {
                     seed: scenario.seed ^ (number as u64) << 50,
@@ -94,6 +99,7 @@ impl Streams {
             opened: Vec::new(),
             result_bytes_max: scenario.limits.message_bytes_max,
             seed: scenario.seed,
+            life,
         })
     }
 
@@ -132,6 +138,7 @@ impl Streams {
         let (stream, user) = self.user(key)?;
         let raises = user.raises(self.seed, key.index) == Some(segment);
         Ok(Token {
+            life: self.life,
             stream,
             index: key.index,
             passed: segment + 1,
@@ -148,6 +155,7 @@ impl Streams {
     ) -> Result<(), String> {
         let (stream, user) = self.user(key)?;
         let token = Token {
+            life: self.life,
             stream,
             index: key.index,
             passed: segment,
@@ -278,6 +286,7 @@ impl User {
         let mut builder = BatchBuilder::default();
         for index in self.handed..self.handed + count {
             let token = Token {
+                life: self.life,
                 stream: number,
                 index,
                 passed: 0,
@@ -302,6 +311,7 @@ impl User {
         let segments = self.program.segments().len() as u16;
         let passed = raises.map_or(segments, |segment| segment + 1);
         let token = |passed, what| Token {
+            life: self.life,
             stream,
             index,
             passed,
@@ -379,5 +389,9 @@ impl User {
 
     pub(super) fn outcomes(&self) -> u64 {
         self.finished
+    }
+
+    pub(super) fn taken_back(&self) -> u64 {
+        self.cancelled
     }
 }

@@ -18,6 +18,7 @@ use super::interpreter::{Interpreter, Part, Turn};
 use super::line::Line;
 use super::machine::Machine;
 use super::scenario::{Node, WorkerScenario};
+use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
 use crate::report::Violation;
@@ -25,12 +26,17 @@ use crate::report::Violation;
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Between two attempts to find a manager at least.
+const REDIAL_TIME: Duration = Duration::from_millis(5);
+
 pub(super) struct Worker {
     pub(super) scenario: WorkerScenario,
     pub(super) slowness: u32,
     pub(super) clock: Clock,
     /// Counts its processes.
     pub(super) life: u32,
+    /// Of the manager's processes, the one that it has joined.
+    manager_life: u32,
     pub(super) state: State,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
@@ -62,6 +68,7 @@ impl Worker {
             scenario,
             clock,
             life: 0,
+            manager_life: 0,
             state: State::Down,
             is_held: false,
             deferred: Vec::new(),
@@ -111,6 +118,13 @@ impl Machine {
         if worker.life != life || self.is_ending || !matches!(worker.state, State::Down) {
             return Ok(());
         }
+        if self.manager.is_down {
+            // Who dials finds nobody, and tries again.
+            let again = worker.scenario.rejoins_after.max(REDIAL_TIME);
+            let event = Event::Join(number, life);
+            self.world.agenda.plan(self.world.now + again, event);
+            return Ok(());
+        }
         let expected = greeting::agreed(
             self.manager.terms.floors,
             worker.scenario.floors,
@@ -142,7 +156,9 @@ impl Machine {
             self.world.send(id, Way::ToManager, hello)?;
             greeting = Some(Box::new(said));
         }
-        self.workers[number].state = State::Greeting(id, greeting);
+        let worker = &mut self.workers[number];
+        worker.state = State::Greeting(id, greeting);
+        worker.manager_life = self.manager.life;
         Ok(())
     }
 
@@ -165,7 +181,8 @@ impl Machine {
         let Some(number) = self.world.wires.worker(id) else {
             return Ok(());
         };
-        if self.manager.greetings.remove(&id).is_some() {
+        if !self.manager.seats.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
+            self.manager.greetings.remove(&id);
             self.hang_up(id, Way::ToWorker)?;
         }
         match &self.workers[number].state {
@@ -315,10 +332,10 @@ impl Machine {
         let State::Up(process) = &mut worker.state else {
             return Ok(());
         };
-        let turn =
-            process
-                .interpreter
-                .start(&mut process.desk, &process.passage, &self.streams, now);
+        let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+        let turn = process
+            .interpreter
+            .start(&mut process.desk, &process.passage, streams, now);
         self.turn(number, turn)
     }
 
@@ -332,10 +349,10 @@ impl Machine {
         if worker.life != life {
             return Ok(());
         }
-        let turn =
-            process
-                .interpreter
-                .done(&mut process.desk, &process.passage, &self.streams, now);
+        let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+        let turn = process
+            .interpreter
+            .done(&mut process.desk, &process.passage, streams, now);
         let goes_on = matches!(&turn, Ok(turn) if turn.time.is_some());
         self.turn(number, turn)?;
         if goes_on { Ok(()) } else { self.work(number) }
@@ -374,9 +391,10 @@ impl Machine {
             if running.part != Part::Rest {
                 self.report.started += 1;
                 self.check_serial(number)?;
-                if self.streams.is_poison(&running.key) {
+                let streams = streams_of(&self.former, &self.streams, worker.manager_life);
+                if streams.is_poison(&running.key) {
                     let restart = worker.scenario.rejoins_after;
-                    return self.crash(number, false, restart);
+                    return self.crash_worker(number, false, restart);
                 }
             }
             let done = self.world.now + time * worker.slowness;
@@ -498,7 +516,7 @@ impl Machine {
     }
 
     /// The process is gone at once.
-    pub(super) fn crash(
+    pub(super) fn crash_worker(
         &mut self,
         number: usize,
         silent: bool,
@@ -525,6 +543,11 @@ impl Machine {
         }
         self.tend_worker(number)
     }
+}
+
+/// The streams of a process of the manager: a worker that has not noticed its end runs items of a former one.
+fn streams_of<'a>(former: &'a [Streams], current: &'a Streams, life: u32) -> &'a Streams {
+    former.get(life as usize).unwrap_or(current)
 }
 
 impl Process {

@@ -40,12 +40,14 @@ pub(super) enum Event {
     Flush(usize, u32),
     /// The router wants to know the time.
     Wake,
-    /// A user opens its stream.
-    Open(usize),
-    /// A user hands items over.
-    Admit(usize),
-    /// A user takes outcomes.
-    Take(usize),
+    /// A user of this process of the manager opens its stream.
+    Open(usize, u32),
+    /// One hands items over.
+    Admit(usize, u32),
+    /// One takes outcomes.
+    Take(usize, u32),
+    /// The manager's process of this number begins.
+    Begin(u32),
     /// A fault of the scenario.
     Fault(usize),
     /// Time to see whether all is quiet.
@@ -276,11 +278,12 @@ impl World {
             Event::Done(worker, life) => (10, *worker as u64, u64::from(*life)),
             Event::Flush(worker, life) => (11, *worker as u64, u64::from(*life)),
             Event::Wake => (12, 0, 0),
-            Event::Open(stream) => (13, *stream as u64, 0),
-            Event::Admit(stream) => (14, *stream as u64, 0),
-            Event::Take(stream) => (15, *stream as u64, 0),
+            Event::Open(stream, life) => (13, *stream as u64, u64::from(*life)),
+            Event::Admit(stream, life) => (14, *stream as u64, u64::from(*life)),
+            Event::Take(stream, life) => (15, *stream as u64, u64::from(*life)),
             Event::Fault(number) => (16, *number as u64, 0),
             Event::Settle => (17, 0, 0),
+            Event::Begin(life) => (18, u64::from(*life), 0),
         };
         for word in [self.now.as_nanos() as u64, kind, one, two] {
             self.digest.word(word);
