@@ -291,3 +291,150 @@ impl World {
         self.steps += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use exoskel_link::{Endpoint, Session, TrafficClass};
+    use exoskel_task::message::{CODE_ENDPOINT, CODE_HANDLERS, TASK_ENDPOINT, TASK_HANDLERS};
+
+    use super::super::clock::Clock;
+    use super::super::content::{Sizes, Token, What, function};
+    use super::super::greeting::{self, Channel, Greeting, Terms, path, welcome};
+    use super::super::line::Line;
+    use super::*;
+
+    const ENCRYPTED: Protections = Protections {
+        control: Protection::Encrypted,
+        code: Protection::Encrypted,
+        data: Protection::Encrypted,
+    };
+
+    /// The manager's and a worker's real sessions, of this strength.
+    fn sessions(floors: Protections, scenario: &Scenario) -> (Session, Session) {
+        let mut random = SplitMix64::new(3);
+        let channel = Channel::new(greeting::worker(0), greeting::manager(), &mut random);
+        let terms = |is_worker| Terms {
+            identity: if is_worker {
+                greeting::worker(0)
+            } else {
+                greeting::manager()
+            },
+            floors,
+            ciphers: scenario.ciphers.clone(),
+            limits: scenario.limits,
+            dead_after: scenario.dead_after,
+            path: path(0, is_worker, false),
+            group: 1,
+            keys: scenario.keys.store().unwrap(),
+        };
+        let said = Greeting::new(&terms(true)).unwrap();
+        let (answer, manager) = welcome(
+            said.bytes(),
+            &terms(false),
+            &channel,
+            Duration::ZERO,
+            |_| (),
+        )
+        .unwrap();
+        let worker = said
+            .answered(&answer, &channel, Duration::ZERO, |_| ())
+            .unwrap();
+        assert_eq!(manager.protections(), floors);
+        (manager, worker)
+    }
+
+    /// Sends a token as data and a function as code, both ends real, over a wire whose sessions are taken to have what is expected.
+    fn send_over(actual: Protections, expected: Protections) -> Result<u64, Violation> {
+        let scenario = Scenario::from_seed(1);
+        let mut world = World::new(&scenario);
+        let id = world.connect(0, expected);
+        let (mut manager, mut worker) = sessions(actual, &scenario);
+        worker
+            .offer(Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS))
+            .unwrap();
+        worker
+            .offer(Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS))
+            .unwrap();
+        let tasks = manager
+            .open_link(TASK_ENDPOINT, TrafficClass::Data)
+            .unwrap();
+        let code = manager
+            .open_link(CODE_ENDPOINT, TrafficClass::Code)
+            .unwrap();
+        let token = Token {
+            life: 0,
+            stream: 0,
+            index: 0,
+            passed: 0,
+            what: What::Value,
+        };
+        let (pickle, bulk) = token.contents(Sizes {
+            seed: 1,
+            input_bytes_max: 1 << 16,
+            result_bytes_max: 1,
+            has_bulk: true,
+        });
+        let clock = Clock::new(Duration::ZERO, 0);
+        let mut lines = [
+            Line::new(id, Way::ToWorker, manager),
+            Line::new(id, Way::ToManager, worker),
+        ];
+        let pickle = Bytes::from(pickle);
+        lines[0].post(tasks, (1, pickle), bulk).unwrap();
+        let function = Bytes::from(function(0, 0).pickle.to_vec());
+        lines[0].post(code, (1, function), Vec::new()).unwrap();
+        for line in &mut lines {
+            line.write(&mut world, clock)?;
+        }
+        let mut messages = 0;
+        while let Some((now, event)) = world.agenda.next() {
+            world.now = now;
+            let (way, piece) = match event {
+                Event::Arrive(id, way, piece) => (way, world.arrive(id, way, piece)),
+                _ => continue,
+            };
+            let Some(Piece::Bytes(bytes)) = piece else {
+                continue;
+            };
+            let reader = &mut lines[usize::from(way == Way::ToWorker)];
+            let (events, result) = reader.receive(&bytes, now);
+            result.unwrap();
+            let is_message =
+                |event: &exoskel_link::Event| matches!(event, exoskel_link::Event::Message { .. });
+            messages += events.iter().filter(|event| is_message(event)).count();
+            for line in &mut lines {
+                line.write(&mut world, clock)?;
+            }
+        }
+        assert_eq!(messages, 2, "both have come");
+        Ok(world.tokens_seen)
+    }
+
+    /// Aim: the eye on the wires sees by itself, behind the check of what sessions say they have. Method: real sessions, weaker than the
+    /// wire is said to be, in data or in code only.
+    #[test]
+    fn the_eye_sees_what_a_session_shows() {
+        let shows = |result: Result<u64, Violation>| {
+            result.is_err_and(|violation| violation.what.contains("shows what it must encrypt"))
+        };
+        for weak in [Protection::Plain, Protection::Integrity] {
+            let data = Protections {
+                data: weak,
+                ..ENCRYPTED
+            };
+            assert!(shows(send_over(data, ENCRYPTED)), "{weak:?} data");
+            assert!(
+                matches!(send_over(data, data), Ok(1..)),
+                "allowed, and seen"
+            );
+        }
+        let code = Protections {
+            code: Protection::Integrity,
+            ..ENCRYPTED
+        };
+        assert!(shows(send_over(code, ENCRYPTED)), "code in clear");
+        assert_eq!(send_over(code, code), Ok(0), "allowed");
+        assert_eq!(send_over(ENCRYPTED, ENCRYPTED), Ok(0), "nothing to see");
+    }
+}
