@@ -1,8 +1,11 @@
 /* Messages of an MPI program, written down call by call.
  *
- * Loaded before the MPI library (LD_PRELOAD), this has the names of MPI's functions; each one does what it says through its PMPI_
- * twin, and afterwards appends one record to the file of its rank in the folder EXOSKEL_TRACE. `exoskel sim pack` makes one trace of such a folder.
+ * Loaded before the MPI library (LD_PRELOAD), this has the names of MPI's functions for C; each one does what it says through that of the
+ * library, and afterwards appends one record to the file of its rank in the folder EXOSKEL_TRACE. `exoskel sim pack` makes one trace of such a folder.
  * README.md has what is and what isn't written down.
+ *
+ * Fortran's functions are the library's own. They end in those for C, by MPI_ names (MPICH: mpif.h and the module mpi), PMPI_ names
+ * (Open MPI) or some of each (MPICH: mpi_f08). So this has the PMPI_ names as well, and finds those of the library behind them.
  *
  * The file: 32 bytes of head, then records of 48 bytes, as below, in the machine's byte order, which has to be little endian. It is
  * whole after each write, so a program that dies leaves what it did until some calls before. Beside it is a text with a line for each communicator of
@@ -11,11 +14,13 @@
 #define _GNU_SOURCE
 #include <mpi.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stddef.h>
+#include <link.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +158,67 @@ static void name_sender(uint64_t number, int peer) {
         if (pwrite(file, &peer, sizeof peer, place) != sizeof peer) give_up("writing");
     }
 }
+
+/* --- whose call it is --------------------------------------------------------------------------------- */
+
+/* Where the code is that has the library's functions for Fortran. */
+static struct { uintptr_t first, end; } fortran;
+/* Whether this thread is within a traced call: what the library calls for it is no call of the program. */
+static __thread int inside;
+
+static int find_object(struct dl_phdr_info *object, size_t size, void *address) {
+    (void)size;
+    uintptr_t first = UINTPTR_MAX, end = 0;
+    for (int index = 0; index < object->dlpi_phnum; index++) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[index];
+        if (segment->p_type != PT_LOAD) continue;
+        uintptr_t begin = object->dlpi_addr + segment->p_vaddr;
+        if (begin < first) first = begin;
+        if (begin + segment->p_memsz > end) end = begin + segment->p_memsz;
+    }
+    if ((uintptr_t)address < first || (uintptr_t)address >= end) return 0;
+    fortran.first = first;
+    fortran.end = end;
+    return 1;
+}
+
+/* Whether a call by a PMPI_ name is the program's: it is if it comes out of the functions for Fortran. Other parts of a library (ROMIO, for
+ * files) and other tools use these names for what is theirs. */
+static int from_fortran(void *caller) {
+    if (fortran.end == 0) {
+        /* The first such call of a program begins MPI, which only the program does: where the functions are loaded for it alone, they are found by that. */
+        void *function = dlsym(RTLD_DEFAULT, "mpi_send_");
+        if (function || start_ns == 0) dl_iterate_phdr(find_object, function ? function : caller);
+        else fortran.end = 1;
+    }
+    return (uintptr_t)caller >= fortran.first && (uintptr_t)caller < fortran.end;
+}
+
+static void *find_in_library(const char *name) {
+    void *function = dlsym(RTLD_NEXT, name);
+    if (!function) {
+        fprintf(stderr, "exoskel tracer: got no %s from the MPI library, expected the library that this was made for: make it with the program's mpicc\n", name);
+        abort();
+    }
+    return function;
+}
+
+/* Begins the function that traces MPI_name, and makes both names lead there once for each call of the program. */
+#define TRACED(name, parameters, arguments) \
+    static __typeof__(PMPI_##name) *library_##name; \
+    __attribute__((constructor)) static void find_##name(void) { library_##name = find_in_library("PMPI_" #name); } \
+    static int traced_##name parameters; \
+    static int outermost_##name parameters { \
+        inside = 1; \
+        int result = traced_##name arguments; \
+        inside = 0; \
+        return result; \
+    } \
+    int MPI_##name parameters { return inside ? library_##name arguments : outermost_##name arguments; } \
+    int PMPI_##name parameters { \
+        return inside || !from_fortran(__builtin_return_address(0)) ? library_##name arguments : outermost_##name arguments; \
+    } \
+    static int traced_##name parameters
 
 /* --- communicators and ranks ------------------------------------------------------------------------ */
 
@@ -441,8 +507,19 @@ static void begin_trace(void) {
     pthread_mutex_unlock(&lock);
 }
 
+/* A program whose calls go past this tracer must not be taken for one that says nothing. */
+static void tell_of_silence(void) {
+    /* Beside the record of the beginning. */
+    int silent = file >= 0 && written + buffered <= 1, all = 0;
+    PMPI_Reduce(&silent, &all, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (all > 0 && world_size > 1)
+        fprintf(stderr, "exoskel tracer: got no message and no collective call of %d of %d ranks, expected some of each: either they say nothing, "
+                "or they use functions that the tracer's README.md names as not written down\n", all, world_size);
+}
+
 static void end_trace(void) {
     struct call call = enter();
+    tell_of_silence();
     pthread_mutex_lock(&lock);
     if (file >= 0) {
         append(&call, (struct record){ .peer = -1, .operation = OP_FINALIZE });
@@ -454,34 +531,35 @@ static void end_trace(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* --- MPI for C -------------------------------------------------------------------------------------- */
+/* --- MPI's functions -------------------------------------------------------------------------------------- */
 
-int MPI_Init(int *argc, char ***argv) {
-    int result = PMPI_Init(argc, argv);
+TRACED(Init, (int *argc, char ***argv), (argc, argv)) {
+    int result = library_Init(argc, argv);
     begin_trace();
     return result;
 }
 
-int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
-    int result = PMPI_Init_thread(argc, argv, required, provided);
+TRACED(Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided)) {
+    int result = library_Init_thread(argc, argv, required, provided);
     begin_trace();
     return result;
 }
 
-int MPI_Finalize(void) {
+TRACED(Finalize, (void), ()) {
     end_trace();
-    return PMPI_Finalize();
+    return library_Finalize();
 }
 
-int MPI_Comm_free(MPI_Comm *comm) {
+TRACED(Comm_free, (MPI_Comm *comm), (comm)) {
     forget_communicator(*comm);
-    return PMPI_Comm_free(comm);
+    return library_Comm_free(comm);
 }
 
 #define SEND(name) \
-    int MPI_##name(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm) { \
+    TRACED(name, (const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm), \
+           (data, count, type, peer, tag, comm)) { \
         struct call call = enter(); \
-        int result = PMPI_##name(data, count, type, peer, tag, comm); \
+        int result = library_##name(data, count, type, peer, tag, comm); \
         message(&call, OP_SEND, count, type, peer, tag, comm); \
         return result; \
     }
@@ -491,9 +569,10 @@ SEND(Bsend)
 SEND(Rsend)
 
 #define ISEND(name) \
-    int MPI_##name(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request) { \
+    TRACED(name, (const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request), \
+           (data, count, type, peer, tag, comm, request)) { \
         struct call call = enter(); \
-        int result = PMPI_##name(data, count, type, peer, tag, comm, request); \
+        int result = library_##name(data, count, type, peer, tag, comm, request); \
         begun(&call, OP_ISEND, count, type, peer, tag, comm, *request); \
         return result; \
     }
@@ -502,18 +581,20 @@ ISEND(Issend)
 ISEND(Ibsend)
 ISEND(Irsend)
 
-int MPI_Irecv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request) {
+TRACED(Irecv, (void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request),
+       (data, count, type, peer, tag, comm, request)) {
     struct call call = enter();
-    int result = PMPI_Irecv(data, count, type, peer, tag, comm, request);
+    int result = library_Irecv(data, count, type, peer, tag, comm, request);
     begun(&call, OP_IRECV, count, type, peer, tag, comm, *request);
     return result;
 }
 
-int MPI_Recv(void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Status *status) {
+TRACED(Recv, (void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Status *status),
+       (data, count, type, peer, tag, comm, status)) {
     struct call call = enter();
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
-    int result = PMPI_Recv(data, count, type, peer, tag, comm, status);
+    int result = library_Recv(data, count, type, peer, tag, comm, status);
     if (peer == MPI_ANY_SOURCE && result == MPI_SUCCESS) peer = status->MPI_SOURCE;
     message(&call, OP_RECV, count, type, peer, tag, comm);
     return result;
@@ -535,30 +616,33 @@ static void exchanged(const struct call *call, long long sent, MPI_Datatype send
     leave();
 }
 
-int MPI_Sendrecv(const void *data, int count, MPI_Datatype type, int to, int tag, void *room, int room_count, MPI_Datatype room_type,
-                 int from, int room_tag, MPI_Comm comm, MPI_Status *status) {
+TRACED(Sendrecv, (const void *data, int count, MPI_Datatype type, int to, int tag, void *room, int room_count, MPI_Datatype room_type,
+                  int from, int room_tag, MPI_Comm comm, MPI_Status *status),
+       (data, count, type, to, tag, room, room_count, room_type, from, room_tag, comm, status)) {
     struct call call = enter();
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
-    int result = PMPI_Sendrecv(data, count, type, to, tag, room, room_count, room_type, from, room_tag, comm, status);
+    int result = library_Sendrecv(data, count, type, to, tag, room, room_count, room_type, from, room_tag, comm, status);
     if (from == MPI_ANY_SOURCE && result == MPI_SUCCESS) from = status->MPI_SOURCE;
     exchanged(&call, count, type, to, tag, room_count, room_type, from, room_tag, comm);
     return result;
 }
 
-int MPI_Sendrecv_replace(void *data, int count, MPI_Datatype type, int to, int tag, int from, int room_tag, MPI_Comm comm, MPI_Status *status) {
+TRACED(Sendrecv_replace, (void *data, int count, MPI_Datatype type, int to, int tag, int from, int room_tag, MPI_Comm comm, MPI_Status *status),
+       (data, count, type, to, tag, from, room_tag, comm, status)) {
     struct call call = enter();
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
-    int result = PMPI_Sendrecv_replace(data, count, type, to, tag, from, room_tag, comm, status);
+    int result = library_Sendrecv_replace(data, count, type, to, tag, from, room_tag, comm, status);
     if (from == MPI_ANY_SOURCE && result == MPI_SUCCESS) from = status->MPI_SOURCE;
     exchanged(&call, count, type, to, tag, count, type, from, room_tag, comm);
     return result;
 }
 
 #define PREPARE(name, constant, operation) \
-    int MPI_##name(constant void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request) { \
-        int result = PMPI_##name(data, count, type, peer, tag, comm, request); \
+    TRACED(name, (constant void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request), \
+           (data, count, type, peer, tag, comm, request)) { \
+        int result = library_##name(data, count, type, peer, tag, comm, request); \
         prepared(operation, count, type, peer, tag, comm, *request); \
         return result; \
     }
@@ -568,16 +652,16 @@ PREPARE(Bsend_init, const, OP_ISEND)
 PREPARE(Rsend_init, const, OP_ISEND)
 PREPARE(Recv_init, , OP_IRECV)
 
-int MPI_Start(MPI_Request *request) {
+TRACED(Start, (MPI_Request *request), (request)) {
     struct call call = enter();
-    int result = PMPI_Start(request);
+    int result = library_Start(request);
     started(&call, *request);
     return result;
 }
 
-int MPI_Startall(int count, MPI_Request all[]) {
+TRACED(Startall, (int count, MPI_Request all[]), (count, all)) {
     struct call call = enter();
-    int result = PMPI_Startall(count, all);
+    int result = library_Startall(count, all);
     for (int index = 0; index < count; index++) {
         started(&call, all[index]);
         call.gap_ns = gap_left;
@@ -585,32 +669,32 @@ int MPI_Startall(int count, MPI_Request all[]) {
     return result;
 }
 
-int MPI_Request_free(MPI_Request *request) {
+TRACED(Request_free, (MPI_Request *request), (request)) {
     pthread_mutex_lock(&lock);
     struct request *known = find(*request);
     if (known) forget(known);
     pthread_mutex_unlock(&lock);
-    return PMPI_Request_free(request);
+    return library_Request_free(request);
 }
 
-int MPI_Wait(MPI_Request *request, MPI_Status *status) {
+TRACED(Wait, (MPI_Request *request, MPI_Status *status), (request, status)) {
     struct call call = enter();
     MPI_Request handle = *request;
     struct ended ended = look(handle);
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
-    int result = PMPI_Wait(request, status);
+    int result = library_Wait(request, status);
     waited(&call, handle, &ended, status);
     return result;
 }
 
-int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
+TRACED(Test, (MPI_Request *request, int *flag, MPI_Status *status), (request, flag, status)) {
     struct call call = enter();
     MPI_Request handle = *request;
     struct ended ended = look(handle);
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
-    int result = PMPI_Test(request, flag, status);
+    int result = library_Test(request, flag, status);
     if (*flag) waited(&call, handle, &ended, status);
     else leave_unrecorded(&call);
     return result;
@@ -660,19 +744,19 @@ static void waited_all(const struct call *call, int count, const struct several 
     else leave_unrecorded(call);
 }
 
-int MPI_Waitall(int count, MPI_Request all[], MPI_Status statuses[]) {
+TRACED(Waitall, (int count, MPI_Request all[], MPI_Status statuses[]), (count, all, statuses)) {
     struct call call = enter();
     struct several several = look_at(count, all, statuses);
-    int result = PMPI_Waitall(count, all, several.statuses);
+    int result = library_Waitall(count, all, several.statuses);
     waited_all(&call, count, &several);
     forget_several(&several);
     return result;
 }
 
-int MPI_Testall(int count, MPI_Request all[], int *flag, MPI_Status statuses[]) {
+TRACED(Testall, (int count, MPI_Request all[], int *flag, MPI_Status statuses[]), (count, all, flag, statuses)) {
     struct call call = enter();
     struct several several = look_at(count, all, statuses);
-    int result = PMPI_Testall(count, all, flag, several.statuses);
+    int result = library_Testall(count, all, flag, several.statuses);
     if (*flag) waited_all(&call, count, &several);
     else leave_unrecorded(&call);
     forget_several(&several);
@@ -688,69 +772,73 @@ static void waited_some(struct call *call, int done, const int indexes[], const 
     }
 }
 
-int MPI_Waitsome(int count, MPI_Request all[], int *done, int indexes[], MPI_Status statuses[]) {
+TRACED(Waitsome, (int count, MPI_Request all[], int *done, int indexes[], MPI_Status statuses[]),
+       (count, all, done, indexes, statuses)) {
     struct call call = enter();
     struct several several = look_at(count, all, statuses);
-    int result = PMPI_Waitsome(count, all, done, indexes, several.statuses);
+    int result = library_Waitsome(count, all, done, indexes, several.statuses);
     waited_some(&call, *done, indexes, &several);
     forget_several(&several);
     return result;
 }
 
-int MPI_Testsome(int count, MPI_Request all[], int *done, int indexes[], MPI_Status statuses[]) {
+TRACED(Testsome, (int count, MPI_Request all[], int *done, int indexes[], MPI_Status statuses[]),
+       (count, all, done, indexes, statuses)) {
     struct call call = enter();
     struct several several = look_at(count, all, statuses);
-    int result = PMPI_Testsome(count, all, done, indexes, several.statuses);
+    int result = library_Testsome(count, all, done, indexes, several.statuses);
     waited_some(&call, *done, indexes, &several);
     forget_several(&several);
     return result;
 }
 
-int MPI_Waitany(int count, MPI_Request all[], int *index, MPI_Status *status) {
+TRACED(Waitany, (int count, MPI_Request all[], int *index, MPI_Status *status), (count, all, index, status)) {
     struct call call = enter();
     MPI_Status own;
     struct several several = look_at(count, all, status == MPI_STATUS_IGNORE ? &own : status);
-    int result = PMPI_Waitany(count, all, index, several.statuses);
+    int result = library_Waitany(count, all, index, several.statuses);
     waited_some(&call, *index == MPI_UNDEFINED ? 0 : 1, index, &several);
     forget_several(&several);
     return result;
 }
 
-int MPI_Testany(int count, MPI_Request all[], int *index, int *flag, MPI_Status *status) {
+TRACED(Testany, (int count, MPI_Request all[], int *index, int *flag, MPI_Status *status), (count, all, index, flag, status)) {
     struct call call = enter();
     MPI_Status own;
     struct several several = look_at(count, all, status == MPI_STATUS_IGNORE ? &own : status);
-    int result = PMPI_Testany(count, all, index, flag, several.statuses);
+    int result = library_Testany(count, all, index, flag, several.statuses);
     waited_some(&call, *flag && *index != MPI_UNDEFINED ? 1 : 0, index, &several);
     forget_several(&several);
     return result;
 }
 
-int MPI_Barrier(MPI_Comm comm) {
+TRACED(Barrier, (MPI_Comm comm), (comm)) {
     struct call call = enter();
-    int result = PMPI_Barrier(comm);
+    int result = library_Barrier(comm);
     collective(&call, OP_BARRIER, 0, -1, comm);
     return result;
 }
 
-int MPI_Bcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+TRACED(Bcast, (void *data, int count, MPI_Datatype type, int root, MPI_Comm comm), (data, count, type, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Bcast(data, count, type, root, comm);
+    int result = library_Bcast(data, count, type, root, comm);
     collective(&call, OP_BCAST, bytes_of(count, type), world(comm, root), comm);
     return result;
 }
 
-int MPI_Reduce(const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+TRACED(Reduce, (const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),
+       (data, room, count, type, op, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Reduce(data, room, count, type, op, root, comm);
+    int result = library_Reduce(data, room, count, type, op, root, comm);
     collective(&call, OP_REDUCE, bytes_of(count, type), world(comm, root), comm);
     return result;
 }
 
 #define COMBINE(name, operation) \
-    int MPI_##name(const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) { \
+    TRACED(name, (const void *data, void *room, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm), \
+           (data, room, count, type, op, comm)) { \
         struct call call = enter(); \
-        int result = PMPI_##name(data, room, count, type, op, comm); \
+        int result = library_##name(data, room, count, type, op, comm); \
         collective(&call, operation, bytes_of(count, type), -1, comm); \
         return result; \
     }
@@ -759,74 +847,83 @@ COMBINE(Scan, OP_SCAN)
 COMBINE(Exscan, OP_SCAN)
 COMBINE(Reduce_scatter_block, OP_REDUCE_SCATTER)
 
-int MPI_Reduce_scatter(const void *data, void *room, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+TRACED(Reduce_scatter, (const void *data, void *room, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+       (data, room, counts, type, op, comm)) {
     struct call call = enter();
-    int result = PMPI_Reduce_scatter(data, room, counts, type, op, comm);
+    int result = library_Reduce_scatter(data, room, counts, type, op, comm);
     collective(&call, OP_REDUCE_SCATTER, mean_bytes(counts, type, comm), -1, comm);
     return result;
 }
 
-int MPI_Alltoall(const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, MPI_Comm comm) {
+TRACED(Alltoall, (const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, MPI_Comm comm),
+       (data, count, type, room, room_count, room_type, comm)) {
     struct call call = enter();
-    int result = PMPI_Alltoall(data, count, type, room, room_count, room_type, comm);
+    int result = library_Alltoall(data, count, type, room, room_count, room_type, comm);
     collective(&call, OP_ALLTOALL, bytes_of(room_count, room_type), -1, comm);
     return result;
 }
 
-int MPI_Alltoallv(const void *data, const int counts[], const int places[], MPI_Datatype type, void *room, const int room_counts[],
-                  const int room_places[], MPI_Datatype room_type, MPI_Comm comm) {
+TRACED(Alltoallv, (const void *data, const int counts[], const int places[], MPI_Datatype type, void *room, const int room_counts[],
+                   const int room_places[], MPI_Datatype room_type, MPI_Comm comm),
+       (data, counts, places, type, room, room_counts, room_places, room_type, comm)) {
     struct call call = enter();
-    int result = PMPI_Alltoallv(data, counts, places, type, room, room_counts, room_places, room_type, comm);
+    int result = library_Alltoallv(data, counts, places, type, room, room_counts, room_places, room_type, comm);
     uint64_t bytes = data == MPI_IN_PLACE ? mean_bytes(room_counts, room_type, comm) : mean_bytes(counts, type, comm);
     collective(&call, OP_ALLTOALLV, bytes, -1, comm);
     return result;
 }
 
-int MPI_Gather(const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, int root, MPI_Comm comm) {
+TRACED(Gather, (const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, int root, MPI_Comm comm),
+       (data, count, type, room, room_count, room_type, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Gather(data, count, type, room, room_count, room_type, root, comm);
+    int result = library_Gather(data, count, type, room, room_count, room_type, root, comm);
     uint64_t bytes = is_root(root, comm) ? bytes_of(room_count, room_type) : bytes_of(count, type);
     collective(&call, OP_GATHER, bytes, world(comm, root), comm);
     return result;
 }
 
-int MPI_Gatherv(const void *data, int count, MPI_Datatype type, void *room, const int counts[], const int places[], MPI_Datatype room_type,
-                int root, MPI_Comm comm) {
+TRACED(Gatherv, (const void *data, int count, MPI_Datatype type, void *room, const int counts[], const int places[],
+                 MPI_Datatype room_type, int root, MPI_Comm comm),
+       (data, count, type, room, counts, places, room_type, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Gatherv(data, count, type, room, counts, places, room_type, root, comm);
+    int result = library_Gatherv(data, count, type, room, counts, places, room_type, root, comm);
     uint64_t bytes = is_root(root, comm) ? mean_bytes(counts, room_type, comm) : bytes_of(count, type);
     collective(&call, OP_GATHER, bytes, world(comm, root), comm);
     return result;
 }
 
-int MPI_Scatter(const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, int root, MPI_Comm comm) {
+TRACED(Scatter, (const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, int root, MPI_Comm comm),
+       (data, count, type, room, room_count, room_type, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Scatter(data, count, type, room, room_count, room_type, root, comm);
+    int result = library_Scatter(data, count, type, room, room_count, room_type, root, comm);
     uint64_t bytes = is_root(root, comm) ? bytes_of(count, type) : bytes_of(room_count, room_type);
     collective(&call, OP_SCATTER, bytes, world(comm, root), comm);
     return result;
 }
 
-int MPI_Scatterv(const void *data, const int counts[], const int places[], MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type,
-                 int root, MPI_Comm comm) {
+TRACED(Scatterv, (const void *data, const int counts[], const int places[], MPI_Datatype type, void *room, int room_count,
+                  MPI_Datatype room_type, int root, MPI_Comm comm),
+       (data, counts, places, type, room, room_count, room_type, root, comm)) {
     struct call call = enter();
-    int result = PMPI_Scatterv(data, counts, places, type, room, room_count, room_type, root, comm);
+    int result = library_Scatterv(data, counts, places, type, room, room_count, room_type, root, comm);
     uint64_t bytes = is_root(root, comm) ? mean_bytes(counts, type, comm) : bytes_of(room_count, room_type);
     collective(&call, OP_SCATTER, bytes, world(comm, root), comm);
     return result;
 }
 
-int MPI_Allgather(const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, MPI_Comm comm) {
+TRACED(Allgather, (const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, MPI_Comm comm),
+       (data, count, type, room, room_count, room_type, comm)) {
     struct call call = enter();
-    int result = PMPI_Allgather(data, count, type, room, room_count, room_type, comm);
+    int result = library_Allgather(data, count, type, room, room_count, room_type, comm);
     collective(&call, OP_ALLGATHER, bytes_of(room_count, room_type), -1, comm);
     return result;
 }
 
-int MPI_Allgatherv(const void *data, int count, MPI_Datatype type, void *room, const int counts[], const int places[], MPI_Datatype room_type,
-                   MPI_Comm comm) {
+TRACED(Allgatherv, (const void *data, int count, MPI_Datatype type, void *room, const int counts[], const int places[],
+                    MPI_Datatype room_type, MPI_Comm comm),
+       (data, count, type, room, counts, places, room_type, comm)) {
     struct call call = enter();
-    int result = PMPI_Allgatherv(data, count, type, room, counts, places, room_type, comm);
+    int result = library_Allgatherv(data, count, type, room, counts, places, room_type, comm);
     collective(&call, OP_ALLGATHER, bytes_of(counts[own_rank(comm)], room_type), -1, comm);
     return result;
 }

@@ -253,7 +253,7 @@ PEERS = [
     ),
     caches.LIBCACHESIM,
     simgrid.SIMGRID,
-    tracer.TRACER,
+    *tracer.TRACERS,
 ]
 
 

@@ -23,11 +23,28 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
 
+    /* What is not written down: a barrier without waiting, and what the library itself sends for a file. */
+    if (argc > 2 && strcmp(argv[1], "unseen") == 0) {
+        MPI_File file;
+        MPI_Datatype places_of_rank;
+        MPI_Ibarrier(MPI_COMM_WORLD, &again);
+        MPI_Wait(&again, MPI_STATUS_IGNORE);
+        MPI_File_open(MPI_COMM_WORLD, argv[2], MPI_MODE_CREATE | MPI_MODE_WRONLY, MPI_INFO_NULL, &file);
+        MPI_Type_vector(8, 1, size, MPI_DOUBLE, &places_of_rank);
+        MPI_Type_commit(&places_of_rank);
+        MPI_File_set_view(file, 8 * rank, MPI_DOUBLE, places_of_rank, "native", MPI_INFO_NULL);
+        MPI_File_write_all(file, out, 8, MPI_DOUBLE, MPI_STATUS_IGNORE);
+        MPI_File_close(&file);
+        MPI_Finalize();
+        return 0;
+    }
+
     compute();
     MPI_Irecv(in, 8, MPI_DOUBLE, before, 1, MPI_COMM_WORLD, &two[0]);
     MPI_Isend(out, 8, MPI_DOUBLE, next, 1, MPI_COMM_WORLD, &two[1]);
     MPI_Waitall(2, two, MPI_STATUSES_IGNORE);
     MPI_Sendrecv(out, 3, MPI_INT, next, 2, in, 4, MPI_INT, before, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv_replace(out, 3, MPI_INT, next, 7, before, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 
     /* From anybody: first blocking, then with requests. */
     if (rank == 0) {
@@ -59,13 +76,14 @@ int main(int argc, char **argv) {
     MPI_Comm_free(&half);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Reduce(out, in, 2, MPI_DOUBLE, MPI_SUM, 3, MPI_COMM_WORLD);
-    MPI_Allreduce(out, in, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, out, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Alltoall(out, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, MPI_COMM_WORLD);
     MPI_Gather(out, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, 1, MPI_COMM_WORLD);
     MPI_Scatter(all, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, 1, MPI_COMM_WORLD);
     MPI_Allgatherv(out, counts[rank], MPI_DOUBLE, all, counts, places, MPI_DOUBLE, MPI_COMM_WORLD);
     MPI_Reduce_scatter(all, in, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    MPI_Scan(out, in, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Bcast(out, 1, MPI_DOUBLE, 2, MPI_COMM_WORLD);
+    MPI_Scan(MPI_IN_PLACE, out, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     /* A program that dies here leaves what was written by then. */
     if (argc > 1 && strcmp(argv[1], "die") == 0) { MPI_Barrier(MPI_COMM_WORLD); MPI_Abort(MPI_COMM_WORLD, 7); }
     MPI_Finalize();

@@ -28,8 +28,8 @@ pub struct RankCalls<'a> {
 }
 
 impl Trace {
-    /// A trace from what the tracer left of all ranks, in any order. Ranks that ended early, and gaps that were cut because the format has no room for
-    /// them, are in its note.
+    /// A trace from what the tracer left of all ranks, in any order. Ranks that ended early, those of several that said nothing (as when the tracer
+    /// could not see what they said), and gaps that were cut because the format has no room for them, are in its note.
     ///
     /// # Errors
     ///
@@ -76,6 +76,7 @@ impl Trace {
         }
         let mut cut = 0;
         let mut ended_early = Vec::new();
+        let mut silent = Vec::new();
         let mut ranks = Vec::with_capacity(expected);
         for (rank, (file, calls)) in there.iter().enumerate() {
             let records = calls
@@ -86,11 +87,19 @@ impl Trace {
             if records.last().map(|last| last.operation) != Some(Operation::Finalize) {
                 ended_early.push(rank.to_string());
             }
+            let begins_or_ends =
+                |call: &Record| matches!(call.operation, Operation::Init | Operation::Finalize);
+            if expected > 1 && records.iter().all(begins_or_ends) {
+                silent.push(rank.to_string());
+            }
             ranks.push(records);
         }
         let mut note = Vec::new();
         if !ended_early.is_empty() {
             note.push(format!("ended early: rank {}", ended_early.join(", ")));
+        }
+        if !silent.is_empty() {
+            note.push(format!("said nothing: rank {}", silent.join(", ")));
         }
         if cut > 0 {
             note.push(format!(
