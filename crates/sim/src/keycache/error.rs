@@ -33,7 +33,7 @@ pub enum KeycacheError {
     /// Processes that wait keep those that could work from the processor.
     #[error(
         "for {seconds} s of virtual time nobody computed and no message came: scheduler = {scheduler:?} gives the processor to processes \
-         that spin; take another scheduler, or other values of boost_period_ns and quantum_ns"
+         that spin; take another scheduler, or a shorter quantum_ns"
     )]
     Starved {
         /// The parameter.

@@ -171,7 +171,7 @@ impl Run<'_> {
         }
     }
 
-    /// The next process that has messages it hasn't taken gets the processor (periodic boost).
+    /// The next process that has messages it hasn't taken, and some of its quantum left, gets the processor (periodic boost).
     pub(super) fn boost(&mut self, node: u16) {
         let Some(period) = self.rules.boost_period else {
             return;
@@ -190,8 +190,8 @@ impl Run<'_> {
         let next = (1..=count)
             .map(|distance| (after + distance) % count)
             .find(|job| {
-                let process = &self.processes[self.place(*job, node)];
-                process.state == State::Runnable && process.untaken > 0 && running != Some(*job)
+                self.processes[self.place(*job, node)].untaken > 0
+                    && processor.ready.is_active(*job)
             });
         if let (Some(job), Some(_)) = (next, running) {
             self.interrupt(node);

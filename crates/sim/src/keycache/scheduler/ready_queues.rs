@@ -110,6 +110,12 @@ impl ReadyQueues {
         self.accounts[usize::from(process)].boosted = true;
     }
 
+    /// Whether it could have the processor now: it is ready and has some of its quantum left. A boost is a priority and no new quantum. Could it call
+    /// back who has used up a quantum, those with messages that they wait to take would have all the time, and those that they wait for none.
+    pub(crate) fn is_active(&self, process: u16) -> bool {
+        self.active.iter().flatten().any(|other| *other == process)
+    }
+
     pub(crate) fn slept(&mut self, process: u16, time: Picoseconds) {
         let account = &mut self.accounts[usize::from(process)];
         account.slept = (account.slept + time).min(self.bonus_max);
@@ -157,6 +163,7 @@ mod tests {
         assert_eq!(queues.quantum_left(0), Picoseconds::ZERO);
         queues.expire(0);
         queues.add(2);
+        assert!(queues.is_active(1) && queues.is_active(2) && !queues.is_active(0));
         let order: Vec<_> = std::iter::from_fn(|| queues.take()).collect();
         assert_eq!(order, [1, 2, 0]);
     }
