@@ -122,6 +122,7 @@ fn one_after_another<'a, Job: Sync>(
 #[pyclass(frozen)]
 pub(crate) struct KeyCacheTrace {
     trace: Arc<Trace>,
+    ends_after: u64,
     program: OnceLock<Arc<Program>>,
 }
 
@@ -133,19 +134,13 @@ impl KeyCacheTrace {
         let trace = py
             .detach(|| Trace::read(content))
             .map_err(|error| PyValueError::new_err(format!("{file}: {error}")))?;
-        Ok(Self {
-            trace: Arc::new(trace),
-            program: OnceLock::new(),
-        })
+        Ok(Self::of(trace))
     }
 
     /// Synthetic requests and answers of so many ranks.
     #[staticmethod]
     fn requests(ranks: usize, each: usize, seed: u64) -> PyResult<Self> {
-        Ok(Self {
-            trace: Arc::new(requests(ranks, each, seed).map_err(refused)?),
-            program: OnceLock::new(),
-        })
+        requests(ranks, each, seed).map(Self::of).map_err(refused)
     }
 
     /// What ran.
@@ -158,6 +153,36 @@ impl KeyCacheTrace {
     #[getter]
     fn ranks(&self) -> usize {
         self.trace.ranks.len()
+    }
+
+    /// The same program on a processor that takes so many per cent of the time.
+    fn with_computation(&self, percent: u32) -> PyResult<Self> {
+        let slowed = Trace::clone(&self.trace).with_computation(percent);
+        Ok(Self {
+            ends_after: self.ends_after,
+            ..Self::of(slowed.map_err(refused)?)
+        })
+    }
+
+    /// The same program, as a job that ends when so many messages have been delivered; 0: at its end, or when `message_limit` says.
+    fn ending_after(&self, messages: u64) -> Self {
+        Self {
+            trace: Arc::clone(&self.trace),
+            ends_after: messages,
+            program: OnceLock::new(),
+        }
+    }
+
+    /// How many iterations of its main loop it made; 0 where nobody knows.
+    #[getter]
+    fn iterations(&self) -> u64 {
+        self.trace.iterations
+    }
+
+    /// How many messages its calls are, those of collectives included.
+    #[getter]
+    fn messages(&self) -> PyResult<usize> {
+        Ok(self.program()?.messages())
     }
 
     /// How many calls there are, all ranks together.
@@ -194,12 +219,22 @@ impl KeyCacheTrace {
 }
 
 impl KeyCacheTrace {
+    fn of(trace: Trace) -> Self {
+        Self {
+            trace: Arc::new(trace),
+            ends_after: 0,
+            program: OnceLock::new(),
+        }
+    }
+
     /// The trace made ready to run on cards.
     fn program(&self) -> PyResult<Arc<Program>> {
         if let Some(program) = self.program.get() {
             return Ok(Arc::clone(program));
         }
-        let program = Program::from_trace(&self.trace).map_err(refused)?;
+        let program = Program::from_trace(&self.trace)
+            .map_err(refused)?
+            .ending_after(self.ends_after);
         Ok(Arc::clone(self.program.get_or_init(|| Arc::new(program))))
     }
 }

@@ -135,6 +135,9 @@ pub struct Parameters {
     /// A larger message waits until its receive has been posted, and its send lasts until it is delivered (MPI's rendezvous, whose own
     /// control messages are left out). 64 KiB is SimGrid's default.
     pub eager_bytes: u64,
+    /// Most packets of a message; what doesn't fit into them is left out. 0: as many as its bytes need. 1: each message is a packet, as in traces that list
+    /// who sent to whom and when, and no sizes. The paper's are described like that.
+    pub message_packets_max: u32,
 
     /// Of each link, in each direction. 1 GB/s: InfiniBand 4x at single data rate, without its 8b/10b code.
     pub link_rate_bytes_per_second: u64,
@@ -223,6 +226,7 @@ impl Default for Parameters {
             start_spread_ns: 100_000,
             message_limit: 0,
             eager_bytes: 65_536,
+            message_packets_max: 0,
             link_rate_bytes_per_second: 1_000_000_000,
             link_latency_ns: 25,
             switch_kind: SwitchKind::OutputQueued,
@@ -366,13 +370,14 @@ impl Parameters {
         let buffer_max = u64::from(BUFFER_PACKETS_MAX);
         let cycles_max = u64::from(CYCLES_MAX);
         #[rustfmt::skip]
-        let ranges: [(&'static str, u64, u64, u64); 31] = [
+        let ranges: [(&'static str, u64, u64, u64); 32] = [
             ("nodes", self.nodes.into(), 1, NODES_MAX.into()),
             ("compute_percent", self.compute_percent.into(), 0, 10_000_000),
             ("compute_jitter_ppm", self.compute_jitter_ppm.into(), 0, 1_000_000),
             ("start_spread_ns", self.start_spread_ns, 0, PARAMETER_NS_MAX),
             ("message_limit", self.message_limit, 0, i64::MAX as u64),
             ("eager_bytes", self.eager_bytes, 0, i64::MAX as u64),
+            ("message_packets_max", self.message_packets_max.into(), 0, u32::MAX.into()),
             ("link_rate_bytes_per_second", self.link_rate_bytes_per_second, 1, RATE_MAX),
             ("link_latency_ns", self.link_latency_ns, 0, PARAMETER_NS_MAX),
             ("switch_latency_ns", self.switch_latency_ns, 0, PARAMETER_NS_MAX),

@@ -20,6 +20,7 @@ pub struct Program {
     name: String,
     ranks: Vec<Vec<Instruction>>,
     messages: Vec<MessagePlan>,
+    ends_after: u64,
 }
 
 /// What a process does next. Messages are numbers of [`Program::messages_planned`].
@@ -114,7 +115,21 @@ impl Program {
             name: trace.name.clone(),
             ranks,
             messages,
+            ends_after: 0,
         })
+    }
+
+    /// The same program, as a job that ends when so many of its messages have been delivered, whatever
+    /// [`Parameters::message_limit`](super::Parameters::message_limit) says; 0: that says.
+    #[must_use]
+    pub fn ending_after(mut self, messages: u64) -> Self {
+        self.ends_after = messages;
+        self
+    }
+
+    /// After how many delivered messages it ends; 0 if that is no matter of its own.
+    pub fn ends_after(&self) -> u64 {
+        self.ends_after
     }
 
     /// The trace's.

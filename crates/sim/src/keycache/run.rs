@@ -106,6 +106,8 @@ struct Processor {
 struct Job {
     first_message: u32,
     delivered: u64,
+    /// It ends with so many delivered; 0: with its program.
+    limit: u64,
     alive: usize,
     started: Option<Picoseconds>,
     completed: Option<Picoseconds>,
@@ -368,29 +370,45 @@ impl Process<'_> {
 
 /// All messages, job by job.
 fn flights(study: &Study) -> (Vec<Job>, Vec<Flight>) {
+    let most = most_bytes(&study.parameters);
     let mut flights = Vec::new();
     let mut jobs = Vec::new();
     for (number, program) in study.jobs.iter().enumerate() {
         jobs.push(Job {
             first_message: flights.len() as u32,
             delivered: 0,
+            limit: match program.ends_after() {
+                0 => study.parameters.message_limit,
+                own => own,
+            },
             alive: program.ranks(),
             started: None,
             completed: None,
         });
-        flights.extend(program.messages_planned().iter().map(|plan| Flight {
-            source: plan.source,
-            destination: plan.destination,
-            job: number as u16,
-            state: 0,
-            bytes: plan.bytes,
-            unsent: plan.bytes,
-            packets_left: 0,
-            next: NOBODY,
-            begun_at: Picoseconds::ZERO,
+        flights.extend(program.messages_planned().iter().map(|plan| {
+            let bytes = plan.bytes.min(most);
+            Flight {
+                source: plan.source,
+                destination: plan.destination,
+                job: number as u16,
+                state: 0,
+                bytes,
+                unsent: bytes,
+                packets_left: 0,
+                next: NOBODY,
+                begun_at: Picoseconds::ZERO,
+            }
         }));
     }
     (jobs, flights)
+}
+
+/// What of a message is sent, at most.
+fn most_bytes(parameters: &Parameters) -> u32 {
+    match parameters.message_packets_max {
+        0 => u32::MAX,
+        packets => packets.saturating_mul(parameters.packet_payload_bytes),
+    }
 }
 
 /// A process for each job and node; where a job has fewer ranks than there are nodes, one that has ended.

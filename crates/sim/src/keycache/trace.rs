@@ -220,6 +220,24 @@ impl Trace {
         })
     }
 
+    /// The same program on a processor that takes so many per cent of the time: its gaps are longer or shorter, nothing else.
+    ///
+    /// # Errors
+    /// [`TraceError`] names the first record whose gap would be longer than [`GAP_NS_MAX`].
+    pub fn with_computation(mut self, percent: u32) -> Result<Self, TraceError> {
+        for (rank, records) in self.ranks.iter_mut().enumerate() {
+            for (index, record) in records.iter_mut().enumerate() {
+                let gap_ns = u128::from(record.gap_ns) * u128::from(percent) / 100;
+                record.gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
+                if record.gap_ns > GAP_NS_MAX {
+                    let got = record.gap_ns;
+                    return Err(Fault::LongGap { got }.in_record("the gaps", rank, index));
+                }
+            }
+        }
+        Ok(self)
+    }
+
     /// How many records there are, all ranks together.
     pub fn records(&self) -> usize {
         self.ranks.iter().map(Vec::len).sum()

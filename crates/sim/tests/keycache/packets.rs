@@ -61,6 +61,25 @@ fn packets_follow_one_another() {
     assert_eq!(outcome.message_latency.max_ps, 512_000);
 }
 
+/// Aim: a message may be a packet, or so many, whatever its bytes are. Method: 1,000 bytes of a rendezvous are four packets; one packet of them is sent at once.
+#[test]
+fn a_message_may_be_at_most_so_many_packets() {
+    let eager = Parameters {
+        eager_bytes: 512,
+        ..bare(2)
+    };
+    assert_eq!(one_message(&eager, 1_000).packets, 4);
+    for (message_packets_max, packets, bytes) in [(1, 1, 256), (2, 2, 512), (9, 4, 1_000)] {
+        let cut = Parameters {
+            message_packets_max,
+            ..eager.clone()
+        };
+        let outcome = one_message(&cut, 1_000);
+        assert_eq!((outcome.packets, outcome.payload_bytes), (packets, bytes));
+        assert_eq!(one_message(&cut, 0).packets, 1);
+    }
+}
+
 /// Aim: section 4.1 of the paper: 30 cycles of 270 MHz at each end, 222 ns, are what security costs when the key is at hand.
 #[test]
 fn the_cipher_takes_thirty_cycles_at_each_end() {

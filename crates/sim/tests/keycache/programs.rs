@@ -196,6 +196,47 @@ fn a_job_may_end_after_so_many_messages() {
     }
 }
 
+/// Aim: jobs that share the nodes can end each after messages of its own. Method: two of the same program, one of which says when it ends; the other one
+/// ends by the parameter.
+#[test]
+fn a_job_s_own_end_goes_before_that_of_all() {
+    let one_way = || {
+        trace(vec![
+            (0..100).map(|_| send(1, 256)).collect(),
+            (0..100).map(|_| receive(0, 256)).collect(),
+        ])
+    };
+    let jobs = [0, 7].map(|messages| {
+        let program = Program::from_trace(&one_way()).unwrap();
+        Arc::new(program.ending_after(messages))
+    });
+    let parameters = Parameters {
+        message_limit: 20,
+        card_buffer_packets: 1,
+        switch_buffer_packets: 1,
+        ..bare(2)
+    };
+    assert_eq!(jobs.each_ref().map(|job| job.ends_after()), [0, 7]);
+    let ends = |jobs: &[Arc<Program>]| run(&parameters, jobs).jobs[0].completed_ps;
+    assert_eq!(ends(&jobs[..1]), 20 * 256_000);
+    assert_eq!(ends(&jobs[1..]), 7 * 256_000);
+}
+
+/// Computation takes longer on another machine, and nothing else does.
+#[test]
+fn a_trace_may_be_of_a_slower_machine() {
+    let fast = trace(vec![
+        vec![after(3_000, send(1, 256))],
+        vec![receive(0, 256)],
+    ]);
+    let slow = fast.clone().with_computation(250).unwrap();
+    let ends = [fast, slow].map(|trace| {
+        let job = Arc::new(Program::from_trace(&trace).unwrap());
+        run(&bare(2), &[job]).completion_ps
+    });
+    assert_eq!(ends, [3_000_000 + 256_000, 7_500_000 + 256_000]);
+}
+
 /// Four processes, each with 30 periods of 5 messages: everything arrives, and the seed decides who sends to whom.
 #[test]
 fn on_and_off_periods_make_a_trace() {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import capacities, cards, sequences
+from . import capacities, cards, schedulers, sequences
 from .setting import Figure
 
 __all__ = ["FIGURES", "chosen"]
@@ -22,8 +22,8 @@ FIGURES: tuple[Figure, ...] = (
     cards.SENSITIVITY,
     cards.KEY_MEMORY,
     cards.PACKET_LENGTHS,
-    cards.SCHEDULERS,
-    cards.BUFFERS,
+    schedulers.SCHEDULERS,
+    schedulers.BUFFERS,
 )
 
 

@@ -28,7 +28,7 @@ BENCHMARKS = {
 }
 # Stands in for the paper's commercial workload, which isn't free: ranks, and requests of each.
 REQUESTS = "requests"
-REQUESTS_SHAPE = (16, 500)
+REQUESTS_SHAPE = (16, 2_000)
 
 
 @dataclass
@@ -48,26 +48,36 @@ class Setting:
     seeds: int
     quick: bool
     folder: Path
-    _read: dict[str, _core.KeyCacheTrace] = field(default_factory=dict)
+    # By benchmark, per cent of its computation, and after how many messages it ends: each is made ready to run once.
+    _made: dict[tuple[str, int, int], _core.KeyCacheTrace] = field(default_factory=dict)
 
-    def trace(self, benchmark: str, *, small: bool = False) -> _core.KeyCacheTrace:
-        """Return the trace of a benchmark: class A, or the small class S.
+    def trace(
+        self, benchmark: str, *, percent: int = 100, messages: int = 0
+    ) -> _core.KeyCacheTrace:
+        """Return the trace of a benchmark: class A, or, in a quick run, the small class S.
 
         Parameters
         ----------
         benchmark : str
             One of `BENCHMARKS`, or `REQUESTS`.
-        small : bool
-            Class S in any case; a quick run takes it always.
+        percent : int
+            How long its computation takes, in per cent of what it took when the trace was taken.
+        messages : int
+            A job of it ends when so many were delivered; 0: with the trace.
         """
+        wanted = (benchmark, percent, messages)
+        if wanted not in self._made:
+            self._made[wanted] = self._make(*wanted)
+        return self._made[wanted]
+
+    def _make(self, benchmark: str, percent: int, messages: int) -> _core.KeyCacheTrace:
+        if messages:
+            return self.trace(benchmark, percent=percent).ending_after(messages)
+        if percent != 100:
+            return self.trace(benchmark).with_computation(percent)
         if benchmark == REQUESTS:
-            if REQUESTS not in self._read:
-                self._read[REQUESTS] = _core.KeyCacheTrace.requests(*REQUESTS_SHAPE, seed=1)
-            return self._read[REQUESTS]
-        file = BENCHMARKS[benchmark][small or self.quick]
-        if file not in self._read:
-            self._read[file] = read_trace(self.folder / file)
-        return self._read[file]
+            return _core.KeyCacheTrace.requests(*REQUESTS_SHAPE, seed=1)
+        return read_trace(self.folder / BENCHMARKS[benchmark][self.quick])
 
     @cached_property
     def parameters(self) -> dict[str, object]:

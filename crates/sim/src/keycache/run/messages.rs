@@ -124,10 +124,9 @@ impl Run<'_> {
         ];
         let alive = |process: &usize| self.processes[*process].state != State::Ended;
         self.waiting -= ends.iter().flatten().filter(|end| alive(end)).count();
-        let limit = self.study.parameters.message_limit;
         let own = &mut self.jobs[usize::from(job)];
         own.delivered += 1;
-        if own.delivered == limit {
+        if own.delivered == own.limit {
             self.end_job(job);
         }
         for process in ends.into_iter().flatten() {
