@@ -135,7 +135,7 @@ def test_policy_check_reads_the_lists_too(
     assert str(tmp_path / "banned.txt") in error
     (tmp_path / "banned.txt").write_text("/DC=org/DC=example/CN=Mallory\n")
     assert run(capsys, "policy", "check", str(policy))["valid"]
-    (tmp_path / "banned.txt").write_text("\"/DC=org/CN=Mallory Doe\n")
+    (tmp_path / "banned.txt").write_text('"/DC=org/CN=Mallory Doe\n')
     assert "line 1" in run(capsys, "policy", "check", str(policy), code=1)["error"]
 
 

@@ -148,6 +148,13 @@ def test_bad_traces_name_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_something_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--trace" in refused(capsys, "keycache")
     assert "--paper" in refused(capsys, "keycache", "--paper", "--trace", CG)
+    assert "--entries with --config" in refused(
+        capsys, "keycache", "--config", "card.toml", "--entries", 3
+    )
+    assert "--out with --trace" in refused(
+        capsys, "keycache", "--trace", CG, "--entries", 3, "--out", "results"
+    )
+    assert "--policy with nothing" in refused(capsys, "keycache", "--policy", "clock")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -212,6 +219,24 @@ def test_a_scenario_is_run(
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split()[:2] == ["scheduler", "cache_entries"]
     assert len(shown) == 1 + 4
+    # One seed says nothing about chance; several do.
+    assert not any("±" in line or "nan" in line for line in shown)
+    assert main(["sim", "keycache", "--config", str(scenario)]) == 0
+    assert all(line.count("±") == 4 for line in capsys.readouterr().out.splitlines()[1:])
+
+
+def test_presets_can_be_varied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Aim: the same runs with a cache, derived keys and a table, each with its effective parameters. Method: what follows from a preset is in the rows."""
+    file = tmp_path / "card.toml"
+    presets = '[sweep]\npreset = ["paper", "psp", "ready-table"]\n'
+    file.write_text(f'traces = ["{CG}"]\nmessage_limit = 200\n{presets}')
+    assert main(["sim", "keycache", "--config", str(file), "--out", str(tmp_path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:3] == ["preset", "seeds", "hit_rate"]
+    assert [line[2] == "-" for line in lines[1:4]] == [False, True, True]
+    assert [row["keys"] for row in body(tmp_path / "card.csv")] == ["cache", "derive", "table"]
+    assert "keys" not in head(tmp_path / "card.csv")
+    assert head(tmp_path / "card.csv")["key_memory_ns"] == "2500"
 
 
 def test_a_run_is_a_function_of_parameters_trace_and_seed(scenario: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from .report import Commands, report, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ..sim import Table
     from ..sim.seeds import SystemRun
 
 __all__ = ["add_commands"]
@@ -24,6 +26,12 @@ OUT = Path("key-cache-paper")
 LINE_SECONDS = 5.0
 # What `--config` shows of a run; the CSV file has all.
 SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
+# What each way of running knows, the first one that is asked for; a scenario may be given other traces.
+OPTIONS = {
+    "--paper": ("--out", "--figure", "--seeds", "--quick", "--traces"),
+    "--config": ("--out", "--seeds"),
+    "--trace": ("--entries", "--ways", "--lookup", "--policy", "--live"),
+}
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -94,13 +102,11 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lookup",
         choices=("message", "packet"),
-        default="message",
         help="what asks for a key: each message (default), or each packet of 256 bytes, those of a message one after another",
     )
     parser.add_argument(
         "--policy",
         choices=("lru", "clock", "s3-fifo"),
-        default="lru",
         help="which key leaves when another needs its place (default: lru)",
     )
     parser.add_argument(
@@ -225,6 +231,7 @@ def _keycache(arguments: argparse.Namespace) -> int:
     }
     if arguments.paper and (ways["--config"] or ways["--trace"]):
         raise ValueError("got --paper with another input, expected it alone: it brings its own")
+    _check_options(arguments, next((way for way in OPTIONS if ways[way]), ""))
     try:
         if arguments.paper:
             return _paper(arguments)
@@ -243,6 +250,18 @@ def _keycache(arguments: argparse.Namespace) -> int:
     )
 
 
+def _check_options(arguments: argparse.Namespace, way: str) -> None:
+    """Refuse what a way of running doesn't know, so that nobody takes it for done."""
+    known = OPTIONS.get(way, ())
+    for option in dict.fromkeys(option for options in OPTIONS.values() for option in options):
+        given = getattr(arguments, option.removeprefix("--"))
+        if given not in (None, False) and option not in known:
+            fitting = [name for name, options in OPTIONS.items() if option in options]
+            raise ValueError(
+                f"got {option} with {way or 'nothing to run'}, expected it with {' or '.join(fitting)}"
+            )
+
+
 def _trace(arguments: argparse.Namespace) -> int:
     from ..sim.runs import execute, read_trace, trace_run
 
@@ -251,7 +270,8 @@ def _trace(arguments: argparse.Namespace) -> int:
     if arguments.live:
         return _live(arguments)
     trace = read_trace(arguments.trace)
-    run = trace_run(trace, arguments.entries, arguments.ways, arguments.lookup, arguments.policy)
+    lookup, policy = arguments.lookup or "message", arguments.policy or "lru"
+    run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy)
     [row] = execute([run])
     text = (
         f"{row['trace']}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
@@ -264,7 +284,7 @@ def _trace(arguments: argparse.Namespace) -> int:
 def _live(arguments: argparse.Namespace) -> int:
     from ..sim.live import live
 
-    if arguments.lookup != "message" or arguments.policy != "lru":
+    if arguments.lookup == "packet" or arguments.policy not in (None, "lru"):
         raise ValueError(
             "got --live with --lookup or --policy, expected neither: nodes look up messages, by LRU"
         )
@@ -293,11 +313,31 @@ def _scenario(arguments: argparse.Namespace) -> int:
         file = arguments.out / f"{arguments.config.stem}.csv"
         runs.to_csv(file, f"{arguments.config.name}: each run")
         files = {"file": str(file)}
-    cells = runs.over_seeds(SHOWN)
-    text = table(list(cells), [[_number(value) for value in row.values()] for row in cells.rows])
+    text = _means(runs)
     data = {"parameters": runs.parameters, "runs": runs.rows, **files}
     report(arguments, "\n".join([text, *files.values()]), data)
     return 0
+
+
+def _means(runs: Table) -> str:
+    """A line for each combination: means over its seeds, with half of their 95 % confidence intervals."""
+    cells = runs.over_seeds(SHOWN)
+    given = [name for name in cells if not name.startswith(SHOWN)]
+    # The first run of each, for where its keys come from; the others differ by their seed only.
+    firsts = runs.where(seed=runs.rows[0]["seed"]).rows
+    lines = []
+    for cell, first in zip(cells.rows, firsts, strict=True):
+        keys = first.get("keys", runs.parameters.get("keys"))
+        measured = [_measured(cell, name) for name in SHOWN]
+        if keys != "cache":
+            measured[SHOWN.index("hit_rate")] = "-"
+        lines.append([*(str(cell[name]) for name in given), *measured])
+    return table([*given, *SHOWN], lines)
+
+
+def _measured(cell: dict[str, Any], name: str) -> str:
+    mean, width = f"{cell[name]:.4g}", cell[f"{name}_ci95"]
+    return mean if math.isnan(width) else f"{mean} ± {width:.1g}"
 
 
 def _paper(arguments: argparse.Namespace) -> int:
@@ -463,7 +503,3 @@ class _Lines:
         if title != self._title or done == total or now - self._said >= LINE_SECONDS:
             self._title, self._said = title, now
             print(f"{title}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)
-
-
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

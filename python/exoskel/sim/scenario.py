@@ -7,7 +7,7 @@ Flat TOML. ``preset`` names where to begin, every other key of a card (docs/key-
     seeds = 20
     cache_entries = 10
 
-    [sweep]                            # each combination is run
+    [sweep]                            # each combination is run; presets can be varied, too
     scheduler = ["batch", "gang"]
     prefetch_buffer_entries = [0, 8]
 """

@@ -101,10 +101,15 @@ def _run(
         asked.traces = _files(trace)
     if seeds is not None:
         asked.seeds = seeds
-    runs = asked.runs()
-    fixed = {k: v for k, v in effective(asked.parameters).items() if k not in asked.sweep}
+    rows = execute(asked.runs(), progress)
     names = " ".join(file.name for file in asked.traces)
-    return Table(execute(runs, progress), {"traces": names, **fixed})
+    cells = [effective({**asked.parameters, **cell}) for cell in asked.cells()]
+    fixed = {k: v for k, v in cells[0].items() if all(cell[k] == v for cell in cells)}
+    # What follows from what is varied, as of a preset, stands in each row; what is varied does so already.
+    others = [key for key in cells[0] if key not in fixed and key not in asked.sweep]
+    for index, row in enumerate(rows):
+        row.update({key: cells[index // asked.seeds][key] for key in others})
+    return Table(rows, {"traces": names, **{k: fixed[k] for k in fixed if k not in asked.sweep}})
 
 
 def _files(trace: _Files) -> list[Path]:
