@@ -278,6 +278,12 @@ static int number_of(MPI_Comm comm) {
     return index;
 }
 
+/* The same for a message, whose ranks are counted in MPI_COMM_WORLD anyway: that one for those without a number. With the lock. */
+static uint8_t number_for_message(MPI_Comm comm) {
+    int number = number_of(comm);
+    return number < 0 ? 0 : (uint8_t)number;
+}
+
 static void forget_communicator(MPI_Comm comm) {
     pthread_mutex_lock(&lock);
     for (int known = 0; known < handles_known; known++)
@@ -354,6 +360,7 @@ static void message(const struct call *call, int operation, long long count, MPI
     if (file < 0 || peer == MPI_PROC_NULL) { leave_unrecorded(call); return; }
     struct record record = { .bytes = bytes_of(count, type), .peer = world(comm, peer), .tag = tag, .operation = (uint8_t)operation };
     pthread_mutex_lock(&lock);
+    record.communicator = number_for_message(comm);
     append(call, record);
     pthread_mutex_unlock(&lock);
     leave();
@@ -365,6 +372,7 @@ static uint32_t begun(const struct call *call, int operation, long long count, M
     struct record record = { .bytes = bytes_of(count, type), .peer = world(comm, peer), .tag = tag, .operation = (uint8_t)operation };
     pthread_mutex_lock(&lock);
     record.request = ++requests_begun;
+    record.communicator = number_for_message(comm);
     struct request request = { .handle = handle, .number = record.request, .any_source = peer == MPI_ANY_SOURCE, .comm = comm };
     request.record = append(call, record);
     if (handle != MPI_REQUEST_NULL) remember(request);
@@ -380,6 +388,7 @@ static void prepared(int operation, int count, MPI_Datatype type, int peer, int 
     request.begin = (struct record){ .bytes = bytes_of(count, type), .peer = world(comm, peer), .tag = tag, .operation = (uint8_t)operation };
     pthread_mutex_lock(&lock);
     request.number = ++requests_begun;
+    request.begin.communicator = number_for_message(comm);
     remember(request);
     pthread_mutex_unlock(&lock);
 }
@@ -553,6 +562,11 @@ TRACED(Finalize, (void), ()) {
 TRACED(Comm_free, (MPI_Comm *comm), (comm)) {
     forget_communicator(*comm);
     return library_Comm_free(comm);
+}
+
+TRACED(Comm_disconnect, (MPI_Comm *comm), (comm)) {
+    forget_communicator(*comm);
+    return library_Comm_disconnect(comm);
 }
 
 #define SEND(name) \

@@ -132,6 +132,9 @@ program traced
   call MPI_Comm_split(MPI_COMM_WORLD, modulo(rank, 2), -rank, half, error)
   call MPI_Bcast(leaving, 4, MPI_DOUBLE_PRECISION, 0, half, error)
   call check(all(leaving(1:4) == 2 + modulo(rank, 2)), 'broadcast in a half')
+  call MPI_Comm_rank(half, one, error)
+  call MPI_Sendrecv(leaving, 1, MPI_DOUBLE_PRECISION, 1 - one, 8, arrived, 1, MPI_DOUBLE_PRECISION, 1 - one, 8, half, status, error)
+  call check(SOURCE(status) == 1 - one, 'source of a message of a half')
   call MPI_Comm_free(half, error)
   call MPI_Barrier(MPI_COMM_WORLD, error)
   leaving = rank

@@ -13,7 +13,7 @@ static void compute(void) {
 }
 
 int main(int argc, char **argv) {
-    int rank, size, flag = 0, done, which[2];
+    int rank, size, flag = 0, done, which[2], place;
     double in[8], out[8] = {0}, all[32];
     int counts[4] = {1, 2, 3, 2}, places[4] = {0, 1, 3, 6};
     MPI_Request two[2], again;
@@ -73,6 +73,8 @@ int main(int argc, char **argv) {
 
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
     MPI_Bcast(out, 4, MPI_DOUBLE, 0, half);
+    MPI_Comm_rank(half, &place);
+    MPI_Sendrecv(out, 1, MPI_DOUBLE, 1 - place, 8, in, 1, MPI_DOUBLE, 1 - place, 8, half, MPI_STATUS_IGNORE);
     MPI_Comm_free(&half);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Reduce(out, in, 2, MPI_DOUBLE, MPI_SUM, 3, MPI_COMM_WORLD);

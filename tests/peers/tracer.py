@@ -95,6 +95,9 @@ def expected(rank: int) -> list[list[Any]]:
         *calls,
         # The root of the half is its last rank.
         ["bcast", 2 + rank % 2, 32, 0],
+        ["irecv", (rank + 2) % RANKS, 8, 8],
+        ["send", (rank + 2) % RANKS, 8, 8],
+        ["wait", None, 0, 0],
         ["barrier", None, 0, 0],
         ["reduce", 3, 16, 0],
         ["allreduce", None, 16, 0],
@@ -127,7 +130,13 @@ def differences(rank: int, calls: list[list[Any]]) -> list[str]:
         wrong.append(
             f"rank {rank}: got {len(named)} calls, expected {len(wanted)}; first: {pairs[:1]}"
         )
-    elif not COMPUTES_NS <= calls[1][4] < 10 * COMPUTES_NS:
+    half = sorted([rank, (rank + 2) % RANKS])
+    for call in calls:
+        # The broadcast in the half, and the exchange in it.
+        inside = call[:3:2] == ["bcast", 32] or call[3] == 8
+        if inside != (sorted(call[6]) == half):
+            wrong.append(f"rank {rank}: got a communicator of {call[6]} in {call[:4]}")
+    if named == wanted and not COMPUTES_NS <= calls[1][4] < 10 * COMPUTES_NS:
         wrong.append(f"rank {rank}: got a gap of {calls[1][4]} ns, expected {COMPUTES_NS}")
     return wrong
 

@@ -4,7 +4,7 @@
 //! PACKETS_PER_ON SEED PACKETS FILE` synthetic traffic. Both write the format that libCacheSim calls oracleGeneral: 24 bytes for a
 //! lookup, of which it takes the key and the size, 1. `key_sequence count FILE POLICY ENTRIES..` prints, for each number of entries, what
 //! the cache of the runtime finds in such a file, and the seconds that it took for it. `key_sequence calls FOLDER` prints what the tracer
-//! left there: the note, and for each rank its calls as names with peer, bytes and the messages that they are made of.
+//! left there: the note, and for each rank its calls as names with peer, bytes, tag, gap, the messages that they are made of and the communicator's members.
 
 #![allow(
     clippy::disallowed_methods,
@@ -108,7 +108,8 @@ fn traced(folder: &Path) -> Result<Value, Box<dyn Error>> {
             record.bytes,
             record.tag,
             record.gap_ns,
-            steps
+            steps,
+            trace.communicators[rank][usize::from(record.communicator)],
         ])
     };
     let ranks: Vec<Vec<Value>> = (0..trace.ranks.len())
