@@ -55,6 +55,7 @@ struct record {
 };
 
 _Static_assert(sizeof(struct head) == 32 && sizeof(struct record) == 48, "the file's layout");
+_Static_assert(offsetof(struct record, tag) == offsetof(struct record, peer) + sizeof(int32_t), "both are written at once");
 
 enum { BUFFERED = 4096, COMMUNICATORS_MAX = 256, REQUESTS_MAX = 1 << 20 };
 
@@ -63,7 +64,7 @@ struct request {
     MPI_Request handle;
     uint32_t number;     /* 0: this place is free */
     uint64_t record;     /* which record began it */
-    int any_source;      /* its sender is not known yet */
+    int open;            /* its sender or its tag is not known yet */
     int persistent;      /* an operation, begun by MPI_Start; else 0 */
     struct record begin; /* of a persistent one */
     MPI_Comm comm;       /* whose ranks its sender is counted in */
@@ -150,12 +151,15 @@ static void leave(void) {
     cpu_last = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* The sender of a message turned up after its record was made. With the lock. */
-static void name_sender(uint64_t number, int peer) {
-    if (number >= written) buffer[number - written].peer = peer;
-    else if (file >= 0) {
+/* The sender and the tag of a message turned up after its record was made. With the lock. */
+static void name_message(uint64_t number, int32_t peer, int32_t tag) {
+    if (number >= written) {
+        buffer[number - written].peer = peer;
+        buffer[number - written].tag = tag;
+    } else if (file >= 0) {
+        int32_t name[] = { peer, tag };
         off_t place = (off_t)(sizeof(struct head) + number * sizeof(struct record) + offsetof(struct record, peer));
-        if (pwrite(file, &peer, sizeof peer, place) != sizeof peer) give_up("writing");
+        if (pwrite(file, name, sizeof name, place) != sizeof name) give_up("writing");
     }
 }
 
@@ -366,6 +370,18 @@ static void message(const struct call *call, int operation, long long count, MPI
     leave();
 }
 
+/* Whether a message that comes by these is known only when it is there. */
+static int is_open(int peer, int tag) {
+    return peer == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
+}
+
+/* Which message it was. */
+static void learn(int result, const MPI_Status *status, int *peer, int *tag) {
+    if (result != MPI_SUCCESS || *peer == MPI_PROC_NULL) return;
+    *peer = status->MPI_SOURCE;
+    *tag = status->MPI_TAG;
+}
+
 /* A message that somebody waits for by that handle. The number of its request. */
 static uint32_t begun(const struct call *call, int operation, long long count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request handle) {
     if (file < 0 || peer == MPI_PROC_NULL) { leave_unrecorded(call); return 0; }
@@ -373,7 +389,7 @@ static uint32_t begun(const struct call *call, int operation, long long count, M
     pthread_mutex_lock(&lock);
     record.request = ++requests_begun;
     record.communicator = number_for_message(comm);
-    struct request request = { .handle = handle, .number = record.request, .any_source = peer == MPI_ANY_SOURCE, .comm = comm };
+    struct request request = { .handle = handle, .number = record.request, .open = is_open(peer, tag), .comm = comm };
     request.record = append(call, record);
     if (handle != MPI_REQUEST_NULL) remember(request);
     pthread_mutex_unlock(&lock);
@@ -384,7 +400,7 @@ static uint32_t begun(const struct call *call, int operation, long long count, M
 /* A persistent message: it is only prepared. */
 static void prepared(int operation, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request handle) {
     if (file < 0 || peer == MPI_PROC_NULL) return;
-    struct request request = { .handle = handle, .any_source = peer == MPI_ANY_SOURCE, .persistent = operation, .comm = comm };
+    struct request request = { .handle = handle, .open = is_open(peer, tag), .persistent = operation, .comm = comm };
     request.begin = (struct record){ .bytes = bytes_of(count, type), .peer = world(comm, peer), .tag = tag, .operation = (uint8_t)operation };
     pthread_mutex_lock(&lock);
     request.number = ++requests_begun;
@@ -412,7 +428,7 @@ static void started(const struct call *call, MPI_Request handle) {
 struct ended {
     uint32_t number;
     uint64_t record;
-    int any_source;
+    int open;
     MPI_Comm comm;
 };
 
@@ -421,7 +437,7 @@ static struct ended look(MPI_Request handle) {
     pthread_mutex_lock(&lock);
     struct request *known = find(handle);
     if (known) {
-        ended = (struct ended){ known->number, known->record, known->any_source, known->comm };
+        ended = (struct ended){ known->number, known->record, known->open, known->comm };
     }
     pthread_mutex_unlock(&lock);
     return ended;
@@ -430,7 +446,7 @@ static struct ended look(MPI_Request handle) {
 /* With the lock. */
 static void end(MPI_Request handle, const struct ended *ended, const MPI_Status *status) {
     struct request *known = find(handle);
-    if (ended->any_source && status && status->MPI_SOURCE >= 0) name_sender(ended->record, world(ended->comm, status->MPI_SOURCE));
+    if (ended->open && status && status->MPI_SOURCE >= 0) name_message(ended->record, world(ended->comm, status->MPI_SOURCE), status->MPI_TAG);
     if (known && !known->persistent) forget(known);
 }
 
@@ -609,7 +625,7 @@ TRACED(Recv, (void *data, int count, MPI_Datatype type, int peer, int tag, MPI_C
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
     int result = library_Recv(data, count, type, peer, tag, comm, status);
-    if (peer == MPI_ANY_SOURCE && result == MPI_SUCCESS) peer = status->MPI_SOURCE;
+    learn(result, status, &peer, &tag);
     message(&call, OP_RECV, count, type, peer, tag, comm);
     return result;
 }
@@ -637,7 +653,7 @@ TRACED(Sendrecv, (const void *data, int count, MPI_Datatype type, int to, int ta
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
     int result = library_Sendrecv(data, count, type, to, tag, room, room_count, room_type, from, room_tag, comm, status);
-    if (from == MPI_ANY_SOURCE && result == MPI_SUCCESS) from = status->MPI_SOURCE;
+    learn(result, status, &from, &room_tag);
     exchanged(&call, count, type, to, tag, room_count, room_type, from, room_tag, comm);
     return result;
 }
@@ -648,7 +664,7 @@ TRACED(Sendrecv_replace, (void *data, int count, MPI_Datatype type, int to, int 
     MPI_Status own;
     if (status == MPI_STATUS_IGNORE) status = &own;
     int result = library_Sendrecv_replace(data, count, type, to, tag, from, room_tag, comm, status);
-    if (from == MPI_ANY_SOURCE && result == MPI_SUCCESS) from = status->MPI_SOURCE;
+    learn(result, status, &from, &room_tag);
     exchanged(&call, count, type, to, tag, count, type, from, room_tag, comm);
     return result;
 }

@@ -66,7 +66,7 @@ program traced
   end if
 
   call compute()
-  call MPI_Irecv(arrived, 8, MPI_DOUBLE_PRECISION, before, 1, MPI_COMM_WORLD, two(1), error)
+  call MPI_Irecv(arrived, 8, MPI_DOUBLE_PRECISION, before, MPI_ANY_TAG, MPI_COMM_WORLD, two(1), error)
   call MPI_Isend(leaving, 8, MPI_DOUBLE_PRECISION, after, 1, MPI_COMM_WORLD, two(2), error)
   call MPI_Waitall(2, two, statuses, error)
 #if BINDING == 3
@@ -76,7 +76,7 @@ program traced
 #endif
   call check(all(arrived == before) .and. two(1) == MPI_REQUEST_NULL, 'message of the ring')
   whole = rank
-  call MPI_Sendrecv(whole, 3, MPI_INTEGER, after, 2, room, 4, MPI_INTEGER, before, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE, error)
+  call MPI_Sendrecv(whole, 3, MPI_INTEGER, after, 2, room, 4, MPI_INTEGER, before, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE, error)
   call check(all(room(1:3) == before), 'exchange')
   call MPI_Sendrecv_replace(whole, 3, MPI_INTEGER, after, 7, before, 7, MPI_COMM_WORLD, status, error)
   call check(all(whole == before) .and. SOURCE(status) == before, 'exchange in one place')

@@ -40,10 +40,10 @@ int main(int argc, char **argv) {
     }
 
     compute();
-    MPI_Irecv(in, 8, MPI_DOUBLE, before, 1, MPI_COMM_WORLD, &two[0]);
+    MPI_Irecv(in, 8, MPI_DOUBLE, before, MPI_ANY_TAG, MPI_COMM_WORLD, &two[0]);
     MPI_Isend(out, 8, MPI_DOUBLE, next, 1, MPI_COMM_WORLD, &two[1]);
     MPI_Waitall(2, two, MPI_STATUSES_IGNORE);
-    MPI_Sendrecv(out, 3, MPI_INT, next, 2, in, 4, MPI_INT, before, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out, 3, MPI_INT, next, 2, in, 4, MPI_INT, before, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Sendrecv_replace(out, 3, MPI_INT, next, 7, before, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 
     /* From anybody: first blocking, then with requests. */
