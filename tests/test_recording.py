@@ -74,12 +74,18 @@ def test_what_the_tracer_left_is_packed(tmp_path: Path, capsys: pytest.CaptureFi
     assert (packed.records, packed.note) == (11, "ended early: rank 1")
 
 
-def test_simgrid_is_packed(tmp_path: Path) -> None:
+def test_simgrid_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "0.txt").write_text("0 init\n0 compute 2e9\n0 send 1 0 100 6\n0 finalize\n")
     (tmp_path / "1.txt").write_text("1 init\n1 recv 0 0 100 6\n1 finalize\n")
     (tmp_path / "list").write_text("0.txt\n1.txt\n")
     packed = sim.pack(tmp_path / "list", tmp_path / "two.skct", operations_per_second=2e9)
     assert (packed.ranks, packed.records) == (2, 6)
+    # smpirun's lists have paths from where it ran.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "list").write_text("0.txt\n1.txt\n")
+    listed = sim.pack("lists/list", tmp_path / "listed.skct", operations_per_second=2e9)
+    assert (listed.ranks, listed.records) == (2, 6)
     both = tmp_path / "both.txt"
     both.write_text((tmp_path / "0.txt").read_text() + (tmp_path / "1.txt").read_text())
     again = sim.pack(both, tmp_path / "again.skct", name="two", operations_per_second=2e9)

@@ -453,6 +453,65 @@ fn replay_text_becomes_a_trace() {
 }
 
 #[test]
+fn what_smpi_writes_of_exchanges_and_of_anybody_becomes_calls() {
+    // As smpirun -trace-ti writes them: both directions at once, two ways of sending, anybody with any tag, nobody, and an end that is missing.
+    let text = "\
+0 init
+0 compute 5
+0 sendRecv 3 1 4 1 1 1
+0 irecv -333 -444 1 0
+0 wait -333 0 -444
+0 recv -333 4 1 0
+0 send -333 5 1 0
+0 finalize
+1 init
+1 sendRecv 4 0 3 0 1 1
+1 Ssend 0 3 1 0
+1 ISsend 0 4 1 0
+1 wait 1 0 4
+";
+    let trace = replay(text).unwrap();
+    let calls = |rank: usize| -> Vec<_> {
+        let calls = trace.ranks[rank].iter();
+        calls
+            .map(|call| (call.operation.name(), call.peer, call.bytes, call.request))
+            .collect()
+    };
+    assert_eq!(
+        calls(0),
+        [
+            ("init", None, 0, 0),
+            ("irecv", Some(1), 16, 0),
+            ("send", Some(1), 12, 0),
+            ("wait", None, 0, 0),
+            ("irecv", None, 8, 1),
+            ("wait", None, 0, 1),
+            ("recv", None, 8, 0),
+            ("finalize", None, 0, 0),
+        ]
+    );
+    assert_eq!(
+        calls(1)[1..],
+        [
+            ("irecv", Some(0), 12, 0),
+            ("send", Some(0), 16, 0),
+            ("wait", None, 0, 0),
+            ("send", Some(0), 8, 0),
+            ("isend", Some(0), 8, 1),
+            ("wait", None, 0, 1),
+        ]
+    );
+    assert_eq!(trace.ranks[0][1].gap_ns, 5);
+    assert_eq!(trace.ranks[0][2].gap_ns, 0);
+    assert_eq!(
+        trace.note,
+        "from a time-independent trace of SimGrid; ended early: rank 1; \
+         2 receives are from anybody or nobody, which isn't told apart and is left out"
+    );
+    assert_eq!(Trace::read(&trace.write().unwrap()).unwrap(), trace);
+}
+
+#[test]
 fn bad_replay_text_is_refused_with_its_line() {
     let refused = |from: &str, to: &str| {
         assert!(REPLAY.contains(from));
@@ -470,6 +529,9 @@ fn bad_replay_text_is_refused_with_its_line() {
     assert_eq!(refused("100 6", "5e9 6").0, Some(3));
     assert_eq!(refused("0 wait 1", "0 wish 1").0, Some(5));
     assert_eq!(refused("1 recv", "one recv").0, Some(10));
+    assert_eq!(refused("recv 0 7", "recv 70000 7").0, Some(10));
+    assert_eq!(refused("0 waitall", "0 waitAny 2").0, Some(6));
+    assert_eq!(refused("0 waitall", "0 sendRecv 3 1 4").0, Some(6));
     assert_eq!(refused("compute 1e6", "compute 1e99").0, Some(3));
     let error = replay("0 init\n2 init\n").unwrap_err();
     assert_eq!(

@@ -166,7 +166,7 @@ def _add_pack(actions: Commands, common: argparse.ArgumentParser) -> None:
         type=float,
         default=1e9,
         metavar="RATE",
-        help="how fast a program of SimGrid's computed (default: 1e9)",
+        help="how fast a program of SimGrid's computed: smpi/host-speed of the run that wrote the trace, where smpirun's own default is 20000 (default: 1e9)",
     )
     parser.set_defaults(run=_pack)
 

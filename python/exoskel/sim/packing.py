@@ -49,7 +49,8 @@ def pack(
     name : str, optional
         What the trace is called; by default as the file is.
     operations_per_second : float
-        How fast the traced program computed, for SimGrid's traces, which have operations and no times.
+        How fast the traced program computed, for SimGrid's traces, which have operations and no times: the ``smpi/host-speed`` of the
+        run that wrote the trace. ``smpirun`` takes 20,000 unless it is told another one.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def _text(file: Path) -> str:
 
 
 def _listed(file: Path) -> list[Path]:
-    """The files that a file lists, beside it; itself, if it is a trace: lines of an action have a rank and a name at least."""
+    """The files that a file lists, beside it or from the working directory; itself, if it is a trace: lines of an action have a rank and a name at least."""
     lines = [line.strip() for line in _text(file).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
@@ -105,4 +106,9 @@ def _listed(file: Path) -> list[Path]:
         )
     if any(len(line.split()) > 1 for line in lines):
         return [file]
-    return [file.parent / line for line in lines]
+    return [_listed_file(file.parent / line, Path(line)) for line in lines]
+
+
+def _listed_file(beside: Path, here: Path) -> Path:
+    """SimGrid's own lists say where the files are as seen from where it ran."""
+    return here if here.exists() and not beside.exists() else beside

@@ -1,6 +1,7 @@
 //! SimGrid's time-independent traces: a text with one action a line, `<rank> <action> <arguments>`, as SMPI writes and replays them.
 //!
-//! Communicators are all ranks there, and an amount of computation is in floating-point operations.
+//! Communicators are all ranks there, and an amount of computation is in floating-point operations. A number below 0 stands for anybody, who is never
+//! told, and for nobody. An exchange in both directions has no tags: they are 0, as in the replay.
 
 use super::{Fault, GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError};
 
@@ -17,7 +18,8 @@ pub struct ReplayText<'a> {
 const QUOTED_MAX: usize = 40;
 
 impl Trace {
-    /// A trace from the texts of all ranks. `operations_per_second` turns an amount of computation into time.
+    /// A trace from the texts of all ranks. `operations_per_second` turns an amount of computation into time. Ranks whose text ends before they do, and
+    /// receives from anybody, are in its note.
     ///
     /// # Errors
     ///
@@ -41,10 +43,11 @@ impl Trace {
             communicators: vec![vec![everybody]; count],
             ranks: vec![Rank::default(); count],
             operations_per_nanosecond: rate / 1e9,
+            from_anybody: 0,
         };
         let mut records: usize = 0;
         for line in texts.iter().flat_map(lines) {
-            records += usize::from(reader.take(&line)?);
+            records += reader.take(&line)?;
             if records > RECORDS_MAX {
                 return Err(line.fault(Fault::TooMany {
                     what: "records",
@@ -56,7 +59,7 @@ impl Trace {
         Ok(Self {
             name: name.to_owned(),
             iterations: 0,
-            note: "from a time-independent trace of SimGrid".to_owned(),
+            note: reader.note(),
             ranks: reader.ranks.into_iter().map(|rank| rank.records).collect(),
             communicators: reader.communicators,
         })
@@ -153,6 +156,19 @@ impl Line<'_> {
         word.parse().map_err(|_| self.unexpected(word, EXPECTED))
     }
 
+    /// The other end of a message, if there is one and it is known.
+    fn other_end(&self, index: usize) -> Result<Option<u16>, TraceError> {
+        const EXPECTED: &str = "the number of a rank, or one below 0 for anybody or nobody";
+        let word = self.needed(index, EXPECTED)?;
+        let number: i32 = word.parse().map_err(|_| self.unexpected(word, EXPECTED))?;
+        if number < 0 {
+            return Ok(None);
+        }
+        u16::try_from(number)
+            .map(Some)
+            .map_err(|_| self.unexpected(word, EXPECTED))
+    }
+
     fn root(&self, index: usize) -> Result<Option<u16>, TraceError> {
         match self.argument(index) {
             None => Ok(Some(0)),
@@ -216,52 +232,75 @@ struct Rank {
     default_width: f64,
     requests: u32,
     /// Sender, receiver, tag and number of the requests that nobody has waited for, the oldest first.
-    open: Vec<(u16, u16, i32, u32)>,
+    open: Vec<(Option<u16>, Option<u16>, i32, u32)>,
 }
 
 struct Reader {
     communicators: Vec<Vec<Vec<u16>>>,
     ranks: Vec<Rank>,
     operations_per_nanosecond: f64,
+    /// Receives whose sender the texts don't tell.
+    from_anybody: u64,
 }
 
 impl Reader {
-    /// Whether the line became a record.
-    fn take(&mut self, line: &Line<'_>) -> Result<bool, TraceError> {
+    /// How many records the line became.
+    fn take(&mut self, line: &Line<'_>) -> Result<usize, TraceError> {
         let rank = line.rank()?;
         let size = self.ranks.len();
         let state = &mut self.ranks[rank];
         let action = line.words.get(1).copied().unwrap_or_default();
-        let record = match action.to_ascii_lowercase().as_str() {
+        let records = match action.to_ascii_lowercase().as_str() {
             "compute" => {
                 state.gap_ns += line.amount(0)? / self.operations_per_nanosecond;
-                return Ok(false);
+                return Ok(0);
             }
             "sleep" => {
                 state.gap_ns += line.amount(0)? * 1e9;
-                return Ok(false);
+                return Ok(0);
             }
             // A test only looks; the others say what the ranks know from the start.
-            "test" | "location" | "comm_size" | "comm_split" | "comm_dup" => return Ok(false),
+            "test" | "location" | "comm_size" | "comm_split" | "comm_dup" => return Ok(0),
             "init" => {
                 // With an argument, the trace is of the older of two tools, which counted doubles.
                 state.default_width = if line.argument(0).is_some() { 8.0 } else { 1.0 };
-                Some(Record::new(Operation::Init))
+                vec![Record::new(Operation::Init)]
             }
             name => state.call(rank as u16, size, name, line)?,
         };
-        let Some(mut record) = record else {
-            return Ok(false);
-        };
-        let gap_ns = state.gap_ns.round();
-        state.gap_ns = 0.0;
-        // What is too long saturates, and is refused as too long.
-        record.gap_ns = (gap_ns as u64).min(GAP_NS_MAX + 1);
-        if let Some((_, fault)) = record.fault(rank, &self.communicators) {
-            return Err(line.fault(fault));
+        let count = records.len();
+        for mut record in records {
+            let gap_ns = state.gap_ns.round();
+            state.gap_ns = 0.0;
+            // What is too long saturates, and is refused as too long.
+            record.gap_ns = (gap_ns as u64).min(GAP_NS_MAX + 1);
+            if let Some((_, fault)) = record.fault(rank, &self.communicators) {
+                return Err(line.fault(fault));
+            }
+            self.from_anybody += u64::from(record.operation.is_receive() && record.peer.is_none());
+            state.records.push(record);
         }
-        state.records.push(record);
-        Ok(true)
+        Ok(count)
+    }
+
+    fn note(&self) -> String {
+        let mut note = vec!["from a time-independent trace of SimGrid".to_owned()];
+        let ended_early = self.ranks.iter().enumerate().filter(|(_, rank)| {
+            let records = &rank.records;
+            let begins = records.iter().any(|call| call.operation == Operation::Init);
+            begins && records.last().map(|last| last.operation) != Some(Operation::Finalize)
+        });
+        let ended_early: Vec<String> = ended_early.map(|(rank, _)| rank.to_string()).collect();
+        if !ended_early.is_empty() {
+            note.push(format!("ended early: rank {}", ended_early.join(", ")));
+        }
+        if self.from_anybody > 0 {
+            note.push(format!(
+                "{} receives are from anybody or nobody, which isn't told apart and is left out",
+                self.from_anybody
+            ));
+        }
+        note.join("; ")
     }
 }
 
@@ -272,27 +311,33 @@ impl Rank {
         size: usize,
         name: &str,
         line: &Line<'_>,
-    ) -> Result<Option<Record>, TraceError> {
+    ) -> Result<Vec<Record>, TraceError> {
         let record = match name {
-            "send" => self.message(Operation::Send, line)?,
+            "send" | "ssend" | "bsend" | "rsend" => self.message(Operation::Send, line)?,
             "recv" => self.message(Operation::Receive, line)?,
-            "isend" => {
+            "isend" | "issend" | "ibsend" | "irsend" => {
                 let mut record = self.message(Operation::SendStart, line)?;
-                self.open(&mut record, |peer| (me, peer));
+                if let Some(peer) = record.peer {
+                    self.open(&mut record, Some(me), Some(peer));
+                }
                 record
             }
             "irecv" => {
                 let mut record = self.message(Operation::ReceiveStart, line)?;
-                self.open(&mut record, |peer| (peer, me));
+                let from = record.peer;
+                self.open(&mut record, from, Some(me));
                 record
             }
+            "sendrecv" => return self.exchange(line),
             "wait" => {
-                let (from, to, tag) = (line.peer(0)?, line.peer(1)?, line.tag(2)?);
-                let known =
-                    |open: &(u16, u16, i32, u32)| (open.0, open.1, open.2) == (from, to, tag);
+                let (from, to, tag) = (line.other_end(0)?, line.other_end(1)?, line.tag(2)?);
+                let known = self
+                    .open
+                    .iter()
+                    .position(|open| (open.0, open.1, open.2) == (from, to, tag));
                 // A test has found this one done before.
-                let Some(index) = self.open.iter().position(known) else {
-                    return Ok(None);
+                let Some(index) = known else {
+                    return Ok(Vec::new());
                 };
                 Record {
                     request: self.open.remove(index).3,
@@ -315,26 +360,55 @@ impl Rank {
             }
             _ => self.collective(size, name, line)?,
         };
-        Ok(Some(record))
+        // A send to nobody is none.
+        let sent_to_nobody = record.operation.is_send() && record.peer.is_none();
+        Ok(Vec::from_iter((!sent_to_nobody).then_some(record)))
+    }
+
+    /// In both directions at once: a receive that begins, a send, and the wait for the former.
+    fn exchange(&mut self, line: &Line<'_>) -> Result<Vec<Record>, TraceError> {
+        let default = self.default_width;
+        let send = Record {
+            peer: line.other_end(1)?,
+            bytes: line.bytes(line.amount(0)?, line.width(4, default)?)?,
+            ..Record::new(Operation::Send)
+        };
+        let request = self.next_request();
+        let receive = Record {
+            peer: line.other_end(3)?,
+            bytes: line.bytes(line.amount(2)?, line.width(5, default)?)?,
+            request,
+            ..Record::new(Operation::ReceiveStart)
+        };
+        let wait = Record {
+            request,
+            ..Record::new(Operation::Wait)
+        };
+        let mut records = vec![receive];
+        records.extend(send.peer.is_some().then_some(send));
+        records.push(wait);
+        Ok(records)
+    }
+
+    fn next_request(&mut self) -> u32 {
+        let request = self.requests;
+        self.requests = self.requests.wrapping_add(1);
+        request
     }
 
     fn message(&self, operation: Operation, line: &Line<'_>) -> Result<Record, TraceError> {
         let width = line.width(3, self.default_width)?;
         Ok(Record {
-            peer: Some(line.peer(0)?),
+            peer: line.other_end(0)?,
             tag: line.tag(1)?,
             bytes: line.bytes(line.amount(2)?, width)?,
             ..Record::new(operation)
         })
     }
 
-    fn open(&mut self, record: &mut Record, ends: impl Fn(u16) -> (u16, u16)) {
-        record.request = self.requests;
-        self.requests = self.requests.wrapping_add(1);
-        if let Some(peer) = record.peer {
-            let (from, to) = ends(peer);
-            self.open.push((from, to, record.tag, record.request));
-        }
+    fn open(&mut self, record: &mut Record, from: Option<u16>, to: Option<u16>) {
+        record.request = self.next_request();
+        self.open.push((from, to, record.tag, record.request));
     }
 
     fn collective(&self, size: usize, name: &str, line: &Line<'_>) -> Result<Record, TraceError> {
