@@ -54,7 +54,9 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum Fault {
     /// It doesn't begin as a trace does.
-    #[error("got {got:02x?} as its first bytes, expected \"SKCT0001\": this is no trace")]
+    #[error(
+        "got {got:02x?} as its first bytes, expected \"SKCT0001\": this is no trace; `exoskel sim pack` makes one of a tracer's folder or of SimGrid's text"
+    )]
     Magic {
         /// Up to eight bytes.
         got: Vec<u8>,
