@@ -22,7 +22,7 @@ use exoskel_link::{
     Endpoint, Event, LinkId, Message, MessageKind, Session, SessionConfig, SessionSecret, Side,
     TrafficClass,
 };
-use exoskel_sim::keycache::sequence::{passages, predict};
+use exoskel_sim::keycache::sequence::{links, passages, predict};
 use exoskel_sim::keycache::trace::{Direction, Step, Trace};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -109,6 +109,7 @@ fn nodes(trace: &Trace, geometry: Geometry) -> Result<Vec<Mutex<Node>>, Failure>
             format!("got a trace of {count} ranks, expected at most {NODES_MAX} to run live");
         return Err(Failure::Refused(text));
     }
+    let programs: Vec<Vec<Step>> = (0..count).map(|rank| passages(trace, rank)).collect();
     let mut nodes = Vec::with_capacity(count);
     for rank in 0..count {
         let settings = KeyStoreSettings {
@@ -120,18 +121,17 @@ fn nodes(trace: &Trace, geometry: Geometry) -> Result<Vec<Mutex<Node>>, Failure>
             rank,
             keys: KeyStore::new(settings, Box::new(memory))?,
             lanes: BTreeMap::new(),
-            program: passages(trace, rank),
+            program: Vec::new(),
         });
     }
-    for rank in 0..count {
-        for index in 0..nodes[rank].program.len() {
-            let peer = nodes[rank].program[index].peer;
-            if !nodes[rank].lanes.contains_key(&peer) {
-                let (own, other) = connect(&nodes[rank].keys, &nodes[usize::from(peer)].keys)?;
-                nodes[rank].lanes.insert(peer, own);
-                nodes[usize::from(peer)].lanes.insert(rank as u16, other);
-            }
-        }
+    for (opener, other) in links(&programs) {
+        let [opening, opened] = [opener, other].map(usize::from);
+        let (own, theirs) = connect(&nodes[opening].keys, &nodes[opened].keys)?;
+        nodes[opening].lanes.insert(other, own);
+        nodes[opened].lanes.insert(opener, theirs);
+    }
+    for (node, program) in nodes.iter_mut().zip(programs) {
+        node.program = program;
     }
     Ok(nodes.into_iter().map(Mutex::new).collect())
 }

@@ -3,6 +3,7 @@
 //! Two kinds of sequences: what the interface of each rank of a [`Trace`] looks up ([`replay`]), and synthetic traffic of many processes that are ON and OFF in turn
 //! ([`Traffic`]). Both go through [`exoskel_link::keys::Cache`], the cache of the runtime.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use exoskel_link::keys::{
@@ -190,15 +191,41 @@ pub fn passages(trace: &Trace, rank: usize) -> Vec<Step> {
     passages
 }
 
-/// The lookups of [`passages`] of all ranks, pooled, each rank with an LRU cache of its own that has a key for each direction of each link.
+/// The links that a program's messages need, each as the rank that opens it and the other one: rank by rank, in the order in which their [`passages`] come to them.
+pub fn links(programs: &[Vec<Step>]) -> Vec<(u16, u16)> {
+    let mut known = BTreeSet::new();
+    let mut links = Vec::new();
+    for (rank, program) in programs.iter().enumerate() {
+        let rank = rank as u16;
+        for peer in program.iter().map(|step| step.peer) {
+            if known.insert((rank.min(peer), rank.max(peer))) {
+                links.push((rank, peer));
+            }
+        }
+    }
+    links
+}
+
+/// The lookups of [`passages`] of all ranks, pooled, each rank with an LRU cache of its own that has a key for each direction of each link. All [`links`] are open
+/// before the first message: what both ends said to open one, in turns, beginning and ending with the rank that opens it, has left its keys in their caches.
 pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
     let mut hits = Hits::default();
     let mut digest = Digest::default();
-    for rank in 0..trace.ranks.len() {
-        let mut cache = Cache::<u32, ()>::new(geometry);
-        for step in passages(trace, rank) {
-            let key = u32::from(step.peer) << 1 | u32::from(step.direction == Direction::Send);
-            let found = look_up(&mut cache, key);
+    let programs: Vec<Vec<Step>> = (0..trace.ranks.len())
+        .map(|rank| passages(trace, rank))
+        .collect();
+    let mut caches: Vec<Cache<u32, ()>> = programs.iter().map(|_| Cache::new(geometry)).collect();
+    let key = |peer: u16, sends: bool| u32::from(peer) << 1 | u32::from(sends);
+    for (opener, other) in links(&programs) {
+        for opener_sends in [true, false, true, false, true] {
+            look_up(&mut caches[usize::from(opener)], key(other, opener_sends));
+            look_up(&mut caches[usize::from(other)], key(opener, !opener_sends));
+        }
+    }
+    for (cache, program) in caches.iter_mut().zip(&programs) {
+        for step in program {
+            let key = key(step.peer, step.direction == Direction::Send);
+            let found = look_up(cache, key);
             hits.lookups += 1;
             hits.hits += u64::from(found);
             digest.word(u64::from(key) << 1 | u64::from(found));
