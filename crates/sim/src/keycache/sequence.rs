@@ -3,7 +3,7 @@
 //! Two kinds of sequences: what the interface of each rank of a [`Trace`] looks up ([`replay`]), and synthetic traffic of many processes that are ON and OFF in turn
 //! ([`Traffic`]). Both go through [`exoskel_link::keys::Cache`], the cache of the runtime.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use exoskel_link::keys::{
@@ -16,6 +16,8 @@ use super::trace::{Direction, Operation, Record, Step, Trace};
 use crate::digest::Digest;
 use crate::random::SplitMix64;
 
+/// What the runtime's store adds to the number of a direction for the key of encrypted records.
+const ENCRYPTED: u64 = 2;
 /// Most keys of synthetic traffic.
 pub const KEYS_MAX: u32 = 1 << 24;
 /// Most packets of a mean ON period.
@@ -207,32 +209,54 @@ pub fn links(programs: &[Vec<Step>]) -> Vec<(u16, u16)> {
 }
 
 /// The lookups of [`passages`] of all ranks, pooled, each rank with an LRU cache of its own that has a key for each direction of each link. All [`links`] are open
-/// before the first message: what both ends said to open one, in turns, beginning and ending with the rank that opens it, has left its keys in their caches.
+/// before the first message: what both ends said to open one, in turns, beginning and ending with the rank that opens it, has left its keys in their caches. Keys have the
+/// [indexes](exoskel_link::keys::CacheKey::index) that the runtime's store gives them, so that they fall into the same sets.
 pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
     let mut hits = Hits::default();
     let mut digest = Digest::default();
     let programs: Vec<Vec<Step>> = (0..trace.ranks.len())
         .map(|rank| passages(trace, rank))
         .collect();
-    let mut caches: Vec<Cache<u32, ()>> = programs.iter().map(|_| Cache::new(geometry)).collect();
-    let key = |peer: u16, sends: bool| u32::from(peer) << 1 | u32::from(sends);
+    let mut ends: Vec<LinkEnds> = programs.iter().map(|_| LinkEnds::new(geometry)).collect();
     for (opener, other) in links(&programs) {
         for opener_sends in [true, false, true, false, true] {
-            look_up(&mut caches[usize::from(opener)], key(other, opener_sends));
-            look_up(&mut caches[usize::from(other)], key(opener, !opener_sends));
+            ends[usize::from(opener)].look_up(other, opener_sends);
+            ends[usize::from(other)].look_up(opener, !opener_sends);
         }
     }
-    for (cache, program) in caches.iter_mut().zip(&programs) {
+    for (ends, program) in ends.iter_mut().zip(&programs) {
         for step in program {
-            let key = key(step.peer, step.direction == Direction::Send);
-            let found = look_up(cache, key);
+            let (key, found) = ends.look_up(step.peer, step.direction == Direction::Send);
             hits.lookups += 1;
             hits.hits += u64::from(found);
-            digest.word(u64::from(key) << 1 | u64::from(found));
+            digest.word(key << 1 | u64::from(found));
         }
     }
     hits.digest = digest.value();
     hits
+}
+
+/// One rank's ends of its links: a cache, and the number of each link.
+struct LinkEnds {
+    cache: Cache<u64, ()>,
+    numbers: BTreeMap<u16, u64>,
+}
+
+impl LinkEnds {
+    fn new(geometry: Geometry) -> Self {
+        Self {
+            cache: Cache::new(geometry),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    /// Which key that was, and whether the cache had it. A store numbers the directions of its sessions as they come, that of sending first, and has room for four keys of each.
+    fn look_up(&mut self, peer: u16, sends: bool) -> (u64, bool) {
+        let next = self.numbers.len() as u64;
+        let link = *self.numbers.entry(peer).or_insert(next);
+        let key = (2 * link + u64::from(!sends)) << 2 | ENCRYPTED;
+        (key, look_up(&mut self.cache, key))
+    }
 }
 
 /// The lookups of all ranks of a trace, pooled, each rank with a cache of its own that is empty at first.
