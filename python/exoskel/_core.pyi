@@ -24,7 +24,9 @@ __all__ = [
     "mark_forked",
     "matching_attribute",
     "pack_calls",
+    "pack_on_off",
     "pack_replay_text",
+    "pack_requests",
     "pki_init",
     "pki_issue",
     "pki_list",
@@ -185,6 +187,20 @@ def pack_calls(
 ) -> tuple[bytes, int, int, str]: ...
 def pack_replay_text(
     name: str, texts: Sequence[tuple[str, str]], operations_per_second: float
+) -> tuple[bytes, int, int, str]: ...
+def pack_on_off(
+    name: str,
+    *,
+    ranks: int,
+    periods: int,
+    messages: int,
+    message_bytes: int,
+    gap_ns: int,
+    off_ns: int,
+    seed: int,
+) -> tuple[bytes, int, int, str]: ...
+def pack_requests(
+    name: str, *, ranks: int, each: int, seed: int
 ) -> tuple[bytes, int, int, str]: ...
 def key_cache_capacity(entries: int, off_on: float, hit: float) -> int: ...
 def key_cache_live(trace: KeyCacheTrace, entries: int, ways: int) -> dict[str, dict[str, int]]: ...

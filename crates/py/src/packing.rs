@@ -1,13 +1,18 @@
-//! Traces of other tools, packed into ours.
+//! Traces of other tools, and synthetic ones, packed into ours.
 
-use exoskel_sim::keycache::trace::{RankCalls, ReplayText, Trace, TraceError};
+use std::fmt::Display;
+
+use exoskel_sim::keycache::trace::{RankCalls, ReplayText, Trace};
+use exoskel_sim::keycache::{OnOff, requests};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pack_calls, module)?)?;
-    module.add_function(wrap_pyfunction!(pack_replay_text, module)?)
+    module.add_function(wrap_pyfunction!(pack_replay_text, module)?)?;
+    module.add_function(wrap_pyfunction!(pack_on_off, module)?)?;
+    module.add_function(wrap_pyfunction!(pack_requests, module)?)
 }
 
 /// A packed trace with its numbers of ranks and records, and its note.
@@ -50,17 +55,66 @@ fn pack_replay_text<'py>(
     })
 }
 
-fn packed<'py>(
+/// Packs synthetic traffic of processes that are silent and send in turn.
+#[pyfunction]
+#[pyo3(signature = (name, *, ranks, periods, messages, message_bytes, gap_ns, off_ns, seed))]
+#[expect(clippy::too_many_arguments, reason = "they are Python's, by name")]
+fn pack_on_off<'py>(
     py: Python<'py>,
-    read: impl FnOnce() -> Result<Trace, TraceError> + Send,
+    name: &str,
+    ranks: u32,
+    periods: u32,
+    messages: u32,
+    message_bytes: u32,
+    gap_ns: u64,
+    off_ns: u64,
+    seed: u64,
+) -> PyResult<Packed<'py>> {
+    let traffic = OnOff {
+        ranks,
+        periods,
+        messages,
+        message_bytes,
+        gap_ns,
+        off_ns,
+    };
+    packed(py, || {
+        traffic.trace(seed).map(|trace| Trace {
+            name: name.to_owned(),
+            ..trace
+        })
+    })
+}
+
+/// Packs synthetic requests and answers.
+#[pyfunction]
+#[pyo3(signature = (name, *, ranks, each, seed))]
+fn pack_requests<'py>(
+    py: Python<'py>,
+    name: &str,
+    ranks: usize,
+    each: usize,
+    seed: u64,
+) -> PyResult<Packed<'py>> {
+    packed(py, || {
+        requests(ranks, each, seed).map(|trace| Trace {
+            name: name.to_owned(),
+            ..trace
+        })
+    })
+}
+
+fn packed<'py, Refusal: Display>(
+    py: Python<'py>,
+    make: impl FnOnce() -> Result<Trace, Refusal> + Send,
 ) -> PyResult<Packed<'py>> {
     let (trace, content) = py
         .detach(|| {
-            let trace = read()?;
-            let content = trace.write()?;
+            let trace = make().map_err(|error| error.to_string())?;
+            let content = trace.write().map_err(|error| error.to_string())?;
             Ok((trace, content))
         })
-        .map_err(|error: TraceError| PyValueError::new_err(error.to_string()))?;
+        .map_err(|error: String| PyValueError::new_err(error))?;
     let records = trace.records();
     Ok((
         PyBytes::new(py, &content),

@@ -28,6 +28,9 @@ const RESULTS_WAITING_MAX: usize = 64;
 /// Events that a run on cards handles before its thread looks whether it should stop.
 const EVENTS_BETWEEN_LOOKS: u64 = 100_000;
 
+/// Entries of a cache without time, at most: it has its memory from the start, some 40 bytes each, on each processor.
+const ENTRIES_MAX: usize = 1 << 22;
+
 /// Payload of a packet where packets are looked up: the paper's.
 const PACKET_BYTES: u32 = 256;
 
@@ -181,8 +184,8 @@ impl KeyCacheTrace {
 
     /// How many messages its calls are, those of collectives included.
     #[getter]
-    fn messages(&self) -> PyResult<usize> {
-        Ok(self.program()?.messages())
+    fn messages(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.program(py)?.messages())
     }
 
     /// How many calls there are, all ranks together.
@@ -228,11 +231,12 @@ impl KeyCacheTrace {
     }
 
     /// The trace made ready to run on cards.
-    fn program(&self) -> PyResult<Arc<Program>> {
+    fn program(&self, py: Python<'_>) -> PyResult<Arc<Program>> {
         if let Some(program) = self.program.get() {
             return Ok(Arc::clone(program));
         }
-        let program = Program::from_trace(&self.trace)
+        let program = py
+            .detach(|| Program::from_trace(&self.trace))
             .map_err(refused)?
             .ending_after(self.ends_after);
         Ok(Arc::clone(self.program.get_or_init(|| Arc::new(program))))
@@ -282,6 +286,10 @@ struct Shape {
 impl Shape {
     fn new(asked: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (entries, ways) = (value(asked, "entries")?, value(asked, "ways")?);
+        if entries > ENTRIES_MAX {
+            let reason = format!("entries: got {entries}, expected at most {ENTRIES_MAX}");
+            return Err(PyValueError::new_err(reason));
+        }
         let geometry = Geometry::set_associative(entries, ways).map_err(refused)?;
         let policy = match value::<String>(asked, "policy")?.as_str() {
             "lru" => Policy::LeastRecentlyUsed,
@@ -327,7 +335,7 @@ impl Job {
                 let scenario = value::<String>(asked, "scenario")?;
                 let parameters = Parameters::from_toml(&scenario).map_err(refused)?;
                 let traces: Vec<Bound<'_, KeyCacheTrace>> = value(asked, "traces")?;
-                let programs = traces.iter().map(|trace| trace.get().program());
+                let programs = traces.iter().map(|trace| trace.get().program(asked.py()));
                 let programs = programs.collect::<PyResult<_>>()?;
                 let study = Study::new(parameters, programs).map_err(refused)?;
                 Ok(Self::Cards {
@@ -340,22 +348,29 @@ impl Job {
     }
 
     fn run(&self, stop: &AtomicBool) -> Result<Measured, Failure> {
+        let go_on = || !stop.load(Ordering::Relaxed);
         Ok(match self {
             Self::Trace {
                 trace,
                 shape,
                 lookup,
-            } => Measured::Keys(replay(trace, shape.geometry, shape.policy, *lookup)),
+            } => {
+                let hits = replay(trace, shape.geometry, shape.policy, *lookup, go_on);
+                Measured::Keys(hits.ok_or(Failure::Stopped)?)
+            }
             Self::OnOff {
                 traffic,
                 shape,
                 packets,
                 seed,
-            } => Measured::Keys(traffic.hits(*seed, *packets, shape.geometry, shape.policy)),
+            } => {
+                let hits = traffic.hits(*seed, *packets, shape.geometry, shape.policy, go_on);
+                Measured::Keys(hits.ok_or(Failure::Stopped)?)
+            }
             Self::Cards { study, seed } => {
                 let mut run = study.start(*seed)?;
                 while !run.advance(EVENTS_BETWEEN_LOOKS)? {
-                    if stop.load(Ordering::Relaxed) {
+                    if !go_on() {
                         return Err(Failure::Stopped);
                     }
                 }

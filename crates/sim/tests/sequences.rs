@@ -59,7 +59,16 @@ fn measured_by_others(name: &str) -> Trace {
 }
 
 fn percent_of_hits(trace: &Trace, entries: usize, lookup: Lookup) -> f64 {
-    100.0 * replay(trace, full(entries), Policy::LeastRecentlyUsed, lookup).hit_rate()
+    100.0
+        * replay(
+            trace,
+            full(entries),
+            Policy::LeastRecentlyUsed,
+            lookup,
+            || true,
+        )
+        .unwrap()
+        .hit_rate()
 }
 
 /// Aim: messages, collectives and LRU are counted as by others. Method: the rates in percent that another program, in another
@@ -143,9 +152,16 @@ fn packets_in_a_row_of_real_programs() {
 #[test]
 fn packets_in_a_row_hit_almost_always() {
     let trace = kept("bt.S.16");
-    let message = replay(&trace, full(3), Policy::LeastRecentlyUsed, Lookup::Message);
+    let message = replay(
+        &trace,
+        full(3),
+        Policy::LeastRecentlyUsed,
+        Lookup::Message,
+        || true,
+    )
+    .unwrap();
     let packets = Lookup::packets(256).unwrap();
-    let packet = replay(&trace, full(3), Policy::LeastRecentlyUsed, packets);
+    let packet = replay(&trace, full(3), Policy::LeastRecentlyUsed, packets, || true).unwrap();
     assert_eq!(
         packet.lookups - packet.hits,
         message.lookups - message.hits,
@@ -180,7 +196,7 @@ fn packets_of_a_message_are_not_simplified_too_much() {
     for entries in [2, 3, 5] {
         let geometry = full(entries);
         let counted = |policy| {
-            let hits = replay(&trace, geometry, policy, lookup);
+            let hits = replay(&trace, geometry, policy, lookup, || true).unwrap();
             (hits.lookups, hits.hits)
         };
         assert_eq!(
@@ -291,7 +307,9 @@ fn opening_a_link_leaves_its_keys() {
 
 fn synthetic(keys: u32, off_on: f64, packets_per_on: u32, geometry: Geometry) -> f64 {
     let traffic = Traffic::new(keys, off_on, packets_per_on).unwrap();
-    let hits = traffic.hits(7, 2_000_000, geometry, Policy::LeastRecentlyUsed);
+    let hits = traffic
+        .hits(7, 2_000_000, geometry, Policy::LeastRecentlyUsed, || true)
+        .unwrap();
     assert_eq!(hits.lookups, 1_000_000);
     hits.hit_rate()
 }
@@ -350,8 +368,12 @@ fn a_seed_gives_the_same_on_every_machine() {
     let first: Vec<u32> = traffic.packets(1).take(8).collect();
     assert_eq!(first, [221, 743, 854, 1135, 1744, 257, 954, 1531]);
     let geometry = Geometry::set_associative(256, 8).unwrap();
-    let digests = [Policy::LeastRecentlyUsed, Policy::Clock, Policy::S3Fifo]
-        .map(|policy| traffic.hits(1, 100_000, geometry, policy).digest);
+    let digests = [Policy::LeastRecentlyUsed, Policy::Clock, Policy::S3Fifo].map(|policy| {
+        traffic
+            .hits(1, 100_000, geometry, policy, || true)
+            .unwrap()
+            .digest
+    });
     assert_eq!(
         digests,
         [
@@ -361,7 +383,22 @@ fn a_seed_gives_the_same_on_every_machine() {
         ]
     );
     let trace = kept("cg.S.16");
-    let replayed = replay(&trace, full(2), Policy::LeastRecentlyUsed, Lookup::Message);
+    let stopped = replay(
+        &trace,
+        full(2),
+        Policy::LeastRecentlyUsed,
+        Lookup::Message,
+        || false,
+    );
+    assert_eq!(stopped, None);
+    let replayed = replay(
+        &trace,
+        full(2),
+        Policy::LeastRecentlyUsed,
+        Lookup::Message,
+        || true,
+    )
+    .unwrap();
     assert_eq!(
         (replayed.lookups, replayed.digest),
         (94_396, 8_255_911_985_444_200_924)

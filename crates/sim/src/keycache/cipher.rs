@@ -4,7 +4,7 @@ use super::parameters::{KeySource, Parameters};
 use super::time::Picoseconds;
 
 /// Bytes of a cipher block.
-const BLOCK_BYTES: u32 = 16;
+pub(super) const BLOCK_BYTES: u32 = 16;
 
 /// How long AES-GCM takes for packets, and for how long they keep others out of the unit.
 #[derive(Clone, Debug)]

@@ -105,7 +105,7 @@ pub enum KeycacheError {
     },
     /// The run takes longer than virtual time goes.
     #[error(
-        "the run has taken 53 days of virtual time, expected less: a smaller compute_percent or faster links help"
+        "the run has taken 26 days of virtual time, expected less: a smaller compute_percent or faster links help"
     )]
     TooLong,
 }

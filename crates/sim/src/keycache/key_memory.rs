@@ -69,7 +69,9 @@ impl KeyMemory {
         let outcome = &mut total.outcome;
         outcome.accesses += self.accesses;
         outcome.waited_max_ps = outcome.waited_max_ps.max(self.waited_longest.0);
-        outcome.busy_ps += self.accesses * self.latency.0;
+        outcome.busy_ps = outcome
+            .busy_ps
+            .saturating_add(self.accesses.saturating_mul(self.latency.0));
     }
 }
 

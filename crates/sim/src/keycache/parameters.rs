@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::cipher::BLOCK_BYTES;
 use super::error::KeycacheError;
 use super::sequence::Policy;
 
@@ -13,14 +14,18 @@ use super::sequence::Policy;
 const NODES_MAX: u32 = 1 << 12;
 /// Longest time that a parameter may name, in nanoseconds: a day.
 const PARAMETER_NS_MAX: u64 = 86_400_000_000_000;
+/// Longest time that a packet may need anywhere, in nanoseconds: a second.
+const PACKET_NS_MAX: u64 = 1_000_000_000;
 /// Most packets that a buffer may hold.
 const BUFFER_PACKETS_MAX: u32 = 1 << 16;
 /// Largest payload of a packet.
 const PACKET_PAYLOAD_MAX: u32 = 1 << 20;
 /// Fastest link and fastest cipher: beyond it a byte or a cycle would be less than a picosecond.
 const RATE_MAX: u64 = 1_000_000_000_000;
-/// Most entries of a cache, a prefetch buffer or a list of frequent keys.
+/// Most entries of a cache.
 const ENTRIES_MAX: u32 = 1 << 20;
+/// Most entries of the caches of all nodes together: they take some 100 bytes each.
+const ENTRIES_OF_ALL_MAX: u64 = 1 << 23;
 /// Most cycles that a stage of the cipher may take.
 const CYCLES_MAX: u32 = 1 << 16;
 /// Most accesses of the key memory at one time.
@@ -154,7 +159,7 @@ pub struct Parameters {
     /// Packets that a card holds for each direction. The switch sends none that has no place there.
     pub card_buffer_packets: u32,
     /// What embedded processor and host bus take for a packet, in each of the two cards; packets overlap in it. 1.2 us each make a one-way
-    /// latency of 2.8 us for 32 bytes and 3.0 us for 256, which is what the paper's overheads imply (see `docs/key-cache-engine.md`).
+    /// latency of 2.7 us for 32 bytes and 2.9 us for 256; the paper's overheads imply 2.8 and 3.3 (see `docs/key-cache-engine.md`).
     pub card_processing_ns: u64,
     /// Largest payload of a packet: the paper's 256 bytes.
     pub packet_payload_bytes: u32,
@@ -379,22 +384,22 @@ impl Parameters {
             ("eager_bytes", self.eager_bytes, 0, i64::MAX as u64),
             ("message_packets_max", self.message_packets_max.into(), 0, u32::MAX.into()),
             ("link_rate_bytes_per_second", self.link_rate_bytes_per_second, 1, RATE_MAX),
-            ("link_latency_ns", self.link_latency_ns, 0, PARAMETER_NS_MAX),
-            ("switch_latency_ns", self.switch_latency_ns, 0, PARAMETER_NS_MAX),
+            ("link_latency_ns", self.link_latency_ns, 0, PACKET_NS_MAX),
+            ("switch_latency_ns", self.switch_latency_ns, 0, PACKET_NS_MAX),
             ("switch_buffer_packets", self.switch_buffer_packets.into(), 1, buffer_max),
             ("card_buffer_packets", self.card_buffer_packets.into(), 1, buffer_max),
-            ("card_processing_ns", self.card_processing_ns, 0, PARAMETER_NS_MAX),
+            ("card_processing_ns", self.card_processing_ns, 0, PACKET_NS_MAX),
             ("packet_payload_bytes", self.packet_payload_bytes.into(), 1, PACKET_PAYLOAD_MAX.into()),
             ("packet_header_bytes", self.packet_header_bytes.into(), 0, PACKET_PAYLOAD_MAX.into()),
             ("cache_entries", self.cache_entries.into(), 1, entries_max),
             ("cache_ways", self.cache_ways.into(), 0, self.cache_entries.into()),
-            ("cache_access_ns", self.cache_access_ns, 0, PARAMETER_NS_MAX),
+            ("cache_access_ns", self.cache_access_ns, 0, PACKET_NS_MAX),
             ("prefetch_buffer_entries", self.prefetch_buffer_entries.into(), 0, 1024),
             ("prefetch_list_entries", self.prefetch_list_entries.into(), 1, 1024),
-            ("key_memory_ns", self.key_memory_ns, 0, PARAMETER_NS_MAX),
+            ("key_memory_ns", self.key_memory_ns, 0, PACKET_NS_MAX),
             ("key_memory_accesses_in_flight", self.key_memory_accesses_in_flight.into(), 1, ACCESSES_MAX.into()),
-            ("key_decrypt_ns", self.key_decrypt_ns, 0, PARAMETER_NS_MAX),
-            ("derivation_ns", self.derivation_ns, 0, PARAMETER_NS_MAX),
+            ("key_decrypt_ns", self.key_decrypt_ns, 0, PACKET_NS_MAX),
+            ("derivation_ns", self.derivation_ns, 0, PACKET_NS_MAX),
             ("cipher_frequency_hz", self.cipher_frequency_hz, 1, RATE_MAX),
             ("cipher_start_cycles", self.cipher_start_cycles.into(), 0, cycles_max),
             ("cipher_block_cycles", self.cipher_block_cycles.into(), 0, cycles_max),
@@ -419,6 +424,15 @@ impl Parameters {
             }
         }
         self.validate_switching()?;
+        self.validate_packets()?;
+        let nodes = u64::from(self.nodes);
+        if nodes * u64::from(self.cache_entries) > ENTRIES_OF_ALL_MAX {
+            return Err(KeycacheError::Parameter {
+                name: "cache_entries",
+                got: self.cache_entries.into(),
+                expected: format!("at most {} with {nodes} nodes", ENTRIES_OF_ALL_MAX / nodes),
+            });
+        }
         let ways = self.cache_ways;
         if ways > 0 && !self.cache_entries.is_multiple_of(ways) {
             return Err(KeycacheError::Parameter {
@@ -429,6 +443,34 @@ impl Parameters {
                     self.cache_entries
                 ),
             });
+        }
+        Ok(())
+    }
+
+    /// Whether links and ciphers are done with a packet within a second.
+    fn validate_packets(&self) -> Result<(), KeycacheError> {
+        let bytes = u64::from(self.packet_payload_bytes) + u64::from(self.packet_header_bytes);
+        let blocks = u64::from(self.packet_payload_bytes.div_ceil(BLOCK_BYTES));
+        let cycles = u64::from(self.cipher_start_cycles)
+            + blocks * u64::from(self.cipher_block_cycles)
+            + u64::from(self.cipher_tag_cycles);
+        for (name, got, least) in [
+            (
+                "link_rate_bytes_per_second",
+                self.link_rate_bytes_per_second,
+                bytes,
+            ),
+            ("cipher_frequency_hz", self.cipher_frequency_hz, cycles),
+        ] {
+            if got < least {
+                return Err(KeycacheError::Parameter {
+                    name,
+                    got,
+                    expected: format!(
+                        "at least {least}, to be done with the largest packet within a second"
+                    ),
+                });
+            }
         }
         Ok(())
     }

@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
             let Some((at, event)) = self.agenda.next() else {
                 return Err(self.stuck());
             };
-            if at >= Picoseconds::NEVER {
+            if at >= Picoseconds::END {
                 return Err(KeycacheError::TooLong);
             }
             self.now = at;
@@ -299,14 +299,6 @@ impl<'a> Run<'a> {
             rank: rank.into(),
             peer: peer.into(),
         }
-    }
-
-    /// The share of all messages that have been delivered: 0..1. A job that ends early leaves some out.
-    pub fn progress(&self) -> f64 {
-        if self.is_finished() || self.flights.is_empty() {
-            return 1.0;
-        }
-        self.messages as f64 / self.flights.len() as f64
     }
 
     /// How it went up to now.

@@ -25,6 +25,9 @@ pub const PACKETS_PER_ON_MAX: u32 = 1 << 14;
 /// Smallest and largest ratio of OFF to ON.
 pub const OFF_ON_RANGE: RangeInclusive<f64> = 0.02..=8192.0;
 
+/// Keys that are looked up before somebody is asked whether to go on.
+const KEYS_BETWEEN_LOOKS: usize = 1 << 16;
+
 /// A parameter that no sequence has.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum SequenceError {
@@ -259,23 +262,40 @@ impl LinkEnds {
     }
 }
 
-/// The lookups of all ranks of a trace, pooled, each rank with a cache of its own that is empty at first.
-pub fn replay(trace: &Trace, geometry: Geometry, policy: Policy, lookup: Lookup) -> Hits {
+/// The lookups of all ranks of a trace, pooled, each rank with a cache of its own that is empty at first. Asks every so often whether to go on;
+/// nothing if not.
+pub fn replay(
+    trace: &Trace,
+    geometry: Geometry,
+    policy: Policy,
+    lookup: Lookup,
+    go_on: impl Fn() -> bool,
+) -> Option<Hits> {
     match policy {
-        Policy::LeastRecentlyUsed => replay_with::<LeastRecentlyUsed>(trace, geometry, lookup),
-        Policy::Clock => replay_with::<Clock>(trace, geometry, lookup),
-        Policy::S3Fifo => replay_with::<S3Fifo>(trace, geometry, lookup),
+        Policy::LeastRecentlyUsed => {
+            replay_with::<LeastRecentlyUsed>(trace, geometry, lookup, go_on)
+        }
+        Policy::Clock => replay_with::<Clock>(trace, geometry, lookup, go_on),
+        Policy::S3Fifo => replay_with::<S3Fifo>(trace, geometry, lookup, go_on),
     }
 }
 
-fn replay_with<P: Replacement>(trace: &Trace, geometry: Geometry, lookup: Lookup) -> Hits {
+fn replay_with<P: Replacement>(
+    trace: &Trace,
+    geometry: Geometry,
+    lookup: Lookup,
+    go_on: impl Fn() -> bool,
+) -> Option<Hits> {
     /// After so many lookups of one key in a row, no policy learns anything from another one.
     const REPEATS_MAX: u64 = 8;
     let mut hits = Hits::default();
     let mut digest = Digest::default();
     for rank in 0..trace.ranks.len() {
         let mut cache = Cache::<u16, (), P>::new(geometry);
-        for (peer, count) in keys(trace, rank, lookup) {
+        for (number, (peer, count)) in keys(trace, rank, lookup).enumerate() {
+            if number % KEYS_BETWEEN_LOOKS == 0 && !go_on() {
+                return None;
+            }
             let mut found = count.saturating_sub(REPEATS_MAX);
             for _ in 0..count.min(REPEATS_MAX) {
                 found += u64::from(look_up(&mut cache, peer));
@@ -287,7 +307,7 @@ fn replay_with<P: Replacement>(trace: &Trace, geometry: Geometry, lookup: Lookup
         }
     }
     hits.digest = digest.value();
-    hits
+    Some(hits)
 }
 
 /// Whether the key is there; afterwards it is.
@@ -351,23 +371,39 @@ impl Traffic {
         packets
     }
 
-    /// The lookups of so many packets, of which the first half only fills the cache.
-    pub fn hits(&self, seed: u64, packets: u64, geometry: Geometry, policy: Policy) -> Hits {
+    /// The lookups of so many packets, of which the first half only fills the cache. Asks every so often whether to go on; nothing if not.
+    pub fn hits(
+        &self,
+        seed: u64,
+        packets: u64,
+        geometry: Geometry,
+        policy: Policy,
+        go_on: impl Fn() -> bool,
+    ) -> Option<Hits> {
         match policy {
             Policy::LeastRecentlyUsed => {
-                self.hits_with::<LeastRecentlyUsed>(seed, packets, geometry)
+                self.hits_with::<LeastRecentlyUsed>(seed, packets, geometry, go_on)
             }
-            Policy::Clock => self.hits_with::<Clock>(seed, packets, geometry),
-            Policy::S3Fifo => self.hits_with::<S3Fifo>(seed, packets, geometry),
+            Policy::Clock => self.hits_with::<Clock>(seed, packets, geometry, go_on),
+            Policy::S3Fifo => self.hits_with::<S3Fifo>(seed, packets, geometry, go_on),
         }
     }
 
-    fn hits_with<P: Replacement>(&self, seed: u64, packets: u64, geometry: Geometry) -> Hits {
+    fn hits_with<P: Replacement>(
+        &self,
+        seed: u64,
+        packets: u64,
+        geometry: Geometry,
+        go_on: impl Fn() -> bool,
+    ) -> Option<Hits> {
         let mut cache = Cache::<u32, (), P>::new(geometry);
         let mut hits = Hits::default();
         let mut digest = Digest::default();
         let mut keys = self.packets(seed);
         for number in 0..packets {
+            if number % KEYS_BETWEEN_LOOKS as u64 == 0 && !go_on() {
+                return None;
+            }
             let key = keys.draw();
             let found = look_up(&mut cache, key);
             digest.word(u64::from(key) << 1 | u64::from(found));
@@ -377,7 +413,7 @@ impl Traffic {
             }
         }
         hits.digest = digest.value();
-        hits
+        Some(hits)
     }
 }
 

@@ -61,11 +61,6 @@ impl Study {
         Ok(Self { parameters, jobs })
     }
 
-    /// The effective parameters.
-    pub fn parameters(&self) -> &Parameters {
-        &self.parameters
-    }
-
     /// Runs it whole.
     ///
     /// # Errors

@@ -11,8 +11,11 @@ const SECOND: u128 = 1_000_000_000_000;
 
 impl Picoseconds {
     pub(crate) const ZERO: Self = Self(0);
-    /// What never comes: far enough, and sums with it don't overflow.
+    /// What never comes.
     pub(crate) const NEVER: Self = Self(u64::MAX / 4);
+    /// The end of virtual time: whatever a run plans before it is before [`Self::NEVER`], since no packet waits for as long as
+    /// what is between them, with the longest times that parameters may name.
+    pub(crate) const END: Self = Self(u64::MAX / 8);
 
     pub(crate) fn from_nanoseconds(nanoseconds: u64) -> Self {
         Self(nanoseconds.saturating_mul(1000).min(Self::NEVER.0))
@@ -35,7 +38,7 @@ impl Add for Picoseconds {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 

@@ -339,9 +339,23 @@ fn traces_that_do_not_fit_together_are_refused_with_their_place() {
     assert!(refused(alone).contains("does not take part in this collective"));
 }
 
+/// A few bytes of a trace can stand for more messages than there is memory for.
+#[test]
+fn a_program_of_too_many_messages_is_refused_before_they_are_made() {
+    let everybody = vec![(0..1000).collect::<Vec<u16>>()];
+    let mut trace = trace(vec![Vec::new(); 1000]);
+    trace.communicators = vec![everybody; 1000];
+    trace.ranks[0] = vec![Record::new(Operation::AllToAll); 1_000_000];
+    let error = Program::from_trace(&trace).unwrap_err();
+    assert!(
+        matches!(error, KeycacheError::TooMany { got, most, .. } if got < most + 1000),
+        "{error}"
+    );
+}
+
 #[test]
 fn impossible_parameters_are_named() {
-    let cases: [(&str, &str); 14] = [
+    let cases: [(&str, &str); 18] = [
         ("nodes = 0", "nodes = 0"),
         ("cache_entries = 0", "cache_entries = 0"),
         ("cache_ways = 7", "cache_ways = 7"),
@@ -356,6 +370,24 @@ fn impossible_parameters_are_named() {
         ("switch_buffer_packets = 0", "switch_buffer_packets"),
         ("cipher_frequency_hz = 0", "cipher_frequency_hz"),
         ("quantum_ns = 0", "quantum_ns"),
+        // A packet that is somewhere for days.
+        (
+            "key_memory_ns = 86400000000000",
+            "expected 0 ..= 1000000000",
+        ),
+        (
+            "link_rate_bytes_per_second = 281",
+            "link_rate_bytes_per_second = 281, expected at least 282",
+        ),
+        (
+            "cipher_frequency_hz = 1",
+            "expected at least 30, to be done with the largest packet",
+        ),
+        // A terabyte of caches.
+        (
+            "cache_entries = 1048576\nnodes = 4096",
+            "cache_entries = 1048576, expected at most 2048 with 4096 nodes",
+        ),
         (
             "gang_slice_ns = 5000\nscheduler = \"gang\"",
             "expected more than context_switch_ns = 5000",

@@ -43,7 +43,7 @@ fn every_message_of_every_trace_arrives() {
             let mut run = study.start(1).unwrap();
             while !run.advance(100_000).unwrap() {}
             let outcome = run.outcome();
-            assert!(outcome.finished && run.progress() >= 1.0, "{name}");
+            assert!(outcome.finished, "{name}");
             assert_eq!(outcome.messages, job.messages() as u64, "{name}");
             assert_eq!(outcome.message_latency.count, outcome.messages, "{name}");
             assert_eq!(outcome.packet_latency.count, outcome.packets, "{name}");
