@@ -54,8 +54,12 @@ impl Scheduler {
     }
 
     fn find_choice(&mut self, now: Duration) -> Option<(usize, Choice)> {
-        let usable = u64::from(self.slots.usable());
-        let round_trip = self.slots.round_trip_min();
+        if let Takers::These(mut seats) = self.takers(now) {
+            let load = |seat: usize| Some((self.slots.get(seat)?.load(now), seat));
+            seats.sort_by_key(|seat| load(*seat));
+            let mut choices = seats.into_iter().filter(|seat| self.accepts(*seat, now));
+            return choices.find_map(|seat| Some((seat, self.choose(seat, now)?)));
+        }
         let window_max = nanos(self.config.window_time).saturating_add(self.slots.round_trip_max());
         let (mut behind_hungry, mut behind_filled) = (Cursor::default(), Cursor::default());
         let mut hungry = self.slots.next(Queue::Hungry, &mut behind_hungry, now);
@@ -69,11 +73,9 @@ impl Scheduler {
                 (Some(hungry), _) => (hungry, Queue::Hungry),
                 (None, filled) => (filled?, Queue::Filled),
             };
-            let accepts = self
-                .slots
-                .get(turn.seat)
-                .is_some_and(|slot| slot.accepts(&self.config, now));
-            if accepts && let Some(choice) = self.choose(turn.seat, usable, round_trip, now) {
+            if self.accepts(turn.seat, now)
+                && let Some(choice) = self.choose(turn.seat, now)
+            {
                 return Some((turn.seat, choice));
             }
             match queue {
@@ -84,6 +86,51 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    fn accepts(&self, seat: usize, now: Duration) -> bool {
+        let slot = self.slots.get(seat);
+        slot.is_some_and(|slot| slot.accepts(&self.config, now))
+    }
+
+    fn outlook(&self, now: Duration) -> Outlook<'_> {
+        Outlook {
+            config: &self.config,
+            slots: &self.slots,
+            reserved_seat: self.reserved_seat,
+            round_trip: self.slots.round_trip_min(),
+            usable: u64::from(self.slots.usable()),
+            now,
+        }
+    }
+
+    /// Who may take something of what is ready. A serial function that is at one slot leaves nothing to all the others, and there
+    /// may be thousands who would look.
+    fn takers(&self, now: Duration) -> Takers {
+        let outlook = self.outlook(now);
+        let mut seats = Vec::new();
+        for stream in &self.streams {
+            if stream.suspects > 0 {
+                return Takers::Anyone;
+            }
+            for segment in &stream.segments {
+                if segment.ready.is_empty() {
+                    continue;
+                }
+                let gain = outlook.gain_by_moving(segment);
+                let seat = match (segment.serial, segment.holder, gain) {
+                    (true, Some(_), Some(_)) => continue,
+                    (true, Some(holder), None) => Some(holder.seat),
+                    (true, None, None) => outlook.keeper(segment),
+                    (false, _, _) | (true, None, Some(_)) => None,
+                };
+                match seat {
+                    Some(seat) => seats.push(seat),
+                    None => return Takers::Anyone,
+                }
+            }
+        }
+        Takers::These(seats)
     }
 
     /// While there are items that must run alone, the slot with the least to do gets nothing else.
@@ -106,7 +153,7 @@ impl Scheduler {
     }
 
     /// The best frame for this slot: streams in turn, in each of them the latest segment and the oldest item first.
-    fn choose(&self, seat: usize, usable: u64, round_trip: u64, now: Duration) -> Option<Choice> {
+    fn choose(&self, seat: usize, now: Duration) -> Option<Choice> {
         let slot = self.slots.get(seat)?;
         let places = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
         let alone = || {
@@ -122,14 +169,9 @@ impl Scheduler {
             return alone();
         }
         let view = View {
-            config: &self.config,
-            slots: &self.slots,
-            reserved_seat: self.reserved_seat,
-            round_trip,
+            all: self.outlook(now),
             slot,
             seat,
-            usable,
-            now,
         };
         places()
             .find_map(|place| view.choose(&self.streams[place], place))
@@ -207,17 +249,68 @@ impl Scheduler {
     }
 }
 
-/// What one slot sees when it looks for work.
-struct View<'a> {
+/// Who may take something of what is ready.
+enum Takers {
+    Anyone,
+    /// Only who sits here.
+    These(Vec<usize>),
+}
+
+/// What is the same for all slots that look for work.
+struct Outlook<'a> {
     config: &'a SchedulerConfig,
     slots: &'a Slots,
     reserved_seat: Option<usize>,
     /// The shortest to any slot, in nanoseconds; 0 if none is known.
     round_trip: u64,
-    slot: &'a Slot,
-    seat: usize,
     usable: u64,
     now: Duration,
+}
+
+/// What one slot sees when it looks for work.
+struct View<'a> {
+    all: Outlook<'a>,
+    slot: &'a Slot,
+    seat: usize,
+}
+
+impl Outlook<'_> {
+    /// The time of the functions that come after the serial one, in nanoseconds for a full frame, if the serial one
+    /// should go on elsewhere meanwhile. As long as nobody knows, it should.
+    fn gain_by_moving(&self, segment: &SegmentState) -> Option<u64> {
+        if !segment.rest || self.usable < 2 {
+            return None;
+        }
+        let (Some(item), Some(serial)) = (segment.time.settled(), segment.serial_time.settled())
+        else {
+            return Some(u64::MAX);
+        };
+        let items = self.full_frame(item.max(1));
+        let rest = item.saturating_sub(serial).saturating_mul(items);
+        let cost = serial.saturating_mul(items) / PASSING_PART + self.round_trip;
+        (rest > cost).then_some(rest)
+    }
+
+    /// The slot where the lease was last, if it is kept there: not if that slot has enough to do with other work, or may get
+    /// none.
+    fn keeper(&self, segment: &SegmentState) -> Option<usize> {
+        let keeps = |home: &usize| {
+            self.slots.get(*home).is_some_and(|slot| {
+                slot.accepts(self.config, self.now)
+                    && slot.running_frames < FRAMES_HIDING
+                    && slot.load(self.now) < nanos(self.config.frame_time)
+                    && self.reserved_seat != Some(*home)
+            })
+        };
+        segment.home.filter(keeps)
+    }
+
+    /// How many items of such a time are worth a frame.
+    fn full_frame(&self, item_nanos: u64) -> u64 {
+        (nanos(self.config.frame_time) / item_nanos)
+            .min(u64::from(self.config.frame_items_max))
+            .max(1)
+    }
 }
 
 impl View<'_> {
@@ -246,12 +339,12 @@ impl View<'_> {
         if !segment.serial {
             return Some(Lease::None);
         }
-        let gain = self.gain_by_moving(segment);
+        let gain = self.all.gain_by_moving(segment);
         let may = segment.suspects.is_empty()
             && match (segment.holder, gain) {
                 // Not far away for a small gain, unless it would lie where it is.
                 (None, Some(gain)) => {
-                    let is_near = gain > self.slot.round_trip(self.config);
+                    let is_near = gain > self.slot.round_trip(self.all.config);
                     self.soon_free() && (is_near || self.is_home(segment))
                 }
                 (None, None) => self.soon_free() && self.is_home(segment),
@@ -265,61 +358,32 @@ impl View<'_> {
         })
     }
 
-    /// The time of the functions that come after the serial one, in nanoseconds for a full frame, if the serial one
-    /// should go on elsewhere meanwhile. As long as nobody knows, it should.
-    fn gain_by_moving(&self, segment: &SegmentState) -> Option<u64> {
-        if !segment.rest || self.usable < 2 {
-            return None;
-        }
-        let (Some(item), Some(serial)) = (segment.time.settled(), segment.serial_time.settled())
-        else {
-            return Some(u64::MAX);
-        };
-        let items = self.full_frame(item.max(1));
-        let rest = item.saturating_sub(serial).saturating_mul(items);
-        let cost = serial.saturating_mul(items) / PASSING_PART + self.round_trip;
-        (rest > cost).then_some(rest)
-    }
-
-    /// Whether the lease is at home here, or nothing keeps it where it was: that slot has enough to do with other
-    /// work, or may get none.
+    /// Whether the lease is at home here, or nothing keeps it where it was.
     fn is_home(&self, segment: &SegmentState) -> bool {
-        let home = segment.home.filter(|home| *home != self.seat);
-        let slot = home.and_then(|home| self.slots.get(home));
-        !slot.is_some_and(|slot| {
-            slot.accepts(self.config, self.now)
-                && slot.running_frames < FRAMES_HIDING
-                && slot.load(self.now) < nanos(self.config.frame_time)
-                && self.reserved_seat != home
-        })
+        let keeper = self.all.keeper(segment);
+        keeper.is_none_or(|keeper| keeper == self.seat)
     }
 
     /// Whether the slot will run dry unless it gets something now.
     fn soon_free(&self) -> bool {
-        let near = nanos(self.config.frame_time).saturating_add(self.slot.round_trip(self.config));
-        self.slot.running_frames < FRAMES_HIDING || self.slot.load(self.now) < near
-    }
-
-    /// How many items of such a time are worth a frame.
-    fn full_frame(&self, item_nanos: u64) -> u64 {
-        (nanos(self.config.frame_time) / item_nanos)
-            .min(u64::from(self.config.frame_items_max))
-            .max(1)
+        let near =
+            nanos(self.all.config.frame_time).saturating_add(self.slot.round_trip(self.all.config));
+        self.slot.running_frames < FRAMES_HIDING || self.slot.load(self.all.now) < near
     }
 
     /// The oldest ready items, as many as are worth a frame here and now.
     fn cut(&self, stream: &Stream, segment: &SegmentState, lease: Lease) -> Option<Choice> {
         let range = segment.ready.first()?;
-        let item_nanos = item_nanos(self.config, segment, self.seat);
+        let item_nanos = item_nanos(self.all.config, segment, self.seat);
         let known = segment.seats.get(self.seat);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
-        let full = self.full_frame(item_nanos);
+        let full = self.all.full_frame(item_nanos);
         let share = self.share(segment, item_nanos, lease);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
         let (mut count, mut bytes) = (0, 0u64);
         for item in stream.ring.walk(range.start).take(wanted as usize) {
             let sum = bytes.saturating_add(item.bytes);
-            if count > 0 && sum > self.config.frame_bytes_max {
+            if count > 0 && sum > self.all.config.frame_bytes_max {
                 break;
             }
             (count, bytes) = (count + 1, sum);
@@ -336,8 +400,8 @@ impl View<'_> {
                 return None;
             }
             let frame_nanos = item_nanos.saturating_mul(u64::from(count));
-            let load = self.slot.load(self.now).saturating_add(frame_nanos);
-            if load > self.slot.window(self.config) {
+            let load = self.slot.load(self.all.now).saturating_add(frame_nanos);
+            if load > self.slot.window(self.all.config) {
                 return None;
             }
         }
@@ -359,8 +423,8 @@ impl View<'_> {
         if lease == Lease::Kept {
             return ready;
         }
-        let least = nanos(self.config.frame_time / LEAST_PART) / item_nanos;
-        ready.div_ceil(SHARE * self.usable.max(1)).max(least)
+        let least = nanos(self.all.config.frame_time / LEAST_PART) / item_nanos;
+        ready.div_ceil(SHARE * self.all.usable.max(1)).max(least)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Work taken back from a slot that has too much, for one that has nothing.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::frame::{Frame, RecallState};
@@ -135,12 +136,14 @@ impl Scheduler {
 
     /// Asks back everything that keeps a lease at a slot that does not move, so that another one can go on with it.
     fn recall_lease(&mut self, now: Duration) {
-        let mut segments = self.streams.iter().flat_map(|stream| &stream.segments);
-        if segments.all(|segment| segment.holder.is_none()) {
-            return;
-        }
+        let segments = self.streams.iter().flat_map(|stream| &stream.segments);
+        let holders = segments.filter_map(|segment| Some(segment.holder?.seat));
+        let holders: BTreeSet<usize> = holders.collect();
         let (mut found, mut wake) = (None, None::<Duration>);
-        for (seat, slot) in self.slots.iter().filter(|(_, slot)| slot.recalls == 0) {
+        for seat in holders {
+            let Some(slot) = self.slots.get(seat).filter(|slot| slot.recalls == 0) else {
+                continue;
+            };
             let Some((lease, item_nanos)) = slot.stuck_lease(|stream, segment| {
                 let stream = self.streams.iter().find(|other| other.id == stream);
                 stream.is_some_and(|stream| stream.segments[usize::from(segment)].rest)
