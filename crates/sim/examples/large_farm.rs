@@ -1,5 +1,6 @@
-//! A farm of thousands of slots by grain and latency, as comma-separated values: `large_farm SLOTS ITEMS FRAME_NANOS ITEM_NANOS
-//! FRAME_TIME_MICROS GRAIN_MICROS,... LATENCY_MICROS,...`. The two costs are what a frame and an item take of the manager's time.
+//! A farm or a pipeline of thousands of slots by grain and latency, as comma-separated values: `large_farm PROGRAM SERIAL_NANOS SLOTS ITEMS
+//! FRAME_NANOS ITEM_NANOS FRAME_TIME_MICROS GRAIN_MICROS,... LATENCY_MICROS,...`. A program is its stages, `f` in a farm and `s` serial: `f`, `fs`, `fsf`.
+//! The two costs are what a frame and an item take of the manager's time.
 
 #![expect(
     clippy::disallowed_methods,
@@ -10,11 +11,14 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use exoskel_flow::{FunctionId, Skeleton};
 use exoskel_sim::LargeFarm;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [
+        program,
+        serial,
         slots,
         items,
         frame_nanos,
@@ -24,13 +28,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         latencies,
     ] = &arguments[..]
     else {
-        return Err("expected seven arguments; the source says which".into());
+        return Err("expected nine arguments; the source says which".into());
     };
     let list = |text: &str| -> Result<Vec<u64>, std::num::ParseIntError> {
         text.split(',').map(str::parse).collect()
     };
     println!(
-        "slots,items,frame_cost_ns,item_cost_ns,frame_time_us,grain_us,latency_us,speed_up,manager_load,frames,recalled,makespan_s,steps,digest,run_s"
+        "program,serial_ns,slots,items,frame_cost_ns,item_cost_ns,frame_time_us,grain_us,latency_us,speed_up,manager_load,frames,recalled,makespan_s,steps,digest,run_s"
     );
     for grain in list(grains)? {
         for latency in list(latencies)? {
@@ -41,13 +45,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Duration::from_micros(grain),
                 Duration::from_micros(latency),
             );
+            farm.skeleton = pipeline(program)?;
+            farm.serial = Duration::from_nanos(serial.parse()?);
             farm.frame_cost = Duration::from_nanos(frame_nanos.parse()?);
             farm.item_cost = Duration::from_nanos(item_nanos.parse()?);
             farm.config.frame_time = Duration::from_micros(frame_time.parse()?);
             let begun = Instant::now();
             let report = farm.run()?;
             println!(
-                "{slots},{items},{frame_nanos},{item_nanos},{frame_time},{grain},{latency},{:.1},{:.4},{},{},{:.3},{},{:016x},{:.1}",
+                "{program},{serial},{slots},{items},{frame_nanos},{item_nanos},{frame_time},{grain},{latency},{:.1},{:.4},{},{},{:.3},{},{:016x},{:.1}",
                 report.speed_up(),
                 report.load(),
                 report.frames,
@@ -60,4 +66,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// The stages that stand in the text.
+fn pipeline(text: &str) -> Result<Skeleton, String> {
+    let stage = |(number, kind): (usize, char)| {
+        let function = Skeleton::Seq(FunctionId(number as u32));
+        match kind {
+            'f' => Ok(Skeleton::Farm(Box::new(function))),
+            's' => Ok(function),
+            _ => Err(format!("got stage {kind:?}, expected f or s")),
+        }
+    };
+    let stages: Result<Vec<_>, _> = text.chars().enumerate().map(stage).collect();
+    stages.map(Skeleton::Pipeline)
 }

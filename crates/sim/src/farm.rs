@@ -1,4 +1,4 @@
-//! A farm of a size that nobody here can run: the real scheduler, thousands of slots, and a manager whose work takes time.
+//! Farms and pipelines of a size that nobody here can run: the real scheduler, thousands of slots, and a manager whose work takes time.
 //!
 //! Sessions and payloads are left out: what they cost the manager is a parameter, to be measured where they are real. What is
 //! asked is where one manager is at its end.
@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use exoskel_flow::{
-    Action, FrameId, FunctionId, Index, Program, Scheduler, SchedulerConfig, Sizes, Skeleton,
-    SlotId, StreamId, StreamOptions,
+    Action, FrameId, FunctionId, Index, Lease, Program, Scheduler, SchedulerConfig, Segment, Sizes,
+    Skeleton, SlotId, StreamId, StreamOptions,
 };
 
 use crate::agenda::Agenda;
@@ -29,10 +29,14 @@ pub struct LargeFarm {
     pub seed: u64,
     /// Slots.
     pub slots: u32,
-    /// Items, each one instruction.
+    /// What each item passes.
+    pub skeleton: Skeleton,
+    /// Items, each one instruction for each segment of the program.
     pub items: u64,
-    /// The mean time of an item; each takes evenly between half and one and a half of it.
+    /// The mean time of an item in a function inside a farm; each takes evenly between half and one and a half of it.
     pub grain: Duration,
+    /// What each item takes in a serial function.
+    pub serial: Duration,
     /// From the manager to a slot, and back.
     pub latency: Duration,
     /// What a frame costs the manager, out and back together, besides its items.
@@ -56,6 +60,8 @@ pub struct LargeFarmReport {
     pub frames: u64,
     /// Items given back.
     pub recalled: u64,
+    /// Times that a slot gave a serial function back before its frame's end.
+    pub released: u64,
     /// How many events there were.
     pub steps: u64,
     /// Of all events in their order.
@@ -77,8 +83,33 @@ impl LargeFarmReport {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     id: FrameId,
+    segment: u16,
+    lease: Lease,
     first: Index,
     count: u32,
+}
+
+/// How far a slot is in its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// What is left of the frame runs as a whole.
+    Whole,
+    /// All items pass the serial function, which another slot has then ([`Lease::PassedOn`]).
+    Passing,
+    /// This item, counted from the frame's first, is in the serial function ([`Lease::Kept`]).
+    Serial(u32),
+    /// It is in those after it.
+    Rest(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    frame: Frame,
+    part: Part,
+    /// Time spent that no answer has said yet.
+    busy: Duration,
+    /// The serial function goes back as soon as the running item has passed it.
+    is_awaited: bool,
 }
 
 #[derive(Debug)]
@@ -87,8 +118,10 @@ enum Event {
     Work(u32, Frame),
     /// A slot is asked for items of a frame.
     Recall(u32, FrameId, u32),
-    /// A slot has finished its frame.
+    /// A slot has finished its frame, or a part of it.
     Done(u32),
+    /// A slot gives a serial function back, with the time spent in it.
+    Released(u32, FrameId, Duration),
     /// Results come to the manager, with the time spent on them.
     Results(u32, Frame, Duration),
     /// Items given back come to the manager.
@@ -100,11 +133,12 @@ enum Event {
 #[derive(Debug, Default)]
 struct Process {
     queue: VecDeque<Frame>,
-    running: Option<(Frame, Duration)>,
+    running: Option<Running>,
 }
 
 struct Run<'a> {
     farm: &'a LargeFarm,
+    program: Program,
     scheduler: Scheduler,
     stream: StreamId,
     processes: Vec<Process>,
@@ -127,8 +161,10 @@ impl LargeFarm {
         Self {
             seed,
             slots,
+            skeleton: Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
             items,
             grain,
+            serial: Duration::ZERO,
             latency,
             frame_cost: Duration::ZERO,
             item_cost: Duration::ZERO,
@@ -151,8 +187,8 @@ impl LargeFarm {
             at: Duration::ZERO,
             what,
         };
-        let skeleton = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
-        let program = Program::compile(&skeleton).map_err(|error| refuse(error.to_string()))?;
+        let program =
+            Program::compile(&self.skeleton).map_err(|error| refuse(error.to_string()))?;
         let mut scheduler = Scheduler::new(self.config.clone());
         let stream = scheduler
             .open_stream(&program, StreamOptions::default(), Duration::ZERO)
@@ -164,6 +200,7 @@ impl LargeFarm {
         }
         let mut run = Run {
             farm: self,
+            program,
             scheduler,
             stream,
             processes: (0..self.slots).map(|_| Process::default()).collect(),
@@ -186,9 +223,15 @@ impl LargeFarm {
         Ok(run.report)
     }
 
-    fn time(&self, index: Index) -> Duration {
-        let mut random = SplitMix64::new(self.seed ^ index.wrapping_mul(0xD134_2543_DE82_EF95));
-        random.between(self.grain / 2, self.grain + self.grain / 2)
+    /// What an item takes in these functions of a farm.
+    fn time(&self, index: Index, functions: &[FunctionId]) -> Duration {
+        let time = |function: &FunctionId| {
+            let place = index.wrapping_mul(0xD134_2543_DE82_EF95)
+                ^ u64::from(function.0).wrapping_mul(0xA24B_AED4_963E_E407);
+            let mut random = SplitMix64::new(self.seed ^ place);
+            random.between(self.grain / 2, self.grain + self.grain / 2)
+        };
+        functions.iter().map(time).sum()
     }
 }
 
@@ -214,18 +257,21 @@ impl Run<'_> {
                 return Ok(());
             }
             Event::Done(slot) => {
-                if let Some((frame, busy)) = self.processes[slot as usize].running.take() {
-                    let at = now + self.farm.latency;
-                    self.agenda.plan(at, Event::Results(slot, frame, busy));
-                }
-                self.start(slot);
+                self.go_on(slot);
                 return Ok(());
+            }
+            Event::Released(slot, frame, busy) => {
+                let at = self.works(self.farm.frame_cost / 2);
+                self.report.released += 1;
+                self.scheduler.released(SlotId(slot), frame, busy, at);
             }
             Event::Results(slot, frame, busy) => self.results(slot, frame, busy)?,
             Event::Recalled(slot, frame) => {
                 let at = self.works(self.farm.frame_cost / 2);
                 self.report.recalled += u64::from(frame.count);
-                let Frame { id, first, count } = frame;
+                let Frame {
+                    id, first, count, ..
+                } = frame;
                 self.scheduler.recalled(SlotId(slot), id, first, count, at);
             }
             Event::Wake => self.wake = self.wake.filter(|planned| now < *planned),
@@ -251,6 +297,8 @@ impl Run<'_> {
         let accepted = self
             .scheduler
             .results(SlotId(slot), frame.id, frame.first, sizes, busy, at);
+        // Those of an inner segment are tokens for the next one.
+        let accepted = accepted.filter(|accepted| accepted.last);
         let ranges = accepted.map(|accepted| accepted.ranges.to_vec());
         for range in ranges.into_iter().flatten() {
             for index in range.clone() {
@@ -288,14 +336,18 @@ impl Run<'_> {
                 Action::Dispatch {
                     slot,
                     frame,
+                    segment,
                     first,
                     count,
+                    lease,
                     ..
                 } => {
                     self.works((self.farm.frame_cost + self.farm.item_cost * count) / 2);
                     self.report.frames += 1;
                     let frame = Frame {
                         id: frame,
+                        segment,
+                        lease,
                         first,
                         count,
                     };
@@ -321,6 +373,10 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn segment(&self, frame: &Frame) -> &Segment {
+        &self.program.segments()[usize::from(frame.segment)]
+    }
+
     fn start(&mut self, slot: u32) {
         let process = &mut self.processes[slot as usize];
         if process.running.is_some() {
@@ -329,31 +385,122 @@ impl Run<'_> {
         let Some(frame) = process.queue.pop_front() else {
             return;
         };
-        let items = frame.first..frame.first + u64::from(frame.count);
-        let time: Duration = items.map(|index| self.farm.time(index)).sum();
-        process.running = Some((frame, time));
+        let part = match frame.lease {
+            Lease::PassedOn => Part::Passing,
+            Lease::Kept if self.segment(&frame).has_rest() => Part::Serial(0),
+            Lease::Kept | Lease::None => Part::Whole,
+        };
+        let running = Running {
+            frame,
+            part,
+            busy: Duration::ZERO,
+            is_awaited: false,
+        };
+        self.enter(slot, running);
+    }
+
+    /// A slot begins a part of its frame.
+    fn enter(&mut self, slot: u32, mut running: Running) {
+        let Frame {
+            first,
+            count,
+            lease,
+            ..
+        } = running.frame;
+        let segment = self.segment(&running.frame);
+        let rest = |index| self.farm.time(index, &segment.parallel);
+        let time: Duration = match running.part {
+            Part::Passing => self.farm.serial * count,
+            Part::Serial(_) => self.farm.serial,
+            Part::Rest(place) => rest(first + u64::from(place)),
+            Part::Whole => {
+                let serial = match lease {
+                    Lease::Kept => self.farm.serial * count,
+                    Lease::PassedOn | Lease::None => Duration::ZERO,
+                };
+                serial
+                    + (first..first + u64::from(count))
+                        .map(rest)
+                        .sum::<Duration>()
+            }
+        };
+        running.busy += time;
         self.report.work += time;
+        self.processes[slot as usize].running = Some(running);
         self.agenda.plan(self.now + time, Event::Done(slot));
     }
 
-    /// A slot gives back what it has not begun: frames here run as a whole.
+    /// A slot has done a part of its frame, or all of it.
+    fn go_on(&mut self, slot: u32) {
+        let Some(mut running) = self.processes[slot as usize].running.take() else {
+            return;
+        };
+        let frame = running.frame;
+        let at = self.now + self.farm.latency;
+        let next = match running.part {
+            Part::Passing => {
+                let busy = std::mem::take(&mut running.busy);
+                self.agenda.plan(at, Event::Released(slot, frame.id, busy));
+                Some(Part::Whole)
+            }
+            Part::Serial(place) => {
+                if std::mem::take(&mut running.is_awaited) {
+                    let event = Event::Released(slot, frame.id, Duration::ZERO);
+                    self.agenda.plan(at, event);
+                }
+                Some(Part::Rest(place))
+            }
+            Part::Rest(place) if place + 1 < frame.count => Some(Part::Serial(place + 1)),
+            Part::Rest(_) | Part::Whole => None,
+        };
+        if let Some(part) = next {
+            self.enter(slot, Running { part, ..running });
+        } else {
+            let event = Event::Results(slot, frame, running.busy);
+            self.agenda.plan(at, event);
+            self.start(slot);
+        }
+    }
+
+    /// A slot gives back what it has not begun. Of the frame that runs, that is something only where the items pass a serial
+    /// function one by one; when nothing is left for it, it goes back too.
     fn give_back(&mut self, slot: u32, id: FrameId, count: u32) {
-        let queue = &mut self.processes[slot as usize].queue;
+        let Process { queue, running } = &mut self.processes[slot as usize];
+        let at = self.now + self.farm.latency;
         let mut given = Frame {
             id,
+            segment: 0,
+            lease: Lease::None,
             first: 0,
             count: 0,
         };
-        if let Some(position) = queue.iter().position(|frame| frame.id == id) {
-            let frame = &mut queue[position];
-            given.count = count.min(frame.count);
+        let mut take = |frame: &mut Frame, begun: u32| {
+            given.count = count.min(frame.count - begun);
             frame.count -= given.count;
             given.first = frame.first + u64::from(frame.count);
+        };
+        if let Some(position) = queue.iter().position(|frame| frame.id == id) {
+            let frame = &mut queue[position];
+            take(frame, 0);
             if frame.count == 0 {
                 queue.remove(position);
             }
+        } else if let Some(running) = running.as_mut().filter(|running| running.frame.id == id) {
+            match running.part {
+                Part::Serial(place) => {
+                    take(&mut running.frame, place + 1);
+                    running.is_awaited = running.frame.count == place + 1;
+                }
+                Part::Rest(place) => {
+                    take(&mut running.frame, place + 1);
+                    if running.frame.count == place + 1 {
+                        let event = Event::Released(slot, id, Duration::ZERO);
+                        self.agenda.plan(at, event);
+                    }
+                }
+                Part::Whole | Part::Passing => {}
+            }
         }
-        let at = self.now + self.farm.latency;
         self.agenda.plan(at, Event::Recalled(slot, given));
     }
 

@@ -18,7 +18,7 @@
 //! * `process`: a slot that runs items in order, flushes, gives back and announces
 //! * `conversation`: two sessions and the wire between them
 //! * `keycache`: the session-key cache under the traffic of real programs
-//! * `farm`: thousands of slots and a manager whose work takes time
+//! * `farm`: farms and pipelines of thousands of slots, and a manager whose work takes time
 //! * `scenario`: what is simulated; `simulation`: the machine that does it and checks it; `report`: what came out
 
 #![forbid(unsafe_code)]
