@@ -13,9 +13,11 @@ from exoskel import Farm, Manager, ParDegree, sim
 from exoskel.cli import main
 
 
-def hit_rate(capsys: pytest.CaptureFixture[str], file: Path, entries: int) -> dict[str, object]:
+def hit_rate(
+    capsys: pytest.CaptureFixture[str], file: Path, entries: int, *more: str
+) -> dict[str, object]:
     """What the command line makes of a trace."""
-    words = ["sim", "keycache", "--trace", str(file), "--entries", str(entries), "--json"]
+    words = ["sim", "keycache", "--trace", str(file), "--entries", str(entries), "--json", *more]
     assert main(words) == 0
     answer: dict[str, object] = json.loads(capsys.readouterr().out)
     return answer
@@ -35,6 +37,16 @@ def test_a_live_run_becomes_a_trace(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lookups >= 2 * 3
     assert lookups - hits == 2 * 3
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    # The manager alone: a slot has one peer only, and hits from its second message on.
+    manager_answer = hit_rate(capsys, file, 4, "--rank", "0")
+    assert (manager_answer["rank"], manager_answer["lookups"]) == (0, lookups / 2)
+    assert manager_answer["hits"] == lookups / 2 - 3
+    for wrong, message in [("4", "rank: got 4, expected one of the trace, 0 to 3"), ("-1", "rank")]:
+        words = ["--trace", str(file), "--entries", "4", f"--rank={wrong}"]
+        assert main(["sim", "keycache", *words]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["sim", "keycache", *words[:4], "--rank", "0", "--live"]) == 1
+    assert "without: all ranks' nodes run" in capsys.readouterr().err
 
 
 def test_a_trace_that_can_not_be_written_is_no_run(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ class Manager:
         The size limit of an item or result with everything that belongs to it, in bytes.
     trace : path, optional
         A file to which all messages between this manager and its slots are written when it is closed (peer, size and time, no content),
-        at most 4,194,304 of them: a trace that ``exoskel sim keycache --trace`` reads. Rank 0 is the manager.
+        at most 4,194,304 of them: a trace that ``exoskel sim keycache --trace`` reads. Rank 0 is the manager
+        (``--rank 0``: its cache alone).
 
     Raises
     ------

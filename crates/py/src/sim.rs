@@ -4,6 +4,7 @@ mod live;
 mod system;
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
@@ -260,9 +261,10 @@ fn key_cache_capacity(py: Python<'_>, entries: u64, off_on: f64, hit: f64) -> Py
 
 /// One run.
 enum Job {
-    /// The keys of a trace through a cache for each rank.
+    /// The keys of a trace through a cache for each of these ranks.
     Trace {
         trace: Arc<Trace>,
+        ranks: Range<usize>,
         shape: Shape,
         lookup: Lookup,
     },
@@ -312,8 +314,21 @@ impl Job {
                     "packet" => Lookup::packets(PACKET_BYTES).map_err(refused)?,
                     got => return Err(no_such("lookup", got, "\"message\" or \"packet\"")),
                 };
+                let trace = Arc::clone(&trace.get().trace);
+                let count = trace.ranks.len();
+                let ranks = match value::<Option<usize>>(asked, "rank")? {
+                    None => 0..count,
+                    Some(rank) if rank < count => rank..rank + 1,
+                    Some(rank) => {
+                        return Err(PyValueError::new_err(format!(
+                            "rank: got {rank}, expected one of the trace, 0 to {}",
+                            count.saturating_sub(1)
+                        )));
+                    }
+                };
                 Ok(Self::Trace {
-                    trace: Arc::clone(&trace.get().trace),
+                    trace,
+                    ranks,
                     shape: Shape::new(asked)?,
                     lookup,
                 })
@@ -352,10 +367,12 @@ impl Job {
         Ok(match self {
             Self::Trace {
                 trace,
+                ranks,
                 shape,
                 lookup,
             } => {
-                let hits = replay(trace, shape.geometry, shape.policy, *lookup, go_on);
+                let (geometry, policy) = (shape.geometry, shape.policy);
+                let hits = replay(trace, ranks.clone(), geometry, policy, *lookup, go_on);
                 Measured::Keys(hits.ok_or(Failure::Stopped)?)
             }
             Self::OnOff {

@@ -6,6 +6,7 @@
     reason = "traces are files, and a test may read them"
 )]
 
+use std::ops::Range;
 use std::path::Path;
 
 use exoskel_link::keys::{
@@ -24,6 +25,10 @@ fn kept(name: &str) -> Trace {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     let bytes = std::fs::read(directory.join(format!("{name}.skct.zst"))).unwrap();
     Trace::read(&bytes).unwrap()
+}
+
+fn all(trace: &Trace) -> Range<usize> {
+    0..trace.ranks.len()
 }
 
 fn full(entries: usize) -> Geometry {
@@ -62,6 +67,7 @@ fn percent_of_hits(trace: &Trace, entries: usize, lookup: Lookup) -> f64 {
     100.0
         * replay(
             trace,
+            all(trace),
             full(entries),
             Policy::LeastRecentlyUsed,
             lookup,
@@ -148,12 +154,26 @@ fn packets_in_a_row_of_real_programs() {
     assert!((high - 99.95).abs() < 0.006, "got {high}");
 }
 
+#[test]
+fn ranks_alone_are_those_of_all_together() {
+    let trace = kept("mg.S.16");
+    let policy = Policy::LeastRecentlyUsed;
+    let of = |ranks| replay(&trace, ranks, full(3), policy, Lookup::Message, || true).unwrap();
+    let sums = (0..16).map(|rank| of(rank..rank + 1));
+    let sums = sums.fold((0, 0), |sum, one| (sum.0 + one.lookups, sum.1 + one.hits));
+    let pooled = of(all(&trace));
+    assert_eq!(sums, (pooled.lookups, pooled.hits));
+    assert!(of(0..1).lookups > 0);
+    assert_eq!(of(16..17).lookups, 0);
+}
+
 /// Packets of one message leave nothing for a cache to do, but for the first one.
 #[test]
 fn packets_in_a_row_hit_almost_always() {
     let trace = kept("bt.S.16");
     let message = replay(
         &trace,
+        all(&trace),
         full(3),
         Policy::LeastRecentlyUsed,
         Lookup::Message,
@@ -161,7 +181,15 @@ fn packets_in_a_row_hit_almost_always() {
     )
     .unwrap();
     let packets = Lookup::packets(256).unwrap();
-    let packet = replay(&trace, full(3), Policy::LeastRecentlyUsed, packets, || true).unwrap();
+    let packet = replay(
+        &trace,
+        all(&trace),
+        full(3),
+        Policy::LeastRecentlyUsed,
+        packets,
+        || true,
+    )
+    .unwrap();
     assert_eq!(
         packet.lookups - packet.hits,
         message.lookups - message.hits,
@@ -196,7 +224,7 @@ fn packets_of_a_message_are_not_simplified_too_much() {
     for entries in [2, 3, 5] {
         let geometry = full(entries);
         let counted = |policy| {
-            let hits = replay(&trace, geometry, policy, lookup, || true).unwrap();
+            let hits = replay(&trace, all(&trace), geometry, policy, lookup, || true).unwrap();
             (hits.lookups, hits.hits)
         };
         assert_eq!(
@@ -385,6 +413,7 @@ fn a_seed_gives_the_same_on_every_machine() {
     let trace = kept("cg.S.16");
     let stopped = replay(
         &trace,
+        all(&trace),
         full(2),
         Policy::LeastRecentlyUsed,
         Lookup::Message,
@@ -393,6 +422,7 @@ fn a_seed_gives_the_same_on_every_machine() {
     assert_eq!(stopped, None);
     let replayed = replay(
         &trace,
+        all(&trace),
         full(2),
         Policy::LeastRecentlyUsed,
         Lookup::Message,

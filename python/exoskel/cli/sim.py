@@ -30,7 +30,7 @@ SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
 OPTIONS = {
     "--paper": ("--out", "--figure", "--seeds", "--quick", "--traces"),
     "--config": ("--out", "--seeds"),
-    "--trace": ("--entries", "--ways", "--lookup", "--policy", "--live"),
+    "--trace": ("--entries", "--ways", "--lookup", "--policy", "--rank", "--live"),
 }
 
 
@@ -108,6 +108,12 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         "--policy",
         choices=("lru", "clock", "s3-fifo"),
         help="which key leaves when another needs its place (default: lru)",
+    )
+    parser.add_argument(
+        "--rank",
+        type=int,
+        metavar="R",
+        help="look at this rank's cache alone: 0 is the manager in what Manager(trace=...) wrote (default: all, pooled)",
     )
     parser.add_argument(
         "--live",
@@ -271,11 +277,16 @@ def _trace(arguments: argparse.Namespace) -> int:
         return _live(arguments)
     trace = read_trace(arguments.trace)
     lookup, policy = arguments.lookup or "message", arguments.policy or "lru"
-    run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy)
+    run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy, arguments.rank)
     [row] = execute([run])
+    ranks = (
+        f"{trace.ranks} ranks"
+        if arguments.rank is None
+        else f"rank {arguments.rank} of {trace.ranks}"
+    )
     text = (
         f"{row['trace']}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
-        f"{row['lookup']}; {trace.ranks} ranks, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
+        f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
     )
     report(arguments, text, {**row, "ranks": trace.ranks, "file": str(arguments.trace)})
     return 0
@@ -288,6 +299,8 @@ def _live(arguments: argparse.Namespace) -> int:
         raise ValueError(
             "got --live with --lookup or --policy, expected neither: nodes look up messages, by LRU"
         )
+    if arguments.rank is not None:
+        raise ValueError("got --live with --rank, expected it without: all ranks' nodes run")
     found = live(arguments.trace, arguments.entries, ways=arguments.ways)
     text = (
         f"{arguments.trace.name}: hit rate {found.hit_rate:.6f} over real links, {found.predicted_hit_rate:.6f} predicted "

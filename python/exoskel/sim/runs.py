@@ -110,7 +110,12 @@ def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:
 
 
 def trace_run(
-    trace: _core.KeyCacheTrace, entries: int, ways: int | None, lookup: str, policy: str
+    trace: _core.KeyCacheTrace,
+    entries: int,
+    ways: int | None,
+    lookup: str,
+    policy: str,
+    rank: int | None = None,
 ) -> Run:
     """Return the run of one trace through one shape of cache.
 
@@ -126,8 +131,10 @@ def trace_run(
         ``"message"`` or ``"packet"``.
     policy : str
         ``"lru"``, ``"clock"`` or ``"s3-fifo"``.
+    rank : int, optional
+        Whose cache alone is looked at; all ranks' if absent.
     """
     shape = {"entries": entries, "ways": entries if ways is None else ways}
     words = {"lookup": lookup, "policy": policy}
-    cell = {"trace": trace.name, **shape, **words}
-    return Run(cell, {"kind": "trace", "trace": trace, **shape, **words})
+    cell = {"trace": trace.name, **shape, **words} | ({} if rank is None else {"rank": rank})
+    return Run(cell, {"kind": "trace", "trace": trace, "rank": rank, **shape, **words})

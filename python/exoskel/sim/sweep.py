@@ -25,6 +25,7 @@ def keycache(
     ways: int | Iterable[int | None] | None = None,
     lookup: str | Iterable[str] = "message",
     policy: str | Iterable[str] = "lru",
+    rank: int | None = None,
     scenario: str | PathLike[str] | Mapping[str, Any] | None = None,
     seeds: int | None = None,
     progress: Progress | None = None,
@@ -46,6 +47,8 @@ def keycache(
         What asks for a key: ``"message"``, or ``"packet"`` (of 256 bytes, those of a message one after another).
     policy : str or strs
         Which key leaves: ``"lru"``, ``"clock"``, ``"s3-fifo"``.
+    rank : int, optional
+        Whose cache alone is looked at, without a scenario: 0 is the manager in what ``Manager(trace=...)`` wrote. All ranks' if absent.
     scenario : path or mapping, optional
         A scenario file (see `exoskel.sim.scenario`), or what such a file would say.
     seeds : int, optional
@@ -75,7 +78,7 @@ def keycache(
         raise ValueError(f"{missing}: got none, expected one, or a scenario")
     shapes = itertools.product(_sizes(entries), _sizes(ways), _words(lookup), _words(policy))
     traces = [read_trace(file) for file in _files(trace)]
-    runs = [trace_run(read, *shape) for read, shape in itertools.product(traces, shapes)]
+    runs = [trace_run(read, *shape, rank) for read, shape in itertools.product(traces, shapes)]
     return Table(execute(runs, progress))
 
 

@@ -4,7 +4,7 @@
 //! ([`Traffic`]). Both go through [`exoskel_link::keys::Cache`], the cache of the runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use exoskel_link::keys::{
     Cache, CacheKey, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo,
@@ -262,10 +262,12 @@ impl LinkEnds {
     }
 }
 
-/// The lookups of all ranks of a trace, pooled, each rank with a cache of its own that is empty at first. Asks every so often whether to go on;
+/// The lookups of these ranks of a trace, pooled, each rank with a cache of its own that is empty at first: of all ranks, or of a manager, say,
+/// without its workers, who have one peer each. Ranks that the trace doesn't have look nothing up. Asks every so often whether to go on;
 /// nothing if not.
 pub fn replay(
     trace: &Trace,
+    ranks: Range<usize>,
     geometry: Geometry,
     policy: Policy,
     lookup: Lookup,
@@ -273,15 +275,16 @@ pub fn replay(
 ) -> Option<Hits> {
     match policy {
         Policy::LeastRecentlyUsed => {
-            replay_with::<LeastRecentlyUsed>(trace, geometry, lookup, go_on)
+            replay_with::<LeastRecentlyUsed>(trace, ranks, geometry, lookup, go_on)
         }
-        Policy::Clock => replay_with::<Clock>(trace, geometry, lookup, go_on),
-        Policy::S3Fifo => replay_with::<S3Fifo>(trace, geometry, lookup, go_on),
+        Policy::Clock => replay_with::<Clock>(trace, ranks, geometry, lookup, go_on),
+        Policy::S3Fifo => replay_with::<S3Fifo>(trace, ranks, geometry, lookup, go_on),
     }
 }
 
 fn replay_with<P: Replacement>(
     trace: &Trace,
+    ranks: Range<usize>,
     geometry: Geometry,
     lookup: Lookup,
     go_on: impl Fn() -> bool,
@@ -290,7 +293,7 @@ fn replay_with<P: Replacement>(
     const REPEATS_MAX: u64 = 8;
     let mut hits = Hits::default();
     let mut digest = Digest::default();
-    for rank in 0..trace.ranks.len() {
+    for rank in ranks {
         let mut cache = Cache::<u16, (), P>::new(geometry);
         for (number, (peer, count)) in keys(trace, rank, lookup).enumerate() {
             if number % KEYS_BETWEEN_LOOKS == 0 && !go_on() {
