@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runs import Run
@@ -116,16 +117,20 @@ def _iterations(message: str) -> dict[str, int]:
     return WHOLE if message == ONE else LONG
 
 
-def _single_fixed(setting: Setting) -> dict[str, object]:
-    said = {
-        f"iterations ({message})": described(setting, _iterations(message), WHOLE)["iterations"]
+def _pieces(message: str) -> dict[str, int]:
+    return WHOLE if message == ONE else PIECES
+
+
+def _both(
+    setting: Setting, iterations: Callable[[str], dict[str, int]], benchmarks: Collection[str]
+) -> dict[str, object]:
+    """What is said of the workloads of figures in which messages are both."""
+    whole = described(setting, WHOLE, benchmarks)
+    run = {
+        f"iterations ({message})": described(setting, iterations(message), benchmarks)["iterations"]
         for message in MESSAGES
     }
-    rest = described(setting, WHOLE, WHOLE)
-    return fixed(
-        {"traces": rest["traces"], **said, "compute_percent": rest["compute_percent"]},
-        ["message_packets_max"],
-    )
+    return {"traces": whole["traces"], **run, "compute_percent": whole["compute_percent"]}
 
 
 def _draw_single(table: Table) -> Canvas:
@@ -212,7 +217,7 @@ def _packet_lengths(setting: Setting) -> list[Run]:
     return [
         card_run(
             {"message": message, "packet_bytes": length, "configuration": name},
-            [workload(setting, "CG", PIECES["CG"])],
+            [workload(setting, "CG", _pieces(message)["CG"])],
             {
                 "message_packets_max": most,
                 "packet_payload_bytes": length,
@@ -292,31 +297,35 @@ def _sensitivity(setting: Setting) -> list[Run]:
                 "compute_percent": _percent(benchmark, speed),
                 "configuration": name,
             },
-            [workload(setting, benchmark, PIECES[benchmark], _percent(benchmark, speed))],
+            [workload(setting, benchmark, _pieces(message)[benchmark], _percent(benchmark, speed))],
             {"message_packets_max": most, **CONFIGURATIONS[name]},
             seed,
         )
         for message, most in MESSAGES.items()
         for benchmark in PIECES
         for speed in (SPEEDS[::3] if setting.quick else SPEEDS)
-        for name in ("NoSecurity", "NoSKC", "SKC-6")
+        for name in ("NoSecurity", "NoSKC", "SKC-4", "SKC-6")
         for seed in range(setting.seeds)
     ]
 
 
 def _draw_sensitivity(table: Table) -> Canvas:
-    drawn, panels = style.canvas(2, 4, width=3.4, height=2.9)
+    drawn, panels = style.canvas(3, 4, width=3.4, height=2.7)
     keys = ("message", "benchmark", "machine")
-    for row, (message, measure, words) in enumerate(
-        (message, measure, words)
-        for measure, words in (("latency_us", "latency"), ("completion_ms", "completion"))
-        for message in MESSAGES
+    latency, completion = (
+        _relative(table, keys, measure) for measure in ("latency_us", "completion_ms")
+    )
+    for row, (source, measure, words, configurations) in enumerate(
+        (
+            (latency, "relative", "latency", ("NoSKC", "SKC-6")),
+            (completion, "relative", "completion", ("NoSKC", "SKC-6")),
+            (table, "hit_rate", "hit rate", ("SKC-4", "SKC-6")),
+        )
     ):
-        relative = _relative(table.where(message=message), keys, measure)
-        for column, name in enumerate(("NoSKC", "SKC-6")):
-            panel = panels[2 * row + column]
-            shown = relative.where(configuration=name)
-            style.lines(panel, shown, "compute_percent", "relative", "benchmark")
+        for column, (message, name) in enumerate(itertools.product(MESSAGES, configurations)):
+            panel = panels[4 * row + column]
+            shown = source.where(message=message, configuration=name)
+            style.lines(panel, shown, "compute_percent", measure, "benchmark")
             panel.set(title=f"{name}, {message}: {words}", xscale="log")
             panel.set_xlabel("computation, % of ours")
     style.legend(drawn, panels[0], len(PIECES))
@@ -353,7 +362,7 @@ SINGLE = Figure(
     _single,
     MEASURES,
     _draw_single,
-    _single_fixed,
+    lambda setting: fixed(_both(setting, _iterations, WHOLE), ["message_packets_max"]),
 )
 PACKET_LENGTHS = Figure(
     "5d",
@@ -362,7 +371,7 @@ PACKET_LENGTHS = Figure(
     MEASURES,
     _draw_packet_lengths,
     lambda setting: fixed(
-        described(setting, PIECES, ["CG"]), ["message_packets_max", "packet_payload_bytes"]
+        _both(setting, _pieces, ["CG"]), ["message_packets_max", "packet_payload_bytes"]
     ),
 )
 COMPLETION_TIMES = Figure(
@@ -388,7 +397,7 @@ SENSITIVITY = Figure(
     MEASURES,
     _draw_sensitivity,
     lambda setting: fixed(
-        {k: v for k, v in described(setting, PIECES, PIECES).items() if k != "compute_percent"},
+        {k: v for k, v in _both(setting, _pieces, PIECES).items() if k != "compute_percent"},
         ["message_packets_max", "compute_percent"],
     ),
 )

@@ -107,12 +107,16 @@ def _draw_schedulers(table: Table) -> Canvas:
     for column, (name, message) in enumerate(columns):
         shown = table.where(workload=name, message=message)
         cached = Table([row for row in shown.rows if row["configuration"].startswith("SKC")])
+        ends = {f"completion_s{end}": f"completion_ms{end}" for end in ("", "_ci95")}
+        completion = Table(
+            {**row, **{s: row[ms] / 1e3 for s, ms in ends.items()}} for row in shown.rows
+        )
         for row, (source, measure, words) in enumerate(
             (
                 (shown, "latency_us", f"{name}, {message}: mean latency, µs"),
                 (shown, "latency_p99_us", "latency of a packet, p99, µs"),
                 (cached, "hit_rate", "hit rate, cache and buffer"),
-                (shown, "completion_ms", "completion, ms"),
+                (completion, "completion_s", "completion, s"),
             )
         ):
             panel = panels[len(columns) * row + column]
@@ -182,7 +186,8 @@ def _draw_buffers(table: Table) -> Canvas:
                     _draw_rivals(panel, table.where(scheduler=scheduler))
                 words = "latency, µs" if measure == "latency_us" else "hit rate"
                 panel.set(title=f"({next(letters)}) {scheduler}: {words}", xlabel=f"{x} entries")
-                panel.legend()
+                # Two columns fit between the two lines, which are far apart.
+                panel.legend(ncols=2, loc="center right" if x == "buffer" else "best")
     return drawn
 
 
