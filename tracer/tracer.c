@@ -903,6 +903,20 @@ TRACED(Alltoallv, (const void *data, const int counts[], const int places[], MPI
     return result;
 }
 
+TRACED(Alltoallw, (const void *data, const int counts[], const int places[], const MPI_Datatype types[], void *room,
+                   const int room_counts[], const int room_places[], const MPI_Datatype room_types[], MPI_Comm comm),
+       (data, counts, places, types, room, room_counts, room_places, room_types, comm)) {
+    struct call call = enter();
+    int result = library_Alltoallw(data, counts, places, types, room, room_counts, room_places, room_types, comm);
+    int size = 1;
+    uint64_t sum = 0;
+    PMPI_Comm_size(comm, &size);
+    for (int member = 0; member < size; member++)
+        sum += data == MPI_IN_PLACE ? bytes_of(room_counts[member], room_types[member]) : bytes_of(counts[member], types[member]);
+    collective(&call, OP_ALLTOALLV, sum / (uint64_t)size, -1, comm);
+    return result;
+}
+
 TRACED(Gather, (const void *data, int count, MPI_Datatype type, void *room, int room_count, MPI_Datatype room_type, int root, MPI_Comm comm),
        (data, count, type, room, room_count, room_type, root, comm)) {
     struct call call = enter();

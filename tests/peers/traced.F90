@@ -26,6 +26,7 @@ program traced
 #endif
   integer :: rank, ranks, after, before, error, one, done, round
   integer :: which(2), counts(4) = [1, 2, 3, 2], places(4) = [0, 1, 3, 6], whole(3), room(4)
+  integer :: ones(4) = 1, offsets(4) = [0, 8, 16, 24]
   integer(kind=MPI_ADDRESS_KIND) :: address
   double precision :: arrived(8), everything(32)
   ! The library changes it where the compiler doesn't see it: in a call that names it by its address alone.
@@ -37,7 +38,7 @@ program traced
   HANDLE(MPI_Request) :: two(2), again
   HANDLE(MPI_Comm) :: half
   HANDLE(MPI_File) :: file
-  HANDLE(MPI_Datatype) :: placed
+  HANDLE(MPI_Datatype) :: placed, types(4)
   STATUS_OF_ONE :: status
   STATUSES(2) :: statuses
 
@@ -146,6 +147,9 @@ program traced
   leaving = rank
   call MPI_Alltoall(leaving, 2, MPI_DOUBLE_PRECISION, arrived, 2, MPI_DOUBLE_PRECISION, MPI_COMM_WORLD, error)
   call check(all(arrived(1:8:2) == [0, 1, 2, 3]), 'all to all')
+  types = MPI_DOUBLE_PRECISION
+  call MPI_Alltoallw(leaving, ones, offsets, types, arrived, ones, offsets, types, MPI_COMM_WORLD, error)
+  call check(all(arrived(1:4) == [0, 1, 2, 3]), 'all to all of several types')
   call MPI_Gather(leaving, 2, MPI_DOUBLE_PRECISION, everything, 2, MPI_DOUBLE_PRECISION, 1, MPI_COMM_WORLD, error)
   if (rank == 1) call check(all(everything(1:8:2) == [0, 1, 2, 3]), 'gather')
   call MPI_Scatter(everything, 2, MPI_DOUBLE_PRECISION, arrived, 2, MPI_DOUBLE_PRECISION, 1, MPI_COMM_WORLD, error)

@@ -16,6 +16,8 @@ int main(int argc, char **argv) {
     int rank, size, flag = 0, done, which[2], place;
     double in[8], out[8] = {0}, all[32];
     int counts[4] = {1, 2, 3, 2}, places[4] = {0, 1, 3, 6};
+    int ones[4] = {1, 1, 1, 1}, offsets[4] = {0, 8, 16, 24};
+    MPI_Datatype types[4] = {MPI_DOUBLE, MPI_DOUBLE, MPI_DOUBLE, MPI_DOUBLE};
     MPI_Request two[2], again;
     MPI_Comm half;
     MPI_Init(&argc, &argv);
@@ -80,6 +82,7 @@ int main(int argc, char **argv) {
     MPI_Reduce(out, in, 2, MPI_DOUBLE, MPI_SUM, 3, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, out, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Alltoall(out, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, MPI_COMM_WORLD);
+    MPI_Alltoallw(out, ones, offsets, types, in, ones, offsets, types, MPI_COMM_WORLD);
     MPI_Gather(out, 2, MPI_DOUBLE, all, 2, MPI_DOUBLE, 1, MPI_COMM_WORLD);
     MPI_Scatter(all, 2, MPI_DOUBLE, in, 2, MPI_DOUBLE, 1, MPI_COMM_WORLD);
     MPI_Allgatherv(out, counts[rank], MPI_DOUBLE, all, counts, places, MPI_DOUBLE, MPI_COMM_WORLD);

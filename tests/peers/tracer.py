@@ -102,6 +102,7 @@ def expected(rank: int) -> list[list[Any]]:
         ["reduce", 3, 16, 0],
         ["allreduce", None, 16, 0],
         ["alltoall", None, 16, 0],
+        ["alltoallv", None, 8, 0],
         ["gather", 1, 16, 0],
         ["scatter", 1, 16, 0],
         ["allgather", None, [8, 16, 24, 16][rank], 0],
