@@ -37,6 +37,34 @@ def test_memory_that_is_asked_for_is_what_is_used() -> None:
     assert (keys.memory, keys.memory_foregone) == ("ordinary", [])
 
 
+def test_jobs_that_take_turns_find_their_keys_made_ready() -> None:
+    """Two jobs of one process have more keys than it holds ready: those of the job whose turn it is are made ready ahead."""
+    with (
+        ex.Manager(ex.Farm(abs), ex.ParDegree(3), ready_keys=4, frame_items_max=1) as one,
+        ex.Manager(ex.Farm(abs), ex.ParDegree(3), ready_keys=4, frame_items_max=1) as other,
+        ex.Manager(ex.Farm(abs), ex.ParDegree(1)) as apart,
+    ):
+        before = apart.summary().keys
+        for _ in range(10):
+            for job in (one, other):
+                assert list(job.map(range(-20, 0))) == list(range(20, 0, -1))
+        keys = one.summary().keys
+        assert apart.summary().keys.evictions == before.evictions == 0
+    assert keys.evictions > 0
+    assert keys.prefetches > 0
+    assert keys.prefetch_hits > 0
+    # The cache, and a buffer of as many.
+    assert keys.ready <= 8
+    # Both jobs' keys: two directions of six sessions at least.
+    assert keys.compact >= 12
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, (1 << 20) + 1])
+def test_an_impossible_number_of_ready_keys_is_named(number: Any) -> None:
+    with pytest.raises(ValueError, match=f"got ready_keys={number}, expected"):
+        ex.Manager(abs, ex.ParDegree(1), ready_keys=number)
+
+
 def test_an_unknown_kind_is_named() -> None:
     wrong: Any = "safe"
     with pytest.raises(ValueError, match='key_memory: got "safe", expected "secret"'):

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .manager import pickled, shut_down, start, summarize, wait_for_slots
+from .manager import READY_KEYS, pickled, shut_down, start, summarize, wait_for_slots
 
 if TYPE_CHECKING:
     from .summary import Summary
@@ -283,7 +283,7 @@ class Executor(BaseExecutor):
     ----------
     slots : int
         How many.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout, key_memory
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout, key_memory, ready_keys
         As for `exoskel.Manager`.
     """
 
@@ -306,6 +306,7 @@ class Executor(BaseExecutor):
         dead_after: float = 5.0,
         connect_timeout: float = 5.0,
         key_memory: Literal["secret", "locked", "ordinary"] | None = None,
+        ready_keys: int = READY_KEYS,
     ) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ValueError(f"got {slots!r} slots, expected a whole number of at least 1")
@@ -326,6 +327,7 @@ class Executor(BaseExecutor):
             dead_after=dead_after,
             connect_timeout=connect_timeout,
             key_memory=key_memory,
+            ready_keys=ready_keys,
         )
         self._engine = _Engine(core)
         self._finalizer = weakref.finalize(self, self._engine.drop)

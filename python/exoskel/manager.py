@@ -22,6 +22,8 @@ MESSAGE_BYTES_MAX = 1 << 30
 REASONS_MAX = 20
 # Less than this leaves no room for what goes with the items.
 MESSAGE_BYTES_MIN = 1 << 18
+# The keys in use of a thousand busy sessions, in 3 MiB.
+READY_KEYS = 4096
 
 os.register_at_fork(after_in_child=_core.mark_forked)
 
@@ -71,6 +73,9 @@ class Manager:
     key_memory : {"secret", "locked", "ordinary"}, optional
         The memory in which keys wait, here and in child processes: hidden even from the kernel's own map of memory, locked against swap, or
         neither. The best there is if not given; `Summary.keys` says which that was. What is asked for and not there is an error.
+    ready_keys : int
+        How many keys are held expanded for use at most, in ordinary memory (700 bytes each): by all managers of this process together that give
+        the same number. `Summary.keys` says whether they are enough.
     frame_items_max : int
         How many items may travel together; 1 sends each by itself.
     message_bytes_max : int
@@ -116,6 +121,7 @@ class Manager:
         dead_after: float = 5.0,
         connect_timeout: float = 5.0,
         key_memory: Literal["secret", "locked", "ordinary"] | None = None,
+        ready_keys: int = READY_KEYS,
         frame_items_max: int = 4096,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         trace: str | os.PathLike[str] | None = None,
@@ -144,6 +150,7 @@ class Manager:
             dead_after=dead_after,
             connect_timeout=connect_timeout,
             key_memory=key_memory,
+            ready_keys=ready_keys,
             frame_items_max=frame_items_max,
             message_bytes_max=message_bytes_max,
             trace=trace,
@@ -257,6 +264,7 @@ def start(
     dead_after: float = 5.0,
     connect_timeout: float = 5.0,
     key_memory: str | None = None,
+    ready_keys: int = READY_KEYS,
     frame_items_max: int = 4096,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     trace: str | os.PathLike[str] | None = None,
@@ -269,8 +277,8 @@ def start(
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, key_memory, frame_items_max, \
-message_bytes_max, trace
+    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, key_memory, ready_keys, \
+frame_items_max, message_bytes_max, trace
         As for `Manager`.
 
     Returns
@@ -281,6 +289,7 @@ message_bytes_max, trace
     for name, number, least in (
         ("retries", retries, 1),
         ("trust_interval", trust_interval, 1),
+        ("ready_keys", ready_keys, 1),
         ("frame_items_max", frame_items_max, 1),
         ("message_bytes_max", message_bytes_max, MESSAGE_BYTES_MIN),
     ):
@@ -338,6 +347,7 @@ message_bytes_max, trace
             "dead_after": float(dead_after),
             "connect_timeout": float(connect_timeout),
             "key_memory": key_memory,
+            "ready_keys": ready_keys,
             "frame_items_max": frame_items_max,
             "message_bytes_max": message_bytes_max,
             "trace": None if trace is None else os.fspath(trace),

@@ -46,13 +46,14 @@ class WorkerSummary:
 
 @dataclasses.dataclass(slots=True)
 class KeySummary:
-    """What became of the keys of a manager's sessions; see ``docs/key-cache.md``.
+    """What became of the keys of a process's sessions; see ``docs/key-cache.md``.
 
-    A session looks a key up once for each batch of records that it seals or opens.
+    A session looks a key up once for each batch of records that it seals or opens. The numbers are those of all managers of the process that share
+    their ready keys: those with the same ``ready_keys`` whose lives overlap.
     """
 
     memory: str = ""
-    """Where compact keys are: in ``secret`` memory (``memfd_secret``), ``locked`` or ``ordinary`` memory."""
+    """Where this manager's compact keys are: in ``secret`` memory (``memfd_secret``), ``locked`` or ``ordinary`` memory."""
     memory_foregone: list[str] = dataclasses.field(default_factory=list)
     """Why it is no better kind: one line for each that the kernel refused."""
     ready: int = 0

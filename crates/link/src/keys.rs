@@ -19,5 +19,5 @@ pub(crate) use schedule::EpochSecret;
 pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};
 pub use store::{
     COMPACT_KEY_BYTES, DirectionKeys, KEYS_OF_SESSION, KeyMemory, KeyStore, KeyStoreError,
-    KeyStoreSettings, StoreCounters,
+    KeyStoreSettings, ReadyKeys, StoreCounters,
 };

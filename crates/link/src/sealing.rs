@@ -6,11 +6,11 @@
 use core::time::Duration;
 
 use crate::error::SessionError;
-use crate::keys::{CipherSuite, DirectionKeys, KeyStore, SessionSecret};
+use crate::keys::DirectionKeys;
 use crate::message::LinkId;
 use crate::protection::Protection;
 use crate::record::{HEADER_BYTES, RecordHeader, TAG_BYTES};
-use crate::session::{EpochLimits, Side};
+use crate::session::EpochLimits;
 
 /// What a record is longer than its body.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
@@ -25,9 +25,9 @@ struct Direction {
 }
 
 impl Direction {
-    fn new(store: &KeyStore, secret: &SessionSecret, sender: Side, cipher: CipherSuite) -> Self {
+    fn new(keys: DirectionKeys) -> Self {
         Self {
-            keys: DirectionKeys::new(store, secret, sender, cipher),
+            keys,
             counter: 0,
             epoch_records: 0,
             epoch_bytes: 0,
@@ -57,15 +57,9 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
-    pub(crate) fn new(
-        store: &KeyStore,
-        secret: &SessionSecret,
-        sender: Side,
-        cipher: CipherSuite,
-        now: Duration,
-    ) -> Self {
+    pub(crate) fn new(keys: DirectionKeys, now: Duration) -> Self {
         Self {
-            direction: Direction::new(store, secret, sender, cipher),
+            direction: Direction::new(keys),
             epoch_start: now,
         }
     }
@@ -166,14 +160,9 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub(crate) fn new(
-        store: &KeyStore,
-        secret: &SessionSecret,
-        sender: Side,
-        cipher: CipherSuite,
-    ) -> Self {
+    pub(crate) fn new(keys: DirectionKeys) -> Self {
         Self {
-            direction: Direction::new(store, secret, sender, cipher),
+            direction: Direction::new(keys),
         }
     }
 

@@ -17,7 +17,7 @@ pub use config::{EpochLimits, SessionConfig, Side};
 
 use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX};
 use crate::error::{CloseReason, SessionError};
-use crate::keys::{KeyStore, SessionSecret};
+use crate::keys::{DirectionKeys, KeyStore, SessionSecret};
 use crate::limits::Limits;
 use crate::message::{Endpoint, Event, LinkId, Message, MessageKind};
 use crate::protection::{Protection, Protections, TrafficClass};
@@ -103,10 +103,11 @@ impl Session {
         now: Duration,
     ) -> Self {
         config.segment_bytes = config.segment_bytes.clamp(1024, crate::SEGMENT_BYTES_MAX);
-        let (side, cipher) = (config.side, config.cipher);
+        let (side, cipher, group) = (config.side, config.cipher, config.group);
+        let of_sender = |sender| DirectionKeys::new(keys, &secret, sender, cipher, group);
         Self {
-            sealer: Sealer::new(keys, &secret, side, cipher, now),
-            opener: Opener::new(keys, &secret, side.peer(), cipher),
+            sealer: Sealer::new(of_sender(side), now),
+            opener: Opener::new(of_sender(side.peer())),
             sending: config.protections,
             receiving: config.protections,
             links: LinkTable::new(side),

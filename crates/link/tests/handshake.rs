@@ -239,7 +239,7 @@ fn both_ends_seeing_the_same_way_gets_the_trusted_protections() {
         (config.dead_after, config.heartbeat_every),
         (Duration::from_secs(8), Duration::from_millis(1250))
     );
-    assert_eq!((config.group, config.protections), (0, TRUSTED));
+    assert_eq!(config.protections, TRUSTED);
     let mapped = network("[::ffff:10.0.0.2]:7601", "[::ffff:10.0.0.1]:5000");
     assert_eq!(accepted(&hello, mapped).protections, TRUSTED);
 }
@@ -415,6 +415,28 @@ fn the_cipher_is_one_that_both_can_use_fast() {
         check_accept(&hello, &decided, &worker()),
         Err(HandshakeError::CipherNotOffered)
     );
+}
+
+/// Who belongs to no group works for the peer's, on either side; of two that belong to one, each keeps its own.
+#[test]
+fn a_node_without_a_group_works_for_its_peers() {
+    for (client, server, expected) in [
+        (9, 0, [9, 9]),
+        (0, 7, [7, 7]),
+        (9, 7, [9, 7]),
+        (0, 0, [0, 0]),
+    ] {
+        let hello = Hello {
+            group: client,
+            ..hello()
+        };
+        let accept = Accept {
+            group: server,
+            ..accepted(&hello, direct())
+        };
+        let groups = [Side::Client, Side::Server].map(|side| session_config(side, &hello, &accept));
+        assert_eq!(groups.map(|config| config.group), expected);
+    }
 }
 
 /// The two sides of a session that derive their secrets from what each of them saw.

@@ -131,7 +131,8 @@ impl Node {
         let store = KeyStore::new(settings, Box::new(memory)).unwrap();
         let direction = |number| {
             let secret = SessionSecret::from_bytes(&secret(number));
-            DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm)
+            // The groups are those of the links.
+            DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, 0)
         };
         let directions = (0..peers).map(direction).collect();
         Self { store, directions }
@@ -261,7 +262,8 @@ fn ratios(rounds: usize) -> Result<String, Box<dyn Error>> {
         let store = &hot.store;
         note(time(CALLS / 10, |call| {
             let secret = SessionSecret::from_bytes(&secret(call));
-            let mut keys = DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm);
+            let mut keys =
+                DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm, 0);
             black_box(keys.get(Protection::Encrypted, 0));
         }));
         note(site.handshakes(Duration::from_millis(300)));

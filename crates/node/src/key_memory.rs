@@ -10,11 +10,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, KEYS_OF_SESSION, KeyMemory, KeyStore, KeyStoreError, KeyStoreSettings,
+    COMPACT_KEY_BYTES, GeometryError, KEYS_OF_SESSION, KeyMemory, KeyStore, ReadyKeys,
 };
 use memmap2::{Advice, MmapMut, MmapOptions};
 
@@ -77,9 +77,9 @@ pub enum KeyMemoryError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The store's settings.
-    #[error(transparent)]
-    Store(#[from] KeyStoreError),
+    /// More keys than a store can number.
+    #[error("the memory for compact keys: {0}")]
+    Store(#[from] GeometryError),
 }
 
 /// The keys of a node, and how the memory of its compact keys is protected.
@@ -94,11 +94,13 @@ pub struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// A store for a node with so many sessions at a time, in memory of this kind, or of the best kind that there is.
+    /// A store for a node with so many sessions at a time: its compact keys in memory of this kind, or of the best kind that there is, its
+    /// expanded ones with those of the other nodes that share `ready`.
     ///
     /// # Errors
     /// [`KeyMemoryError::Refused`] if there is no memory of the kind that was asked for. Without such a demand there is always some.
     pub fn new(
+        ready: &Arc<ReadyKeys>,
         sessions: usize,
         demanded: Option<MemoryProtection>,
     ) -> Result<Self, KeyMemoryError> {
@@ -118,7 +120,7 @@ impl NodeKeys {
             None => lend_best(bytes),
         };
         Ok(Self {
-            store: KeyStore::new(KeyStoreSettings::for_sessions(sessions), memory)?,
+            store: KeyStore::sharing(ready, memory)?,
             protection,
             foregone,
         })
@@ -228,12 +230,15 @@ impl Drop for ProtectedMemory {
 
 #[cfg(test)]
 mod tests {
+    use exoskel_link::keys::KeyStoreSettings;
+
     use super::*;
 
     /// Whatever kind of memory this machine gives, keys stand in it and the report says which.
     #[test]
     fn the_best_memory_is_found_and_named() {
-        let keys = NodeKeys::new(4, None).unwrap();
+        let ready = ReadyKeys::new(KeyStoreSettings::for_sessions(4)).unwrap();
+        let keys = NodeKeys::new(&ready, 4, None).unwrap();
         let better = MemoryProtection::ALL
             .into_iter()
             .filter(|kind| *kind < keys.protection)

@@ -18,6 +18,7 @@ mod buffer;
 mod error;
 mod fork;
 mod identity;
+mod keys;
 mod listener;
 mod manager;
 mod memory;
@@ -43,7 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
-    module.add_function(wrap_pyfunction!(terms::check_key_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
     administration::add(module)?;
     identity::add(module)?;
     service::add(module)?;

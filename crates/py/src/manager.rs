@@ -23,10 +23,11 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, Kind, raise};
 use crate::fork;
+use crate::keys::{keys, new_group, shared};
 use crate::listener;
 use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, Sources, grid, keys, now};
+use crate::terms::{Place, SessionSettings, Sources, grid, now};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -123,6 +124,7 @@ struct Settings {
     dead_after: f64,
     connect_timeout: f64,
     key_memory: Option<String>,
+    ready_keys: usize,
     frame_items_max: u32,
     message_bytes_max: u64,
     trace: Option<PathBuf>,
@@ -199,7 +201,12 @@ impl Manager {
             policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
             revocation_list: settings.revocation_list,
         };
-        let keys = keys(py, settings.slots as usize, settings.key_memory.as_deref())?;
+        let keys = keys(
+            py,
+            &shared(settings.ready_keys)?,
+            settings.slots as usize,
+            settings.key_memory.as_deref(),
+        )?;
         let sessions = SessionSettings {
             peer_roles: vec![Role::Worker],
             floor,
@@ -209,6 +216,7 @@ impl Manager {
             python: settings.python,
             properties: Vec::new(),
             keys: keys.clone(),
+            group: new_group()?,
         };
         let terms = sources
             .terms(&sessions, Role::Manager)

@@ -18,9 +18,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::error::{Kind, raise};
+use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, keys, take};
+use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -98,8 +99,9 @@ pub(crate) fn serve_slot(
         patience: Duration::from_secs(10),
         python,
         properties,
-        // A slot serves one manager at a time.
-        keys: keys(py, 1, key_memory.as_deref())?,
+        // A slot serves one manager at a time, whose job is its own.
+        keys: keys(py, &of_one_session()?, 1, key_memory.as_deref())?,
+        group: 0,
     };
     let grid = grid(trust_anchors, vomsdir, trust_interval).map_err(|error| error.raise(py))?;
     let sources = Sources {

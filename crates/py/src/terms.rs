@@ -13,10 +13,9 @@ use exoskel_identity::{
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
 use exoskel_node::establish::{Renewal, Terms};
-use exoskel_node::key_memory::{MemoryProtection, NodeKeys};
+use exoskel_node::key_memory::NodeKeys;
 use exoskel_node::pki::{read_credential, read_credential_and_key, read_revocation_lists};
 use exoskel_trust::{Trust, TrustDirectories};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;
 
@@ -36,6 +35,8 @@ pub(crate) struct SessionSettings {
     pub(crate) python: String,
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) keys: NodeKeys,
+    /// The job that all sessions belong to; 0: each to that of its peer.
+    pub(crate) group: u32,
 }
 
 impl SessionSettings {
@@ -67,28 +68,10 @@ impl SessionSettings {
             ],
             same_versions: vec!["python".to_owned()],
             keys: self.keys.store.clone(),
-            group: 0,
+            group: self.group,
             properties,
         }
     }
-}
-
-/// The keys of a node with so many sessions at a time, in memory of the kind that the user demands, if any.
-pub(crate) fn keys(py: Python<'_>, sessions: usize, demanded: Option<&str>) -> PyResult<NodeKeys> {
-    let demanded = demanded
-        .map(str::parse::<MemoryProtection>)
-        .transpose()
-        .map_err(|error| PyValueError::new_err(format!("key_memory: {error}")))?;
-    NodeKeys::new(sessions, demanded).map_err(|error| raise(py, Kind::KeyMemory, error.to_string()))
-}
-
-/// Whether there is memory of this kind for keys: once, before each of many slots finds out.
-///
-/// # Errors
-/// ``KeyMemoryError`` says why there is none, ``ValueError`` that there is no such kind.
-#[pyfunction]
-pub(crate) fn check_key_memory(py: Python<'_>, kind: &str) -> PyResult<()> {
-    keys(py, 1, Some(kind)).map(drop)
 }
 
 /// Where a credential or a policy is read from.

@@ -202,7 +202,7 @@ const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
 pub fn session_config(side: Side, hello: &Hello, accept: &Accept) -> SessionConfig {
     let client = (hello.limits, hello.dead_after, hello.group);
     let server = (accept.limits, accept.dead_after, accept.group);
-    let ((limits, dead_after, group), (peer_limits, peer_dead_after, _)) = match side {
+    let ((limits, dead_after, own_group), (peer_limits, peer_dead_after, peer_group)) = match side {
         Side::Client => (client, server),
         Side::Server => (server, client),
     };
@@ -214,7 +214,12 @@ pub fn session_config(side: Side, hello: &Hello, accept: &Accept) -> SessionConf
         dead_after,
         // Often enough for the less patient of the two, within reason.
         heartbeat_every: dead_after.min(peer_dead_after).max(DEAD_AFTER_MIN) / 4,
-        group,
+        // Who belongs to no group works for the peer's, and its messages are as much a sign of that group's turn.
+        group: if own_group == 0 {
+            peer_group
+        } else {
+            own_group
+        },
         ..SessionConfig::new(side)
     }
 }

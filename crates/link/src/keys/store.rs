@@ -32,26 +32,38 @@ pub struct KeyStoreSettings {
 
 /// The keys of one session: three protections in two directions, and as many again while the keys are changed.
 pub const KEYS_OF_SESSION: usize = 12;
-/// The contexts that a node holds at most unless it is told otherwise: those of a thousand busy sessions, in 3 MiB.
-const CONTEXTS_MAX: usize = 4096;
+/// The contexts that are held at most unless somebody says otherwise: those of a thousand busy sessions, in 3 MiB.
+const CONTEXTS_DEFAULT: usize = 4096;
+/// The keys that a prefetch buffer holds, unless the cache beside it is smaller.
+const BUFFER: usize = 16;
 
 impl KeyStoreSettings {
+    /// So many contexts, and a prefetch buffer for when they aren't enough.
+    ///
+    /// # Errors
+    /// [`GeometryError`] if there are none or too many.
+    pub fn for_contexts(contexts: usize) -> Result<Self, GeometryError> {
+        Ok(Self {
+            contexts: Geometry::fully_associative(contexts)?,
+            prefetch: PrefetchSettings {
+                buffer: BUFFER.min(contexts),
+                groups: 64,
+                frequent: 2 * BUFFER,
+            },
+        })
+    }
+
     /// All keys of a few sessions; or those in use of many, and a prefetch buffer, which only helps where keys have to go.
     pub fn for_sessions(sessions: usize) -> Self {
         let keys = sessions.saturating_mul(KEYS_OF_SESSION);
-        let entries = keys.clamp(1, CONTEXTS_MAX);
-        let prefetch = if keys <= entries {
-            PrefetchSettings::NONE
-        } else {
-            PrefetchSettings {
-                buffer: 16,
-                groups: 64,
-                frequent: 32,
-            }
-        };
+        let settings = Self::for_contexts(keys.clamp(1, CONTEXTS_DEFAULT));
+        let settings = settings.expect("it has contexts, and few");
+        if keys > CONTEXTS_DEFAULT {
+            return settings;
+        }
         Self {
-            contexts: Geometry::fully_associative(entries).expect("it has entries, and few"),
-            prefetch,
+            prefetch: PrefetchSettings::NONE,
+            ..settings
         }
     }
 }
@@ -93,9 +105,44 @@ pub struct StoreCounters {
     pub derivations: u64,
 }
 
+/// The expanded keys of all nodes of a process, in a [`PrefetchingCache`]: what is near the processor is shared by all that it runs.
+///
+/// When two batches in a row are for a group that isn't the active one, the group's frequent keys are expanded into the prefetch buffer
+/// at the end of the second, and it becomes the active one. One batch is no sign of a turn: groups that take turns at each message would have
+/// all their keys expanded for every one of them. Group 0 is none.
+pub struct ReadyKeys {
+    tiers: Mutex<Tiers>,
+    directions: AtomicU64,
+}
+
+impl ReadyKeys {
+    /// Room for keys, and a prefetch buffer beside it.
+    ///
+    /// # Errors
+    /// [`PrefetchError`] names the parameter that can't be.
+    pub fn new(settings: KeyStoreSettings) -> Result<Arc<Self>, PrefetchError> {
+        Ok(Arc::new(Self {
+            tiers: Mutex::new(Tiers {
+                contexts: PrefetchingCache::new(settings.contexts, settings.prefetch)?,
+                tables: Vec::new(),
+                recent: NO_GROUP,
+                expansions: 0,
+                derivations: 0,
+                wanted: Vec::with_capacity(settings.prefetch.buffer),
+            }),
+            directions: AtomicU64::new(0),
+        }))
+    }
+
+    /// A panic of another thread can't have left anything but a well-formed table: every step on it is complete by itself.
+    fn lock(&self) -> MutexGuard<'_, Tiers> {
+        self.tiers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The keys of all sessions of a node: a handle, cheap to clone.
 ///
-/// - Expanded contexts, ready for use, are in a [`PrefetchingCache`].
+/// - Expanded contexts, ready for use, are in [`ReadyKeys`], which several nodes may share.
 /// - Compact keys of 32 bytes, and what is fixed of their nonces, are in a bounded table, in memory that [may be](KeyMemory) protected.
 /// - What neither has is derived again from the epoch's secret, which its session keeps.
 ///
@@ -104,24 +151,29 @@ pub struct StoreCounters {
 /// A session takes a key once for each batch of records that it seals or opens, and holds it only during the batch: the store's lock is held for
 /// the lookup and not for the cipher's work, so that the sessions of several threads don't wait for each other, and a session that is
 /// quiet holds nothing.
-///
-/// When two batches in a row are of a link's group that isn't the active one, the group's frequent keys are expanded into the prefetch buffer
-/// at the end of the second, and it becomes the active one. One batch is no sign of a turn: groups that take turns at each message would have
-/// all their keys expanded for every one of them. Group 0 is none.
 #[derive(Clone)]
 pub struct KeyStore {
-    shared: Arc<Shared>,
+    node: Arc<Node>,
 }
 
-struct Shared {
-    tiers: Mutex<Tiers>,
-    sessions: AtomicU64,
+/// A node's place in what it shares with others.
+struct Node {
+    ready: Arc<ReadyKeys>,
+    table: u32,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let table = self.ready.lock().tables[self.table as usize].take();
+        drop(table);
+    }
 }
 
 struct Tiers {
     contexts: PrefetchingCache<u32, KeyName, Arc<RecordKey>>,
-    compact: Option<CompactKeys>,
-    /// The group of the last key that was taken.
+    /// The compact keys of each node. A place that is empty again is the next node's.
+    tables: Vec<Option<CompactKeys>>,
+    /// The group of the last message whose key was taken.
     recent: u32,
     expansions: u64,
     derivations: u64,
@@ -129,12 +181,21 @@ struct Tiers {
     wanted: Vec<KeyName>,
 }
 
-/// What tells a key from every other key of a store. The epoch is part of it, so an old epoch's key is never found.
+impl Tiers {
+    /// The key in its node's table, which only a node that has memory has.
+    fn compact(&mut self, name: KeyName) -> Option<&mut CompactKeys> {
+        self.tables.get_mut(name.table as usize)?.as_mut()
+    }
+}
+
+/// What tells a key from every other key. The epoch is part of it, so an old epoch's key is never found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct KeyName {
     /// The number of a direction of a session, never given twice.
     direction: u64,
     epoch: u64,
+    /// Its node's table of compact keys.
+    table: u32,
     cipher: CipherSuite,
     protection: Protection,
 }
@@ -146,7 +207,8 @@ impl CacheKey for KeyName {
 }
 
 impl KeyStore {
-    /// A store with these settings; compact keys are in `memory`, [`COMPACT_KEY_BYTES`] each. With memory for none, every miss derives.
+    /// A store with these settings that no other node shares; compact keys are in `memory`, [`COMPACT_KEY_BYTES`] each. With memory for none,
+    /// every miss derives.
     ///
     /// # Errors
     /// [`KeyStoreError`] names the parameter that can't be.
@@ -154,18 +216,31 @@ impl KeyStore {
         settings: KeyStoreSettings,
         memory: Box<dyn KeyMemory>,
     ) -> Result<Self, KeyStoreError> {
+        Ok(Self::sharing(&ReadyKeys::new(settings)?, memory)?)
+    }
+
+    /// A store of one of the nodes that share `ready`; its compact keys are in `memory`, its own.
+    ///
+    /// # Errors
+    /// [`GeometryError`] if the memory is for more keys than can be numbered.
+    pub fn sharing(
+        ready: &Arc<ReadyKeys>,
+        memory: Box<dyn KeyMemory>,
+    ) -> Result<Self, GeometryError> {
+        let table = CompactKeys::new(memory)?;
+        let tables = &mut ready.lock().tables;
+        let place = tables.iter().position(Option::is_none);
+        let place = place.unwrap_or_else(|| {
+            tables.push(None);
+            tables.len() - 1
+        });
+        tables[place] = Some(table);
+        let node = Node {
+            ready: Arc::clone(ready),
+            table: place as u32,
+        };
         Ok(Self {
-            shared: Arc::new(Shared {
-                tiers: Mutex::new(Tiers {
-                    contexts: PrefetchingCache::new(settings.contexts, settings.prefetch)?,
-                    compact: CompactKeys::new(memory)?,
-                    recent: NO_GROUP,
-                    expansions: 0,
-                    derivations: 0,
-                    wanted: Vec::with_capacity(settings.prefetch.buffer),
-                }),
-                sessions: AtomicU64::new(0),
-            }),
+            node: Arc::new(node),
         })
     }
 
@@ -177,7 +252,7 @@ impl KeyStore {
             .expect("settings for a number of sessions are possible")
     }
 
-    /// What the store has done.
+    /// What the store has done, for all nodes that share its ready keys.
     pub fn counters(&self) -> StoreCounters {
         let tiers = self.lock();
         StoreCounters {
@@ -187,35 +262,35 @@ impl KeyStore {
         }
     }
 
-    /// Expanded contexts and compact keys that it holds now.
+    /// Expanded contexts and compact keys that it holds now, for all nodes that share its ready keys.
     pub fn held(&self) -> (usize, usize) {
         let tiers = self.lock();
         let contexts = tiers.contexts.len() + tiers.contexts.buffered();
-        (
-            contexts,
-            tiers.compact.as_ref().map_or(0, |table| table.rows.len()),
-        )
+        let tables = tiers.tables.iter().flatten();
+        (contexts, tables.map(CompactKeys::len).sum())
     }
 
-    /// A panic of another thread can't have left anything but a well-formed table: every step on it is complete by itself.
     fn lock(&self) -> MutexGuard<'_, Tiers> {
-        self.shared
-            .tiers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.node.ready.lock()
     }
 
-    /// The key of this name, from the first tier that has it; and whether the group's keys should be prefetched.
-    fn fetch(&self, name: KeyName, group: u32, secret: &EpochSecret) -> (Arc<RecordKey>, bool) {
+    /// The key of this name, from the first tier that has it; and, if it is for a message, whether its group's keys should be prefetched.
+    fn fetch(
+        &self,
+        name: KeyName,
+        group: u32,
+        is_message: bool,
+        secret: &EpochSecret,
+    ) -> (Arc<RecordKey>, bool) {
         let mut tiers = self.lock();
-        let turns = group != NO_GROUP
+        let turns = is_message
             && tiers.contexts.has_buffer()
             && core::mem::replace(&mut tiers.recent, group) == group
             && tiers.contexts.active() != Some(group);
         if let Some(key) = tiers.contexts.get(name) {
             return (Arc::clone(key), turns);
         }
-        let compact = tiers.compact.as_mut().and_then(|table| table.get(name));
+        let compact = tiers.compact(name).and_then(|table| table.get(name));
         let key = if let Some(raw) = compact {
             tiers.expansions += 1;
             RecordKey::expand(&raw, name.cipher)
@@ -226,7 +301,7 @@ impl KeyStore {
             let key = RecordKey::expand(&raw, name.cipher);
             tiers = self.lock();
             tiers.derivations += 1;
-            if let Some(table) = &mut tiers.compact {
+            if let Some(table) = tiers.compact(name) {
                 table.put(name, &raw);
             }
             key
@@ -243,27 +318,22 @@ impl KeyStore {
     /// It is this group's turn: expands what the buffer should have of it. Only from compact keys, since the secrets are the sessions'.
     fn turn_to(&self, group: u32) {
         let mut tiers = self.lock();
-        let Tiers {
-            contexts,
-            compact,
-            expansions,
-            wanted,
-            ..
-        } = &mut *tiers;
-        contexts.settle();
-        contexts.wanted(group, wanted);
-        contexts.activate(Some(group));
+        let mut wanted = core::mem::take(&mut tiers.wanted);
+        tiers.contexts.settle();
+        tiers.contexts.wanted(group, &mut wanted);
+        tiers.contexts.activate(Some(group));
         for name in wanted.drain(..) {
-            match compact.as_mut().and_then(|table| table.get(name)) {
+            match tiers.compact(name).and_then(|table| table.get(name)) {
                 Some(raw) => {
-                    *expansions += 1;
+                    tiers.expansions += 1;
                     let key = RecordKey::expand(&raw, name.cipher);
-                    contexts.fill(group, name, Arc::new(key));
+                    tiers.contexts.fill(group, name, Arc::new(key));
                 }
                 // It would be wanted for ever, and take the place of one that can be had.
-                None => drop(contexts.remove(group, name)),
+                None => drop(tiers.contexts.remove(group, name)),
             }
         }
+        tiers.wanted = wanted;
     }
 
     /// Erases these keys: their epoch or their session is over.
@@ -272,7 +342,7 @@ impl KeyStore {
         let mut gone = [None, None, None];
         for (name, gone) in names.into_iter().zip(&mut gone) {
             *gone = tiers.contexts.remove(group, name);
-            if let Some(table) = &mut tiers.compact {
+            if let Some(table) = tiers.compact(name) {
                 table.remove(name);
             }
         }
@@ -295,25 +365,25 @@ fn put_in(mut old: Arc<RecordKey>, key: RecordKey) -> Arc<RecordKey> {
 /// The table of compact keys. With CLOCK, because a lookup in a large table costs what it touches: a list in the order of use would be four
 /// places more, far apart.
 struct CompactKeys {
-    /// Where each key stands, in rows of the memory.
-    rows: Cache<KeyName, u32, Clock>,
+    /// Where each key stands, in rows of the memory; none if that has no room for one.
+    rows: Option<Cache<KeyName, u32, Clock>>,
     free: Vec<u32>,
     memory: Box<dyn KeyMemory>,
 }
 
 impl CompactKeys {
-    fn new(mut memory: Box<dyn KeyMemory>) -> Result<Option<Self>, GeometryError> {
-        let rows = memory.bytes().len() / COMPACT_KEY_BYTES;
-        if rows == 0 {
-            return Ok(None);
-        }
-        let geometry = Geometry::fully_associative(rows.min(ENTRIES_MAX))?;
-        let free = (0..geometry.entries() as u32).rev().collect();
-        Ok(Some(Self {
-            rows: Cache::new(geometry),
-            free,
+    fn new(mut memory: Box<dyn KeyMemory>) -> Result<Self, GeometryError> {
+        let rows = (memory.bytes().len() / COMPACT_KEY_BYTES).min(ENTRIES_MAX);
+        let geometry = (rows > 0).then(|| Geometry::fully_associative(rows));
+        Ok(Self {
+            rows: geometry.transpose()?.map(Cache::new),
+            free: (0..rows as u32).rev().collect(),
             memory,
-        }))
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.rows.as_ref().map_or(0, Cache::len)
     }
 
     fn row(&mut self, row: u32) -> Option<&mut [u8]> {
@@ -324,7 +394,7 @@ impl CompactKeys {
     }
 
     fn get(&mut self, name: KeyName) -> Option<RawRecordKey> {
-        let row = *self.rows.get(name)?;
+        let row = *self.rows.as_mut()?.get(name)?;
         let mut raw = RawRecordKey {
             key: Zeroizing::new([0; KEY_BYTES]),
             iv: Zeroizing::new([0; NONCE_LEN]),
@@ -336,18 +406,18 @@ impl CompactKeys {
     }
 
     fn put(&mut self, name: KeyName, raw: &RawRecordKey) {
-        if self.rows.contains(name) {
+        let Some(rows) = self.rows.as_mut().filter(|rows| !rows.contains(name)) else {
             return;
-        }
+        };
         let row = match self.free.pop() {
             Some(row) => {
-                self.rows.insert(name, row);
+                rows.insert(name, row);
                 row
             }
             // Full: what is evicted leaves its row, whose contents are written over.
-            None => match self.rows.insert(name, 0) {
+            None => match rows.insert(name, 0) {
                 Some((_, row)) => {
-                    if let Some(place) = self.rows.get(name) {
+                    if let Some(place) = rows.get(name) {
                         *place = row;
                     }
                     row
@@ -363,7 +433,7 @@ impl CompactKeys {
     }
 
     fn remove(&mut self, name: KeyName) {
-        if let Some(row) = self.rows.remove(name) {
+        if let Some(row) = self.rows.as_mut().and_then(|rows| rows.remove(name)) {
             if let Some(place) = self.row(row) {
                 place.zeroize();
             }
@@ -385,28 +455,33 @@ pub struct DirectionKeys {
     cipher: CipherSuite,
     secret: EpochSecret,
     epoch: u64,
-    /// The last group that a record was for.
+    /// The group that the session belongs to; the last one that a message was for, if it belongs to none.
     group: u32,
+    has_own_group: bool,
     /// By protection, what the batch that is under way has used.
     in_hand: [Option<Arc<RecordKey>>; 3],
     turns: bool,
 }
 
 impl DirectionKeys {
-    /// The keys of the direction in which `sender` writes, in its first epoch.
+    /// The keys of the direction in which `sender` writes, in its first epoch. If this node belongs to a `group` (not 0), all of its messages
+    /// count for that, whatever the peer calls the groups of its links.
     pub fn new(
         store: &KeyStore,
         secret: &SessionSecret,
         sender: Side,
         cipher: CipherSuite,
+        group: u32,
     ) -> Self {
+        let ready = &store.node.ready;
         Self {
             store: store.clone(),
-            number: store.shared.sessions.fetch_add(1, Ordering::Relaxed),
+            number: ready.directions.fetch_add(1, Ordering::Relaxed),
             cipher,
             secret: EpochSecret::first(secret, sender),
             epoch: 0,
-            group: NO_GROUP,
+            group,
+            has_own_group: group != NO_GROUP,
             in_hand: [None, None, None],
             turns: false,
         }
@@ -417,16 +492,18 @@ impl DirectionKeys {
         self.epoch
     }
 
-    /// The key for a record of this protection and group, for as long as the batch lasts.
+    /// The key for a record of this protection and group, for as long as the batch lasts. Group 0 is that of control records, which are
+    /// nobody's messages: heartbeats of a job that sleeps don't wake it.
     pub fn get(&mut self, protection: Protection, group: u32) -> &RecordKey {
         let name = self.name(protection);
-        let (store, secret) = (&self.store, &self.secret);
-        let (recent, turns) = (&mut self.group, &mut self.turns);
+        let is_message = group != NO_GROUP;
+        if is_message && !self.has_own_group {
+            self.group = group;
+        }
+        let (store, group, secret) = (&self.store, self.group, &self.secret);
+        let turns = &mut self.turns;
         self.in_hand[usize::from(protection.code())].get_or_insert_with(|| {
-            if group != NO_GROUP {
-                *recent = group;
-            }
-            let (key, turned) = store.fetch(name, group, secret);
+            let (key, turned) = store.fetch(name, group, is_message, secret);
             *turns |= turned;
             key
         })
@@ -451,6 +528,7 @@ impl DirectionKeys {
         KeyName {
             direction: self.number,
             epoch: self.epoch,
+            table: self.store.node.table,
             cipher: self.cipher,
             protection,
         }
@@ -475,12 +553,18 @@ mod tests {
 
     fn direction(store: &KeyStore, secret: u8) -> DirectionKeys {
         let secret = SessionSecret::from_bytes(&[secret; 32]);
-        DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm)
+        DirectionKeys::new(
+            store,
+            &secret,
+            Side::Client,
+            CipherSuite::Aes256Gcm,
+            NO_GROUP,
+        )
     }
 
     fn memory(store: &KeyStore) -> Vec<u8> {
-        let mut tiers = store.lock();
-        tiers.compact.as_mut().unwrap().memory.bytes().to_vec()
+        let table = &mut store.lock().tables[store.node.table as usize];
+        table.as_mut().unwrap().memory.bytes().to_vec()
     }
 
     fn use_all(keys: &mut DirectionKeys) {
@@ -561,6 +645,56 @@ mod tests {
         use_all(&mut keys);
         assert_eq!(store.counters().derivations, 6);
         drop(keys);
+    }
+
+    /// Whose turn it is follows from messages, and in a node that belongs to a group from that alone: neither control records, as heartbeats, nor
+    /// a peer's word change it.
+    #[test]
+    fn only_messages_are_a_sign_of_a_turn() {
+        let store = KeyStore::new(
+            KeyStoreSettings::for_contexts(2).unwrap(),
+            Box::new(vec![0; 8 * COMPACT_KEY_BYTES]),
+        )
+        .unwrap();
+        let mut keys = [1, 2, NO_GROUP].map(|group| {
+            let secret = SessionSecret::from_bytes(&[group as u8; 32]);
+            DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, group)
+        });
+        let active = |keys: &mut DirectionKeys, group| {
+            for _ in 0..3 {
+                keys.get(Protection::Integrity, group);
+                keys.release();
+            }
+            store.lock().contexts.active()
+        };
+        assert_eq!(active(&mut keys[0], NO_GROUP), None);
+        assert_eq!(active(&mut keys[0], 1), Some(1));
+        assert_eq!(active(&mut keys[1], NO_GROUP), Some(1));
+        assert_eq!(active(&mut keys[1], 1), Some(2));
+        // Who belongs to none goes by the links.
+        assert_eq!(active(&mut keys[2], 1), Some(1));
+    }
+
+    /// Nodes of one process share what is ready and nothing else: each has its compact keys in its own memory, and takes them along.
+    #[test]
+    fn nodes_share_ready_keys_and_no_memory() {
+        let ready = ReadyKeys::new(KeyStoreSettings::for_contexts(4).unwrap()).unwrap();
+        let lent = || Box::new(vec![0; 3 * COMPACT_KEY_BYTES]);
+        let stores = [(); 3].map(|()| KeyStore::sharing(&ready, lent()).unwrap());
+        let mut keys = [0, 1, 2].map(|number| direction(&stores[number], 1));
+        keys.iter_mut().for_each(use_all);
+        assert_eq!(stores[0].held(), (4, 9));
+        // The same secret, so the same keys: in each node's memory, in the order of their first use.
+        assert_eq!(memory(&stores[0]), memory(&stores[1]));
+        let [first, second, third] = keys;
+        let [store, other, last] = stores;
+        drop((second, other));
+        assert_eq!(store.held().1, 6);
+        let again = KeyStore::sharing(&ready, lent()).unwrap();
+        assert!(memory(&again).iter().all(|&byte| byte == 0));
+        assert_ne!(memory(&store), memory(&again));
+        drop((first, third, last, store));
+        assert_eq!(again.held(), (0, 0));
     }
 
     /// Keys in hand outlive their eviction, so a batch never loses its key in the middle.

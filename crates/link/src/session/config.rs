@@ -44,7 +44,8 @@ pub struct SessionConfig {
     pub dead_after: Duration,
     /// A heartbeat goes out when nothing else did for so long.
     pub heartbeat_every: Duration,
-    /// The group (process or job) that links opened by this side belong to.
+    /// The group (process or job) that links opened by this side belong to, and for which all messages here count; 0: none, then they count for
+    /// the groups of their links.
     pub group: u32,
     /// When the session ends because a verified identity does.
     pub expires_at: Option<Duration>,
