@@ -339,6 +339,14 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         }
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.slots.iter().flatten().map(|(_, value)| value)
+    }
+
+    pub(super) fn add_hits(&mut self, hits: u64) {
+        self.counters.hits += hits;
+    }
+
     /// Looks a key up, which counts and makes it recently used. In two steps with [`Self::value_mut`], since a caller that goes on
     /// to insert can't hold the value of the lookup.
     pub(super) fn find(&mut self, key: K) -> Option<Slot> {

@@ -284,6 +284,23 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         held.map(|held| held.value)
     }
 
+    /// Counts hits that were made without a lookup, of a key that has just gone.
+    pub fn add_uses(&mut self, key: K, uses: u64) {
+        self.cache.add_hits(uses);
+        if let Some(prefetching) = &mut self.prefetching
+            && let Some(departed) = prefetching.departures.last_mut()
+            && departed.key == key
+        {
+            let uses = u32::try_from(uses).unwrap_or(u32::MAX);
+            departed.uses = departed.uses.saturating_add(uses);
+        }
+    }
+
+    /// The values in the cache, without those of the buffer, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.cache.values().map(|held| &held.value)
+    }
+
     /// Brings the lists of frequent keys up to date with the evictions since the last time.
     pub fn settle(&mut self) {
         if let Some(prefetching) = &mut self.prefetching {

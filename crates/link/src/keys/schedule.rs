@@ -170,6 +170,12 @@ pub(crate) struct RawRecordKey {
     pub(crate) iv: Zeroizing<[u8; NONCE_LEN]>,
 }
 
+impl RawRecordKey {
+    pub(crate) fn expand(&self, cipher: CipherSuite) -> RecordKey {
+        RecordKey::expand(&self.key, &self.iv, cipher)
+    }
+}
+
 /// A record key ready for use: the cipher's expanded context and the static part of the nonces.
 ///
 /// # Security
@@ -182,11 +188,12 @@ pub struct RecordKey {
 }
 
 impl RecordKey {
-    pub(crate) fn expand(raw: &RawRecordKey, cipher: CipherSuite) -> Self {
-        let unbound = UnboundKey::new(cipher.algorithm(), &*raw.key);
+    /// The key of these bytes and this static part of the nonces.
+    pub(crate) fn expand(key: &[u8; KEY_BYTES], iv: &[u8; NONCE_LEN], cipher: CipherSuite) -> Self {
+        let unbound = UnboundKey::new(cipher.algorithm(), key);
         Self {
             key: LessSafeKey::new(unbound.expect("the schedule makes keys of the cipher's length")),
-            iv: raw.iv.clone(),
+            iv: Zeroizing::new(*iv),
         }
     }
 

@@ -1,11 +1,11 @@
 //! The keys of all sessions of a node, in three tiers, each cheaper to hold and dearer to use than the one before.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use aws_lc_rs::aead::NONCE_LEN;
 use thiserror::Error;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use super::cache::{Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
 use super::prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
@@ -20,6 +20,8 @@ use crate::session::Side;
 pub const COMPACT_KEY_BYTES: usize = KEY_BYTES + NONCE_LEN;
 /// The group of records and links that belong to none.
 const NO_GROUP: u32 = 0;
+/// A key whose use was remembered during the last of so many parts of a cache's turnover may be used without that.
+const TURNOVER_PARTS: usize = 16;
 
 /// How many keys a node holds ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +112,20 @@ pub struct StoreCounters {
 /// When two batches in a row are for a group that isn't the active one, the group's frequent keys are expanded into the prefetch buffer
 /// at the end of the second, and it becomes the active one. One batch is no sign of a turn: groups that take turns at each message would have
 /// all their keys expanded for every one of them. Group 0 is none.
+///
+/// A session that comes back to a key which is still there takes it without a lock. The cache learns of such uses when the key goes: they are
+/// counted exactly, and the order of use is exact but for the last sixteenth of a turnover. Caches of fewer than 16 ways have all uses in their order.
 pub struct ReadyKeys {
     tiers: Mutex<Tiers>,
     directions: AtomicU64,
+    /// How many keys had to go, for who looks whether its own is still well remembered.
+    evictions: AtomicU64,
+    /// So many may go before the use of a key is to be remembered again.
+    memorable: u64,
+    has_buffer: bool,
+    /// The active group, and that of the last message whose key was taken.
+    active: AtomicU32,
+    recent: AtomicU32,
 }
 
 impl ReadyKeys {
@@ -125,13 +138,44 @@ impl ReadyKeys {
             tiers: Mutex::new(Tiers {
                 contexts: PrefetchingCache::new(settings.contexts, settings.prefetch)?,
                 tables: Vec::new(),
-                recent: NO_GROUP,
                 expansions: 0,
                 derivations: 0,
                 wanted: Vec::with_capacity(settings.prefetch.buffer),
             }),
             directions: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            memorable: (settings.contexts.ways() / TURNOVER_PARTS) as u64,
+            has_buffer: settings.prefetch.buffer > 0,
+            active: AtomicU32::new(NO_GROUP),
+            recent: AtomicU32::new(NO_GROUP),
         }))
+    }
+
+    /// Makes room for a key that isn't there. Gives what had to go for it; the cache learns how often that was used.
+    fn make_room(&self, tiers: &mut Tiers, name: KeyName) -> Option<Arc<ReadyKey>> {
+        let (departed, key) = tiers.contexts.make_room(name)?;
+        tiers.contexts.add_uses(departed, key.uses.load(Relaxed));
+        let evictions = tiers.contexts.counters().evictions;
+        self.evictions.store(evictions, Relaxed);
+        Some(key)
+    }
+
+    /// The key that was found before, if it is still there and its use needn't be remembered.
+    fn at_hand(&self, known: &Known, group: u32, is_message: bool) -> Option<Arc<ReadyKey>> {
+        let gone = self.evictions.load(Relaxed).wrapping_sub(known.remembered);
+        if gone >= self.memorable {
+            return None;
+        }
+        if is_message && self.has_buffer {
+            if self.active.load(Relaxed) != group {
+                return None;
+            }
+            self.recent.store(group, Relaxed);
+        }
+        let key = known.key.upgrade()?;
+        // Only one direction uses a key, so nothing is lost in between.
+        key.uses.store(key.uses.load(Relaxed) + 1, Relaxed);
+        Some(key)
     }
 
     /// A panic of another thread can't have left anything but a well-formed table: every step on it is complete by itself.
@@ -169,12 +213,49 @@ impl Drop for Node {
     }
 }
 
+/// An expanded key. When it is evicted it is erased at once, or at the end of the batch that has it in hand.
+struct ReadyKey {
+    key: RecordKey,
+    /// How often it was used without the cache's being told.
+    uses: AtomicU64,
+}
+
+impl ReadyKey {
+    /// The key, in the place of an old one if that is nobody's any more, which that erases: the memory is used again.
+    fn new(key: RecordKey, old: Option<Arc<Self>>) -> Arc<Self> {
+        let uses = AtomicU64::new(0);
+        let new = Self { key, uses };
+        if let Some(mut old) = old
+            && let Some(place) = Arc::get_mut(&mut old)
+        {
+            *place = new;
+            return old;
+        }
+        Arc::new(new)
+    }
+}
+
+/// What a lookup in the store gave.
+struct Fetched {
+    key: Arc<ReadyKey>,
+    /// Whether it was there and needed no expansion now.
+    was_ready: bool,
+    /// Whether its group's keys should be prefetched.
+    turns: bool,
+}
+
+/// What a direction knows of a key that it has used.
+#[derive(Default)]
+struct Known {
+    key: Weak<ReadyKey>,
+    /// The evictions there had been when the cache was last told of a use.
+    remembered: u64,
+}
+
 struct Tiers {
-    contexts: PrefetchingCache<u32, KeyName, Arc<RecordKey>>,
+    contexts: PrefetchingCache<u32, KeyName, Arc<ReadyKey>>,
     /// The compact keys of each node. A place that is empty again is the next node's.
     tables: Vec<Option<CompactKeys>>,
-    /// The group of the last message whose key was taken.
-    recent: u32,
     expansions: u64,
     derivations: u64,
     /// What is wanted for the buffer; here so that its memory is used again.
@@ -255,8 +336,11 @@ impl KeyStore {
     /// What the store has done, for all nodes that share its ready keys.
     pub fn counters(&self) -> StoreCounters {
         let tiers = self.lock();
+        let mut contexts = tiers.contexts.counters();
+        let keys = tiers.contexts.values();
+        contexts.hits += keys.map(|key| key.uses.load(Relaxed)).sum::<u64>();
         StoreCounters {
-            contexts: tiers.contexts.counters(),
+            contexts,
             expansions: tiers.expansions,
             derivations: tiers.derivations,
         }
@@ -274,31 +358,32 @@ impl KeyStore {
         self.node.ready.lock()
     }
 
-    /// The key of this name, from the first tier that has it; and, if it is for a message, whether its group's keys should be prefetched.
-    fn fetch(
-        &self,
-        name: KeyName,
-        group: u32,
-        is_message: bool,
-        secret: &EpochSecret,
-    ) -> (Arc<RecordKey>, bool) {
+    /// The key of this name, from the first tier that has it.
+    fn fetch(&self, name: KeyName, group: u32, is_message: bool, secret: &EpochSecret) -> Fetched {
+        let ready = &*self.node.ready;
         let mut tiers = self.lock();
         let turns = is_message
-            && tiers.contexts.has_buffer()
-            && core::mem::replace(&mut tiers.recent, group) == group
+            && ready.has_buffer
+            && ready.recent.swap(group, Relaxed) == group
             && tiers.contexts.active() != Some(group);
+        // What is in the buffer will need room as well.
+        let spare = ready.has_buffer.then(|| ready.make_room(&mut tiers, name));
         if let Some(key) = tiers.contexts.get(name) {
-            return (Arc::clone(key), turns);
+            return Fetched {
+                key: Arc::clone(key),
+                was_ready: true,
+                turns,
+            };
         }
-        let compact = tiers.compact(name).and_then(|table| table.get(name));
-        let key = if let Some(raw) = compact {
+        let expanded = tiers.compact(name).and_then(|table| table.expand(name));
+        let key = if let Some(key) = expanded {
             tiers.expansions += 1;
-            RecordKey::expand(&raw, name.cipher)
+            key
         } else {
             // The longest way, and the only one that is gone without the lock.
             drop(tiers);
             let raw = secret.record_key(name.cipher, name.protection);
-            let key = RecordKey::expand(&raw, name.cipher);
+            let key = raw.expand(name.cipher);
             tiers = self.lock();
             tiers.derivations += 1;
             if let Some(table) = tiers.compact(name) {
@@ -306,13 +391,15 @@ impl KeyStore {
             }
             key
         };
-        // Into the place of the one that goes, which that erases, unless a batch has it in hand still.
-        let key = match tiers.contexts.make_room(name) {
-            Some((_, old)) => put_in(old, key),
-            None => Arc::new(key),
-        };
+        // Without the lock somebody else may have taken the room.
+        let room = ready.make_room(&mut tiers, name);
+        let key = ReadyKey::new(key, room.or_else(|| spare.flatten()));
         tiers.contexts.insert(group, name, Arc::clone(&key));
-        (key, turns)
+        Fetched {
+            key,
+            was_ready: false,
+            turns,
+        }
     }
 
     /// It is this group's turn: expands what the buffer should have of it. Only from compact keys, since the secrets are the sessions'.
@@ -322,12 +409,12 @@ impl KeyStore {
         tiers.contexts.settle();
         tiers.contexts.wanted(group, &mut wanted);
         tiers.contexts.activate(Some(group));
+        self.node.ready.active.store(group, Relaxed);
         for name in wanted.drain(..) {
-            match tiers.compact(name).and_then(|table| table.get(name)) {
-                Some(raw) => {
+            match tiers.compact(name).and_then(|table| table.expand(name)) {
+                Some(key) => {
                     tiers.expansions += 1;
-                    let key = RecordKey::expand(&raw, name.cipher);
-                    tiers.contexts.fill(group, name, Arc::new(key));
+                    tiers.contexts.fill(group, name, ReadyKey::new(key, None));
                 }
                 // It would be wanted for ever, and take the place of one that can be had.
                 None => drop(tiers.contexts.remove(group, name)),
@@ -342,23 +429,15 @@ impl KeyStore {
         let mut gone = [None, None, None];
         for (name, gone) in names.into_iter().zip(&mut gone) {
             *gone = tiers.contexts.remove(group, name);
+            if let Some(key) = gone {
+                tiers.contexts.add_uses(name, key.uses.load(Relaxed));
+            }
             if let Some(table) = tiers.compact(name) {
                 table.remove(name);
             }
         }
         drop(tiers);
         drop(gone);
-    }
-}
-
-/// Has a key in the place of another: the memory is used again, and the old key is erased as it goes.
-fn put_in(mut old: Arc<RecordKey>, key: RecordKey) -> Arc<RecordKey> {
-    match Arc::get_mut(&mut old) {
-        Some(place) => {
-            *place = key;
-            old
-        }
-        None => Arc::new(key),
     }
 }
 
@@ -393,16 +472,11 @@ impl CompactKeys {
             .get_mut(start..start + COMPACT_KEY_BYTES)
     }
 
-    fn get(&mut self, name: KeyName) -> Option<RawRecordKey> {
+    /// Expands a key from where it stands: a copy would have to be erased.
+    fn expand(&mut self, name: KeyName) -> Option<RecordKey> {
         let row = *self.rows.as_mut()?.get(name)?;
-        let mut raw = RawRecordKey {
-            key: Zeroizing::new([0; KEY_BYTES]),
-            iv: Zeroizing::new([0; NONCE_LEN]),
-        };
-        let (key, iv) = self.row(row)?.split_at(KEY_BYTES);
-        raw.key.copy_from_slice(key);
-        raw.iv.copy_from_slice(iv);
-        Some(raw)
+        let (key, iv) = self.row(row)?.split_first_chunk()?;
+        Some(RecordKey::expand(key, iv.first_chunk()?, name.cipher))
     }
 
     fn put(&mut self, name: KeyName, raw: &RawRecordKey) {
@@ -450,6 +524,8 @@ impl Drop for CompactKeys {
 
 /// One direction of a session and its way to its keys: the epoch and its secret are here, the keys are in the store.
 pub struct DirectionKeys {
+    /// Of the store, and here because each batch looks at it.
+    ready: Arc<ReadyKeys>,
     store: KeyStore,
     number: u64,
     cipher: CipherSuite,
@@ -459,7 +535,8 @@ pub struct DirectionKeys {
     group: u32,
     has_own_group: bool,
     /// By protection, what the batch that is under way has used.
-    in_hand: [Option<Arc<RecordKey>>; 3],
+    in_hand: [Option<Arc<ReadyKey>>; 3],
+    known: [Known; 3],
     turns: bool,
 }
 
@@ -473,17 +550,19 @@ impl DirectionKeys {
         cipher: CipherSuite,
         group: u32,
     ) -> Self {
-        let ready = &store.node.ready;
+        let ready = Arc::clone(&store.node.ready);
         Self {
             store: store.clone(),
-            number: ready.directions.fetch_add(1, Ordering::Relaxed),
+            number: ready.directions.fetch_add(1, Relaxed),
             cipher,
             secret: EpochSecret::first(secret, sender),
             epoch: 0,
             group,
             has_own_group: group != NO_GROUP,
             in_hand: [None, None, None],
+            known: Default::default(),
             turns: false,
+            ready,
         }
     }
 
@@ -494,22 +573,18 @@ impl DirectionKeys {
 
     /// The key for a record of this protection and group, for as long as the batch lasts. Group 0 is that of control records, which are
     /// nobody's messages: heartbeats of a job that sleeps don't wake it.
+    #[inline]
     pub fn get(&mut self, protection: Protection, group: u32) -> &RecordKey {
-        let name = self.name(protection);
-        let is_message = group != NO_GROUP;
-        if is_message && !self.has_own_group {
-            self.group = group;
-        }
-        let (store, group, secret) = (&self.store, self.group, &self.secret);
-        let turns = &mut self.turns;
-        self.in_hand[usize::from(protection.code())].get_or_insert_with(|| {
-            let (key, turned) = store.fetch(name, group, is_message, secret);
-            *turns |= turned;
-            key
-        })
+        let place = usize::from(protection.code());
+        let key = match self.in_hand[place].take() {
+            Some(key) => key,
+            None => self.find(place, protection, group),
+        };
+        &self.in_hand[place].insert(key).key
     }
 
     /// Ends a batch of records: the store's hold on the keys is the only one again.
+    #[inline]
     pub fn release(&mut self) {
         self.in_hand = [None, None, None];
         if core::mem::take(&mut self.turns) {
@@ -524,6 +599,32 @@ impl DirectionKeys {
         self.epoch += 1;
     }
 
+    fn find(&mut self, place: usize, protection: Protection, group: u32) -> Arc<ReadyKey> {
+        let is_message = group != NO_GROUP;
+        if is_message && !self.has_own_group {
+            self.group = group;
+        }
+        if let Some(key) = (self.ready).at_hand(&self.known[place], self.group, is_message) {
+            return key;
+        }
+        let name = self.name(protection);
+        let Fetched {
+            key,
+            was_ready,
+            turns,
+        } = self.store.fetch(name, self.group, is_message, &self.secret);
+        self.turns |= turns;
+        // A key that is found a second time is worth it; others come and go.
+        if was_ready {
+            let known = &mut self.known[place];
+            if known.key.as_ptr() != Arc::as_ptr(&key) {
+                known.key = Arc::downgrade(&key);
+            }
+            known.remembered = self.ready.evictions.load(Relaxed);
+        }
+        key
+    }
+
     fn name(&self, protection: Protection) -> KeyName {
         KeyName {
             direction: self.number,
@@ -536,6 +637,7 @@ impl DirectionKeys {
 
     fn forget(&mut self) {
         self.in_hand = [None, None, None];
+        self.known = Default::default();
         let names = Protection::ALL.map(|protection| self.name(protection));
         self.store.forget(self.group, names);
     }
@@ -624,7 +726,7 @@ mod tests {
         struct Gone;
         impl KeyMemory for (Gone, Vec<u8>, Arc<AtomicU64>) {
             fn bytes(&mut self) -> &mut [u8] {
-                match self.2.load(Ordering::Relaxed) {
+                match self.2.load(Relaxed) {
                     0 => &mut self.1,
                     _ => &mut [],
                 }
@@ -641,10 +743,75 @@ mod tests {
         use_all(&mut keys);
         use_all(&mut keys);
         assert_eq!(store.counters().derivations, 3);
-        gone.store(1, Ordering::Relaxed);
+        gone.store(1, Relaxed);
         use_all(&mut keys);
         assert_eq!(store.counters().derivations, 6);
         drop(keys);
+    }
+
+    /// A session comes back to a key without the store's lock, and that counts as the hit that it is. Once the key is evicted nobody has it any more: it is
+    /// gone with the batch, however often it was used.
+    #[test]
+    fn an_evicted_key_is_gone_though_its_session_knew_it() {
+        let settings = KeyStoreSettings {
+            contexts: Geometry::fully_associative(TURNOVER_PARTS).unwrap(),
+            prefetch: PrefetchSettings::NONE,
+        };
+        let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
+        let mut keys = direction(&store, 0);
+        let use_one = |keys: &mut DirectionKeys| {
+            keys.get(Protection::Plain, NO_GROUP);
+            keys.release();
+        };
+        let lookups = 5;
+        (0..lookups).for_each(|_| use_one(&mut keys));
+        let counters = store.counters().contexts;
+        assert_eq!((counters.misses, counters.hits), (1, lookups - 1));
+        let known = keys.known[usize::from(Protection::Plain.code())]
+            .key
+            .clone();
+        assert_eq!(known.strong_count(), 1);
+        let mut others = [(); TURNOVER_PARTS].map(|()| direction(&store, 1));
+        others.iter_mut().for_each(use_one);
+        assert_eq!(known.strong_count(), 0);
+        let counters = store.counters().contexts;
+        assert_eq!((counters.evictions, counters.hits), (1, lookups - 1));
+        use_one(&mut keys);
+        assert_eq!(store.counters().contexts.misses, counters.misses + 1);
+        // Neither does a key outlive its epoch or its session.
+        use_one(&mut keys);
+        let known = keys.known[usize::from(Protection::Plain.code())]
+            .key
+            .clone();
+        assert_eq!(known.strong_count(), 1);
+        keys.advance();
+        assert_eq!(known.strong_count(), 0);
+        let hits = store.counters().contexts.hits;
+        drop((keys, others));
+        assert_eq!(store.counters().contexts.hits, hits);
+    }
+
+    /// Uses without the lock are remembered often enough: a key that is always used stays, whatever else comes and goes.
+    #[test]
+    fn a_key_in_constant_use_stays() {
+        let settings = KeyStoreSettings {
+            contexts: Geometry::fully_associative(2 * TURNOVER_PARTS).unwrap(),
+            prefetch: PrefetchSettings::NONE,
+        };
+        let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
+        let mut constant = direction(&store, 0);
+        let mut others = [(); 4 * TURNOVER_PARTS].map(|()| direction(&store, 1));
+        for _ in 0..4 {
+            for other in &mut others {
+                for keys in [other, &mut constant] {
+                    keys.get(Protection::Plain, NO_GROUP);
+                    keys.release();
+                }
+            }
+        }
+        let counters = store.counters().contexts;
+        let rounds = 4 * others.len() as u64;
+        assert_eq!((counters.hits, counters.misses), (rounds - 1, rounds + 1));
     }
 
     /// Whose turn it is follows from messages, and in a node that belongs to a group from that alone: neither control records, as heartbeats, nor
