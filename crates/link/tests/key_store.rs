@@ -37,43 +37,50 @@ fn store(entries: usize, buffer: usize, rows: usize) -> KeyStore {
 struct Witness {
     secret: [u8; 32],
     sender: Side,
-    protection: Protection,
     epoch: u32,
     number: u64,
 }
 
 impl Witness {
-    /// Opens the next record; gives the key and the nonce that it took.
+    /// Opens the next record, whatever protects it; gives the key and the nonce that it took.
     fn open(&mut self, record: &[u8]) -> ([u8; 32], [u8; 12]) {
-        let used = self
-            .try_open(record)
+        let try_all = |witness: &Self| {
+            let mut protections = Protection::ALL.into_iter();
+            protections.find_map(|protection| witness.try_open(record, protection))
+        };
+        let used = try_all(self)
             .or_else(|| {
                 self.epoch += 1;
-                self.try_open(record)
+                try_all(self)
             })
             .expect("a record is sealed with this epoch's key or the next one's, and with its place as number");
         self.number += 1;
         used
     }
 
-    fn try_open(&self, record: &[u8]) -> Option<([u8; 32], [u8; 12])> {
+    fn try_open(&self, record: &[u8], protection: Protection) -> Option<([u8; 32], [u8; 12])> {
         let (key, mut nonce) = record_key(
             &self.secret,
             self.sender,
             self.epoch,
             CipherSuite::Aes256Gcm,
-            self.protection,
+            protection,
         );
         for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
             *byte ^= number;
         }
         let opened = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap());
         let (header, body) = record.split_at(HEADER_BYTES);
-        let (body, tag) = body.split_at(body.len() - 16);
-        let (covered, sealed) = if self.protection == Protection::Encrypted {
-            (header.to_vec(), body)
-        } else {
-            ([body, header].concat(), &[][..])
+        // A plain record has its tag in front of a body that nothing covers.
+        let tag_start = body.len() - 16;
+        let (covered, sealed, tag) = match protection {
+            Protection::Plain => (header.to_vec(), &[][..], &body[..16]),
+            Protection::Integrity => (
+                [&body[..tag_start], header].concat(),
+                &[][..],
+                &body[tag_start..],
+            ),
+            Protection::Encrypted => (header.to_vec(), &body[..tag_start], &body[tag_start..]),
         };
         let mut text = sealed.to_vec();
         let result = opened.open_in_place_separate_tag(
@@ -91,16 +98,18 @@ struct Conversation {
     own: Session,
     peer: Session,
     link: LinkId,
+    /// The way back, for who needs one.
+    back: Option<LinkId>,
     witnesses: [Witness; 2],
-    sent: Vec<Vec<u8>>,
+    sent: [Vec<Vec<u8>>; 2],
 }
 
 impl Conversation {
-    fn new(number: u8, protection: Protection, group: u32, stores: [&KeyStore; 2]) -> Self {
+    fn new(number: u8, protections: Protections, group: u32, stores: [&KeyStore; 2]) -> Self {
         let secret = [number; 32];
         let session = |side, keys| {
             let mut config = SessionConfig::new(side);
-            config.protections = Protections::all(protection);
+            config.protections = protections;
             config.group = group;
             config.epoch.records_max = 5;
             Session::new(
@@ -112,13 +121,14 @@ impl Conversation {
         };
         let mut own = session(Side::Client, stores[0]);
         let mut peer = session(Side::Server, stores[1]);
-        peer.offer(Endpoint::new("echo", &["first", "second"]))
-            .unwrap();
+        for session in [&mut own, &mut peer] {
+            let endpoint = Endpoint::new("echo", &["first", "second"]);
+            session.offer(endpoint).unwrap();
+        }
         let link = own.open_link("echo", TrafficClass::Data).unwrap();
         let witness = |sender| Witness {
             secret,
             sender,
-            protection,
             epoch: 0,
             number: 0,
         };
@@ -126,16 +136,31 @@ impl Conversation {
             own,
             peer,
             link,
+            back: None,
             witnesses: [witness(Side::Client), witness(Side::Server)],
-            sent: vec![],
+            sent: [vec![], vec![]],
         }
     }
 
-    /// Sends one message and moves whatever there is to move.
+    /// Sends one message there and moves whatever there is to move.
     fn step(&mut self, text: &[u8], seen: &mut HashSet<([u8; 32], [u8; 12])>) {
-        let now = Duration::ZERO;
-        self.sent.push(text.to_vec());
+        self.sent[0].push(text.to_vec());
         self.own.send(self.link, post(text, &[])).unwrap();
+        self.carry(seen);
+    }
+
+    /// Sends one message back, with bulk, and moves whatever there is to move.
+    fn step_back(&mut self, text: &[u8], seen: &mut HashSet<([u8; 32], [u8; 12])>) {
+        self.sent[1].push(text.to_vec());
+        let peer = &mut self.peer;
+        let open = || peer.open_link("echo", TrafficClass::Code).unwrap();
+        let link = *self.back.get_or_insert_with(open);
+        self.peer.send(link, post(text, &[b"in bulk"])).unwrap();
+        self.carry(seen);
+    }
+
+    fn carry(&mut self, seen: &mut HashSet<([u8; 32], [u8; 12])>) {
+        let now = Duration::ZERO;
         loop {
             let forth = outgoing(&mut self.own, now);
             feed(&mut self.peer, &forth, now).unwrap();
@@ -156,43 +181,63 @@ impl Conversation {
     }
 }
 
-fn protections() -> impl Strategy<Value = Protection> {
-    prop_oneof![Just(Protection::Integrity), Just(Protection::Encrypted)]
+fn protection() -> impl Strategy<Value = Protection> {
+    prop_oneof![
+        Just(Protection::Plain),
+        Just(Protection::Integrity),
+        Just(Protection::Encrypted)
+    ]
+}
+
+fn protections() -> impl Strategy<Value = Protections> {
+    let classes = (protection(), protection(), protection());
+    classes.prop_map(|(control, code, data)| Protections {
+        control,
+        code,
+        data,
+    })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Conversations of one node in any order, in stores of any size, down to one that forgets every key at the next lookup: each
-    /// record has its own nonce, is where an independent reading expects it, and opens at the other side.
+    /// Conversations of one node in any order and both ways, in stores of any size, down to one that forgets every key at the next lookup, and up to those
+    /// whose keys are used without the lock: each record has its own nonce, is where an independent reading expects it, and opens at the other side.
     #[test]
     fn no_key_meets_a_nonce_twice_whatever_is_evicted(
-        entries in 1_usize..4,
+        entries in prop_oneof![1_usize..4, 16_usize..24],
         buffer in 0_usize..3,
         rows in 0_usize..6,
-        protections in prop::collection::vec((protections(), 0_u32..3), 2..5),
-        steps in prop::collection::vec(0_usize..5, 1..60),
+        kinds in prop::collection::vec((protections(), 0_u32..3), 2..12),
+        steps in prop::collection::vec((0_usize..12, any::<bool>()), 1..80),
     ) {
         let stores = [store(entries, buffer, rows), store(1, 0, 0)];
         let mut seen = HashSet::new();
-        let mut conversations: Vec<_> = protections
+        let mut conversations: Vec<_> = kinds
             .iter()
             .enumerate()
-            .map(|(number, &(protection, group))| {
+            .map(|(number, &(protections, group))| {
                 let [own, peer] = &stores;
-                Conversation::new(number as u8, protection, group, [own, peer])
+                Conversation::new(number as u8, protections, group, [own, peer])
             })
             .collect();
-        for (number, step) in steps.into_iter().enumerate() {
+        for (number, (step, is_back)) in steps.into_iter().enumerate() {
             let count = conversations.len();
-            conversations[step % count].step(&number.to_be_bytes(), &mut seen);
+            let conversation = &mut conversations[step % count];
+            if is_back {
+                conversation.step_back(&number.to_be_bytes(), &mut seen);
+            } else {
+                conversation.step(&number.to_be_bytes(), &mut seen);
+            }
             let (ready, compact) = stores[0].held();
             prop_assert!(ready <= entries + buffer && compact <= rows);
         }
-        for conversation in &mut conversations {
-            let received = messages(drain(&mut conversation.peer));
-            let received: Vec<_> = received.into_iter().map(|(head, _)| head).collect();
-            prop_assert_eq!(&received, &conversation.sent);
+        for Conversation { own, peer, sent, .. } in &mut conversations {
+            for (session, sent) in [peer, own].into_iter().zip(sent) {
+                let received = messages(drain(session));
+                let received: Vec<_> = received.into_iter().map(|(head, _)| head).collect();
+                prop_assert_eq!(&received, sent);
+            }
         }
         drop(conversations);
         for store in &stores {
@@ -209,7 +254,7 @@ fn a_store_of_one_key_forgets_at_every_step() {
         let (own, peer) = (store(1, 0, rows), KeyStore::in_ordinary_memory(2));
         let mut seen = HashSet::new();
         let mut talk = |number| {
-            let mut new = Conversation::new(number, Protection::Encrypted, 0, [&own, &peer]);
+            let mut new = Conversation::new(number, Protections::default(), 0, [&own, &peer]);
             new.step(b"first", &mut seen);
             new
         };
@@ -249,7 +294,7 @@ fn a_groups_keys_are_ready_when_it_comes_back() {
         let peer = store(64, 0, 64);
         let mut seen = HashSet::new();
         let talk = |(number, group)| {
-            Conversation::new(number, Protection::Encrypted, group, [&own, &peer])
+            Conversation::new(number, Protections::default(), group, [&own, &peer])
         };
         let mut conversations = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)].map(talk);
         for number in 0..72 {
@@ -272,7 +317,7 @@ fn a_groups_keys_are_ready_when_it_comes_back() {
 fn a_busy_session_misses_once_for_each_key() {
     let store = KeyStore::in_ordinary_memory(2);
     let mut seen = HashSet::new();
-    let mut conversation = Conversation::new(1, Protection::Encrypted, 0, [&store, &store]);
+    let mut conversation = Conversation::new(1, Protections::default(), 0, [&store, &store]);
     for _ in 0..3 {
         conversation.step(b"text", &mut seen);
     }
