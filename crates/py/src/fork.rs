@@ -15,9 +15,14 @@ pub(crate) fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
+/// Whether this process is a forked child.
+pub(crate) fn is_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
 /// Refuses to go on in a forked child.
 pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
-    if FORKED.load(Ordering::Relaxed) {
+    if is_child() {
         return Err(raise(
             py,
             Kind::Fork,

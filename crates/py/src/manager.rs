@@ -380,6 +380,15 @@ impl Manager {
     }
 }
 
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            // A thread of the parent may have held their locks when the child was made, which then nobody opens.
+            std::mem::forget((self.node.clone(), self.keys.clone()));
+        }
+    }
+}
+
 impl Manager {
     fn report_of_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = self.keys.store.counters();
