@@ -48,8 +48,8 @@ class WorkerSummary:
 class KeySummary:
     """What became of the keys of a process's sessions; see ``docs/key-cache.md``.
 
-    A session looks a key up once for each batch of records that it seals or opens. The numbers are those of all managers of the process that share
-    their ready keys: those with the same ``ready_keys`` whose lives overlap.
+    A session looks a key up once for each batch of records that it seals or opens. What was done counts since the manager was made, for all managers of the
+    process that share their ready keys: those with the same ``ready_keys``.
     """
 
     memory: str = ""

@@ -204,6 +204,8 @@ pub struct KeyStore {
 struct Node {
     ready: Arc<ReadyKeys>,
     table: u32,
+    /// What had been done when it came.
+    before: StoreCounters,
 }
 
 impl Drop for Node {
@@ -263,7 +265,18 @@ struct Tiers {
 }
 
 impl Tiers {
-    /// The key in its node's table, which only a node that has memory has.
+    fn counters(&self) -> StoreCounters {
+        let mut contexts = self.contexts.counters();
+        let keys = self.contexts.values();
+        contexts.hits += keys.map(|key| key.uses.load(Relaxed)).sum::<u64>();
+        StoreCounters {
+            contexts,
+            expansions: self.expansions,
+            derivations: self.derivations,
+        }
+    }
+
+    /// The table of the key's node, if that is there still.
     fn compact(&mut self, name: KeyName) -> Option<&mut CompactKeys> {
         self.tables.get_mut(name.table as usize)?.as_mut()
     }
@@ -309,7 +322,9 @@ impl KeyStore {
         memory: Box<dyn KeyMemory>,
     ) -> Result<Self, GeometryError> {
         let table = CompactKeys::new(memory)?;
-        let tables = &mut ready.lock().tables;
+        let mut tiers = ready.lock();
+        let before = tiers.counters();
+        let tables = &mut tiers.tables;
         let place = tables.iter().position(Option::is_none);
         let place = place.unwrap_or_else(|| {
             tables.push(None);
@@ -319,6 +334,7 @@ impl KeyStore {
         let node = Node {
             ready: Arc::clone(ready),
             table: place as u32,
+            before,
         };
         Ok(Self {
             node: Arc::new(node),
@@ -333,16 +349,19 @@ impl KeyStore {
             .expect("settings for a number of sessions are possible")
     }
 
-    /// What the store has done, for all nodes that share its ready keys.
+    /// What was done since this node came, for all nodes that share its ready keys.
     pub fn counters(&self) -> StoreCounters {
-        let tiers = self.lock();
-        let mut contexts = tiers.contexts.counters();
-        let keys = tiers.contexts.values();
-        contexts.hits += keys.map(|key| key.uses.load(Relaxed)).sum::<u64>();
+        let (now, before) = (self.lock().counters(), self.node.before);
         StoreCounters {
-            contexts,
-            expansions: tiers.expansions,
-            derivations: tiers.derivations,
+            contexts: Counters {
+                hits: now.contexts.hits - before.contexts.hits,
+                misses: now.contexts.misses - before.contexts.misses,
+                prefetch_hits: now.contexts.prefetch_hits - before.contexts.prefetch_hits,
+                evictions: now.contexts.evictions - before.contexts.evictions,
+                prefetches: now.contexts.prefetches - before.contexts.prefetches,
+            },
+            expansions: now.expansions - before.expansions,
+            derivations: now.derivations - before.derivations,
         }
     }
 
@@ -851,6 +870,9 @@ mod tests {
         let mut keys = [0, 1, 2].map(|number| direction(&stores[number], 1));
         keys.iter_mut().for_each(use_all);
         assert_eq!(stores[0].held(), (4, 9));
+        assert_eq!(stores[0].counters().derivations, 9);
+        let late = KeyStore::sharing(&ready, lent()).unwrap();
+        assert_eq!(late.counters(), StoreCounters::default());
         // The same secret, so the same keys: in each node's memory, in the order of their first use.
         assert_eq!(memory(&stores[0]), memory(&stores[1]));
         let [first, second, third] = keys;
