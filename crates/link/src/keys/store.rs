@@ -162,11 +162,12 @@ impl ReadyKeys {
 
     /// The key that was found before, if it is still there and its use needn't be remembered.
     fn at_hand(&self, known: &Known, group: u32, is_message: bool) -> Option<Arc<ReadyKey>> {
-        let gone = self.evictions.load(Relaxed).wrapping_sub(known.remembered);
-        if gone >= self.memorable {
+        let evictions = self.evictions.load(Relaxed);
+        if evictions.wrapping_sub(known.remembered) >= self.memorable {
             return None;
         }
-        if is_message && self.has_buffer {
+        // Before the first has to go, it doesn't matter whose turn it is.
+        if is_message && self.has_buffer && evictions > 0 {
             if self.active.load(Relaxed) != group {
                 return None;
             }
@@ -386,7 +387,8 @@ impl KeyStore {
             && ready.recent.swap(group, Relaxed) == group
             && tiers.contexts.active() != Some(group);
         // What is in the buffer will need room as well.
-        let spare = ready.has_buffer.then(|| ready.make_room(&mut tiers, name));
+        let is_ahead = tiers.contexts.buffered() > 0;
+        let spare = is_ahead.then(|| ready.make_room(&mut tiers, name));
         if let Some(key) = tiers.contexts.get(name) {
             return Fetched {
                 key: Arc::clone(key),
