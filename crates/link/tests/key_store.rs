@@ -205,11 +205,11 @@ proptest! {
     /// whose keys are used without the lock: each record has its own nonce, is where an independent reading expects it, and opens at the other side.
     #[test]
     fn no_key_meets_a_nonce_twice_whatever_is_evicted(
-        entries in prop_oneof![1_usize..4, 16_usize..24],
+        entries in prop_oneof![1_usize..4, 64_usize..70],
         buffer in 0_usize..3,
         rows in 0_usize..6,
-        kinds in prop::collection::vec((protections(), 0_u32..3), 2..12),
-        steps in prop::collection::vec((0_usize..12, any::<bool>()), 1..80),
+        kinds in prop::collection::vec((protections(), 0_u32..3), 2..40),
+        steps in prop::collection::vec((0_usize..40, any::<bool>()), 1..160),
     ) {
         let stores = [store(entries, buffer, rows), store(1, 0, 0)];
         let mut seen = HashSet::new();

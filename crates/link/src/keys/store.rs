@@ -21,7 +21,7 @@ pub const COMPACT_KEY_BYTES: usize = KEY_BYTES + NONCE_LEN;
 /// The group of records and links that belong to none.
 const NO_GROUP: u32 = 0;
 /// A key whose use was remembered during the last of so many parts of a cache's turnover may be used without that.
-const TURNOVER_PARTS: usize = 16;
+const TURNOVER_PARTS: usize = 64;
 
 /// How many keys a node holds ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub struct StoreCounters {
 /// all their keys expanded for every one of them. Group 0 is none.
 ///
 /// A session that comes back to a key which is still there takes it without a lock. The cache learns of such uses when the key goes: they are
-/// counted exactly, and the order of use is exact but for the last sixteenth of a turnover. Caches of fewer than 16 ways have all uses in their order.
+/// counted exactly, and the order of use is exact but for the last 64th of a turnover. Caches of fewer than 64 ways have all uses in their order.
 pub struct ReadyKeys {
     tiers: Mutex<Tiers>,
     directions: AtomicU64,
