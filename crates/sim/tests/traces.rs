@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use exoskel_sim::keycache::trace::{
-    Direction, Fault, GAP_NS_MAX, Journal, Operation, RankCalls, Record, ReplayText, Trace,
-    TraceError,
+    Direction, Fault, GAP_NS_MAX, Journal, NAME_BYTES_MAX, Operation, RankCalls, Record,
+    ReplayText, Trace, TraceError,
 };
 use proptest::prelude::*;
 
@@ -340,6 +340,15 @@ fn a_header_that_can_not_be_is_refused() {
             ..
         }
     ));
+    let long = format!("\"{}\"", "x".repeat(NAME_BYTES_MAX + 1));
+    assert_eq!(
+        fault("\"small\"", &long),
+        Fault::TooMany {
+            what: "bytes",
+            got: NAME_BYTES_MAX as u64 + 1,
+            most: NAME_BYTES_MAX as u64
+        }
+    );
     assert!(matches!(fault("<i2", "<i4"), Fault::Columns { .. }));
     assert!(matches!(
         fault("\"columns\"", "\"pillars\""),
@@ -361,6 +370,15 @@ fn what_could_not_be_read_is_not_written() {
     trace.ranks[0][0].gap_ns = GAP_NS_MAX + 1;
     let got = GAP_NS_MAX + 1;
     assert_eq!(trace.write().unwrap_err().fault, Fault::LongGap { got });
+    trace.ranks[0][0].gap_ns = 0;
+    trace.name = "x".repeat(NAME_BYTES_MAX);
+    assert!(trace.write().is_ok());
+    trace.name.push('x');
+    let error = trace.write().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the name: got 257 bytes, expected at most 256"
+    );
 }
 
 /// The orders that the study relies on, spelled out for small numbers of members.

@@ -23,9 +23,12 @@ pub use collective::{Direction, Step};
 pub use fault::{Fault, Place, TraceError};
 pub use journal::{Journal, MESSAGES_MAX};
 pub use simgrid::ReplayText;
+pub use skct::FILE_BYTES_MAX;
 
 /// Most ranks of a trace: peers are 16-bit numbers with a sign.
 pub const RANKS_MAX: usize = 1 << 15;
+/// Longest name of a trace, in bytes: it stands in tables and messages.
+pub const NAME_BYTES_MAX: usize = 256;
 /// Most records of a trace, all ranks together.
 pub const RECORDS_MAX: usize = 1 << 24;
 /// Most communicators of one rank: their indexes are bytes.
@@ -245,6 +248,7 @@ impl Trace {
 
     /// Whether everything that is named is there.
     fn check(&self) -> Result<(), TraceError> {
+        check_name(&self.name)?;
         check_communicators(self.ranks.len(), &self.communicators)?;
         if self.records() > RECORDS_MAX {
             return Err(Fault::TooMany {
@@ -317,6 +321,19 @@ impl Record {
         }
         None
     }
+}
+
+/// Whether a name is short enough to be shown.
+fn check_name(name: &str) -> Result<(), TraceError> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Fault::TooMany {
+        what: "bytes",
+        got: name.len() as u64,
+        most: NAME_BYTES_MAX as u64,
+    }
+    .at("the name"))
 }
 
 /// Whether each rank has a list of communicators, of ranks that are there, each once, itself among them.

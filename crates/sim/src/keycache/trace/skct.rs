@@ -8,7 +8,8 @@ use std::io::Read;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Fault, Field, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError, check_communicators,
+    Fault, Field, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError,
+    check_communicators, check_name,
 };
 
 const MAGIC: &[u8; 8] = b"SKCT0001";
@@ -18,6 +19,8 @@ const HEADER_BYTES_MAX: usize = 16 << 20;
 const RECORD_BYTES: usize = 29;
 /// Longest content after decompression.
 const CONTENT_BYTES_MAX: usize = MAGIC.len() + 4 + HEADER_BYTES_MAX + RECORDS_MAX * RECORD_BYTES;
+/// Longest file: what can't be compressed becomes a little longer in a zstd frame, by less than this share.
+pub const FILE_BYTES_MAX: usize = CONTENT_BYTES_MAX + CONTENT_BYTES_MAX / 128;
 /// Higher levels take many times as long for a tenth less.
 const COMPRESSION_LEVEL: i32 = 9;
 
@@ -176,6 +179,7 @@ fn read_content(content: &[u8]) -> Result<Trace, TraceError> {
     if !header.cls.is_empty() {
         name = format!("{name}.{}", header.cls);
     }
+    check_name(&name)?;
     Ok(Trace {
         name,
         iterations: header.iterations,
