@@ -124,11 +124,13 @@ fn nodes(trace: &Trace, geometry: Geometry) -> Result<Vec<Mutex<Node>>, Failure>
             program: Vec::new(),
         });
     }
-    for (opener, other) in links(&programs) {
-        let [opening, opened] = [opener, other].map(usize::from);
-        let (own, theirs) = connect(&nodes[opening].keys, &nodes[opened].keys)?;
-        nodes[opening].lanes.insert(other, own);
-        nodes[opened].lanes.insert(opener, theirs);
+    let links = links(&programs);
+    for (opener, other) in &links {
+        let [opening, opened] = [*opener, *other].map(usize::from);
+        let sockets = UnixStream::pair().map_err(|error| no_socket(&error, links.len()))?;
+        let (own, theirs) = connect(&nodes[opening].keys, &nodes[opened].keys, sockets)?;
+        nodes[opening].lanes.insert(*other, own);
+        nodes[opened].lanes.insert(*opener, theirs);
     }
     for (node, program) in nodes.iter_mut().zip(programs) {
         node.program = program;
@@ -136,12 +138,23 @@ fn nodes(trace: &Trace, geometry: Geometry) -> Result<Vec<Mutex<Node>>, Failure>
     Ok(nodes.into_iter().map(Mutex::new).collect())
 }
 
+/// Why there is no socket, and how many descriptors so many links take.
+fn no_socket(error: &std::io::Error, links: usize) -> Failure {
+    Failure::Refused(format!(
+        "got no socket ({error}), expected {} descriptors, two for each pair of ranks that talks: raise the limit (ulimit -n)",
+        2 * links
+    ))
+}
+
 /// Two sessions on both ends of a socket, each with a link to the other.
-fn connect(own: &KeyStore, other: &KeyStore) -> Result<(Lane, Lane), Failure> {
+fn connect(
+    own: &KeyStore,
+    other: &KeyStore,
+    (first, second): (UnixStream, UnixStream),
+) -> Result<(Lane, Lane), Failure> {
     let mut secret = [0; 32];
     rand::fill(&mut secret)
         .map_err(|_| Failure::Refused("the system gave no random bytes".to_owned()))?;
-    let (first, second) = UnixStream::pair()?;
     let mut client = Lane::new(Side::Client, &secret, own, first)?;
     let mut server = Lane::new(Side::Server, &secret, other, second)?;
     let go_on = AtomicBool::new(false);
