@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from tests.front import Front
 from tests.grid import Grid, server_options
 from tests.site import Site
 
+from exoskel import sim
 from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
@@ -45,6 +47,17 @@ def kept_for_good(tmp_path_factory: pytest.TempPathFactory) -> None:
     grid = Grid(place / "grid")
     with Server(lambda _connection, _identity: None, **server_options(grid, place)):
         pass
+
+
+@pytest.fixture(scope="session")
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Write text and a formula once: matplotlib keeps the files of its fonts open for good."""
+    traces = Path(__file__).parent.parent / "traces"
+    sim.paper(tmp_path_factory.mktemp("fonts"), figures=["3"], quick=True, traces=traces)
+    drawn = Figure()
+    drawn.text(0.5, 0.5, r"$x \mathdefault{10^{-1}}$")
+    for ending in ("png", "svg"):
+        drawn.savefig(tmp_path_factory.mktemp("formula") / f"formula.{ending}")
 
 
 @pytest.fixture

@@ -53,6 +53,6 @@ def test_messages_that_do_not_fit_together_end_in_an_error(tmp_path: Path) -> No
 
 
 def test_impossible_sizes_are_named() -> None:
-    for entries, ways, message in [(0, None, "entries = 0"), (4, 3, "a multiple of ways = 3")]:
+    for entries, ways, message in [(0, None, "entries: got 0"), (4, 3, "a multiple of ways = 3")]:
         with pytest.raises(ValueError, match=message):
             sim.live(TRACES / "mg.S.16.skct.zst", entries, ways=ways)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import signal
 import statistics
@@ -11,11 +9,10 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
-from matplotlib.figure import Figure
+from tests.command import body, head, refused, run
 
 from exoskel import sim
 from exoskel.cli import main
@@ -28,36 +25,8 @@ CG = TRACES / "cg.S.16.skct.zst"
 LU = TRACES / "lu.S.16.skct.zst"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Write text and a formula once: matplotlib keeps the files of its fonts open for good."""
-    sim.paper(tmp_path_factory.mktemp("fonts"), figures=["3"], quick=True, traces=TRACES)
-    drawn = Figure()
-    drawn.text(0.5, 0.5, r"$x \mathdefault{10^{-1}}$")
-    for ending in ("png", "svg"):
-        drawn.savefig(tmp_path_factory.mktemp("formula") / f"formula.{ending}")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
-    assert main([*map(str, arguments), "--json"]) == code
-    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return answer
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    return str(run(capsys, "sim", *arguments, code=1)["error"])
-
-
-def head(file: Path) -> dict[str, str]:
-    """Read the parameters in the head of a CSV file."""
-    lines = [line[2:].strip() for line in file.read_text().splitlines() if line.startswith("# ")]
-    return dict(line.split(" = ", 1) for line in lines if " = " in line)
-
-
-def body(file: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file."""
-    lines = (line for line in file.read_text().splitlines() if not line.startswith("#"))
-    return list(csv.DictReader(lines))
+# Pictures are drawn.
+pytestmark = pytest.mark.usefixtures("fonts")
 
 
 # --- the model ------------------------------------------------------------------------------------
@@ -345,9 +314,9 @@ def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         error = process.stderr.read()
         process.wait(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert f"what was finished is in {tmp_path}" in error
     assert "Traceback" not in error
     assert body(tmp_path / "table-silicon.csv")
-    assert "interrupted" in head(tmp_path / "figure-8-runs.csv")["unfinished"]
-    assert body(tmp_path / "figure-8-runs.csv")
+    assert "interrupted" in head(tmp_path / "figure-8-unfinished.csv")["unfinished"]
+    assert body(tmp_path / "figure-8-unfinished.csv")

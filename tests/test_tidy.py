@@ -213,10 +213,10 @@ def commands(document: Path) -> list[str]:
 
 def is_command(words: list[str]) -> bool:
     """Whether the command line takes these words; what they do is for other tests."""
-    from exoskel.cli import _parser
+    from exoskel.cli.commands import parser
 
     try:
-        _parser().parse_args(words)
+        parser().parse_args(words)
     except SystemExit as end:
         return end.code == 0
     return True

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 __all__ = [
     "Acceptor",
@@ -163,6 +163,7 @@ def check_front(options: dict[str, Any]) -> list[str]: ...
 
 @final
 class KeyCacheTrace:
+    FILE_BYTES_MAX: ClassVar[int]
     def __new__(cls, file: str, content: bytes) -> KeyCacheTrace: ...
     @staticmethod
     def requests(ranks: int, each: int, seed: int) -> KeyCacheTrace: ...
@@ -208,7 +209,7 @@ def key_cache_parameters(scenario: str) -> str: ...
 def key_cache_runs(
     jobs: Sequence[dict[str, Any]],
     threads: int,
-    finished: Callable[[int, dict[str, Any]], object],
+    finished: Callable[[int, dict[str, Any] | ValueError], object],
 ) -> None: ...
 def system_scenario(seed: int) -> str: ...
 def system_runs(

@@ -14,7 +14,7 @@ use exoskel_link::keys::{Geometry, Placement};
 use exoskel_sim::keycache::model::OnOff;
 use exoskel_sim::keycache::periods::{PeriodRules, Periods};
 use exoskel_sim::keycache::sequence::{Hits, Lookup, Policy, Traffic, replay};
-use exoskel_sim::keycache::trace::Trace;
+use exoskel_sim::keycache::trace::{FILE_BYTES_MAX, Trace};
 use exoskel_sim::keycache::{Outcome, Parameters, Program, Study, requests};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -132,6 +132,10 @@ pub(crate) struct KeyCacheTrace {
 
 #[pymethods]
 impl KeyCacheTrace {
+    /// Longest file that can be a trace.
+    #[classattr]
+    const FILE_BYTES_MAX: usize = FILE_BYTES_MAX;
+
     /// Reads the content of a file; an error names the file.
     #[new]
     fn new(py: Python<'_>, file: &str, content: &[u8]) -> PyResult<Self> {
@@ -482,7 +486,8 @@ fn cards_row(row: &Bound<'_, PyDict>, outcome: &Outcome) -> PyResult<()> {
     row.set_item("digest", format!("{:016x}", outcome.digest))
 }
 
-/// Runs jobs on several threads; `finished` gets the number of each and what it has measured, as they come.
+/// Runs jobs on several threads; `finished` gets the number of each, and what it has measured or the error that ended it, as they come.
+/// What `finished` raises ends the others.
 #[pyfunction]
 fn key_cache_runs(
     py: Python<'_>,
@@ -495,10 +500,17 @@ fn key_cache_runs(
         py,
         threads.get().min(jobs.len()),
         one_after_another(&jobs),
-        |(index, job), stop| Ok((index, job.run(stop)?)),
-        |py, (index, measured)| {
-            let row = measured.to_dict(py)?;
-            finished.call1(py, (index, row)).map(drop)
+        |(index, job), stop| match job.run(stop) {
+            Ok(measured) => Ok((index, Ok(measured))),
+            Err(Failure::Refused(reason)) => Ok((index, Err(reason))),
+            Err(Failure::Stopped) => Err(Failure::Stopped),
+        },
+        |py, (index, ended)| {
+            let told = match ended {
+                Ok(measured) => finished.call1(py, (index, measured.to_dict(py)?)),
+                Err(reason) => finished.call1(py, (index, PyValueError::new_err(reason))),
+            };
+            told.map(drop)
         },
     )
 }

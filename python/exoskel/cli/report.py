@@ -25,7 +25,7 @@ def report(arguments: argparse.Namespace, text: str, data: dict[str, Any]) -> No
     data : dict
         The same for machines.
     """
-    print(json.dumps(data, default=str) if arguments.json else text, flush=True)
+    print(json.dumps(data, default=str) if arguments.json else _lines(text), flush=True)
 
 
 def report_error(arguments: argparse.Namespace, text: str) -> None:
@@ -41,7 +41,12 @@ def report_error(arguments: argparse.Namespace, text: str) -> None:
     if arguments.json:
         print(json.dumps({"error": text}), flush=True)
     else:
-        print(f"exoskel: error: {text}", file=sys.stderr, flush=True)
+        print(f"exoskel: error: {_lines(text)}", file=sys.stderr, flush=True)
+
+
+def _lines(text: str) -> str:
+    """Names of files and traces stand in answers and errors: what drives a terminal is escaped, whoever has put it there."""
+    return "\n".join("\t".join(map(shown, line.split("\t"))) for line in text.split("\n"))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

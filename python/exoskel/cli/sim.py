@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .report import Commands, report, table
+from . import INTERRUPTED
+from .report import Commands, report, report_error, shown, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where CSV, PNG and SVG files go (default: key-cache-paper)",
+        help="where CSV, PNG and SVG files go (default: key-cache-paper with --paper, else none are made)",
     )
     parser.add_argument(
         "--figure",
@@ -151,7 +152,7 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         "--traces",
         type=Path,
         metavar="DIR",
-        help="with --paper: where the traces of the NAS benchmarks are (default: traces beside the project)",
+        help="with --paper: where the traces of the NAS benchmarks are (default: traces, in the working directory)",
     )
     parser.set_defaults(run=_keycache)
 
@@ -184,7 +185,7 @@ def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
         help="play a manager, its workers and users in virtual time, with faults, from seeds",
         description="Play the whole system in virtual time, with what goes wrong, and check what is promised. One of: --seed N (one seed), --from N --count M "
         "(many, on all processors), --minutes T (fresh ones for so long). Each is played twice, and both plays must be the same. Exit code 1 if a promise "
-        "was broken. docs/virtual-time.md explains what is real in it. Example: exoskel sim system --minutes 5",
+        "was broken, 130 if none was until Ctrl-C. docs/virtual-time.md explains what is real in it. Example: exoskel sim system --minutes 5",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="play this seed")
     parser.add_argument(
@@ -214,7 +215,7 @@ def _pack(arguments: argparse.Namespace) -> int:
         name=arguments.name,
         operations_per_second=arguments.operations_per_second,
     )
-    note = f"; {packed.note}" if packed.note else ""
+    note = f"; {shown(packed.note)}" if packed.note else ""
     text = f"{packed.file}: {packed.records} calls of {packed.ranks} ranks{note}"
     report(arguments, text, {**packed._asdict(), "file": str(packed.file)})
     return 0
@@ -261,7 +262,8 @@ def _check_options(arguments: argparse.Namespace, way: str) -> None:
     known = OPTIONS.get(way, ())
     for option in dict.fromkeys(option for options in OPTIONS.values() for option in options):
         given = getattr(arguments, option.removeprefix("--"))
-        if given not in (None, False) and option not in known:
+        # 0 is given, too.
+        if given is not None and given is not False and option not in known:
             fitting = [name for name, options in OPTIONS.items() if option in options]
             raise ValueError(
                 f"got {option} with {way or 'nothing to run'}, expected it with {' or '.join(fitting)}"
@@ -285,7 +287,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         else f"rank {arguments.rank} of {trace.ranks}"
     )
     text = (
-        f"{row['trace']}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
+        f"{shown(row['trace'])}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
         f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
     )
     report(arguments, text, {**row, "ranks": trace.ranks, "file": str(arguments.trace)})
@@ -293,7 +295,7 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _live(arguments: argparse.Namespace) -> int:
-    from ..sim.live import live
+    from ..sim.local_nodes import live
 
     if arguments.lookup == "packet" or arguments.policy not in (None, "lru"):
         raise ValueError(
@@ -312,34 +314,87 @@ def _live(arguments: argparse.Namespace) -> int:
 
 def _scenario(arguments: argparse.Namespace) -> int:
     from .. import sim
+    from ..sim.files import named, ready
+    from ..sim.runs import Stopped
 
-    with _shown(arguments) as progress:
-        runs = sim.keycache(
-            arguments.trace,
-            scenario=arguments.config,
-            seeds=arguments.seeds,
-            progress=lambda done, total: progress(arguments.config.name, done, total),
-        )
-    files = {}
     if arguments.out is not None:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        file = arguments.out / f"{arguments.config.stem}.csv"
-        runs.to_csv(file, f"{arguments.config.name}: each run")
-        files = {"file": str(file)}
-    text = _means(runs)
-    data = {"parameters": runs.parameters, "runs": runs.rows, **files}
-    report(arguments, "\n".join([text, *files.values()]), data)
-    return 0
+        ready(arguments.out)
+    try:
+        with _shown(arguments) as progress:
+            runs = sim.keycache(
+                arguments.trace,
+                scenario=arguments.config,
+                seeds=arguments.seeds,
+                progress=lambda done, total: progress(named(arguments.config.name), done, total),
+            )
+    except Stopped as stopped:
+        if not stopped.rows:
+            raise
+        # What is done is answered, and kept beside what an earlier time has finished.
+        _answer(arguments, stopped.table, str(stopped))
+        return INTERRUPTED if isinstance(stopped, KeyboardInterrupt) else 1
+    return _answer(arguments, runs)
+
+
+def _answer(arguments: argparse.Namespace, runs: Table, reason: str | None = None) -> int:
+    """Print what the runs of a scenario have measured, and keep it; also if that isn't all, for a reason."""
+    files: list[Path] = []
+    if arguments.out is not None:
+        try:
+            files = _kept(runs, arguments.out, arguments.config)
+        except OSError as error:
+            # The runs took longer than another look at the disk does.
+            unkept = f"{error.filename}: {str(error.strerror).lower()}"
+            reason = unkept if reason is None else f"{reason}; {unkept}"
+    names = [str(file) for file in files]
+    data = {"parameters": runs.parameters, "runs": [_numbers(row) for row in runs.rows]}
+    kept = {"file": names[0], "files": names} if names else {}
+    failed = {"error": reason} if reason is not None else {}
+    report(arguments, "\n".join([_means(runs), *names]), {**data, **kept, **failed})
+    if reason is not None and not arguments.json:
+        report_error(arguments, reason)
+    return int(reason is not None)
+
+
+def _kept(runs: Table, folder: Path, config: Path) -> list[Path]:
+    """The files of these runs: all of them, and, if none is missing, a picture where one can be drawn."""
+    from ..sim.files import named
+    from ..sim.pictures import scenario_picture
+
+    whole, unfinished = folder / f"{config.stem}.csv", folder / f"{config.stem}-unfinished.csv"
+    file = unfinished if "unfinished" in runs.parameters else whole
+    runs.to_csv(file, f"{named(config.name)}: each run")
+    files = [file]
+    if file == unfinished:
+        return files
+    unfinished.unlink(missing_ok=True)
+    with contextlib.suppress(ModuleNotFoundError):
+        picture = scenario_picture(runs, SHOWN)
+        from ..sim.figures import style
+
+        with style.applied():
+            files += style.save(picture, folder, config.stem)
+    return files
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for JSON, which has no word for what is no number."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in row.items()
+    }
 
 
 def _means(runs: Table) -> str:
     """A line for each combination: means over its seeds, with half of their 95 % confidence intervals."""
     cells = runs.over_seeds(SHOWN)
     given = [name for name in cells if not name.startswith(SHOWN)]
+    varied = [name for name in given if name != "seeds"]
     # The first run of each, for where its keys come from; the others differ by their seed only.
-    firsts = runs.where(seed=runs.rows[0]["seed"]).rows
+    firsts = {tuple(row[name] for name in varied): row for row in reversed(runs.rows)}
     lines = []
-    for cell, first in zip(cells.rows, firsts, strict=True):
+    for cell in cells.rows:
+        first = firsts[tuple(cell[name] for name in varied)]
         keys = first.get("keys", runs.parameters.get("keys"))
         measured = [_measured(cell, name) for name in SHOWN]
         if keys != "cache":
@@ -349,12 +404,15 @@ def _means(runs: Table) -> str:
 
 
 def _measured(cell: dict[str, Any], name: str) -> str:
+    if math.isnan(cell[name]):
+        return "-"
     mean, width = f"{cell[name]:.4g}", cell[f"{name}_ci95"]
     return mean if math.isnan(width) else f"{mean} ± {width:.1g}"
 
 
 def _paper(arguments: argparse.Namespace) -> int:
     from .. import sim
+    from ..sim.runs import Failed
 
     out = arguments.out or OUT
     asked = {"seeds": arguments.seeds} if arguments.seeds is not None else {}
@@ -371,6 +429,8 @@ def _paper(arguments: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted; what was finished is in {out}") from None
+    except Failed as failed:
+        raise ValueError(f"{failed}; what was finished is in {out}") from None
     files = sorted(str(file) for file in out.iterdir())
     text = f"{len(made)} tables and figures in {out}"
     report(arguments, text, {"folder": str(out), "figures": list(made), "files": files})
@@ -404,7 +464,10 @@ def _seeds(arguments: argparse.Namespace) -> int:
     from ..sim.seeds import play
 
     minutes, count = arguments.minutes, arguments.count
-    if minutes is None and (arguments.first is None or count is None):
+    if minutes is None and (arguments.first is None) != (count is None):
+        got, missing = ("--count", "--from N") if count is not None else ("--from", "--count M")
+        raise ValueError(f"got {got} alone, expected {missing} with it, or --minutes T")
+    if minutes is None and count is None:
         raise ValueError(
             "got nothing to play, expected --seed N, --from N --count M, or --minutes T"
         )
@@ -455,7 +518,7 @@ def _summed(
         "runs": [run._asdict() for run in runs],
     }
     report(arguments, "\n".join(lines), data)
-    return int(interrupted or bool(failed))
+    return 1 if failed else INTERRUPTED if interrupted else 0
 
 
 def _told(run: SystemRun) -> str:

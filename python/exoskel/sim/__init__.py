@@ -17,7 +17,7 @@ Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exo
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .figures.produce import paper
-    from .live import Live, live
+    from .local_nodes import Live, live
     from .model import capacity
     from .packing import Packed, pack
     from .seeds import SystemRun, system
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Live": "live",
+    "Live": "local_nodes",
     "Packed": "packing",
     "SystemRun": "seeds",
     "Table": "tables",
     "capacity": "model",
     "keycache": "sweep",
-    "live": "live",
+    "live": "local_nodes",
     "pack": "packing",
     "paper": "figures.produce",
     "system": "seeds",

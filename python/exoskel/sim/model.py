@@ -1,6 +1,7 @@
 """How many peers a cache serves: the ON/OFF model in closed form."""
 
 from .. import _core
+from .given import whole_number
 
 __all__ = ["capacity"]
 
@@ -31,4 +32,4 @@ def capacity(entries: int, off_on: float, hit: float = 0.9) -> int:
     ValueError
         If a parameter can't be; the text names it.
     """
-    return _core.key_cache_capacity(entries, off_on, hit)
+    return _core.key_cache_capacity(whole_number("entries", entries, least=1), off_on, hit)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import _core
+from .files import named, read_bounded, read_text, whole
 
 __all__ = ["Packed", "pack"]
+
+# A trace has at most 2^24 calls: 48 bytes each, after a head of 32, in the tracer's files ...
+CALLS_BYTES_MAX = 32 + (1 << 24) * 48
+# ... and a line each in a text, few of them longer than this.
+TEXT_BYTES_MAX = (1 << 24) * 64
 
 
 class Packed(NamedTuple):
@@ -65,48 +70,56 @@ def pack(
         If a file is no trace; it names the file, and the record or line.
     """
     source, out = Path(source), Path(out)
-    name = out.name.partition(".")[0] if name is None else name
-    if source.is_dir():
-        content, ranks, records, note = _core.pack_calls(name, _calls(source))
-    else:
-        texts = [(str(file), _text(file)) for file in _listed(source)]
-        content, ranks, records, note = _core.pack_replay_text(name, texts, operations_per_second)
-    part = out.with_name(f"{out.name}.part")
-    part.write_bytes(content)
-    os.replace(part, out)
+    name = named(out.name.partition(".")[0] if name is None else name)
+    with whole(out) as part:
+        if source.is_dir():
+            calls = _calls(source, out)
+            content, ranks, records, note = _core.pack_calls(name, calls)
+        else:
+            texts = _texts(source, out)
+            content, ranks, records, note = _core.pack_replay_text(
+                name, texts, operations_per_second
+            )
+        part.write_bytes(content)
     return Packed(out, ranks, records, note)
 
 
-def _calls(folder: Path) -> list[tuple[str, bytes, str]]:
+def _calls(folder: Path, out: Path) -> list[tuple[str, bytes, str]]:
     """For each rank: file, calls, communicators."""
     files = sorted(folder.glob("rank-*.calls"))
     if not files:
         raise ValueError(
-            f"{folder}: got no files rank-*.calls, expected those of the tracer: was it loaded, and is this its EXOSKEL_TRACE?"
+            f"{named(folder)}: got no files rank-*.calls, expected those of the tracer: was it loaded, and is this its EXOSKEL_TRACE?"
         )
+    texts = [file.with_suffix(".communicators") for file in files]
+    _keep([*files, *texts], out)
     return [
-        (str(file), file.read_bytes(), _text(file.with_suffix(".communicators"))) for file in files
+        (named(file), read_bounded(file, CALLS_BYTES_MAX), read_text(text, TEXT_BYTES_MAX))
+        for file, text in zip(files, texts, strict=True)
     ]
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: got bytes that are no text, expected a text: {error}") from error
-
-
-def _listed(file: Path) -> list[Path]:
-    """The files that a file lists, beside it or from the working directory; itself, if it is a trace: lines of an action have a rank and a name at least."""
-    lines = [line.strip() for line in _text(file).splitlines()]
+def _texts(file: Path, out: Path) -> list[tuple[str, str]]:
+    """What a file lists, each with its name; itself, if it is a trace: lines of an action have a rank and a name at least."""
+    _keep([file], out)
+    text = read_text(file, TEXT_BYTES_MAX)
+    lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
         raise ValueError(
-            f"{file}: got nothing in it, expected a trace of SimGrid or a list of them"
+            f"{named(file)}: got nothing in it, expected a trace of SimGrid or a list of them"
         )
     if any(len(line.split()) > 1 for line in lines):
-        return [file]
-    return [_listed_file(file.parent / line, Path(line)) for line in lines]
+        return [(named(file), text)]
+    files = [_listed_file(file.parent / line, Path(line)) for line in lines]
+    _keep(files, out)
+    return [(named(listed), read_text(listed, TEXT_BYTES_MAX)) for listed in files]
+
+
+def _keep(read: list[Path], out: Path) -> None:
+    """Refuse to write over what is read."""
+    if out.exists() and any(file.exists() and file.samefile(out) for file in read):
+        raise ValueError(f"{named(out)}: got a file that is read, expected another one to write")
 
 
 def _listed_file(beside: Path, here: Path) -> Path:

@@ -1,16 +1,30 @@
-"""Many runs on all processors: what is done is kept when the user interrupts."""
+"""Many runs on all processors: what is done is kept when the user interrupts, and when one of them ends in an error."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import _core
+from .files import named, read_bounded
+from .given import whole_number
 
-__all__ = ["Progress", "Run", "Unfinished", "execute", "read_trace", "trace_run"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .tables import Table
+
+__all__ = [
+    "Failed",
+    "Progress",
+    "Run",
+    "Stopped",
+    "Unfinished",
+    "execute",
+    "read_trace",
+    "trace_run",
+]
 
 # Takes how many of how many runs are done.
 Progress = Callable[[int, int], None]
@@ -31,8 +45,8 @@ class Run(NamedTuple):
     job: Mapping[str, Any] | None
 
 
-class Unfinished(KeyboardInterrupt):
-    """The user interrupted.
+class Stopped(BaseException):
+    """Something ended the runs before all were done.
 
     Attributes
     ----------
@@ -40,12 +54,37 @@ class Unfinished(KeyboardInterrupt):
         Those of the runs that were done.
     total : int
         How many there would have been.
+    parameters : dict
+        What was fixed.
     """
 
-    def __init__(self, rows: list[dict[str, Any]], total: int) -> None:
-        super().__init__(f"interrupted after {len(rows)} of {total} runs")
+    why = ""
+
+    def __init__(self, text: str, rows: list[dict[str, Any]], total: int) -> None:
+        super().__init__(text)
         self.rows = rows
         self.total = total
+        self.parameters: dict[str, object] = {}
+
+    @property
+    def table(self) -> Table:
+        """What was done; a parameter ``unfinished`` says that it isn't all."""
+        from .tables import Table
+
+        unfinished = f"{len(self.rows)} of {self.total} runs, {self.why}"
+        return Table(self.rows, {**self.parameters, "unfinished": unfinished})
+
+
+class Unfinished(Stopped, KeyboardInterrupt):
+    """The user interrupted."""
+
+    why = "interrupted"
+
+
+class Failed(Stopped, ValueError):
+    """A run ended in an error; the text says which one."""
+
+    why = "one failed"
 
 
 def execute(
@@ -71,14 +110,22 @@ def execute(
     ------
     ValueError
         If a run can't be made: the text names the parameter, the file or the offset.
+    Failed
+        If a run ends in an error: the text says which one. The others end, too.
     Unfinished
         On Ctrl-C.
     """
     done = {index: dict(run.cell) for index, run in enumerate(runs) if run.job is None}
     asked = [index for index in range(len(runs)) if index not in done]
 
-    def finished(number: int, measured: dict[str, Any]) -> None:
+    def kept() -> list[dict[str, Any]]:
+        return [done[index] for index in sorted(done)]
+
+    def finished(number: int, measured: dict[str, Any] | ValueError) -> None:
         index = asked[number]
+        if isinstance(measured, ValueError):
+            place = ", ".join(f"{name} = {value}" for name, value in runs[index].cell.items())
+            raise Failed(f"the run with {place}: {measured}", kept(), len(runs))
         done[index] = {**runs[index].cell, **measured}
         if progress is not None:
             progress(len(done), len(runs))
@@ -87,8 +134,9 @@ def execute(
     try:
         _core.key_cache_runs(jobs, threads or len(os.sched_getaffinity(0)), finished)
     except KeyboardInterrupt:
-        raise Unfinished([done[index] for index in sorted(done)], len(runs)) from None
-    return [done[index] for index in sorted(done)]
+        text = f"interrupted after {len(done)} of {len(runs)} runs"
+        raise Unfinished(text, kept(), len(runs)) from None
+    return kept()
 
 
 def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:
@@ -106,7 +154,8 @@ def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:
     ValueError
         If it is no trace, or torn: the text names file, part and offset.
     """
-    return _core.KeyCacheTrace(os.fspath(path), Path(path).read_bytes())
+    content = read_bounded(path, _core.KeyCacheTrace.FILE_BYTES_MAX)
+    return _core.KeyCacheTrace(named(path), content)
 
 
 def trace_run(
@@ -133,8 +182,19 @@ def trace_run(
         ``"lru"``, ``"clock"`` or ``"s3-fifo"``.
     rank : int, optional
         Whose cache alone is looked at; all ranks' if absent.
+
+    Raises
+    ------
+    ValueError
+        If a size or the rank can't be.
     """
-    shape = {"entries": entries, "ways": entries if ways is None else ways}
+    entries = whole_number("entries", entries, least=1)
+    shape = {
+        "entries": entries,
+        "ways": entries if ways is None else whole_number("ways", ways, least=1),
+    }
+    if rank is not None:
+        rank = whole_number("rank", rank)
     words = {"lookup": lookup, "policy": policy}
     cell = {"trace": trace.name, **shape, **words} | ({} if rank is None else {"rank": rank})
     return Run(cell, {"kind": "trace", "trace": trace, "rank": rank, **shape, **words})

@@ -14,18 +14,31 @@ Flat TOML. ``preset`` names where to begin, every other key of a card (docs/key-
 
 from __future__ import annotations
 
+import difflib
+import functools
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from .. import _core
+from .files import named, read_text
+from .given import refused, several, whole_number
 from .runs import Run, read_trace
 
 __all__ = ["Scenario", "card_run", "effective"]
+
+# Longest scenario file.
+SCENARIO_BYTES_MAX = 1 << 20
+# Most runs of a scenario, all combinations and seeds together: each is in memory with its parameters and its row.
+RUNS_MAX = 100_000
 
 
 @dataclass
@@ -61,15 +74,15 @@ class Scenario:
         Raises
         ------
         ValueError
-            If it is wrong: the text names the key, or the place.
+            If it is wrong: the text names the file, and the key or the place.
         OSError
             If it can't be read.
         """
+        text = read_text(path, SCENARIO_BYTES_MAX)
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(str(error)) from None
-        return cls.of(table, path.parent)
+            return cls.of(tomllib.loads(text), path.parent)
+        except ValueError as error:
+            raise ValueError(f"{named(path)}: {error}") from None
 
     @classmethod
     def of(cls, table: Mapping[str, Any], folder: Path) -> Scenario:
@@ -85,17 +98,24 @@ class Scenario:
         Raises
         ------
         ValueError
-            If a key has the wrong kind of value.
+            If a key is unknown, or has the wrong kind of value, or a list has a value twice.
         """
-        parameters = dict(table)
-        traces = _expected(parameters.pop("traces", []), list, "traces", "a list of files")
-        seeds = _expected(parameters.pop("seeds", 1), int, "seeds", "a number of runs")
-        sweep = _expected(parameters.pop("sweep", {}), dict, "sweep", "a table")
-        for key, values in sweep.items():
-            if not _expected(values, list, f"sweep.{key}", "a list of values"):
-                raise ValueError(f"sweep.{key}: got an empty list, expected at least one value")
-        files = [folder / _expected(name, str, "traces", "names of files") for name in traces]
-        return cls(files, parameters, sweep, seeds)
+        given = dict(table)
+        traces = given.pop("traces", None)
+        names = [] if traces is None else several("traces", traces, "a list of files")
+        for name in names:
+            if not isinstance(name, (str, PathLike)):
+                raise refused("traces", name, "names of files")
+        seeds = whole_number("seeds", given.pop("seeds", 1), least=1, most=RUNS_MAX)
+        sweep = given.pop("sweep", {})
+        if not isinstance(sweep, Mapping):
+            raise refused("sweep", sweep, "a table")
+        return cls(
+            [folder / name for name in names],
+            {key: _value(key, key, value) for key, value in given.items()},
+            {key: _values(key, values) for key, values in sweep.items()},
+            seeds,
+        )
 
     def runs(self) -> list[Run]:
         """Return one run for each combination and seed.
@@ -107,8 +127,10 @@ class Scenario:
         OSError
             If a trace can't be read.
         """
-        if self.seeds < 1:
-            raise ValueError(f"seeds: got {self.seeds}, expected at least 1")
+        whole_number("seeds", self.seeds, least=1, most=RUNS_MAX)
+        total = math.prod(map(len, self.sweep.values())) * self.seeds
+        if total > RUNS_MAX:
+            raise ValueError(f"sweep: got {total} runs, expected at most {RUNS_MAX}")
         if not self.traces:
             raise ValueError(
                 "traces: got none, expected at least one file (traces = [...] in the scenario, or --trace)"
@@ -173,11 +195,40 @@ def effective(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(parameters: Mapping[str, Any]) -> str:
-    # Strings, numbers and truth values are written in TOML as in JSON; what is none of these, the reader refuses by name.
+    # Words, numbers and truth values are written in TOML as in JSON.
     return "".join(f"{json.dumps(key)} = {json.dumps(v)}\n" for key, v in parameters.items())
 
 
-def _expected(value: Any, kind: type, key: str, expected: str) -> Any:
-    if isinstance(value, kind) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"{key}: got {value!r}, expected {expected}")
+@functools.cache
+def _known() -> dict[str, Any]:
+    """Every key of a card, with a value of the kind that it has."""
+    return {"preset": "paper", **tomllib.loads(_core.key_cache_parameters(""))}
+
+
+def _value(name: str, key: str, value: object) -> str | int | bool:
+    """What a key of a card is set to, if it is of its kind. Which words and numbers can be, the engine knows."""
+    if key not in _known():
+        near = difflib.get_close_matches(key, _known(), n=1) or _known()
+        raise ValueError(f"{name}: got an unknown key, expected {', '.join(near)}")
+    plain = value.item() if isinstance(value, numpy.generic) else value
+    kind = type(_known()[key])
+    if kind is int:
+        return whole_number(name, plain)
+    if kind is bool:
+        if isinstance(plain, bool):
+            return plain
+        raise refused(name, value, "true or false")
+    if isinstance(plain, str) and plain.isascii() and plain.isprintable():
+        return plain
+    raise refused(name, value, "a word in quotes")
+
+
+def _values(key: str, values: object) -> list[Any]:
+    name = f"sweep.{key}"
+    listed = [
+        _value(name, key, value) for value in several(name, values, "a list of at least one value")
+    ]
+    for index, value in enumerate(listed):
+        if value in listed[:index]:
+            raise ValueError(f"{name}: got {value!r} twice, expected each value once")
+    return listed

@@ -81,7 +81,7 @@ def system(seed: int) -> SystemRun:
     ValueError
         If it is no seed.
     """
-    [run] = play(seed, 1)
+    [run] = play(_seed("seed", seed), 1)
     return run
 
 

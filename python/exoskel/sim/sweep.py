@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from .runs import Progress, execute, read_trace, trace_run
+from .files import named
+from .given import refused, several
+from .runs import Failed, Progress, Stopped, execute, read_trace, trace_run
 from .scenario import Scenario, effective
 from .tables import Table
 
 __all__ = ["keycache"]
 
 _Files: TypeAlias = str | PathLike[str] | Iterable[str | PathLike[str]]
-_Size = TypeVar("_Size", int, int | None)
+
+# What a scenario has in place of the arguments that shape a cache.
+_IN_SCENARIO = {
+    "entries": "cache_entries in it",
+    "ways": "cache_ways in it",
+    "lookup": "lookup_unit in it",
+    "policy": "cache_policy in it",
+    "rank": "none: all ranks have cards",
+}
+# What is measured over so many of something.
+_OVER = {
+    "packets": ("latency_us", "latency_p50_us", "latency_p99_us"),
+    "lookups": ("hit_rate", "cache_hit_rate", "prefetch_hit_rate"),
+}
 
 
 def keycache(
@@ -23,8 +39,8 @@ def keycache(
     *,
     entries: int | Iterable[int] | None = None,
     ways: int | Iterable[int | None] | None = None,
-    lookup: str | Iterable[str] = "message",
-    policy: str | Iterable[str] = "lru",
+    lookup: str | Iterable[str] | None = None,
+    policy: str | Iterable[str] | None = None,
     rank: int | None = None,
     scenario: str | PathLike[str] | Mapping[str, Any] | None = None,
     seeds: int | None = None,
@@ -43,10 +59,10 @@ def keycache(
         Keys that a cache holds.
     ways : int or ints, optional
         Places where a key may be; all of them if absent.
-    lookup : str or strs
-        What asks for a key: ``"message"``, or ``"packet"`` (of 256 bytes, those of a message one after another).
-    policy : str or strs
-        Which key leaves: ``"lru"``, ``"clock"``, ``"s3-fifo"``.
+    lookup : str or strs, optional
+        What asks for a key: ``"message"``, as if absent, or ``"packet"`` (of 256 bytes, those of a message one after another).
+    policy : str or strs, optional
+        Which key leaves: ``"lru"``, as if absent, ``"clock"``, ``"s3-fifo"``.
     rank : int, optional
         Whose cache alone is looked at, without a scenario: 0 is the manager in what ``Manager(trace=...)`` wrote. All ranks' if absent.
     scenario : path or mapping, optional
@@ -60,25 +76,49 @@ def keycache(
     -------
     Table
         NumPy arrays by column. Without a scenario a row for each combination, with ``hit_rate`` (0..1, pooled over ranks, sends and
-        receives), ``lookups`` and ``hits``; with one a row for each combination and seed.
+        receives), ``lookups`` and ``hits``; with one a row for each combination and seed, where NaN stands for what was not measured.
 
     Raises
     ------
     ValueError
-        If a parameter can't be, or a trace is torn: the text names it.
+        If a parameter can't be, or a trace is torn: the text names it. If a run ends in an error, the text names the run, and the
+        error's ``table`` has those that were done.
     OSError
         If a file can't be read.
     KeyboardInterrupt
-        On Ctrl-C.
+        On Ctrl-C. Its ``table`` has the runs that were done, if there were any to be done yet.
     """
     if scenario is not None:
+        for name, given in (
+            ("entries", entries),
+            ("ways", ways),
+            ("lookup", lookup),
+            ("policy", policy),
+            ("rank", rank),
+        ):
+            if given is not None:
+                raise ValueError(
+                    f"{name}: got {given!r} beside a scenario, expected {_IN_SCENARIO[name]}"
+                )
         return _scenario(trace, scenario, seeds, progress)
+    if seeds is not None:
+        raise ValueError(
+            f"seeds: got {seeds!r} without a scenario, expected none: there is no chance in it"
+        )
     if trace is None or entries is None:
         missing = "trace" if trace is None else "entries"
         raise ValueError(f"{missing}: got none, expected one, or a scenario")
-    shapes = itertools.product(_sizes(entries), _sizes(ways), _words(lookup), _words(policy))
     traces = [read_trace(file) for file in _files(trace)]
-    runs = [trace_run(read, *shape, rank) for read, shape in itertools.product(traces, shapes)]
+    runs = [
+        trace_run(*shape, rank)
+        for shape in itertools.product(
+            traces,
+            _sizes("entries", entries),
+            _sizes("ways", ways),
+            _words("lookup", "message" if lookup is None else lookup),
+            _words("policy", "lru" if policy is None else policy),
+        )
+    ]
     return Table(execute(runs, progress))
 
 
@@ -91,10 +131,14 @@ def _scenario(
     if isinstance(scenario, Mapping):
         return _run(Scenario.of(scenario, Path()), trace, seeds, progress)
     path = Path(scenario)
+    asked = Scenario.read(path)
     try:
-        return _run(Scenario.read(path), trace, seeds, progress)
+        return _run(asked, trace, seeds, progress)
+    except Failed as failed:
+        failed.args = (f"{named(path)}: {failed}",)
+        raise
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{named(path)}: {error}") from None
 
 
 def _run(
@@ -104,24 +148,51 @@ def _run(
         asked.traces = _files(trace)
     if seeds is not None:
         asked.seeds = seeds
-    rows = execute(asked.runs(), progress)
-    names = " ".join(file.name for file in asked.traces)
+    runs = asked.runs()
     cells = [effective({**asked.parameters, **cell}) for cell in asked.cells()]
     fixed = {k: v for k, v in cells[0].items() if all(cell[k] == v for cell in cells)}
     # What follows from what is varied, as of a preset, stands in each row; what is varied does so already.
     others = [key for key in cells[0] if key not in fixed and key not in asked.sweep]
-    for index, row in enumerate(rows):
-        row.update({key: cells[index // asked.seeds][key] for key in others})
-    return Table(rows, {"traces": names, **{k: fixed[k] for k in fixed if k not in asked.sweep}})
+    runs = [
+        run._replace(cell={**run.cell, **{key: cell[key] for key in others}})
+        for run, cell in zip(
+            runs, (cell for cell in cells for _ in range(asked.seeds)), strict=True
+        )
+    ]
+    names = " ".join(named(file.name) for file in asked.traces)
+    parameters = {"traces": names, **{k: fixed[k] for k in fixed if k not in asked.sweep}}
+    try:
+        rows = execute(runs, progress)
+    except Stopped as stopped:
+        stopped.rows = [_measured(row) for row in stopped.rows]
+        stopped.parameters = parameters
+        raise
+    return Table([_measured(row) for row in rows], parameters)
+
+
+def _measured(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, with NaN for a mean or a share of nothing."""
+    nothing = [name for count, names in _OVER.items() if row[count] == 0 for name in names]
+    return {**row, **dict.fromkeys(nothing, math.nan)}
 
 
 def _files(trace: _Files) -> list[Path]:
-    return [Path(trace)] if isinstance(trace, (str, PathLike)) else [Path(file) for file in trace]
+    if isinstance(trace, (str, PathLike)):
+        return [Path(trace)]
+    return [Path(file) for file in several("trace", trace, "a file or a list of files")]
 
 
-def _words(value: str | Iterable[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+def _words(name: str, value: str | Iterable[str]) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    words = several(name, value, "a word or a list of words")
+    for word in words:
+        if not isinstance(word, str):
+            raise refused(name, word, "a word")
+    return words
 
 
-def _sizes(value: _Size | Iterable[_Size]) -> list[_Size]:
-    return list(value) if isinstance(value, Iterable) else [value]
+def _sizes(name: str, value: int | Iterable[int | None] | None) -> list[Any]:
+    if isinstance(value, Iterable):
+        return several(name, value, "a whole number or a list of them")
+    return [value]

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from .files import whole
+
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
     from numpy.typing import NDArray
 
 __all__ = ["Table", "half_width", "write_csv"]
@@ -103,6 +106,32 @@ class Table(dict[str, "NDArray[Any]"]):
             merged.append(line)
         return Table(merged, self.parameters)
 
+    def plot(self, x: str, y: str, by: str | None = None) -> Canvas:
+        """Draw a column over another one: lines over numbers, bars over words, with 95 % confidence intervals where there are seeds.
+
+        Parameters
+        ----------
+        x, y : str
+            The columns across and up.
+        by : str, optional
+            A line, or a bar of each group, for each value of this column.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture; ``savefig`` keeps it.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or several values would stand at one place.
+        ModuleNotFoundError
+            If matplotlib isn't there.
+        """
+        from .pictures import drawn
+
+        return drawn(self, x, y, by)
+
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame``; its ``attrs`` are the parameters."""
         import pandas
@@ -170,7 +199,7 @@ def write_csv(
     Parameters
     ----------
     path : Path
-        The file; an older one is replaced.
+        The file; an older one is replaced when this one is whole.
     rows : sequence of mappings
         All with the same keys.
     parameters : mapping
@@ -178,7 +207,10 @@ def write_csv(
     title : str
         What it is, in one line.
     """
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with (
+        whole(path) as part,
+        part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
         for line in ([title] if title else []) + [f"{k} = {v}" for k, v in parameters.items()]:
             file.write("# " + " ".join(str(line).split()) + "\n")
         if rows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..runs import Unfinished, execute
+from ..files import ready
+from ..runs import Stopped, execute
 from ..tables import Table
 from . import registry
 from .setting import Figure, Setting
@@ -32,7 +33,8 @@ def paper(
     Parameters
     ----------
     out : str or Path
-        The folder. It is made; files of older runs are replaced.
+        The folder. It is made; files of older runs are replaced, by whole ones only. Runs of a figure that isn't finished are in a
+        file of their own, ``*-unfinished.csv``.
     figures : sequence of str
         Their names; all if empty.
     seeds : int
@@ -53,7 +55,8 @@ def paper(
     Raises
     ------
     ValueError
-        If there is no such figure, no such folder of traces, or less than one seed.
+        If there is no such figure, no such folder of traces, or less than one seed; if a run ends in an error. What was done until
+        then is in the folder.
     KeyboardInterrupt
         On Ctrl-C. What was done until then is in the folder.
     """
@@ -65,7 +68,7 @@ def paper(
             f"traces: got {str(traces)!r}, which is no folder, expected the one with the traces of the NAS benchmarks"
         )
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    ready(folder)
     setting = Setting(seeds, quick, Path(traces))
     return {figure.name: _made(figure, setting, folder, progress) for figure in chosen}
 
@@ -79,12 +82,15 @@ def _made(figure: Figure, setting: Setting, folder: Path, progress: Progress | N
 
     parameters = {**setting.parameters, **figure.parameters(setting)}
     name = figure.name if figure.name.startswith("table") else f"figure-{figure.name}"
+    unfinished = folder / f"{name}-unfinished.csv"
     try:
         rows = execute(figure.runs(setting), tell)
-    except Unfinished as stopped:
-        parameters["unfinished"] = f"{len(stopped.rows)} of {stopped.total} runs, interrupted"
-        Table(stopped.rows, parameters).to_csv(folder / f"{name}-runs.csv", figure.title)
+    except Stopped as stopped:
+        # Beside the finished ones of an earlier time.
+        stopped.parameters = parameters
+        stopped.table.to_csv(unfinished, figure.title)
         raise
+    unfinished.unlink(missing_ok=True)
     runs = Table(rows, parameters)
     means = runs.over_seeds(figure.measures)
     if "seed" in runs:

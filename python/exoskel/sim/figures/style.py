@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
+from ..files import whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -166,6 +168,8 @@ def save(drawn: Canvas, folder: Path, name: str) -> list[Path]:
         The files.
     """
     files = [folder / f"{name}.png", folder / f"{name}.svg"]
-    drawn.savefig(files[0], dpi=120, metadata={"Software": None})
-    drawn.savefig(files[1], metadata={"Date": None, "Creator": None})
+    with whole(files[0]) as part:
+        drawn.savefig(part, format="png", dpi=120, metadata={"Software": None})
+    with whole(files[1]) as part:
+        drawn.savefig(part, format="svg", metadata={"Date": None, "Creator": None})
     return files

@@ -6,6 +6,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from .. import _core
+from .given import whole_number
 from .runs import read_trace
 
 __all__ = ["Live", "live"]
@@ -60,7 +61,9 @@ def live(trace: str | PathLike[str], entries: int, *, ways: int | None = None) -
     ValueError
         If it is no trace, if its messages don't fit together, or for an impossible size.
     """
-    counts = _core.key_cache_live(read_trace(trace), entries, entries if ways is None else ways)
+    entries = whole_number("entries", entries, least=1)
+    ways = entries if ways is None else whole_number("ways", ways, least=1)
+    counts = _core.key_cache_live(read_trace(trace), entries, ways)
     real, predicted = counts["live"], counts["predicted"]
     return Live(
         real["hits"] / max(real["lookups"], 1),

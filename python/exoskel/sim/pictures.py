@@ -1,0 +1,108 @@
+"""Pictures of a user's own tables, in the look of the paper's figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from .tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+__all__ = ["drawn", "scenario_picture"]
+
+
+def drawn(table: Table, x: str, y: str, by: str | None) -> Canvas:
+    """Return what `Table.plot` promises."""
+    _need_matplotlib()
+    from .figures import style
+
+    with style.applied():
+        canvas, [panel] = style.canvas(1, 1)
+        _fill(panel, table, x, y, by)
+        if by is not None:
+            panel.legend(title=by)
+    return canvas
+
+
+def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
+    """Return a picture of a scenario's runs: a panel for each measure, over the first parameter that is varied and is a number.
+
+    Parameters
+    ----------
+    runs : Table
+        The runs; what is varied stands before ``seed``. Where nothing is, the seeds stand beside each other.
+    measures : sequence of str
+        Columns that were measured. Those without a number are left out.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If matplotlib isn't there.
+    """
+    _need_matplotlib()
+    from .figures import style
+
+    names = list(runs)
+    varied = names[: names.index("seed")]
+    numbers = [name for name in varied if _are_numbers(runs[name].tolist())]
+    x = next(iter([*numbers, *varied]), "seed")
+    others = [name for name in varied if name != x]
+    by = ", ".join(others) or None
+    cells = runs if x == "seed" else runs.over_seeds(measures)
+    if by is not None:
+        rows = [
+            {**row, by: ", ".join(str(row[name]) for name in others)} if len(others) > 1 else row
+            for row in cells.rows
+        ]
+        cells = Table(rows)
+    shown = [
+        name for name in measures if not all(math.isnan(value) for value in cells[name].tolist())
+    ]
+    with style.applied():
+        canvas, panels = style.canvas(1, len(shown))
+        for panel, measure in zip(panels, shown, strict=True):
+            _fill(panel, cells, x, measure, by)
+        if by is not None:
+            style.legend(canvas, panels[0], 4)
+    return canvas
+
+
+def _need_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            "got no matplotlib, expected it for pictures: pip install 'exoskel[plot]'",
+            name="matplotlib",
+        )
+
+
+def _fill(panel: Axes, table: Table, x: str, y: str, by: str | None) -> None:
+    """Draw a column into a panel: lines over numbers, bars over words."""
+    from .figures import style
+
+    for name in (x, y, *([by] if by is not None else [])):
+        if name not in table:
+            raise ValueError(f"got no column {name!r}, expected one of {', '.join(table)}")
+    cells = table
+    if "seed" in table and x != "seed":
+        cells = table.over_seeds([y])
+    # One line, or bars of one kind, need a name as well.
+    kind = by if by is not None else ""
+    rows: list[dict[str, Any]] = [{"": y, **row} for row in cells.rows]
+    places = [(row[kind], row[x]) for row in rows]
+    if len(set(places)) < len(places):
+        raise ValueError(
+            f"got several values of {y} for one {x}, expected one: choose with Table.where, or tell them apart with by"
+        )
+    draw = style.lines if _are_numbers([row[x] for row in rows]) and x != "seed" else style.bars
+    draw(panel, Table(rows), x, y, kind)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y)
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
