@@ -134,7 +134,7 @@ pub struct Accepted<'a> {
 pub enum Cancel {
     /// It will never run and has no outcome; its ticket is back.
     Removed,
-    /// It is already at a slot or finished (or unknown); its outcome comes as ever.
+    /// It is already at a slot, between two segments, or finished (or unknown); its outcome comes as ever.
     TooLate,
 }
 

@@ -262,9 +262,10 @@ impl Stream {
         count
     }
 
-    /// Takes a waiting item out of the stream for good.
+    /// Takes an item out of the stream for good that waits for its first segment.
     pub(crate) fn cancel(&mut self, index: Index) -> bool {
-        if !self.unready(index) {
+        let has_begun = self.ring.get(index).is_none_or(|item| item.segment > 0);
+        if has_begun || !self.unready(index) {
             return false;
         }
         self.finish_without_result(index);

@@ -412,6 +412,20 @@ fn cancelled_items_do_not_run() {
     assert_eq!(dispatches(&mut scheduler, START)[0].3, 3);
 }
 
+/// Its token of the first segment is gone, and part of the work is done.
+#[test]
+fn items_between_two_segments_are_not_cancelled() {
+    let mut scheduler = scheduler(1);
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), seq(1)]);
+    let stream = open(&mut scheduler, &program, Tickets::Bounded);
+    scheduler.admit(stream, &[1; 2], START).expect("tickets");
+    let sent = dispatches(&mut scheduler, START);
+    answer(&mut scheduler, SlotId(0), sent[0].1, 0, 1, START);
+    assert_eq!(scheduler.cancel(stream, 0, START), Cancel::TooLate);
+    let again = dispatches(&mut scheduler, START);
+    assert_eq!((again[0].3, again[0].4), (0, 1));
+}
+
 #[test]
 fn large_results_wait_for_room_but_never_the_oldest() {
     let mut scheduler = Scheduler::new(SchedulerConfig {
