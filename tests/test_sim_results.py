@@ -200,6 +200,10 @@ def test_what_was_not_measured_is_no_number(
     for name in ("hit_rate", "latency_us", "latency_p99_us"):
         assert math.isnan(table[name][0])
     assert table["completion_ms"][0] > 0
+    sweep = {"preset": ["paper", "psp", "no-security"]}
+    cards = sim.keycache(CG, scenario={"message_limit": 100, "sweep": sweep})
+    assert numpy.isnan(cards["hit_rate"]).tolist() == [False, True, True]
+    assert (cards["latency_us"] > 0).all()
     file = tmp_path / "card.toml"
     file.write_text(f'traces = ["{CG}"]\nlevel = "message"\nmessage_limit = 100\n')
     words = ("sim", "keycache", "--config", file, "--out", tmp_path)

@@ -389,17 +389,10 @@ def _means(runs: Table) -> str:
     """A line for each combination: means over its seeds, with half of their 95 % confidence intervals."""
     cells = runs.over_seeds(SHOWN)
     given = [name for name in cells if not name.startswith(SHOWN)]
-    varied = [name for name in given if name != "seeds"]
-    # The first run of each, for where its keys come from; the others differ by their seed only.
-    firsts = {tuple(row[name] for name in varied): row for row in reversed(runs.rows)}
-    lines = []
-    for cell in cells.rows:
-        first = firsts[tuple(cell[name] for name in varied)]
-        keys = first.get("keys", runs.parameters.get("keys"))
-        measured = [_measured(cell, name) for name in SHOWN]
-        if keys != "cache":
-            measured[SHOWN.index("hit_rate")] = "-"
-        lines.append([*(str(cell[name]) for name in given), *measured])
+    lines = [
+        [*(str(cell[name]) for name in given), *(_measured(cell, name) for name in SHOWN)]
+        for cell in cells.rows
+    ]
     return table([*given, *SHOWN], lines)
 
 

@@ -164,15 +164,16 @@ def _run(
     try:
         rows = execute(runs, progress)
     except Stopped as stopped:
-        stopped.rows = [_measured(row) for row in stopped.rows]
+        stopped.rows = [_measured(row, parameters) for row in stopped.rows]
         stopped.parameters = parameters
         raise
-    return Table([_measured(row) for row in rows], parameters)
+    return Table([_measured(row, parameters) for row in rows], parameters)
 
 
-def _measured(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, with NaN for a mean or a share of nothing."""
-    nothing = [name for count, names in _OVER.items() if row[count] == 0 for name in names]
+def _measured(row: dict[str, Any], fixed: Mapping[str, object]) -> dict[str, Any]:
+    """The row, with NaN for a mean or a share of nothing: only a cache has hits."""
+    counts = {**row, "lookups": row["lookups"] if {**fixed, **row}["keys"] == "cache" else 0}
+    nothing = [name for count, names in _OVER.items() if counts[count] == 0 for name in names]
     return {**row, **dict.fromkeys(nothing, math.nan)}
 
 
