@@ -79,9 +79,10 @@ def test_a_failing_run_leaves_what_is_finished(
     run(capsys, *words, "--out", out)
     assert [file.name for file in sorted(out.iterdir())] == ["late.csv", "late.png", "late.svg"]
     failing.write_text(FAILING)
-    with pytest.raises(ValueError, match="seed = 0") as failed:
+    with pytest.raises(sim.Stopped, match="seed = 0") as failed:
         sim.keycache(scenario=failing)
-    assert failed.value.table["eager_bytes"].tolist() == [1000, 1000]  # type: ignore[attr-defined]
+    assert isinstance(failed.value, ValueError)
+    assert failed.value.table["eager_bytes"].tolist() == [1000, 1000]
 
 
 def test_an_interrupted_sweep_leaves_what_is_finished(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .local_nodes import Live, live
     from .model import capacity
     from .packing import Packed, pack
+    from .runs import Stopped
     from .seeds import SystemRun, system
     from .sweep import keycache
     from .tables import Table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Live",
     "Packed",
+    "Stopped",
     "SystemRun",
     "Table",
     "capacity",
@@ -40,6 +42,7 @@ __all__ = [
 _HOMES = {
     "Live": "local_nodes",
     "Packed": "packing",
+    "Stopped": "runs",
     "SystemRun": "seeds",
     "Table": "tables",
     "capacity": "model",

@@ -82,11 +82,11 @@ def keycache(
     ------
     ValueError
         If a parameter can't be, or a trace is torn: the text names it. If a run ends in an error, the text names the run, and the
-        error's ``table`` has those that were done.
+        error is a `Stopped`, too, whose ``table`` has those that were done.
     OSError
         If a file can't be read.
     KeyboardInterrupt
-        On Ctrl-C. Its ``table`` has the runs that were done, if there were any to be done yet.
+        On Ctrl-C; while runs are under way a `Stopped`, too.
     """
     if scenario is not None:
         for name, given in (
