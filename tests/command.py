@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,17 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return str(run(capsys, "sim", *arguments, code=1)["error"])
+
+
+@contextlib.contextmanager
+def limited(kind: int, soft: int) -> Iterator[None]:
+    """Give the process less of a resource, within this block only: what runs the tests has files and output of its own."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
 
 
 def head(file: Path) -> dict[str, str]:

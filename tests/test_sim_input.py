@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-from tests.command import refused, run
+from tests.command import limited, refused, run
 
 from exoskel import sim
 from exoskel.cli import main
@@ -81,21 +81,13 @@ def test_more_runs_than_a_table_holds_are_refused() -> None:
         sim.keycache(CG, scenario={"sweep": {"nodes": [16, 17]}}, seeds=10**5)
 
 
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """Let the process take no more than four gigabytes beside what it has."""
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 30), limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
-
-
-@pytest.mark.usefixtures("little_memory")
 def test_a_file_without_an_end_is_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "keycache", "--trace", "/dev/zero", "--entries", 4)
-    assert error.startswith("/dev/zero: got more than 507248652 bytes")
-    assert "/dev/zero: got more than" in refused(capsys, "keycache", "--config", "/dev/zero")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    # Four gigabytes more than there are: much, and not without an end.
+    with limited(resource.RLIMIT_AS, pages * resource.getpagesize() + (4 << 30)):
+        error = refused(capsys, "keycache", "--trace", "/dev/zero", "--entries", 4)
+        assert error.startswith("/dev/zero: got more than 507248652 bytes")
+        assert "/dev/zero: got more than" in refused(capsys, "keycache", "--config", "/dev/zero")
 
 
 def test_names_of_files_need_not_be_text(
@@ -208,19 +200,13 @@ def test_what_can_not_be_asked_for_is_named(asked: dict[str, Any], named: str) -
         sim.keycache(**{"trace": CG, **asked})
 
 
-@pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """Let the process open no more than a few files."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-@pytest.mark.usefixtures("few_descriptors")
 def test_too_few_descriptors_for_a_live_run_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     trace = ROOT / "traces" / "ft.S.16.skct.zst"
-    error = refused(capsys, "keycache", "--trace", trace, "--entries", 4, "--live")
+    # As many as leave 64 free: a limit is one of numbers, and some below it are taken.
+    used = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+    free = (number for number in itertools.count() if number not in used)
+    with limited(resource.RLIMIT_NOFILE, next(itertools.islice(free, 64, None))):
+        error = refused(capsys, "keycache", "--trace", trace, "--entries", 4, "--live")
     # Each rank talks with each: 16 times 15 ends.
     assert "expected 240 descriptors" in error
     assert "ulimit -n" in error

@@ -9,13 +9,13 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
-from tests.command import body, head, refused, run
+from tests.command import body, head, limited, refused, run
 
 from exoskel import sim
 from exoskel.cli import main
@@ -168,16 +168,6 @@ def test_a_folder_that_is_none_is_found_before_anything_runs(
     assert str(file) in refused(capsys, "keycache", *words, *traces, "--out", file)
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Let no file grow beyond a kilobyte, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-@pytest.mark.usefixtures("small_files")
 def test_a_full_disk_is_named_and_takes_nothing_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,7 +175,9 @@ def test_a_full_disk_is_named_and_takes_nothing_away(
     file.write_text(f'traces = ["{CG}"]\nmessage_limit = 50\nseeds = 20\n')
     kept = tmp_path / "card.csv"
     kept.write_text("of an earlier time")
-    answer = run(capsys, "sim", "keycache", "--config", file, "--out", tmp_path, code=1)
+    # No file grows beyond a kilobyte.
+    with limited(resource.RLIMIT_FSIZE, 1024):
+        answer = run(capsys, "sim", "keycache", "--config", file, "--out", tmp_path, code=1)
     assert answer["error"].startswith(f"{kept}: ")
     assert len(answer["runs"]) == 20
     assert kept.read_text() == "of an earlier time"
