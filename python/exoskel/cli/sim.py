@@ -36,7 +36,7 @@ OPTIONS = {
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim capacity``, ``sim keycache``, ``sim pack`` and ``sim system``."""
+    """Add ``sim capacity``, ``sim keycache``, ``sim pack``, ``sim on-off``, ``sim requests`` and ``sim system``."""
     parser = commands.add_parser(
         "sim",
         help="simulate session-key caches (how many keys fit, what a miss costs), or the whole system with faults",
@@ -45,6 +45,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     _add_capacity(actions, common)
     _add_keycache(actions, common)
     _add_pack(actions, common)
+    _add_synthetic(actions, common)
     _add_system(actions, common)
 
 
@@ -178,6 +179,44 @@ def _add_pack(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_pack)
 
 
+def _add_synthetic(actions: Commands, common: argparse.ArgumentParser) -> None:
+    def add(name: str, what: str, description: str, numbers: dict[str, tuple[int, str]]) -> None:
+        parser = actions.add_parser(name, parents=[common], help=what, description=description)
+        parser.add_argument("out", type=Path, metavar="FILE", help="the trace that is written")
+        numbers = {**numbers, "seed": (0, "the same one gives the same trace on every machine")}
+        for number, (usual, says) in numbers.items():
+            parser.add_argument(
+                f"--{number.replace('_', '-')}",
+                type=int,
+                default=usual,
+                metavar="N",
+                help=f"{says} (default: {usual})",
+            )
+        parser.set_defaults(run=_synthetic, traffic=name.replace("-", "_"), numbers=[*numbers])
+
+    add(
+        "on-off",
+        "make up a trace: processes that are silent and send to one other process, in turn",
+        "Make a trace (.skct) of processes that are silent (OFF) and then send to one other process (ON), in turn, each for times drawn evenly between 0 and "
+        "twice their means. Nobody waits for anybody before the end.",
+        {
+            "ranks": (16, "processes"),
+            "periods": (200, "ON periods of each process"),
+            "messages": (20, "messages of an ON period"),
+            "message_bytes": (256, "bytes of a message"),
+            "gap_ns": (5_000, "mean time between two messages of an ON period"),
+            "off_ns": (766_000, "mean time between two ON periods"),
+        },
+    )
+    add(
+        "requests",
+        "make up a trace: requests and answers of processes that ask some more often than others",
+        "Make a trace (.skct) in which each process asks others, by Zipf's law, and answers them: 8 bytes and 72. It stands in for SPECjbb2000, which isn't free, "
+        "and is no measurement of it.",
+        {"ranks": (16, "processes"), "each": (1_000, "requests of each process")},
+    )
+
+
 def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser(
         "system",
@@ -218,6 +257,17 @@ def _pack(arguments: argparse.Namespace) -> int:
     note = f"; {shown(packed.note)}" if packed.note else ""
     text = f"{packed.file}: {packed.records} calls of {packed.ranks} ranks{note}"
     report(arguments, text, {**packed._asdict(), "file": str(packed.file)})
+    return 0
+
+
+def _synthetic(arguments: argparse.Namespace) -> int:
+    from .. import sim
+    from ..sim.files import named
+
+    make = getattr(sim, arguments.traffic)
+    made = make(arguments.out, **{name: getattr(arguments, name) for name in arguments.numbers})
+    text = f"{named(made.file)}: {made.records} calls of {made.ranks} ranks; {made.note}"
+    report(arguments, text, {**made._asdict(), "file": str(made.file)})
     return 0
 
 

@@ -1,7 +1,7 @@
 """Simulations with the runtime's own parts: session-key caches under traces of real programs, and the whole system with faults.
 
 `capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
-returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``).
+returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote, `on_off` and `requests` make them up. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``).
 `system` plays manager, workers and users in virtual time, with faults (``docs/virtual-time.md``)::
 
     from exoskel import sim
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .runs import Stopped
     from .seeds import SystemRun, system
     from .sweep import keycache
+    from .synthetic import on_off, requests
     from .tables import Table
 
 __all__ = [
@@ -34,8 +35,10 @@ __all__ = [
     "capacity",
     "keycache",
     "live",
+    "on_off",
     "pack",
     "paper",
+    "requests",
     "system",
 ]
 
@@ -48,8 +51,10 @@ _HOMES = {
     "capacity": "model",
     "keycache": "sweep",
     "live": "local_nodes",
+    "on_off": "synthetic",
     "pack": "packing",
     "paper": "figures.produce",
+    "requests": "synthetic",
     "system": "seeds",
 }
 
