@@ -140,7 +140,9 @@ impl Machine {
             // One by one, each announced, granted and flushed in each segment.
             let segments = user.segments_passed() * stream.items as u32;
             work += (turn * 2 + slack + FLUSH_TIME) * segments;
-            bytes += stream.items * (stream.input_bytes_max + stream.result_bytes_max);
+            // Between segments a token comes back and goes out again.
+            let passes = 2 * u64::from(user.segments_passed()) - 1;
+            bytes += stream.items * (stream.input_bytes_max + passes * stream.result_bytes_max);
         }
         let link = &self.scenario.link;
         let round_trip = (link.latency + link.jitter) * 2;
