@@ -15,7 +15,7 @@ use crate::scenario::Service;
 const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// No run has more steps than this.
-const STEPS_MAX: u64 = 3_000_000;
+const STEPS_MAX: u64 = 10_000_000;
 
 /// Skeletons are nested this deep at most.
 const DEPTH_MAX: u32 = 3;
