@@ -50,14 +50,12 @@ fn everything_holds_whatever_happens() {
     assert!(!seen.contains(&0), "{all:?}");
 }
 
-/// Seeds that once broke a promise, each of another kind.
+/// Seeds that break a promise without what was mended for them: tried with each. A seed means what the generator makes of it, so these change with that.
 #[test]
 fn what_was_broken_once_holds() {
-    // A leaving worker whose connection broke kept its items: nobody could write it the last word.
     // A record whose length was altered waits for as many bytes as it says, while heartbeats come.
-    // A token and the result that replaces it come to twice the least grant.
     // An item between two segments was cancelled, and the token of the first was let go once more.
-    for seed in [954, 1193, 102_393, 11_700, 604_264] {
+    for seed in [102_393, 604_264] {
         play(seed);
     }
 }

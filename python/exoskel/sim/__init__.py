@@ -9,7 +9,7 @@ returns tables. `live` runs a trace over real links between local nodes. `pack` 
     sim.capacity(128, off_on=7.66, hit=0.9)
     table = sim.keycache("traces/cg.A.16.skct.zst", entries=range(1, 9))
     table["hit_rate"], table.to_pandas()
-    assert sim.system(seed=954).broken is None
+    assert sim.system(seed=604264).broken is None
 
 Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exoskel[plot]'`` has both. `capacity` and `system` need neither.
 """
