@@ -21,8 +21,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -
     return answer
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    return str(run(capsys, "sim", *arguments, code=1)["error"])
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 1) -> str:
+    return str(run(capsys, "sim", *arguments, code=code)["error"])
 
 
 @contextlib.contextmanager

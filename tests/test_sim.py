@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import signal
 import statistics
@@ -14,6 +15,7 @@ import numpy
 import pytest
 from tests.command import body, head, refused, run
 
+import exoskel
 from exoskel import sim
 from exoskel.cli import main
 from exoskel.sim.figures import workloads
@@ -59,7 +61,7 @@ def test_capacity_grows_with_entries_and_silence() -> None:
 def test_impossible_capacities_name_the_parameter(
     arguments: tuple[object, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert named in refused(capsys, "capacity", *arguments)
+    assert named in refused(capsys, "capacity", *arguments, code=2)
 
 
 # --- keys without time ----------------------------------------------------------------------------
@@ -102,7 +104,7 @@ def test_a_sweep_is_a_table_of_arrays() -> None:
 def test_impossible_caches_name_the_parameter(
     options: tuple[object, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert named in refused(capsys, "keycache", "--trace", CG, *options)
+    assert named in refused(capsys, "keycache", "--trace", CG, *options, code=2)
 
 
 def test_bad_traces_name_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,15 +117,15 @@ def test_bad_traces_name_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_something_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--trace" in refused(capsys, "keycache")
-    assert "--paper" in refused(capsys, "keycache", "--paper", "--trace", CG)
+    assert "--trace" in refused(capsys, "keycache", code=2)
+    assert "--paper" in refused(capsys, "keycache", "--paper", "--trace", CG, code=2)
     assert "--entries with --config" in refused(
-        capsys, "keycache", "--config", "card.toml", "--entries", 3
+        capsys, "keycache", "--config", "card.toml", "--entries", 3, code=2
     )
     assert "--out with --trace" in refused(
-        capsys, "keycache", "--trace", CG, "--entries", 3, "--out", "results"
+        capsys, "keycache", "--trace", CG, "--entries", 3, "--out", "results", code=2
     )
-    assert "--policy with nothing" in refused(capsys, "keycache", "--policy", "clock")
+    assert "--policy with nothing" in refused(capsys, "keycache", "--policy", "clock", code=2)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -144,7 +146,8 @@ def test_means_come_with_their_confidence() -> None:
 def test_a_table_is_kept_with_its_parameters(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     sim.Table([{"a": 1, "b": 0.25}], {"nodes": 16}).to_csv(file, "A title")
-    assert file.read_text() == "# A title\n# nodes = 16\na,b\n1,0.25\n"
+    version = f"# exoskel = {exoskel.__version__}\n"
+    assert file.read_text() == f"# A title\n{version}# nodes = 16\na,b\n1,0.25\n"
 
 
 # --- cards in virtual time ------------------------------------------------------------------------
@@ -181,6 +184,8 @@ def test_a_scenario_is_run(
     assert all(400 <= row["messages"] < 500 for row in rows)
     assert len({row["digest"] for row in rows}) == len(rows)
     assert answer["parameters"]["key_memory_ns"] == 2500
+    digest = hashlib.sha256(CG.read_bytes()).hexdigest()
+    assert answer["parameters"]["sha256"] == f"{digest[:16]} {digest[:16]}"
     file = out / "card.csv"
     assert head(file)["link_rate_bytes_per_second"] == "1000000000"
     assert [row["digest"] for row in body(file)] == [row["digest"] for row in rows]
@@ -274,8 +279,18 @@ def test_the_papers_figures_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert body(tmp_path / f"{stem}.csv")
     five = body(tmp_path / "figure-5.csv")
     assert {row["seeds"] for row in five} == {"2"}
-    assert all(float(row["hit_rate_ci95"]) >= 0 for row in five)
-    assert head(tmp_path / "figure-5.csv")["key_memory_ns"] == "2500"
+    # Only a cache has hits, in the runs and in their means.
+    for rows, name in ((five, "hit_rate_ci95"), (body(tmp_path / "figure-5-runs.csv"), "hit_rate")):
+        for row in rows:
+            assert (row[name] == "nan") == (not row["configuration"].startswith("SKC"))
+            assert float(row["latency_us"]) > 0
+    told = head(tmp_path / "figure-5.csv")
+    assert (told["exoskel"], told["key_memory_ns"]) == (exoskel.__version__, "2500")
+    digest = hashlib.sha256(CG.read_bytes()).hexdigest()
+    assert f"CG:{digest[:16]}" in told["sha256"].split()
+    # Nothing of it is by chance.
+    assert "seeds" not in head(tmp_path / "figure-3.csv")
+    assert "CG:" in head(tmp_path / "figure-8.csv")["sha256"]
 
 
 def test_the_papers_machine_is_that_of_its_table_1() -> None:

@@ -30,15 +30,18 @@ def test_sizes_that_no_cache_has_are_refused(
         ("keycache", "--trace", CG),
         ("keycache", "--trace", CG, "--live"),
     ):
-        error = refused(capsys, *words, f"--entries={entries}")
+        code = 1 if "--live" in words else 2
+        error = refused(capsys, *words, f"--entries={entries}", code=code)
         assert f"entries: got {entries}, expected a whole number from 1 to 2^63 - 1" in error
 
 
 def test_options_of_nothing_are_given_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--seeds with --trace" in refused(
-        capsys, "keycache", "--trace", CG, "--entries", 3, "--seeds", 0
+        capsys, "keycache", "--trace", CG, "--entries", 3, "--seeds", 0, code=2
     )
-    assert "--entries with --paper" in refused(capsys, "keycache", "--paper", "--entries", 0)
+    assert "--entries with --paper" in refused(
+        capsys, "keycache", "--paper", "--entries", 0, code=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,33 @@ def test_packing_spares_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixt
     assert text.read_text() == TEXT
     assert sorted(tmp_path.iterdir()) == before
     assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf"])
+def test_speeds_that_no_program_has_are_refused(
+    rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "text", tmp_path / "out.skct"
+    text.write_text(TEXT)
+    error = refused(capsys, "pack", text, out, f"--operations-per-second={rate}", code=2)
+    assert f"got --operations-per-second {rate}, expected a positive number" in error
+    with pytest.raises(ValueError, match="operations_per_second: got"):
+        sim.pack(text, out, operations_per_second=float(rate))
+    assert not out.exists()
+
+
+def test_a_speed_that_nobody_gave_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "text", tmp_path / "out.skct"
+    text.write_text(TEXT)
+    words = ["sim", "pack", str(text), str(out)]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "computed at 1e+09 operations a second: say --operations-per-second" in told
+    assert main([*words, "--operations-per-second", "20000"]) == 0
+    assert "--operations-per-second" not in capsys.readouterr().out
+    assert run(capsys, *words)["operations_per_second"] == 1e9
 
 
 def test_a_scenario_takes_every_usual_kind_of_value() -> None:

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy
 import pytest
+from matplotlib.lines import Line2D
 from tests.command import body, head, limited, refused, run
 
 from exoskel import sim
 from exoskel.cli import main
+from exoskel.sim.pictures import scenario_picture
 
 ROOT = Path(__file__).resolve().parent.parent
 CG = ROOT / "traces" / "cg.S.16.skct.zst"
@@ -122,6 +124,7 @@ class Interrupts:
 sys.meta_path.insert(0, Interrupts())
 sys.argv[1:] = ["version"]
 from exoskel.cli import main
+from exoskel.sim.pictures import scenario_picture
 sys.exit(main())
 """
     ended = subprocess.run(
@@ -225,6 +228,43 @@ def test_a_scenario_comes_with_a_picture(
     assert answer["files"] == [str(other / "card.csv")]
     with pytest.raises(ModuleNotFoundError, match="expected it for pictures"):
         sim.Table([{"a": 1, "b": 2}]).plot("a", "b")
+
+
+def test_every_curve_of_a_picture_is_told_from_the_others() -> None:
+    """Aim: what is varied is readable. Method: more combinations than colours, and columns that follow from a preset or have one value."""
+    presets = {f"preset {index}": 10 * index for index in range(9)}
+    rows = [
+        {
+            "scheduler": scheduler,
+            "preset": preset,
+            "link_latency_ns": 25,
+            "key_memory_ns": nanoseconds,
+            "buffer": buffer,
+            "seed": seed,
+            "hit_rate": 0.5 + buffer / 100 + seed / 1000,
+        }
+        for scheduler in ("gang", "batch")
+        for preset, nanoseconds in presets.items()
+        for buffer in (0, 2, 4)
+        for seed in (0, 1)
+    ]
+    [panel] = scenario_picture(sim.Table(rows), ["hit_rate"]).axes
+    # The memory's time says nothing that the preset hasn't said.
+    assert panel.get_xlabel() == "buffer"
+    looks = set()
+    for container in panel.containers:
+        line = container[0]
+        assert isinstance(line, Line2D)
+        looks.add((line.get_color(), line.get_marker(), line.get_linestyle()))
+    assert len(looks) == len(panel.containers) == 2 * len(presets)
+    names = [container.get_label() for container in panel.containers]
+    assert "scheduler=gang, preset=preset 0" in names
+    words = sim.Table([row for row in rows if row["buffer"] == 0])
+    [panel] = scenario_picture(words, ["hit_rate"]).axes
+    assert panel.get_xlabel() == "preset"
+    labels = [str(container.get_label()) for container in panel.containers]
+    named = [label for label in labels if not label.startswith("_")]
+    assert named == ["scheduler=gang", "scheduler=batch"]
 
 
 def test_a_table_can_be_drawn(tmp_path: Path) -> None:

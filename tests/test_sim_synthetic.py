@@ -40,6 +40,6 @@ def test_impossible_numbers_are_named(
     command: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in ("0", "-1", "999999999999"):
-        text = refused(capsys, command, str(tmp_path / "x.skct"), f"--{option}", number)
+        text = refused(capsys, command, str(tmp_path / "x.skct"), f"--{option}", number, code=2)
         assert option in text
         assert not (tmp_path / "x.skct").exists()

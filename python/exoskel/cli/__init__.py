@@ -9,10 +9,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["INTERRUPTED", "main"]
+__all__ = ["INTERRUPTED", "WRONG_USAGE", "UsageError", "main"]
 
 # As shells have it: 128, and the number of the signal.
 INTERRUPTED = 130
+# As `argparse` has it.
+WRONG_USAGE = 2
+
+
+class UsageError(ValueError):
+    """Arguments that a command doesn't take, or not together."""
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:

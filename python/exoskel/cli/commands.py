@@ -5,7 +5,21 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ExoskelError
-from . import INTERRUPTED, front, pki, policy, proxy, sim, trust, up, version, whoami, worker
+from . import (
+    INTERRUPTED,
+    WRONG_USAGE,
+    UsageError,
+    front,
+    pki,
+    policy,
+    proxy,
+    sim,
+    trust,
+    up,
+    version,
+    whoami,
+    worker,
+)
 from .report import report_error
 
 __all__ = ["parser", "run"]
@@ -33,7 +47,7 @@ def run(argv: Sequence[str] | None) -> int:
         return 1
     except (ExoskelError, OSError, ValueError) as error:
         report_error(arguments, _text_of(error))
-        return 1
+        return WRONG_USAGE if isinstance(error, UsageError) else 1
     except KeyboardInterrupt as interrupt:
         report_error(arguments, str(interrupt) or "interrupted")
         return INTERRUPTED

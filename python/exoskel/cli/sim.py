@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import INTERRUPTED
+from . import INTERRUPTED, UsageError
 from .report import Commands, report, report_error, shown, table
 
 TYPE_CHECKING = False
@@ -172,7 +172,6 @@ def _add_pack(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operations-per-second",
         type=float,
-        default=1e9,
         metavar="RATE",
         help="how fast a program of SimGrid's computed: smpi/host-speed of the run that wrote the trace, where smpirun's own default is 20000 (default: 1e9)",
     )
@@ -248,14 +247,20 @@ def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
 def _pack(arguments: argparse.Namespace) -> int:
     from ..sim.packing import pack
 
-    packed = pack(
-        arguments.source,
-        arguments.out,
-        name=arguments.name,
-        operations_per_second=arguments.operations_per_second,
+    rate = arguments.operations_per_second
+    if rate is not None and not 0 < rate < math.inf:
+        raise UsageError(f"got --operations-per-second {rate:g}, expected a positive number")
+    given = {} if rate is None else {"operations_per_second": rate}
+    packed = pack(arguments.source, arguments.out, name=arguments.name, **given)
+    notes = [shown(packed.note)] if packed.note else []
+    taken = packed.operations_per_second
+    if rate is None and taken is not None:
+        notes.append(
+            f"computed at {taken:g} operations a second: say --operations-per-second if that is wrong"
+        )
+    text = (
+        f"{packed.file}: {'; '.join([f'{packed.records} calls of {packed.ranks} ranks', *notes])}"
     )
-    note = f"; {shown(packed.note)}" if packed.note else ""
-    text = f"{packed.file}: {packed.records} calls of {packed.ranks} ranks{note}"
     report(arguments, text, {**packed._asdict(), "file": str(packed.file)})
     return 0
 
@@ -265,7 +270,8 @@ def _synthetic(arguments: argparse.Namespace) -> int:
     from ..sim.files import named
 
     make = getattr(sim, arguments.traffic)
-    made = make(arguments.out, **{name: getattr(arguments, name) for name in arguments.numbers})
+    with _as_usage():
+        made = make(arguments.out, **{name: getattr(arguments, name) for name in arguments.numbers})
     text = f"{named(made.file)}: {made.records} calls of {made.ranks} ranks; {made.note}"
     report(arguments, text, {**made._asdict(), "file": str(made.file)})
     return 0
@@ -274,7 +280,8 @@ def _synthetic(arguments: argparse.Namespace) -> int:
 def _capacity(arguments: argparse.Namespace) -> int:
     from .. import sim
 
-    answer = sim.capacity(arguments.entries, arguments.off_on, arguments.hit)
+    with _as_usage():
+        answer = sim.capacity(arguments.entries, arguments.off_on, arguments.hit)
     data = {"entries": arguments.entries, "off_on": arguments.off_on, "hit": arguments.hit}
     report(arguments, str(answer), {"capacity": answer, **data})
     return 0
@@ -287,7 +294,7 @@ def _keycache(arguments: argparse.Namespace) -> int:
         "--trace": arguments.trace is not None,
     }
     if arguments.paper and (ways["--config"] or ways["--trace"]):
-        raise ValueError("got --paper with another input, expected it alone: it brings its own")
+        raise UsageError("got --paper with another input, expected it alone: it brings its own")
     _check_options(arguments, next((way for way in OPTIONS if ways[way]), ""))
     try:
         if arguments.paper:
@@ -302,9 +309,18 @@ def _keycache(arguments: argparse.Namespace) -> int:
         ) from None
     if ways["--trace"]:
         return _trace(arguments)
-    raise ValueError(
+    raise UsageError(
         "got nothing to run, expected --trace FILE --entries N, --config FILE or --paper"
     )
+
+
+@contextlib.contextmanager
+def _as_usage() -> Iterator[None]:
+    """For what refuses nothing but the values of options."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(*error.args) from error
 
 
 def _check_options(arguments: argparse.Namespace, way: str) -> None:
@@ -315,7 +331,7 @@ def _check_options(arguments: argparse.Namespace, way: str) -> None:
         # 0 is given, too.
         if given is not None and given is not False and option not in known:
             fitting = [name for name, options in OPTIONS.items() if option in options]
-            raise ValueError(
+            raise UsageError(
                 f"got {option} with {way or 'nothing to run'}, expected it with {' or '.join(fitting)}"
             )
 
@@ -324,13 +340,14 @@ def _trace(arguments: argparse.Namespace) -> int:
     from ..sim.runs import execute, read_trace, trace_run
 
     if arguments.entries is None:
-        raise ValueError("entries: got none, expected --entries N, the keys that a cache holds")
+        raise UsageError("entries: got none, expected --entries N, the keys that a cache holds")
     if arguments.live:
         return _live(arguments)
     trace = read_trace(arguments.trace)
     lookup, policy = arguments.lookup or "message", arguments.policy or "lru"
-    run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy, arguments.rank)
-    [row] = execute([run])
+    with _as_usage():
+        run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy, arguments.rank)
+        [row] = execute([run])
     ranks = (
         f"{trace.ranks} ranks"
         if arguments.rank is None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["named", "read_bounded", "read_text", "ready", "whole"]
+__all__ = ["checksum", "named", "read_bounded", "read_text", "ready", "whole"]
 
 
 def named(path: str | PathLike[str]) -> str:
@@ -45,6 +46,23 @@ def read_bounded(path: str | PathLike[str], most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"{named(path)}: got more than {most} bytes, expected at most that many")
     return content
+
+
+def checksum(path: str | PathLike[str]) -> str:
+    """Return by what somebody knows a file again: the first 16 digits of its SHA-256.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Raises
+    ------
+    OSError
+        If it can't be read.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def read_text(path: str | PathLike[str], most: int) -> str:

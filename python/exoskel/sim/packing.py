@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
 from .. import _core
 from .files import named, read_bounded, read_text, whole
+from .given import refused
 
 __all__ = ["Packed", "pack"]
 
@@ -28,12 +30,15 @@ class Packed(NamedTuple):
         How many ranks and calls it has.
     note : str
         What somebody should know who uses it, such as which ranks ended early; often empty.
+    operations_per_second : float or None
+        At which rate operations became times; None where times were given.
     """
 
     file: Path
     ranks: int
     records: int
     note: str
+    operations_per_second: float | None = None
 
 
 def pack(
@@ -67,21 +72,22 @@ def pack(
     OSError
         If a file can't be read or written.
     ValueError
-        If a file is no trace; it names the file, and the record or line.
+        If a file is no trace; it names the file, and the record or line. If the rate can't be.
     """
+    if not 0 < operations_per_second < math.inf:
+        raise refused("operations_per_second", operations_per_second, "a positive number")
     source, out = Path(source), Path(out)
     name = named(out.name.partition(".")[0] if name is None else name)
+    rate = None if source.is_dir() else operations_per_second
     with whole(out) as part:
-        if source.is_dir():
+        if rate is None:
             calls = _calls(source, out)
             content, ranks, records, note = _core.pack_calls(name, calls)
         else:
             texts = _texts(source, out)
-            content, ranks, records, note = _core.pack_replay_text(
-                name, texts, operations_per_second
-            )
+            content, ranks, records, note = _core.pack_replay_text(name, texts, rate)
         part.write_bytes(content)
-    return Packed(out, ranks, records, note)
+    return Packed(out, ranks, records, note, rate)
 
 
 def _calls(folder: Path, out: Path) -> list[tuple[str, bytes, str]]:

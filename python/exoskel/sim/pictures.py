@@ -30,7 +30,7 @@ def drawn(table: Table, x: str, y: str, by: str | None) -> Canvas:
 
 
 def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
-    """Return a picture of a scenario's runs: a panel for each measure, over the first parameter that is varied and is a number.
+    """Return a picture of a scenario's runs: a panel for each measure, over the parameter with most values, if it can be one of numbers.
 
     Parameters
     ----------
@@ -48,18 +48,16 @@ def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
     from .figures import style
 
     names = list(runs)
-    varied = names[: names.index("seed")]
+    varied = _independent(runs, names[: names.index("seed")])
     numbers = [name for name in varied if _are_numbers(runs[name].tolist())]
-    x = next(iter([*numbers, *varied]), "seed")
+    x = max(numbers or varied, key=lambda name: len(set(runs[name].tolist())), default="seed")
     others = [name for name in varied if name != x]
     by = ", ".join(others) or None
     cells = runs if x == "seed" else runs.over_seeds(measures)
     if by is not None:
-        rows = [
-            {**row, by: ", ".join(str(row[name]) for name in others)} if len(others) > 1 else row
-            for row in cells.rows
-        ]
-        cells = Table(rows)
+        cells = Table(
+            {**row, by: ", ".join(f"{name}={row[name]}" for name in others)} for row in cells.rows
+        )
     shown = [
         name for name in measures if not all(math.isnan(value) for value in cells[name].tolist())
     ]
@@ -70,6 +68,17 @@ def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
         if by is not None:
             style.legend(canvas, panels[0], 4)
     return canvas
+
+
+def _independent(runs: Table, names: Sequence[str]) -> list[str]:
+    """Those of the columns that say something beyond one before them: not what has one value, and not what follows from a preset."""
+    kept: list[str] = []
+    for name in names:
+        values = runs[name].tolist()
+        known = [[None] * len(values), *(runs[other].tolist() for other in kept)]
+        if all(len(set(zip(other, values, strict=True))) > len(set(other)) for other in known):
+            kept.append(name)
+    return kept
 
 
 def _need_matplotlib() -> None:

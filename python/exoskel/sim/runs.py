@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -26,6 +27,12 @@ __all__ = [
     "trace_run",
 ]
 
+# What is measured over so many of something.
+_OVER = {
+    "packets": ("latency_us", "latency_p50_us", "latency_p99_us"),
+    "lookups": ("hit_rate", "cache_hit_rate", "prefetch_hit_rate"),
+}
+
 # Takes how many of how many runs are done.
 Progress = Callable[[int, int], None]
 
@@ -39,10 +46,13 @@ class Run(NamedTuple):
         Where it stands in the table: the columns that are known before.
     job : mapping or None
         What is run, in the terms of ``_core.key_cache_runs``; None if the cell says it all.
+    has_cache : bool
+        Whether lookups are those of a cache: of a card that derives its keys, no hit rate was measured.
     """
 
     cell: Mapping[str, object]
     job: Mapping[str, Any] | None
+    has_cache: bool = True
 
 
 class Stopped(BaseException):
@@ -104,7 +114,7 @@ def execute(
     Returns
     -------
     list of dict
-        For each run, in their order: its cell, and what was measured.
+        For each run, in their order: its cell, and what was measured; NaN for a mean or a share of nothing.
 
     Raises
     ------
@@ -126,7 +136,7 @@ def execute(
         if isinstance(measured, ValueError):
             place = ", ".join(f"{name} = {value}" for name, value in runs[index].cell.items())
             raise Failed(f"the run with {place}: {measured}", kept(), len(runs))
-        done[index] = {**runs[index].cell, **measured}
+        done[index] = {**runs[index].cell, **_measured(measured, runs[index].has_cache)}
         if progress is not None:
             progress(len(done), len(runs))
 
@@ -137,6 +147,13 @@ def execute(
         text = f"interrupted after {len(done)} of {len(runs)} runs"
         raise Unfinished(text, kept(), len(runs)) from None
     return kept()
+
+
+def _measured(measured: dict[str, Any], has_cache: bool) -> dict[str, Any]:
+    """What was measured, with NaN for a mean or a share of nothing: only a cache has hits."""
+    counts = {**measured} if has_cache else {**measured, "lookups": 0}
+    nothing = [name for count, names in _OVER.items() if counts.get(count) == 0 for name in names]
+    return {**measured, **{name: math.nan for name in nothing if name in measured}}
 
 
 def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:

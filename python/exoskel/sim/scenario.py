@@ -175,7 +175,13 @@ def card_run(
     """
     scenario = _text(parameters)
     job = {"kind": "cards", "scenario": scenario, "traces": list(traces), "seed": seed}
-    return Run({**cell, "seed": seed}, job)
+    return Run({**cell, "seed": seed}, job, _key_source(scenario) == "cache")
+
+
+# Seeds differ, parameters seldom do.
+@functools.lru_cache
+def _key_source(scenario: str) -> object:
+    return tomllib.loads(_core.key_cache_parameters(scenario))["keys"]
 
 
 def effective(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .files import named
+from .files import checksum, named
 from .given import refused, several
 from .runs import Failed, Progress, Stopped, execute, read_trace, trace_run
 from .scenario import Scenario, effective
@@ -26,11 +25,6 @@ _IN_SCENARIO = {
     "lookup": "lookup_unit in it",
     "policy": "cache_policy in it",
     "rank": "none: all ranks have cards",
-}
-# What is measured over so many of something.
-_OVER = {
-    "packets": ("latency_us", "latency_p50_us", "latency_p99_us"),
-    "lookups": ("hit_rate", "cache_hit_rate", "prefetch_hit_rate"),
 }
 
 
@@ -160,21 +154,18 @@ def _run(
         )
     ]
     names = " ".join(named(file.name) for file in asked.traces)
-    parameters = {"traces": names, **{k: fixed[k] for k in fixed if k not in asked.sweep}}
+    sums = " ".join(checksum(file) for file in asked.traces)
+    parameters = {
+        "traces": names,
+        "sha256": sums,
+        **{k: fixed[k] for k in fixed if k not in asked.sweep},
+    }
     try:
         rows = execute(runs, progress)
     except Stopped as stopped:
-        stopped.rows = [_measured(row, parameters) for row in stopped.rows]
         stopped.parameters = parameters
         raise
-    return Table([_measured(row, parameters) for row in rows], parameters)
-
-
-def _measured(row: dict[str, Any], fixed: Mapping[str, object]) -> dict[str, Any]:
-    """The row, with NaN for a mean or a share of nothing: only a cache has hits."""
-    counts = {**row, "lookups": row["lookups"] if {**fixed, **row}["keys"] == "cache" else 0}
-    nothing = [name for count, names in _OVER.items() if counts[count] == 0 for name in names]
-    return {**row, **dict.fromkeys(nothing, math.nan)}
+    return Table(rows, parameters)
 
 
 def _files(trace: _Files) -> list[Path]:

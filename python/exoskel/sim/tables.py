@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from .. import __version__
 from .files import whole
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def write_csv(
     rows : sequence of mappings
         All with the same keys.
     parameters : mapping
-        What was fixed.
+        What was fixed; our version stands before it.
     title : str
         What it is, in one line.
     """
@@ -211,7 +212,8 @@ def write_csv(
         whole(path) as part,
         part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
-        for line in ([title] if title else []) + [f"{k} = {v}" for k, v in parameters.items()]:
+        said = {"exoskel": __version__, **parameters}
+        for line in ([title] if title else []) + [f"{k} = {v}" for k, v in said.items()]:
             file.write("# " + " ".join(str(line).split()) + "\n")
         if rows:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

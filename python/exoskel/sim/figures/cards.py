@@ -130,7 +130,11 @@ def _both(
         f"iterations ({message})": described(setting, iterations(message), benchmarks)["iterations"]
         for message in MESSAGES
     }
-    return {"traces": whole["traces"], **run, "compute_percent": whole["compute_percent"]}
+    return {
+        **{key: whole[key] for key in ("traces", "sha256")},
+        **run,
+        "compute_percent": whole["compute_percent"],
+    }
 
 
 def _draw_single(table: Table) -> Canvas:
@@ -142,7 +146,7 @@ def _draw_single(table: Table) -> Canvas:
         relative = _relative(shown, ("benchmark",))
         for row, (source, measure, words) in enumerate(
             (
-                (shown, "latency_us", f"(a) a message is {message}: mean latency of a packet, µs"),
+                (shown, "latency_us", f"(a) {message}: mean latency of a packet, µs"),
                 (shown, "latency_p99_us", "latency of a packet, p99, µs"),
                 (cached, "hit_rate", "(b) hit rate"),
                 (relative, "relative", "(c) completion time, NoSecurity = 1"),
@@ -380,7 +384,13 @@ COMPLETION_TIMES = Figure(
     _completion_times,
     MEASURES,
     _draw_completion_times,
-    lambda setting: fixed({"traces": "class S" if setting.quick else "class A"}, **MESSAGE_LEVEL),
+    lambda setting: fixed(
+        {
+            "traces": "class S" if setting.quick else "class A",
+            "sha256": setting.checksums(),
+        },
+        **MESSAGE_LEVEL,
+    ),
 )
 KEY_MEMORY = Figure(
     "key-memory",

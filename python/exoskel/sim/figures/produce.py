@@ -80,11 +80,14 @@ def _made(figure: Figure, setting: Setting, folder: Path, progress: Progress | N
         if progress is not None:
             progress(figure.title, done, total)
 
-    parameters = {**setting.parameters, **figure.parameters(setting)}
+    runs_asked = figure.runs(setting)
+    # What is a formula's, or the order of keys alone, has no seeds.
+    seeds = {"seeds": setting.seeds} if any("seed" in run.cell for run in runs_asked) else {}
+    parameters = {**seeds, "quick": setting.quick, **figure.parameters(setting)}
     name = figure.name if figure.name.startswith("table") else f"figure-{figure.name}"
     unfinished = folder / f"{name}-unfinished.csv"
     try:
-        rows = execute(figure.runs(setting), tell)
+        rows = execute(runs_asked, tell)
     except Stopped as stopped:
         # Beside the finished ones of an earlier time.
         stopped.parameters = parameters

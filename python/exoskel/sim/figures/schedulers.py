@@ -131,7 +131,10 @@ def _schedulers_fixed(setting: Setting) -> dict[str, object]:
     for name, (benchmarks, messages) in WORKLOADS.items():
         for message in messages:
             for key, value in _described(setting, benchmarks, message).items():
-                said[key if key == "traces" else f"{key} ({name}, {message})"] = value
+                if key == "sha256":
+                    said[key] = setting.checksums(dict.fromkeys([*NAS, "FT"]))
+                else:
+                    said[key if key == "traces" else f"{key} ({name}, {message})"] = value
     return fixed(said, ["scheduler", "message_packets_max", "compute_percent"])
 
 
@@ -186,8 +189,10 @@ def _draw_buffers(table: Table) -> Canvas:
                     _draw_rivals(panel, table.where(scheduler=scheduler))
                 words = "latency, µs" if measure == "latency_us" else "hit rate"
                 panel.set(title=f"({next(letters)}) {scheduler}: {words}", xlabel=f"{x} entries")
-                # Two columns fit between the two lines, which are far apart.
-                panel.legend(ncols=2, loc="center right" if x == "buffer" else "best")
+                # Room above the lines for what they are.
+                low, high = panel.get_ylim()
+                panel.set_ylim(low, high + 0.3 * (high - low))
+                panel.legend(ncols=2, loc="upper center")
     return drawn
 
 

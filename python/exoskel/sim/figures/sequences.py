@@ -71,6 +71,11 @@ def _fixed(setting: Setting) -> Mapping[str, object]:
     return {"entries": ENTRIES, "packets": _packets(setting), "warm-up": "the first half"}
 
 
+def _fixed_ratios(setting: Setting) -> Mapping[str, object]:
+    """Where the ratios are those of traces."""
+    return {"sha256": setting.checksums(), **_fixed(setting)}
+
+
 def _large_clusters(setting: Setting) -> list[Run]:
     return [
         Run(
@@ -112,10 +117,10 @@ def _associativity(setting: Setting) -> list[Run]:
 def _draw_associativity(table: Table) -> Canvas:
     drawn, panels = style.canvas(1, 2)
     for panel, burst in zip(panels, (100, 10), strict=True):
-        style.lines(panel, table.where(burst=burst), "keys", "hit_rate", "ways", label="{} ways")
+        style.lines(panel, table.where(burst=burst), "keys", "hit_rate", "ways")
         panel.set(title=f"OFF/ON 8, {burst} packets in an ON period", xlabel="keys")
         panel.set_ylabel("hit rate")
-    panels[0].legend(title=f"{ENTRIES} ways: fully associative", title_fontsize=8)
+    style.legend(drawn, panels[0], len(WAYS), f"ways; {ENTRIES:,}: fully associative")
     return drawn
 
 
@@ -174,7 +179,7 @@ LARGE_CLUSTERS = Figure(
     _large_clusters,
     ("hit_rate",),
     _draw_large_clusters,
-    _fixed,
+    _fixed_ratios,
 )
 ASSOCIATIVITY = Figure(
     "9",
@@ -198,5 +203,5 @@ LOOKUPS = Figure(
     _lookups,
     ("hit_rate", "lookups", "hits"),
     _draw_lookups,
-    lambda _setting: {"packet bytes": 256},
+    lambda setting: {"sha256": setting.checksums(), "packet bytes": 256},
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import _core
+from ..files import checksum
 from ..runs import Run, read_trace
 from ..tables import Table
 
@@ -79,10 +79,16 @@ class Setting:
             return _core.KeyCacheTrace.requests(*REQUESTS_SHAPE, seed=1)
         return read_trace(self.folder / BENCHMARKS[benchmark][self.quick])
 
-    @cached_property
-    def parameters(self) -> dict[str, object]:
-        """What stands in the head of every CSV file."""
-        return {"seeds": self.seeds, "quick": self.quick}
+    def checksums(self, benchmarks: Iterable[str] = BENCHMARKS) -> str:
+        """Return by what their traces are known again, as `files.checksum` has it; `REQUESTS` has no file.
+
+        Parameters
+        ----------
+        benchmarks : iterable of str
+            Of `BENCHMARKS` and `REQUESTS`.
+        """
+        files = {name: BENCHMARKS[name][self.quick] for name in benchmarks if name != REQUESTS}
+        return " ".join(f"{name}:{checksum(self.folder / file)}" for name, file in files.items())
 
 
 @dataclass(frozen=True)

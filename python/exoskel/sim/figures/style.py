@@ -22,6 +22,8 @@ __all__ = ["applied", "bars", "canvas", "legend", "lines", "save"]
 # Told apart by people who see few colours, too (Okabe and Ito); in the order of their use.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c8c8c")
 _MARKERS = "osv^Dxp*"
+_DASHES = ("-", "--", ":", "-.")
+_HATCHES = ("", "//", "..", "xx")
 _SETTINGS: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -65,7 +67,7 @@ def canvas(
     return drawn, list(panels.flat)
 
 
-def legend(drawn: Canvas, panel: Axes, columns: int) -> None:
+def legend(drawn: Canvas, panel: Axes, columns: int, title: str | None = None) -> None:
     """Put what a panel's colours mean below the whole picture.
 
     Parameters
@@ -76,8 +78,16 @@ def legend(drawn: Canvas, panel: Axes, columns: int) -> None:
         One with all of them.
     columns : int
         Of the legend.
+    title : str, optional
+        What it is about.
     """
-    drawn.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+    drawn.legend(
+        *panel.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=columns,
+        title=title,
+        title_fontsize=_SETTINGS["legend.fontsize"],
+    )
 
 
 def lines(panel: Axes, table: Table, x: str, y: str, by: str, *, label: str = "{}") -> None:
@@ -96,13 +106,16 @@ def lines(panel: Axes, table: Table, x: str, y: str, by: str, *, label: str = "{
     """
     for index, value in enumerate(dict.fromkeys(row[by] for row in table.rows)):
         rows = sorted(table.where(**{by: value}).rows, key=lambda row: row[x])
+        # With each turn of the colours they meet other markers, and another dash.
+        turn, colour = divmod(index, len(_COLOURS))
         panel.errorbar(
             [row[x] for row in rows],
             [row[y] for row in rows],
             yerr=_bars_of(rows, y),
             label=label.format(value),
-            color=_COLOURS[index % len(_COLOURS)],
-            marker=_MARKERS[index % len(_MARKERS)],
+            color=_COLOURS[colour],
+            marker=_MARKERS[(colour + turn) % len(_MARKERS)],
+            linestyle=_DASHES[turn % len(_DASHES)],
             markersize=3.5,
             linewidth=1.2,
             capsize=2,
@@ -127,10 +140,11 @@ def bars(
     """
     groups = list(dict.fromkeys(row[x] for row in table.rows))
     kinds = list(dict.fromkeys(row[by] for row in table.rows))
-    colours = {kind: _COLOURS[i % len(_COLOURS)] for i, kind in enumerate(order or kinds)}
+    places = {kind: divmod(i, len(_COLOURS)) for i, kind in enumerate(order or kinds)}
     width = 0.8 / len(kinds)
     for index, kind in enumerate(kinds):
         rows = {row[x]: row for row in table.where(**{by: kind}).rows}
+        turn, colour = places[kind]
         present = [group for group in groups if group in rows]
         panel.bar(
             [groups.index(group) + (index - (len(kinds) - 1) / 2) * width for group in present],
@@ -138,7 +152,8 @@ def bars(
             width,
             yerr=_bars_of([rows[group] for group in present], y),
             label=str(kind),
-            color=colours[kind],
+            color=_COLOURS[colour],
+            hatch=_HATCHES[turn % len(_HATCHES)],
             error_kw={"elinewidth": 0.8, "capsize": 1.5},
         )
     panel.set_xticks(range(len(groups)), [str(group) for group in groups])

@@ -25,10 +25,10 @@ __all__ = [
 # The five that the paper runs together.
 NAS = ("CG", "MG", "LU", "SP", "BT")
 
-# What a message is: as many packets as its bytes need; or one packet, as in a trace that lists who sent to whom and when. The paper describes
-# its traces like the latter, and cuts its packets to any length.
+# What a message is: one packet, as in a trace that lists who sent to whom and when; or as many packets as its bytes need. The paper describes
+# its traces like the former, and cuts its packets to any length.
 ONE = "one packet"
-MESSAGES = {"all its packets": 0, ONE: 1}
+MESSAGES = {ONE: 1, "all packets": 0}
 
 # Iterations of a class A trace that are run; `WHOLE` is all of them.
 WHOLE = dict.fromkeys(("CG", "MG", "LU", "SP", "BT", "FT", REQUESTS), sys.maxsize)
@@ -104,6 +104,7 @@ def described(
     }
     return {
         "traces": "class S" if setting.quick else "class A",
+        "sha256": setting.checksums(names),
         "iterations": f"{QUICK_MESSAGES} messages" if setting.quick else _pairs(listed),
         "compute_percent": _pairs({name: known[name] for name in names}),
     }
