@@ -57,7 +57,7 @@ class KeySummary:
     memory_foregone: list[str] = dataclasses.field(default_factory=list)
     """Why it is no better kind: one line for each that the kernel refused."""
     ready: int = 0
-    """How many keys are expanded for use now."""
+    """How many keys are expanded for use now, those that were made ready ahead included."""
     compact: int = 0
     """How many compact keys are held now."""
     hits: int = 0
@@ -67,11 +67,11 @@ class KeySummary:
     prefetch_hits: int = 0
     """Lookups that found it among those that were made ready ahead."""
     prefetches: int = 0
-    """How many keys were made ready ahead."""
+    """How many keys were made ready ahead, used since or not."""
     evictions: int = 0
     """How many ready keys had to make room for others."""
     expansions: int = 0
-    """How many keys were made ready from a compact one."""
+    """How many keys were made ready from a compact one, ahead or when they were looked up."""
     derivations: int = 0
     """How many keys were derived from the secret of their epoch."""
 

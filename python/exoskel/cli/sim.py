@@ -305,7 +305,7 @@ def _keycache(arguments: argparse.Namespace) -> int:
         if error.name not in {"matplotlib", "numpy"}:
             raise
         raise ValueError(
-            f"got no {error.name}, expected it for tables and figures: pip install 'exoskel[plot]'"
+            f"got no {error.name}, expected it for tables and figures: pip install '.[plot]' in a checkout of Exoskel"
         ) from None
     if ways["--trace"]:
         return _trace(arguments)

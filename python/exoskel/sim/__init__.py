@@ -11,7 +11,7 @@ returns tables. `live` runs a trace over real links between local nodes. `pack` 
     table["hit_rate"], table.to_pandas()
     assert sim.system(seed=604264).broken is None
 
-Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install 'exoskel[plot]'`` has both. `capacity` and `system` need neither.
+Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[plot]'`` in a checkout has both. `capacity` and `system` need neither.
 """
 
 TYPE_CHECKING = False

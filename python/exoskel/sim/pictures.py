@@ -84,7 +84,7 @@ def _independent(runs: Table, names: Sequence[str]) -> list[str]:
 def _need_matplotlib() -> None:
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError(
-            "got no matplotlib, expected it for pictures: pip install 'exoskel[plot]'",
+            "got no matplotlib, expected it for pictures: pip install '.[plot]' in a checkout of Exoskel",
             name="matplotlib",
         )
 

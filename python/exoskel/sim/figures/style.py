@@ -24,6 +24,8 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = "osv^Dxp*"
 _DASHES = ("-", "--", ":", "-.")
 _HATCHES = ("", "//", "..", "xx")
+# Letters of all names below a panel that stand beside each other; more are turned.
+_NAMES_IN_LINE = 36
 _SETTINGS: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -156,7 +158,10 @@ def bars(
             hatch=_HATCHES[turn % len(_HATCHES)],
             error_kw={"elinewidth": 0.8, "capsize": 1.5},
         )
-    panel.set_xticks(range(len(groups)), [str(group) for group in groups])
+    names = [str(group) for group in groups]
+    panel.set_xticks(range(len(groups)), names)
+    if sum(map(len, names)) > _NAMES_IN_LINE:
+        panel.tick_params(axis="x", labelrotation=25)
 
 
 def _bars_of(rows: Sequence[dict[str, Any]], y: str) -> list[float] | None:
