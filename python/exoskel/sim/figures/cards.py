@@ -208,6 +208,9 @@ def _draw_key_memory(table: Table) -> Canvas:
         panel.set_xticks(IN_FLIGHT, [str(number) for number in IN_FLIGHT])
         panel.minorticks_off()
     panels[0].set_yscale("log")
+    ticks = (2, 3, 5, 10, 15)
+    panels[0].set_yticks(ticks, [str(tick) for tick in ticks])
+    panels[0].minorticks_off()
     style.legend(drawn, panels[0], 4)
     return drawn
 
