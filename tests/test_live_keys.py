@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,59 @@ def test_impossible_sizes_are_named() -> None:
     for entries, ways, message in [(0, None, "entries: got 0"), (4, 3, "a multiple of ways = 3")]:
         with pytest.raises(ValueError, match=message):
             sim.live(TRACES / "mg.S.16.skct.zst", entries, ways=ways)
+
+
+def eager_exchange(folder: Path, messages: int) -> Path:
+    """A trace of two ranks that both send all that they have before they receive."""
+    lines = []
+    for me, other in [(0, 1), (1, 0)]:
+        sends = [f"{me} send {other} 0 100 6"] * messages
+        receives = [f"{me} recv {other} 0 100 6"] * messages
+        lines += [f"{me} init", *sends, *receives, f"{me} finalize"]
+    text = folder / "text"
+    text.write_text("\n".join(lines))
+    file = folder / "eager.skct"
+    sim.pack(text, file)
+    return file
+
+
+def test_two_that_send_before_they_receive_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    found = sim.live(eager_exchange(tmp_path, 5000), 1)
+    assert (found.lookups, found.hits) == (found.predicted_lookups, found.predicted_hits)
+    # Sends in a row, then receives in a row: with one entry each rank asks anew where they change. Each end's last word when
+    # the link was opened decides whether the first one is there.
+    assert found.lookups == 4 * 5000
+    assert found.lookups - found.hits in (2, 3, 4)
+
+
+def test_silent_and_talking_ranks_find_their_keys_as_predicted(tmp_path: Path) -> None:
+    sim.on_off(tmp_path / "oo.skct")
+    found = sim.live(tmp_path / "oo.skct", 6)
+    assert found.lookups > 0
+    assert (found.lookups, found.hits) == (found.predicted_lookups, found.predicted_hits)
+
+
+def test_messages_that_nobody_receives_do_not_hold_their_sender_up(tmp_path: Path) -> None:
+    lines = ["0 init", *["0 send 1 0 100 6"] * 5000, "0 finalize", "1 init", "1 finalize"]
+    (tmp_path / "text").write_text("\n".join(lines))
+    sim.pack(tmp_path / "text", tmp_path / "trace.skct")
+    found = sim.live(tmp_path / "trace.skct", 2)
+    assert (found.lookups, found.hits) == (5000, found.predicted_hits)
+
+
+def test_a_trace_without_messages_has_no_hit_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("0 init\n0 finalize\n1 init\n1 finalize\n")
+    sim.pack(tmp_path / "text", tmp_path / "trace.skct", name="silence")
+    words = ["sim", "keycache", "--trace", str(tmp_path / "trace.skct"), "--entries", "2"]
+    for more in ([], ["--live"]):
+        assert main([*words, *more]) == 0
+        assert capsys.readouterr().out.startswith("silence: hit rate - ")
+        assert main([*words, *more, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["trace"] == "silence"
+        assert answer["hit_rate"] is None
+        assert answer["lookups"] == 0
+    [rate] = sim.keycache(tmp_path / "trace.skct", entries=2)["hit_rate"]
+    assert math.isnan(rate)

@@ -354,11 +354,17 @@ def _trace(arguments: argparse.Namespace) -> int:
         else f"rank {arguments.rank} of {trace.ranks}"
     )
     text = (
-        f"{shown(row['trace'])}: hit rate {row['hit_rate']:.6f} ({row['hits']} of {row['lookups']} lookups, one for each "
+        f"{shown(row['trace'])}: hit rate {_rate(row['hit_rate'])} ({row['hits']} of {row['lookups']} lookups, one for each "
         f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
     )
-    report(arguments, text, {**row, "ranks": trace.ranks, "file": str(arguments.trace)})
+    data = {**_numbers(row), "ranks": trace.ranks, "file": str(arguments.trace)}
+    report(arguments, text, data)
     return 0
+
+
+def _rate(rate: float) -> str:
+    """A share for people; of nothing there is none."""
+    return "-" if math.isnan(rate) else f"{rate:.6f}"
 
 
 def _live(arguments: argparse.Namespace) -> int:
@@ -372,10 +378,11 @@ def _live(arguments: argparse.Namespace) -> int:
         raise ValueError("got --live with --rank, expected it without: all ranks' nodes run")
     found = live(arguments.trace, arguments.entries, ways=arguments.ways)
     text = (
-        f"{arguments.trace.name}: hit rate {found.hit_rate:.6f} over real links, {found.predicted_hit_rate:.6f} predicted "
-        f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {arguments.entries} entries, a key for each direction)"
+        f"{shown(found.trace)}: hit rate {_rate(found.hit_rate)} over real links, {_rate(found.predicted_hit_rate)} predicted "
+        f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {arguments.entries} entries; "
+        "each direction has a key, so peers that talk both ways take two entries, not one as without --live)"
     )
-    report(arguments, text, {**found._asdict(), "file": str(arguments.trace)})
+    report(arguments, text, {**_numbers(found._asdict()), "file": str(arguments.trace)})
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from os import PathLike
 from typing import NamedTuple
 
@@ -17,14 +18,17 @@ class Live(NamedTuple):
 
     Parameters
     ----------
+    trace : str
+        The trace's name.
     hit_rate, predicted_hit_rate : float
-        The shares of lookups that found their key, 0 to 1.
+        The shares of lookups that found their key, 0 to 1; NaN if there were none.
     lookups, hits : int
         Of the nodes. Each message is one lookup where it is sent and one where it is received.
     predicted_lookups, predicted_hits : int
         Of the simulation.
     """
 
+    trace: str
     hit_rate: float
     predicted_hit_rate: float
     lookups: int
@@ -38,7 +42,7 @@ def live(trace: str | PathLike[str], entries: int, *, ways: int | None = None) -
 
     Each rank is a node with a key store of its own, in a thread of its own; each two that talk have a socket with an encrypted session on it. A session has
     a key for each direction, so a cache has to hold two for each peer that is talked with both ways. A receive counts when its message is
-    waited for. Payloads are cut to 64 bytes and computation is left out: neither changes which keys are asked for.
+    waited for; a message that comes earlier stays unopened until then, up to 256 MiB of them, all nodes together. Payloads are cut to 64 bytes and computation is left out: neither changes which keys are asked for.
 
     Parameters
     ----------
@@ -59,15 +63,21 @@ def live(trace: str | PathLike[str], entries: int, *, ways: int | None = None) -
     OSError
         If the file can't be read.
     ValueError
-        If it is no trace, if its messages don't fit together, or for an impossible size.
+        If it is no trace, if its messages don't fit together, if more of them are under way than are kept, or for an impossible size.
     """
     entries = whole_number("entries", entries, least=1)
     ways = entries if ways is None else whole_number("ways", ways, least=1)
-    counts = _core.key_cache_live(read_trace(trace), entries, ways)
+    messages = read_trace(trace)
+    counts = _core.key_cache_live(messages, entries, ways)
     real, predicted = counts["live"], counts["predicted"]
+
+    def rate(found: dict[str, int]) -> float:
+        return found["hits"] / found["lookups"] if found["lookups"] else math.nan
+
     return Live(
-        real["hits"] / max(real["lookups"], 1),
-        predicted["hits"] / max(predicted["lookups"], 1),
+        messages.name,
+        rate(real),
+        rate(predicted),
         real["lookups"],
         real["hits"],
         predicted["lookups"],

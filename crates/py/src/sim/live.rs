@@ -1,19 +1,21 @@
 //! The runtime's own keys under the traffic of a trace: a thread for each rank, a socket and a session for each pair that talks.
 //!
-//! Each node handles its messages in the order of its program, one at a time: it seals and writes what it sends, and reads and opens what it waits
-//! for, so each message is one lookup in the node's key store. Payloads are cut, as keys don't depend on them, and so that a message is a
-//! record of known size.
+//! Each node handles its messages in the order of its program, one at a time: it seals and writes what it sends, and opens what it waits
+//! for, so each message is one lookup in the node's key store. While a node waits, be it for a message or for room to send, it reads whatever its peers
+//! have sent, as a library of small messages does: two that first send and then receive would wait for each other otherwise. What came early stays as it
+//! came until its receive is waited for, so that no key is looked up before its turn. Payloads are cut, as keys don't depend on them, and so that a
+//! message is a record of known size.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use exoskel_link::keys::{
     COMPACT_KEY_BYTES, Counters, Geometry, KEYS_OF_SESSION, KeyStore, KeyStoreSettings,
     PrefetchSettings,
@@ -26,15 +28,20 @@ use exoskel_sim::keycache::sequence::{links, passages, predict};
 use exoskel_sim::keycache::trace::{Direction, Step, Trace};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Failure, KeyCacheTrace, in_parallel, one_after_another, refused};
 
 /// Most nodes: each is a thread, and each pair that talks has a socket.
 const NODES_MAX: usize = 64;
-/// A node that nothing happens to for so long is stuck.
+/// Nodes that exchange no byte for so long are stuck, all of them.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
-/// How long a read or write waits before it looks whether it should stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a node waits before it looks whether it should stop, in nanoseconds.
+const LOOK_EVERY_NS: i64 = 100_000_000;
+/// Most bytes of messages that came before their receive, all nodes together: some two million messages. Each node may be a [`READ_BYTES`] over it.
+const EARLY_BYTES_MAX: usize = 256 << 20;
+/// Most bytes that a node reads at a time.
+const READ_BYTES: usize = 64 << 10;
 /// The payload of each message.
 const PAYLOAD: [u8; 64] = [0x5a; 64];
 
@@ -51,14 +58,14 @@ pub(super) fn key_cache_live<'py>(
         Failure::Refused(text) => pyo3::exceptions::PyValueError::new_err(text),
         Failure::Stopped => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),
     })?;
-    let total = Mutex::new((0, 0));
+    let (total, traffic) = (Mutex::new((0, 0)), Traffic::default());
     in_parallel(
         py,
         nodes.len(),
         one_after_another(&nodes),
         |(_, node), stop| {
             let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
-            node.run(stop)
+            node.run(&traffic, stop)
         },
         |_, counters: Counters| {
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,12 +89,34 @@ pub(super) fn key_cache_live<'py>(
     Ok(answer)
 }
 
+/// What all nodes know of one another.
+#[derive(Default)]
+struct Traffic {
+    /// Goes up whenever a byte comes or goes somewhere.
+    moves: AtomicU64,
+    /// Nodes that wait for room to send.
+    without_room: AtomicUsize,
+    /// Bytes that came before their receive, all nodes together.
+    early: AtomicUsize,
+}
+
 /// One rank: its key store, its sessions by peer, and what it has to do.
 struct Node {
     rank: usize,
     keys: KeyStore,
     lanes: BTreeMap<u16, Lane>,
     program: Vec<Step>,
+}
+
+/// What a node waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Room to send to that rank.
+    Room(u16),
+    /// A message of that rank.
+    Message(u16),
+    /// The ends of the others.
+    Ends,
 }
 
 /// A session on its socket.
@@ -97,6 +126,10 @@ struct Lane {
     link: LinkId,
     /// Of a message of the peer, on the wire.
     message_bytes: usize,
+    /// What the peer has sent and no receive has been waited for yet, as it came: not opened.
+    early: BytesMut,
+    /// The peer sends nothing more.
+    has_ended: bool,
     /// When the session began.
     start: Instant,
 }
@@ -157,9 +190,8 @@ fn connect(
         .map_err(|_| Failure::Refused("the system gave no random bytes".to_owned()))?;
     let mut client = Lane::new(Side::Client, &secret, own, first)?;
     let mut server = Lane::new(Side::Server, &secret, other, second)?;
-    let go_on = AtomicBool::new(false);
     // Both have said all that they have to say of their links before the first message. What each writes last is a message, from which the
-    // other learns how long one is.
+    // other learns how long one is. All of it is less than a socket has room for.
     for (is_client, is_message) in [
         (true, false),
         (false, false),
@@ -172,13 +204,17 @@ fn connect(
         } else {
             (&mut server, &mut client)
         };
-        let bytes = if is_message {
-            writer.send(&go_on)?
-        } else {
-            writer.write(&go_on)?
-        };
-        reader.message_bytes = bytes;
-        reader.read(bytes, &go_on)?;
+        if is_message {
+            writer.queue()?;
+        }
+        writer.session.prepare(writer.start.elapsed())?;
+        reader.message_bytes = writer.write()?;
+        reader.read(&mut vec![0; READ_BYTES])?;
+        if reader.early.len() != reader.message_bytes || !writer.is_all_written() {
+            let text = "a socket had no room for the first words of a link";
+            return Err(Failure::Refused(text.to_owned()));
+        }
+        reader.open()?;
         while reader.session.poll_event().is_some() {}
     }
     Ok((client, server))
@@ -186,15 +222,13 @@ fn connect(
 
 impl Node {
     /// Does all that the program says. The lookups that it took.
-    fn run(&mut self, stop: &AtomicBool) -> Result<Counters, Failure> {
+    fn run(&mut self, traffic: &Traffic, stop: &AtomicBool) -> Result<Counters, Failure> {
         let before = self.keys.counters().contexts;
-        for (index, step) in self.program.iter().enumerate() {
-            let Some(lane) = self.lanes.get_mut(&step.peer) else {
-                continue;
-            };
+        let mut room = vec![0; READ_BYTES];
+        for (index, step) in std::mem::take(&mut self.program).into_iter().enumerate() {
             let done = match step.direction {
-                Direction::Send => lane.send(stop).map(drop),
-                Direction::Receive => lane.receive(stop),
+                Direction::Send => self.send(step.peer, &mut room, traffic, stop),
+                Direction::Receive => self.receive(step.peer, &mut room, traffic, stop),
             };
             done.map_err(|failure| match failure {
                 Failure::Refused(text) => Failure::Refused(format!(
@@ -208,12 +242,180 @@ impl Node {
         for lane in self.lanes.values() {
             lane.socket.shutdown(Shutdown::Write)?;
         }
+        // What the others still send, nobody receives; but they must not wait for room.
+        loop {
+            for lane in self.lanes.values_mut() {
+                traffic.early.fetch_sub(lane.early.len(), Ordering::Relaxed);
+                lane.early.clear();
+            }
+            if self.lanes.values().all(|lane| lane.has_ended) {
+                break;
+            }
+            self.wait(Awaited::Ends, &mut room, traffic, stop)?;
+        }
         let after = self.keys.counters().contexts;
         Ok(Counters {
             hits: after.hits - before.hits,
             misses: after.misses - before.misses,
             ..Counters::default()
         })
+    }
+
+    /// Seals and writes a message.
+    fn send(
+        &mut self,
+        peer: u16,
+        room: &mut [u8],
+        traffic: &Traffic,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let lane = self.lane(peer)?;
+        lane.queue()?;
+        lane.session.prepare(lane.start.elapsed())?;
+        let mut waits = false;
+        let done = loop {
+            let lane = self.lane(peer)?;
+            match lane.write() {
+                Ok(0) => {}
+                Ok(_) => drop(traffic.moves.fetch_add(1, Ordering::Relaxed)),
+                Err(failure) => break Err(failure),
+            }
+            if lane.is_all_written() {
+                break Ok(());
+            }
+            if !waits {
+                waits = true;
+                traffic.without_room.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Err(failure) = self.wait(Awaited::Room(peer), room, traffic, stop) {
+                break Err(failure);
+            }
+        };
+        if waits {
+            traffic.without_room.fetch_sub(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Opens the next message of that rank, when it is here.
+    fn receive(
+        &mut self,
+        peer: u16,
+        room: &mut [u8],
+        traffic: &Traffic,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        loop {
+            let lane = self.lane(peer)?;
+            if lane.early.len() >= lane.message_bytes {
+                traffic
+                    .early
+                    .fetch_sub(lane.message_bytes, Ordering::Relaxed);
+                return lane.take();
+            }
+            if lane.has_ended {
+                let text = "got no message, expected one: that rank has ended";
+                return Err(Failure::Refused(text.to_owned()));
+            }
+            self.wait(Awaited::Message(peer), room, traffic, stop)?;
+        }
+    }
+
+    fn lane(&mut self, peer: u16) -> Result<&mut Lane, Failure> {
+        let none = || Failure::Refused("expected a link to it, got none".to_owned());
+        self.lanes.get_mut(&peer).ok_or_else(none)
+    }
+
+    /// Waits until something comes, or goes, and reads what came.
+    fn wait(
+        &mut self,
+        awaited: Awaited,
+        room: &mut [u8],
+        traffic: &Traffic,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let mut moves = traffic.moves.load(Ordering::Relaxed);
+        let mut moved = Instant::now();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::Stopped);
+            }
+            if self.look(awaited, room, traffic)? {
+                return Ok(());
+            }
+            let now = traffic.moves.load(Ordering::Relaxed);
+            if now != moves {
+                (moves, moved) = (now, Instant::now());
+            } else if awaited != Awaited::Ends && moved.elapsed() >= STUCK_AFTER {
+                return Err(Failure::Refused(self.stuck(traffic)));
+            }
+        }
+    }
+
+    /// One look at the sockets: whether anything has come, or there is the room that is waited for.
+    fn look(
+        &mut self,
+        awaited: Awaited,
+        room: &mut [u8],
+        traffic: &Traffic,
+    ) -> Result<bool, Failure> {
+        let is_room =
+            awaited == Awaited::Ends || traffic.early.load(Ordering::Relaxed) < EARLY_BYTES_MAX;
+        let mut peers = Vec::with_capacity(self.lanes.len());
+        let mut sockets = Vec::with_capacity(self.lanes.len());
+        for (peer, lane) in &self.lanes {
+            let mut events = PollFlags::empty();
+            // The message that is waited for comes in, whatever else is here.
+            if !lane.has_ended && (is_room || awaited == Awaited::Message(*peer)) {
+                events |= PollFlags::IN;
+            }
+            if awaited == Awaited::Room(*peer) {
+                events |= PollFlags::OUT;
+            }
+            if !events.is_empty() {
+                peers.push(*peer);
+                sockets.push(PollFd::new(&lane.socket, events));
+            }
+        }
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_EVERY_NS,
+        };
+        match poll(&mut sockets, Some(&patience)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<(u16, PollFlags)> = peers
+            .into_iter()
+            .zip(sockets.iter().map(PollFd::revents))
+            .filter(|(_, events)| !events.is_empty())
+            .collect();
+        for (peer, events) in ready {
+            if events == PollFlags::OUT {
+                continue;
+            }
+            let count = self.lane(peer)?.read(room)?;
+            traffic.early.fetch_add(count, Ordering::Relaxed);
+            traffic.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// Why no node goes on.
+    fn stuck(&self, traffic: &Traffic) -> String {
+        let seconds = STUCK_AFTER.as_secs();
+        let without_room = traffic.without_room.load(Ordering::Relaxed);
+        if without_room == 0 {
+            return format!(
+                "nothing came or went for {seconds} s: the trace's messages don't fit together, each rank waits for one that none sends: record or make it again"
+            );
+        }
+        let message = self.lanes.values().map(|lane| lane.message_bytes).max();
+        let early = traffic.early.load(Ordering::Relaxed) / message.unwrap_or(1).max(1);
+        format!(
+            "nothing came or went for {seconds} s: {without_room} ranks wait for room to send, and {early} messages are under way to ranks that don't receive them yet, expected fewer than {EARLY_BYTES_MAX} bytes of them:             take a trace whose ranks receive earlier, or a part of it"
+        )
     }
 }
 
@@ -224,8 +426,7 @@ impl Lane {
         keys: &KeyStore,
         socket: UnixStream,
     ) -> Result<Self, Failure> {
-        socket.set_read_timeout(Some(LOOK_EVERY))?;
-        socket.set_write_timeout(Some(LOOK_EVERY))?;
+        socket.set_nonblocking(true)?;
         let mut config = SessionConfig::new(side);
         // No record but those of messages: neither heartbeats nor credit.
         config.dead_after = Duration::from_secs(24 * 3600);
@@ -241,27 +442,30 @@ impl Lane {
             socket,
             link,
             message_bytes: 0,
+            early: BytesMut::new(),
+            has_ended: false,
             start: Instant::now(),
         })
     }
 
-    /// Seals and writes a message; how many bytes that were.
-    fn send(&mut self, stop: &AtomicBool) -> Result<usize, Failure> {
+    /// Puts a message into the session's queue.
+    fn queue(&mut self) -> Result<(), Failure> {
         let message = Message {
             handler: 0,
             kind: MessageKind::Post,
             head: Bytes::from_static(&PAYLOAD),
             bulk: Vec::new(),
         };
-        self.session.send(self.link, message)?;
-        self.write(stop)
+        Ok(self.session.send(self.link, message)?)
     }
 
-    /// Writes what is queued; how many bytes that were.
-    fn write(&mut self, stop: &AtomicBool) -> Result<usize, Failure> {
+    fn is_all_written(&self) -> bool {
+        self.session.outgoing().all(<[u8]>::is_empty)
+    }
+
+    /// Writes what is prepared, as much as the socket has room for; how many bytes that were.
+    fn write(&mut self) -> Result<usize, Failure> {
         let mut total = 0;
-        self.session.prepare(self.start.elapsed())?;
-        let mut happened = Instant::now();
         loop {
             let Some(slice) = self.session.outgoing().find(|slice| !slice.is_empty()) else {
                 return Ok(total);
@@ -270,16 +474,33 @@ impl Lane {
                 Ok(count) => {
                     self.session.sent(count);
                     total += count;
-                    happened = Instant::now();
                 }
-                Err(error) => wait(&error, happened, stop)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(total),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Reads one message: no byte of the next one, so that each is opened by itself.
-    fn receive(&mut self, stop: &AtomicBool) -> Result<(), Failure> {
-        self.read(self.message_bytes, stop)?;
+    /// Reads what is there, up to so much, and keeps it; how many bytes that were.
+    fn read(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
+        loop {
+            match self.socket.read(room) {
+                Ok(count) => {
+                    self.has_ended = count == 0;
+                    self.early.extend_from_slice(&room[..count]);
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Opens one message of those that are here: no byte of the next one, so that each is opened by itself.
+    fn take(&mut self) -> Result<(), Failure> {
+        self.open()?;
         let mut messages = 0;
         while let Some(event) = self.session.poll_event() {
             if let Event::Message { link, size, .. } = event {
@@ -295,24 +516,9 @@ impl Lane {
         )))
     }
 
-    /// Reads so many bytes, and only then has the session look at them.
-    fn read(&mut self, bytes: usize, stop: &AtomicBool) -> Result<(), Failure> {
-        let mut record = vec![0; bytes];
-        let mut done = 0;
-        let mut happened = Instant::now();
-        while done < bytes {
-            match self.socket.read(&mut record[done..]) {
-                Ok(0) => {
-                    let text = "got no message, expected one: that rank has ended";
-                    return Err(Failure::Refused(text.to_owned()));
-                }
-                Ok(count) => {
-                    done += count;
-                    happened = Instant::now();
-                }
-                Err(error) => wait(&error, happened, stop)?,
-            }
-        }
+    /// Has the session look at as many bytes as a message has.
+    fn open(&mut self) -> Result<(), Failure> {
+        let record = self.early.split_to(self.message_bytes);
         let mut rest = &record[..];
         while !rest.is_empty() {
             let room = self.session.receive_buffer();
@@ -322,21 +528,5 @@ impl Lane {
             rest = &rest[count..];
         }
         Ok(())
-    }
-}
-
-/// Whether to go on after an error of a socket that may only have had nothing to do.
-fn wait(error: &std::io::Error, happened: Instant, stop: &AtomicBool) -> Result<(), Failure> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Stopped);
-    }
-    match error.kind() {
-        ErrorKind::Interrupted => Ok(()),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut if happened.elapsed() < STUCK_AFTER => Ok(()),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(Failure::Refused(format!(
-            "nothing came or went for {} s: the trace's messages don't fit together",
-            STUCK_AFTER.as_secs()
-        ))),
-        _ => Err(Failure::Refused(error.to_string())),
     }
 }

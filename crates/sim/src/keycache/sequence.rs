@@ -109,11 +109,8 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// The share of lookups that found their key: 0..1, and 0 before the first.
+    /// The share of lookups that found their key: 0..1, and not a number (NaN) where there were none.
     pub fn hit_rate(&self) -> f64 {
-        if self.lookups == 0 {
-            return 0.0;
-        }
         self.hits as f64 / self.lookups as f64
     }
 }
