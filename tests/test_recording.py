@@ -111,7 +111,7 @@ def test_simgrid_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (lambda folder: (folder / "rank-00001.calls").write_bytes(b""), "no file of the tracer"),
         (
             lambda folder: (folder / "rank-00001.calls").write_bytes(calls(1, 4)),
-            "rank-00001.calls, byte 12: got 4 ranks, expected 3",
+            "rank-00001.calls, byte 12: got a file of a run of 4 ranks beside one of 3",
         ),
         (
             lambda folder: (folder / "rank-00000.communicators").write_text("0 one\n"),

@@ -278,6 +278,10 @@ fn errors_say_where() {
     let error = changed(communicators + 4, 7);
     assert_eq!(error.fault, Fault::NoSuchCommunicator { got: 7, known: 1 });
     assert_eq!(error.place.byte, Some(communicators + 4));
+    // Of a call that is no collective, too.
+    let error = changed(communicators + 1, 99);
+    assert_eq!(error.fault, Fault::NoSuchCommunicator { got: 99, known: 1 });
+    assert_eq!(error.place.record, Some(1));
     let error = changed(peers + 2 * 3, 3);
     assert_eq!(error.fault, Fault::NoSuchPeer { got: 3, ranks: 3 });
     assert_eq!(error.place.part, "column peer");
@@ -566,6 +570,19 @@ fn bad_replay_text_is_refused_with_its_line() {
 }
 
 #[test]
+fn sends_that_nobody_receives_are_in_the_note() {
+    let note = |text: &str| replay(text).unwrap().note;
+    let both = "0 send 1 0 8 6\n0 isend 1 1 8 6\n0 send 1 2 8 6\n1 recv 0 0 8 6\n";
+    assert!(note(both).contains("; sends without a receive: 2,"));
+    // A receive from anybody takes one of them, if it is the receiver's.
+    assert!(note(&format!("{both}1 recv -333 1 8 6\n")).contains("; sends without a receive: 1,"));
+    assert!(note(&format!("{both}0 recv -333 1 8 6\n")).contains("; sends without a receive: 2,"));
+    assert!(
+        !note(&format!("{both}1 recv 0 1 8 6\n1 irecv 0 2 8 6\n")).contains("without a receive")
+    );
+}
+
+#[test]
 fn a_journal_becomes_a_trace() {
     let at = Duration::from_micros;
     let mut journal = Journal::default();
@@ -672,7 +689,9 @@ fn what_the_tracer_never_leaves_is_refused() {
     let twice = fault(&[whole.clone(), whole.clone()]);
     assert_eq!(twice.fault, Fault::RankTwice { got: 0 });
     let other = fault(&[whole.clone(), calls(1, 3, 8, 1, 1)]);
-    assert_eq!(other.fault, ranks(3, 2));
+    let (got, expected) = (3, 2);
+    assert_eq!(other.fault, Fault::OtherRun { got, expected });
+    assert!(other.to_string().contains("trace again into a new folder"));
     let error = fault(&[calls(2, 2, 8, 1, 1)]);
     assert_eq!(error.fault, Fault::NoSuchPeer { got: 2, ranks: 2 });
     let error = fault(&[whole.clone(), calls(1, 2, 8, 2, 1)]);

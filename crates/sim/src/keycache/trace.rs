@@ -301,11 +301,13 @@ impl Record {
         if self.operation.is_send() && self.peer.is_none() {
             return Some((Field::Peer, Fault::NoSuchPeer { got: -1, ranks }));
         }
-        if !self.operation.is_collective() {
-            return None;
-        }
         let own = &communicators[rank];
+        // Number 0 is everybody, who need not be listed where no collective asks who that is.
+        let is_everybody = self.communicator == 0 && !self.operation.is_collective();
         let Some(members) = own.get(usize::from(self.communicator)) else {
+            if is_everybody {
+                return None;
+            }
             let got = self.communicator;
             let known = own.len();
             return Some((

@@ -45,7 +45,7 @@ impl Trace {
             let got = ranks;
             let expected = by_rank.len();
             if got != expected {
-                return Err(Fault::Ranks { got, expected }.at_byte(file.name, 12));
+                return Err(Fault::OtherRun { got, expected }.at_byte(file.name, 12));
             }
             if by_rank[rank].replace((file, calls)).is_some() {
                 return Err(Fault::RankTwice { got: rank }.at_byte(file.name, 8));

@@ -69,6 +69,16 @@ pub enum Fault {
         /// Up to eight bytes.
         got: Vec<u8>,
     },
+    /// Files of programs of different sizes are in one folder.
+    #[error(
+        "got a file of a run of {got} ranks beside one of {expected}, expected files of one run: trace again into a new folder, or take those of the other run away"
+    )]
+    OtherRun {
+        /// As this file says.
+        got: usize,
+        /// As the first file says.
+        expected: usize,
+    },
     /// Two files of one rank.
     #[error("got rank {got} a second time, expected one file of calls for each rank")]
     RankTwice {

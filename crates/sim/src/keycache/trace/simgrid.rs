@@ -3,6 +3,8 @@
 //! Communicators are all ranks there, and an amount of computation is in floating-point operations. A number below 0 stands for anybody, who is never
 //! told, and for nobody. An exchange in both directions has no tags: they are 0, as in the replay.
 
+use std::collections::BTreeMap;
+
 use super::{Fault, GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError};
 
 /// One file of such a trace: of one rank, or of several.
@@ -18,8 +20,8 @@ pub struct ReplayText<'a> {
 const QUOTED_MAX: usize = 40;
 
 impl Trace {
-    /// A trace from the texts of all ranks. `operations_per_second` turns an amount of computation into time. Ranks whose text ends before they do, and
-    /// receives from anybody, are in its note.
+    /// A trace from the texts of all ranks. `operations_per_second` turns an amount of computation into time. Ranks whose text ends before they do, receives
+    /// from anybody, and sends that nobody receives are in its note.
     ///
     /// # Errors
     ///
@@ -300,7 +302,49 @@ impl Reader {
                 self.from_anybody
             ));
         }
+        let sent = self.sent_to_nobody();
+        if sent > 0 {
+            note.push(format!(
+                "sends without a receive: {sent}, tags apart; their messages stay on the way"
+            ));
+        }
         note.join("; ")
+    }
+
+    /// Sends that no receive of their receiver is left for, those from anybody included. Tags are not looked at.
+    fn sent_to_nobody(&self) -> u64 {
+        let mut without: BTreeMap<(u16, usize), u64> = BTreeMap::new();
+        for (rank, state) in self.ranks.iter().enumerate() {
+            for send in state.records.iter().filter(|call| call.operation.is_send()) {
+                if let Some(peer) = send.peer {
+                    *without.entry((rank as u16, usize::from(peer))).or_default() += 1;
+                }
+            }
+        }
+        let mut from_anybody = vec![0_u64; self.ranks.len()];
+        for (rank, state) in self.ranks.iter().enumerate() {
+            let receives = state
+                .records
+                .iter()
+                .filter(|call| call.operation.is_receive());
+            for receive in receives {
+                match receive.peer {
+                    None => from_anybody[rank] += 1,
+                    Some(peer) => {
+                        if let Some(left) = without.get_mut(&(peer, rank)) {
+                            *left = left.saturating_sub(1);
+                        }
+                    }
+                }
+            }
+        }
+        let mut sends = 0;
+        for ((_, receiver), left) in without {
+            let taken = left.min(from_anybody[receiver]);
+            from_anybody[receiver] -= taken;
+            sends += left - taken;
+        }
+        sends
     }
 }
 
