@@ -41,6 +41,9 @@ def test_many_seeds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(capsys, "--from", 1, "--count", 20)
     assert [row["seed"] for row in answer["runs"]] == list(range(1, 21))
     assert answer["failed"] == []
+    for row in answer["runs"]:
+        assert row["outcomes"] + row["cancelled"] + row["left"] == row["items"]
+    assert any(row["left"] for row in answer["runs"])
     assert answer["runs"][6]["digest"] == sim.system(7).digest
     assert main(["sim", "system", "--from", "1", "--count", "3"]) == 0
     shown = capsys.readouterr()
@@ -55,6 +58,13 @@ def test_seeds_of_some_time_are_fresh(capsys: pytest.CaptureFixture[str]) -> Non
     assert answer["from"] > 1_000_000_000
     given = run(capsys, "--minutes", 0.001, "--from", 5)
     assert [row["seed"] for row in given["runs"]] == list(range(5, 5 + given["played"]))
+
+
+def test_the_end_of_the_time_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "system", "--minutes", "0.02", "--from", "1"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count("from seed 1: 1 of 1 seconds") <= 1
+    assert len(lines) == len(set(lines))
 
 
 def test_a_broken_promise_says_how_to_play_it_again(

@@ -24,6 +24,12 @@ fn everything_holds_whatever_happens() {
     let mut all = Report::default();
     for seed in 1..=120 {
         let report = play(seed);
+        let streams = Scenario::from_seed(seed).streams;
+        let items: u64 = streams.iter().map(|stream| stream.items).sum();
+        assert_eq!(report.outcomes + report.cancelled + report.left, items);
+        let closes_early = streams.iter().any(|stream| stream.closes_after.is_some());
+        assert!(closes_early || report.left == 0, "seed {seed}");
+        all.left += report.left;
         all.outcomes += report.outcomes;
         all.cancelled += report.cancelled;
         all.slots_lost += report.slots_lost;
@@ -38,6 +44,7 @@ fn everything_holds_whatever_happens() {
     let seen = [
         all.outcomes,
         all.cancelled,
+        all.left,
         all.slots_lost,
         all.crashes,
         all.restarts,

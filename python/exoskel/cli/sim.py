@@ -599,7 +599,7 @@ def _told(run: SystemRun) -> str:
     return (
         f"seed {run.seed}: {size}\n"
         f"  faults: {run.faults}, with {run.crashes} crashes; {run.restarts} restarts of the manager, {run.sessions} sessions, {run.slots_lost} slots lost\n"
-        f"  items: {run.outcomes:,} outcomes, {run.cancelled:,} taken back\n"
+        f"  items: {run.outcomes:,} outcomes, {run.cancelled:,} taken back, {run.left:,} left when their user closed the stream\n"
         f"  run: {run.events:,} events in {run.virtual_s:.3f} s of virtual time, digest {run.digest}, twice the same"
     )
 
@@ -639,10 +639,14 @@ class _Lines:
     def __init__(self, unit: str) -> None:
         self._unit = unit
         self._title = ""
+        self._done = 0
         self._said = 0.0
 
     def __call__(self, title: str, done: int, total: int) -> None:
         now = time.monotonic()
+        # Of time, the end is reached before all that was begun has ended.
+        if title == self._title and done == self._done == total:
+            return
         if title != self._title or done == total or now - self._said >= LINE_SECONDS:
-            self._title, self._said = title, now
+            self._title, self._done, self._said = title, done, now
             print(f"{title}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)

@@ -29,10 +29,12 @@ class SystemRun(NamedTuple):
         Those that happened.
     outcomes, cancelled : int
         Items with an outcome, and those that their user took back.
+    left : int
+        Items without an outcome when their user closed the stream, which some do early. With ``outcomes`` and ``cancelled`` they make up ``items``.
     sessions, slots_lost, crashes : int
         Sessions that began, slots that the manager lost without a good-bye, processes that crashed.
     restarts : int
-        Times that a crashed manager was there again. ``outcomes`` and ``cancelled`` are of the last one's streams.
+        Times that a crashed manager was there again. What is said of items is of the last one's streams.
     events : int
         How many there were.
     virtual_s : float
@@ -51,6 +53,7 @@ class SystemRun(NamedTuple):
     faults: int
     outcomes: int
     cancelled: int
+    left: int
     sessions: int
     slots_lost: int
     crashes: int

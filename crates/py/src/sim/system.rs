@@ -79,6 +79,7 @@ fn row<'py>(
     row.set_item("faults", report.faults)?;
     row.set_item("outcomes", report.outcomes)?;
     row.set_item("cancelled", report.cancelled)?;
+    row.set_item("left", report.left)?;
     row.set_item("sessions", report.sessions)?;
     row.set_item("slots_lost", report.slots_lost)?;
     row.set_item("crashes", report.crashes)?;

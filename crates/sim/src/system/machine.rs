@@ -162,6 +162,7 @@ impl Machine {
         let users = &self.streams.users;
         self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
         self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
+        self.report.left = users.iter().map(|user| user.left()).sum();
         Ok(self.report)
     }
 

@@ -17,6 +17,8 @@ pub struct Report {
     pub started: u64,
     /// Items taken back by their user.
     pub cancelled: u64,
+    /// Items without an outcome when their user closed the stream.
+    pub left: u64,
     /// Sessions that began at the manager.
     pub sessions: u64,
     /// Slots lost to the manager without a good-bye.

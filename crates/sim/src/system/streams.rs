@@ -394,4 +394,10 @@ impl User {
     pub(super) fn taken_back(&self) -> u64 {
         self.cancelled
     }
+
+    /// Items that nothing has become of.
+    pub(super) fn left(&self) -> u64 {
+        let open = self.fates.iter().filter(|fate| **fate == Fate::Open);
+        open.count() as u64
+    }
 }
