@@ -226,6 +226,9 @@ impl Node {
         let before = self.keys.counters().contexts;
         let mut room = vec![0; READ_BYTES];
         for (index, step) in std::mem::take(&mut self.program).into_iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failure::Stopped);
+            }
             let done = match step.direction {
                 Direction::Send => self.send(step.peer, &mut room, traffic, stop),
                 Direction::Receive => self.receive(step.peer, &mut room, traffic, stop),
@@ -397,7 +400,9 @@ impl Node {
             }
             let count = self.lane(peer)?.read(room)?;
             traffic.early.fetch_add(count, Ordering::Relaxed);
-            traffic.moves.fetch_add(1, Ordering::Relaxed);
+            traffic
+                .moves
+                .fetch_add(u64::from(count > 0), Ordering::Relaxed);
         }
         Ok(true)
     }
@@ -413,8 +418,9 @@ impl Node {
         }
         let message = self.lanes.values().map(|lane| lane.message_bytes).max();
         let early = traffic.early.load(Ordering::Relaxed) / message.unwrap_or(1).max(1);
+        let mebibytes = EARLY_BYTES_MAX >> 20;
         format!(
-            "nothing came or went for {seconds} s: {without_room} ranks wait for room to send, and {early} messages are under way to ranks that don't receive them yet, expected fewer than {EARLY_BYTES_MAX} bytes of them:             take a trace whose ranks receive earlier, or a part of it"
+            "nothing came or went for {seconds} s: {without_room} ranks wait for room to send, and {early} messages are under way to ranks that don't receive them yet, as many as are kept ({mebibytes} MiB): take a part of the trace, or one whose ranks receive earlier"
         )
     }
 }
