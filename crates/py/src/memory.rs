@@ -67,6 +67,12 @@ mod huge {
 
     const PAGE_BYTES: usize = 2 << 20;
 
+    /// Room for small things; less than an object for which huge pages are worth it.
+    const ROOM_BYTES: usize = 1 << 20;
+    /// What closes it, above it. Holes elsewhere in the heap may have to be passed by until one comes that does.
+    const LID_BYTES: usize = 4096;
+    const LIDS_MAX: usize = 256;
+
     thread_local! {
         /// What is left of the memory that was asked for. Threads have arenas of their own.
         static LEFT: Cell<usize> = const { Cell::new(0) };
@@ -80,11 +86,35 @@ mod huge {
         // glibc maps large blocks one by one, at addresses that huge pages don't fit, until it has seen one of that size
         // freed; from then on it cuts them from the heap.
         static FREED_ONE: Once = Once::new();
-        FREED_ONE.call_once(|| with_block(|_| {}));
+        FREED_ONE.call_once(|| {
+            with_block(|_| {});
+            leave_room();
+        });
         // The block is cut from the end of the heap, and so are the objects once it is free again. It is asked for while
         // some of the last one is left, so that no page is touched before.
         with_block(|block| ask(block, AHEAD_BYTES));
         LEFT.set(AHEAD_BYTES - bytes);
+    }
+
+    /// Leaves a hole below where the objects will be, for the small things that this thread makes in between. The heap only shrinks from its end: one of them
+    /// that is cut from there, and kept or put by for the next of its size, would keep all objects below it from going back to the kernel.
+    fn leave_room() {
+        let mut tried = [std::ptr::null_mut(); LIDS_MAX];
+        // SAFETY: blocks that nobody else knows of; each is freed once, but for the one that closes the hole, which stays.
+        unsafe {
+            let room = libc::malloc(ROOM_BYTES);
+            for lid in &mut tried {
+                *lid = libc::malloc(LID_BYTES);
+                if *lid > room {
+                    *lid = std::ptr::null_mut();
+                    break;
+                }
+            }
+            libc::free(room);
+            for lid in tried {
+                libc::free(lid);
+            }
+        }
     }
 
     fn with_block(action: impl FnOnce(*mut u8)) {
