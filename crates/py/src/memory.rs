@@ -76,6 +76,7 @@ mod huge {
     thread_local! {
         /// What is left of the memory that was asked for. Threads have arenas of their own.
         static LEFT: Cell<usize> = const { Cell::new(0) };
+        static ROOM: Lid = Lid::over_room();
     }
 
     pub(super) fn expect(bytes: usize) {
@@ -86,34 +87,47 @@ mod huge {
         // glibc maps large blocks one by one, at addresses that huge pages don't fit, until it has seen one of that size
         // freed; from then on it cuts them from the heap.
         static FREED_ONE: Once = Once::new();
-        FREED_ONE.call_once(|| {
-            with_block(|_| {});
-            leave_room();
-        });
+        FREED_ONE.call_once(|| with_block(|_| {}));
+        ROOM.with(|_| {});
         // The block is cut from the end of the heap, and so are the objects once it is free again. It is asked for while
         // some of the last one is left, so that no page is touched before.
         with_block(|block| ask(block, AHEAD_BYTES));
         LEFT.set(AHEAD_BYTES - bytes);
     }
 
-    /// Leaves a hole below where the objects will be, for the small things that this thread makes in between. The heap only shrinks from its end: one of them
-    /// that is cut from there, and kept or put by for the next of its size, would keep all objects below it from going back to the kernel.
-    fn leave_room() {
-        let mut tried = [std::ptr::null_mut(); LIDS_MAX];
-        // SAFETY: blocks that nobody else knows of; each is freed once, but for the one that closes the hole, which stays.
-        unsafe {
-            let room = libc::malloc(ROOM_BYTES);
-            for lid in &mut tried {
-                *lid = libc::malloc(LID_BYTES);
-                if *lid > room {
-                    *lid = std::ptr::null_mut();
-                    break;
+    /// What closes a hole in this thread's heap, below where the objects will be: room for the small things that the thread makes in between. A heap only shrinks from
+    /// its end: one of them that is cut from there, and kept or put by for the next of its size, would keep all objects below it from going back to
+    /// the kernel.
+    struct Lid(*mut libc::c_void);
+
+    impl Lid {
+        fn over_room() -> Self {
+            let mut tried = [std::ptr::null_mut(); LIDS_MAX];
+            let mut lid = std::ptr::null_mut();
+            // SAFETY: blocks that nobody else knows of; each is freed once, the lid with this.
+            unsafe {
+                let room = libc::malloc(ROOM_BYTES);
+                for other in &mut tried {
+                    let block = libc::malloc(LID_BYTES);
+                    if block > room {
+                        lid = block;
+                        break;
+                    }
+                    *other = block;
+                }
+                libc::free(room);
+                for other in tried {
+                    libc::free(other);
                 }
             }
-            libc::free(room);
-            for lid in tried {
-                libc::free(lid);
-            }
+            Self(lid)
+        }
+    }
+
+    impl Drop for Lid {
+        fn drop(&mut self) {
+            // SAFETY: it is this one's alone.
+            unsafe { libc::free(self.0) };
         }
     }
 
