@@ -40,7 +40,7 @@ def test_the_command_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--live", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["hit_rate"] == answer["predicted_hit_rate"]
-    assert main([*words, "--live", "--policy", "clock"]) == 1
+    assert main([*words, "--live", "--policy", "clock"]) == 2
     assert "expected neither" in capsys.readouterr().err
 
 

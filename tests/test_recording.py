@@ -45,7 +45,7 @@ def test_a_live_run_becomes_a_trace(tmp_path: Path, capsys: pytest.CaptureFixtur
         words = ["--trace", str(file), "--entries", "4", f"--rank={wrong}"]
         assert main(["sim", "keycache", *words]) == 2
         assert message in capsys.readouterr().err
-    assert main(["sim", "keycache", *words[:4], "--rank", "0", "--live"]) == 1
+    assert main(["sim", "keycache", *words[:4], "--rank", "0", "--live"]) == 2
     assert "without: all ranks' nodes run" in capsys.readouterr().err
 
 

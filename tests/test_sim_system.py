@@ -115,7 +115,7 @@ def test_a_broken_promise_says_how_to_play_it_again(
 def test_what_can_not_be_played_names_the_parameter(
     arguments: tuple[object, ...], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert named in run(capsys, *arguments, code=1)["error"]
+    assert named in run(capsys, *arguments, code=2)["error"]
 
 
 def test_ctrl_c_leaves_what_is_finished() -> None:

@@ -371,11 +371,11 @@ def _live(arguments: argparse.Namespace) -> int:
     from ..sim.local_nodes import live
 
     if arguments.lookup == "packet" or arguments.policy not in (None, "lru"):
-        raise ValueError(
+        raise UsageError(
             "got --live with --lookup or --policy, expected neither: nodes look up messages, by LRU"
         )
     if arguments.rank is not None:
-        raise ValueError("got --live with --rank, expected it without: all ranks' nodes run")
+        raise UsageError("got --live with --rank, expected it without: all ranks' nodes run")
     found = live(arguments.trace, arguments.entries, ways=arguments.ways)
     text = (
         f"{shown(found.trace)}: hit rate {_rate(found.hit_rate)} over real links, {_rate(found.predicted_hit_rate)} predicted "
@@ -514,12 +514,13 @@ def _system(arguments: argparse.Namespace) -> int:
     }
     if arguments.seed is None:
         if arguments.scenario:
-            raise ValueError("got --scenario alone, expected --seed N with it")
+            raise UsageError("got --scenario alone, expected --seed N with it")
         return _seeds(arguments)
     if any(many.values()):
         also = ", ".join(name for name, is_given in many.items() if is_given)
-        raise ValueError(f"got --seed with {also}, expected one seed or many")
-    run = system(arguments.seed)
+        raise UsageError(f"got --seed with {also}, expected one seed or many")
+    with _as_usage():
+        run = system(arguments.seed)
     asked = arguments.scenario or run.broken is not None
     made_of = {"scenario": scenario(run.seed)} if asked else {}
     text = "\n".join([*made_of.values(), _told(run)])
@@ -533,9 +534,9 @@ def _seeds(arguments: argparse.Namespace) -> int:
     minutes, count = arguments.minutes, arguments.count
     if minutes is None and (arguments.first is None) != (count is None):
         got, missing = ("--count", "--from N") if count is not None else ("--from", "--count M")
-        raise ValueError(f"got {got} alone, expected {missing} with it, or --minutes T")
+        raise UsageError(f"got {got} alone, expected {missing} with it, or --minutes T")
     if minutes is None and count is None:
-        raise ValueError(
+        raise UsageError(
             "got nothing to play, expected --seed N, --from N --count M, or --minutes T"
         )
     # Nobody has played those of this second.
@@ -555,7 +556,8 @@ def _seeds(arguments: argparse.Namespace) -> int:
                 progress(title, min(round(time.monotonic() - begun), whole), whole)
 
         try:
-            play(first, count, minutes=minutes, finished=finished)
+            with _as_usage():
+                play(first, count, minutes=minutes, finished=finished)
         except KeyboardInterrupt:
             interrupted = True
     return _summed(arguments, first, sorted(done), time.monotonic() - begun, interrupted)
