@@ -379,21 +379,28 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nobody(tmp_path: Path) -> N
         with ex.Manager(ex.Farm(abs), ex.ParDegree(2)) as manager:
             executor = ex.Executor(1)
             future = executor.submit(abs, -1)
+            future.add_done_callback(lambda done: None)
             assert future.result() == 1
-            stream = manager.map(range(10_000))
-            head = [next(stream) for _ in range(10)]
-            child = os.fork()
-            if child == 0:
-                good = told(lambda: list(manager.map([1])))
-                good &= told(lambda: list(stream))
-                good &= told(manager.summary)
-                good &= told(lambda: executor.submit(abs, -1))
-                good &= told(lambda: ex.Manager(abs, ex.ParDegree(1)))
-                # Through the interpreter's orderly end: it must leave the parent's links alone.
-                raise SystemExit(0 if good else 1)
-            _, status = os.waitpid(child, 0)
-            assert os.waitstatus_to_exitcode(status) == 0
-            assert head + list(stream) == list(range(10_000))
+            stream = manager.map(range(100_000))
+            head = []
+            # The threads of the parent are somewhere else each time, maybe with a lock in hand.
+            for number in range(50):
+                head += [next(stream) for _ in range(500)]
+                child = os.fork()
+                if child == 0:
+                    good = told(lambda: list(manager.map([1])))
+                    good &= told(lambda: list(stream))
+                    good &= told(manager.summary)
+                    good &= told(lambda: executor.submit(abs, -1))
+                    executor.shutdown()
+                    if number == 0:
+                        with ex.Manager(ex.Farm(abs), ex.ParDegree(1)) as own:
+                            good &= list(own.map([-3])) == [3]
+                    # Through the interpreter's orderly end: it must leave the parent's links alone.
+                    raise SystemExit(0 if good else 1)
+                _, status = os.waitpid(child, 0)
+                assert os.waitstatus_to_exitcode(status) == 0
+            assert head + list(stream) == list(range(100_000))
             assert executor.submit(abs, -2).result() == 2
             executor.shutdown()
         print("good")

@@ -21,7 +21,6 @@ __all__ = [
     "key_cache_live",
     "key_cache_parameters",
     "key_cache_runs",
-    "mark_forked",
     "matching_attribute",
     "pack_calls",
     "pack_on_off",
@@ -58,6 +57,7 @@ class Manager:
     def __new__(
         cls, settings: dict[str, Any], present: Callable[[str, str, str], object]
     ) -> Self: ...
+    def check_process(self) -> None: ...
     def map(
         self,
         structure: object,
@@ -91,7 +91,6 @@ class SubmitStream:
 class SlotOutput:
     def send(self, stream: int, text: str) -> None: ...
 
-def mark_forked() -> None: ...
 def serve_slot(
     loader: object,
     *,

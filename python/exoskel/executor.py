@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from . import _core
-from .manager import READY_KEYS, pickled, shut_down, start, summarize, wait_for_slots
+from .errors import ForkError
+from .manager import READY_KEYS, pickled, start, summarize, wait_for_slots
 
 if TYPE_CHECKING:
     from .summary import Summary
@@ -135,6 +136,8 @@ class _Stream:
         """Give every outcome that is there to its future; wait for the first one."""
         try:
             outcomes = self._core.collect(timeout)
+        except ForkError:
+            raise
         except Exception as error:
             # Nobody is left to work: that is the outcome of every task.
             self.fail(error)
@@ -190,6 +193,7 @@ class _Engine:
         self._process = os.getpid()
 
     def stream_of(self, function: Callable[..., Any]) -> _Stream:
+        self.core.check_process()
         with self._lock:
             if self.is_shut_down:
                 raise RuntimeError("the executor is shut down; make a new one")
@@ -212,7 +216,13 @@ class _Engine:
                 del self._streams[key]
                 break
 
+    def _is_inherited(self) -> bool:
+        """Whether this is a forked child, where a lock may be closed for ever, by a thread of the parent."""
+        return os.getpid() != self._process
+
     def pending(self) -> list[_Stream]:
+        if self._is_inherited():
+            return []
         with self._lock:
             return [stream for _, stream in self._streams.values() if stream.pending]
 
@@ -253,10 +263,12 @@ class _Engine:
             self.end()
 
     def end(self) -> None:
-        """End the driver, whatever it does."""
+        """End the driver, whatever it does; in a forked child it isn't ours to end."""
+        if self._is_inherited():
+            return
         with self._ending:
             if not self._ended:
-                shut_down(self.core, self._process)
+                self.core.shutdown()
                 self._ended = True
         self._wanted.set()
         collector = self._collector
@@ -266,8 +278,6 @@ class _Engine:
     def drop(self) -> None:
         """The executor is gone, or the interpreter ends: what was submitted is still done, unless it was Ctrl-C."""
         self.is_shut_down = True
-        if os.getpid() != self._process:
-            return
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             self.end()
         elif self.pending() and threading.main_thread().is_alive():

@@ -25,8 +25,6 @@ MESSAGE_BYTES_MIN = 1 << 18
 # The keys in use of a thousand busy sessions, in 3 MiB.
 READY_KEYS = 4096
 
-os.register_at_fork(after_in_child=_core.mark_forked)
-
 
 class Manager:
     """A manager of slots on which a program runs.

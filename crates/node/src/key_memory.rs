@@ -1,22 +1,23 @@
 //! Memory for compact keys that stays out of swap, core dumps, forked children and, where the kernel can, out of the kernel's own map.
 //!
-//! The one file of this crate with `unsafe` code: two system calls that no library wraps, and a mapping of a descriptor.
+//! Has `unsafe` code: a system call that no library wraps, and a mapping of a descriptor.
 #![allow(
     unsafe_code,
-    reason = "memfd_secret and pthread_atfork have no safe wrapper, and memmap2 can't know that a file is ours alone"
+    reason = "memfd_secret has no safe wrapper, and memmap2 can't know that a file is ours alone"
 )]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::FromRawFd;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use exoskel_link::keys::{
     COMPACT_KEY_BYTES, GeometryError, KEYS_OF_SESSION, KeyMemory, KeyStore, ReadyKeys,
 };
 use memmap2::{Advice, MmapMut, MmapOptions};
+
+use crate::process::Owned;
 
 /// The most memory for compact keys, about 95,000 of them: half of what a process may commonly lock (`ulimit -l`, 8 MiB).
 const MEMORY_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -155,11 +156,8 @@ fn lend(bytes: usize, protection: MemoryProtection) -> io::Result<Box<dyn KeyMem
     // A child would find the parent's keys, in secret memory even the parent's own pages. Without these it has none at all.
     map.advise(Advice::DontFork)?;
     map.advise(Advice::DontDump)?;
-    watch_forks()?;
-    Ok(Box::new(ProtectedMemory {
-        map: Some(map),
-        bytes,
-    }))
+    let map = Owned::new(map)?;
+    Ok(Box::new(ProtectedMemory { map, bytes }))
 }
 
 #[cfg(target_os = "linux")]
@@ -183,47 +181,17 @@ fn secret_map(_bytes: usize) -> io::Result<MmapMut> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Whether this process is a forked child of one that had protected memory.
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn mark_child() {
-    IS_CHILD.store(true, Ordering::Relaxed);
-}
-
-/// Has forked children know that they are.
-fn watch_forks() -> io::Result<()> {
-    static WATCHED: OnceLock<i32> = OnceLock::new();
-    // SAFETY: the handler stores a flag, which is allowed at any time, and stays for as long as the process.
-    let code =
-        *WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(mark_child)) });
-    match code {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
-}
-
-/// A mapping that only the process that made it has.
+/// A mapping that only the process that made it has: in a child something else may be mapped there by now.
 struct ProtectedMemory {
-    /// Away only while it is dropped.
-    map: Option<MmapMut>,
+    map: Owned<MmapMut>,
     bytes: usize,
 }
 
 impl KeyMemory for ProtectedMemory {
     fn bytes(&mut self) -> &mut [u8] {
-        // In a child the pages aren't there. A child seals nothing, but it drops what it has inherited.
-        match &mut self.map {
-            Some(map) if !IS_CHILD.load(Ordering::Relaxed) => &mut map[..self.bytes],
-            _ => &mut [],
-        }
-    }
-}
-
-impl Drop for ProtectedMemory {
-    fn drop(&mut self) {
-        // In a child something else may be mapped there by now, which is not ours to unmap.
-        if IS_CHILD.load(Ordering::Relaxed) {
-            std::mem::forget(self.map.take());
+        match self.map.get_mut() {
+            Some(map) => &mut map[..self.bytes],
+            None => &mut [],
         }
     }
 }

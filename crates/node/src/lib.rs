@@ -7,7 +7,7 @@
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
-//! - [`key_memory`]: where the keys of sessions are kept.
+//! - [`key_memory`]: where the keys of sessions are kept; [`process`]: what a forked child must not touch.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
 
 #![deny(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod listening;
 pub mod manager;
 pub mod outlet;
 pub mod pki;
+pub mod process;
 pub mod rendezvous;
 pub mod slot;
 pub mod socket;

@@ -1,34 +1,34 @@
-//! After a fork the child has the parent's memory and none of its threads: it must not seal a record, or the parent's
-//! number would be sealed twice.
+//! What a forked child is told.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use exoskel_node::process::{Owned, Process};
 use pyo3::prelude::*;
 
 use crate::error::{Kind, raise};
 
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Called in every forked child (``os.register_at_fork``).
-#[pyfunction]
-pub(crate) fn mark_forked() {
-    FORKED.store(true, Ordering::Relaxed);
+/// What this process may use.
+///
+/// # Errors
+/// ``ForkError`` in a forked child of the process that made it.
+pub(crate) fn own<'a, T>(py: Python<'_>, owned: &'a Owned<T>) -> PyResult<&'a T> {
+    owned.get().ok_or_else(|| refused(py))
 }
 
-/// Whether this process is a forked child.
-pub(crate) fn is_child() -> bool {
-    FORKED.load(Ordering::Relaxed)
-}
-
-/// Refuses to go on in a forked child.
-pub(crate) fn check(py: Python<'_>) -> PyResult<()> {
-    if is_child() {
-        return Err(raise(
-            py,
-            Kind::Fork,
-            "this process was forked from one that has a Manager; its links belong to the parent: \
-             make a Manager of your own after the fork, or use the multiprocessing start method \"spawn\"",
-        ));
+/// Refuses to go on in any process but this: what has called the user's code may be in a child of its own.
+///
+/// # Errors
+/// As [`own`].
+pub(crate) fn check(py: Python<'_>, process: Process) -> PyResult<()> {
+    match process.is_this() {
+        true => Ok(()),
+        false => Err(refused(py)),
     }
-    Ok(())
+}
+
+fn refused(py: Python<'_>) -> PyErr {
+    raise(
+        py,
+        Kind::Fork,
+        "this process was forked from the one that made this Manager or Executor, whose links are that one's alone: \
+         make another here, or use the multiprocessing start method \"spawn\"",
+    )
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use aws_lc_rs::rand;
 use exoskel_link::keys::{KeyStoreSettings, ReadyKeys};
 use exoskel_node::key_memory::{MemoryProtection, NodeKeys};
+use exoskel_node::process::Process;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -15,7 +16,8 @@ const READY_KEYS_MAX: usize = 1 << 20;
 
 /// What the managers of this process share, by the number of keys that they asked for: they run on the same processor, and where one of
 /// several jobs gets its turn, its keys drive out those of another.
-static SHARED: Mutex<Vec<(usize, Weak<ReadyKeys>)>> = Mutex::new(Vec::new());
+/// A forked child has its own. (While this is locked nobody forks: its user has the interpreter's lock.)
+static SHARED: Mutex<Vec<(Process, usize, Weak<ReadyKeys>)>> = Mutex::new(Vec::new());
 
 /// The ready keys that all managers of this process share that asked for so many.
 pub(crate) fn shared(most: usize) -> PyResult<Arc<ReadyKeys>> {
@@ -25,13 +27,13 @@ pub(crate) fn shared(most: usize) -> PyResult<Arc<ReadyKeys>> {
         )));
     }
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.retain(|(_, ready)| ready.strong_count() > 0);
-    let known = shared.iter().filter(|(number, _)| *number == most);
-    if let Some(ready) = known.filter_map(|(_, ready)| ready.upgrade()).next() {
+    shared.retain(|(process, _, ready)| process.is_this() && ready.strong_count() > 0);
+    let known = shared.iter().filter(|(_, number, _)| *number == most);
+    if let Some(ready) = known.filter_map(|(_, _, ready)| ready.upgrade()).next() {
         return Ok(ready);
     }
     let ready = ready(KeyStoreSettings::for_contexts(most).map_err(refused)?)?;
-    shared.push((most, Arc::downgrade(&ready)));
+    shared.push((Process::this()?, most, Arc::downgrade(&ready)));
     Ok(ready)
 }
 

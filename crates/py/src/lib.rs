@@ -8,7 +8,7 @@
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
 //! - `sim`: the study of session-key caches; `packing`: traces of other tools for it.
-//! - `error`: exceptions; `fork`: what a forked child must not do.
+//! - `error`: exceptions; `fork`: what a forked child is told.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![allow(unsafe_code)]
@@ -43,7 +43,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::SubmitStream>()?;
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
-    module.add_function(wrap_pyfunction!(fork::mark_forked, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
     administration::add(module)?;
     identity::add(module)?;

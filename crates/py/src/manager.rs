@@ -17,6 +17,7 @@ use exoskel_node::manager::{
 use exoskel_node::message::Call;
 use exoskel_node::outlet::Order;
 use exoskel_node::pki::ThrowAwayAuthority;
+use exoskel_node::process::Owned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
@@ -65,7 +66,10 @@ results = "pickle"
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
-pub(crate) struct Manager {
+pub(crate) struct Manager(Owned<Running>);
+
+/// What only the process that made the manager has.
+struct Running {
     node: Arc<ManagerNode>,
     notices: Arc<Notices>,
     keys: NodeKeys,
@@ -134,7 +138,6 @@ struct Settings {
 impl Manager {
     #[new]
     fn new(py: Python<'_>, settings: Settings, present: Py<PyAny>) -> PyResult<Self> {
-        fork::check(py)?;
         let local = settings.hosts.is_empty() && settings.listen.is_none();
         let transport = match settings.transport.as_str() {
             "socketpair" => LocalTransport::Socketpair,
@@ -254,13 +257,18 @@ impl Manager {
             present,
         });
         let item_bytes_max = settings.message_bytes_max.saturating_sub(ENVELOPE_BYTES);
-        Ok(Self {
+        Ok(Self(Owned::new(Running {
             node,
             notices,
             keys,
             item_bytes_max,
             recording: Mutex::new(recording),
-        })
+        })?))
+    }
+
+    /// Refuses forked children of the process that made it.
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        fork::own(py, &self.0).map(drop)
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
@@ -271,7 +279,7 @@ impl Manager {
         timeout: f64,
         patient: bool,
     ) -> PyResult<(u32, u32, Vec<String>)> {
-        fork::check(py)?;
+        let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
         loop {
@@ -283,9 +291,9 @@ impl Manager {
             {
                 return Ok((seen.ready, seen.wanted, seen.failures));
             }
-            seen = py.detach(|| self.node.wait_readiness(&seen, left.min(PATIENCE)));
+            seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;
-            self.notices.present(py)?;
+            own.notices.present(py)?;
         }
     }
 
@@ -299,7 +307,7 @@ impl Manager {
         as_completed: bool,
         return_errors: bool,
     ) -> PyResult<MapStream> {
-        fork::check(py)?;
+        let own = fork::own(py, &self.0)?;
         let order = if as_completed {
             Order::Completion
         } else {
@@ -307,18 +315,18 @@ impl Manager {
         };
         let plan = plan(structure, functions, Call::Item, order, false)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
-        Ok(MapStream::new(
-            self.node.open(plan),
-            self.notices.clone(),
+        MapStream::new(
+            own.node.open(plan),
+            own.notices.clone(),
             input,
             return_errors,
-            self.item_bytes_max,
-        ))
+            own.item_bytes_max,
+        )
     }
 
     /// Opens a stream for `submit`; its items are pairs of positional and keyword arguments.
     fn open(&self, py: Python<'_>, function: Vec<u8>) -> PyResult<SubmitStream> {
-        fork::check(py)?;
+        let own = fork::own(py, &self.0)?;
         let functions = vec![self::function(function)];
         let skeleton = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
         let plan = StreamPlan {
@@ -328,17 +336,13 @@ impl Manager {
             order: Order::Completion,
             unbounded: true,
         };
-        Ok(SubmitStream::new(
-            self.node.open(plan),
-            self.notices.clone(),
-            self.item_bytes_max,
-        ))
+        SubmitStream::new(own.node.open(plan), own.notices.clone(), own.item_bytes_max)
     }
 
     /// What every worker did so far, and what became of the keys.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
-        fork::check(py)?;
-        let reports = py.detach(|| self.node.report());
+        let own = fork::own(py, &self.0)?;
+        let reports = py.detach(|| own.node.report());
         let row = |report: exoskel_node::manager::WorkerReport| {
             let row = PyDict::new(py);
             row.set_item("name", report.name)?;
@@ -357,39 +361,27 @@ impl Manager {
             Ok(row)
         };
         let rows = reports.into_iter().map(row).collect::<PyResult<_>>()?;
-        Ok((rows, self.report_of_keys(py)?))
+        Ok((rows, own.report_of_keys(py)?))
     }
 
     /// Hands waiting notices to Python.
     fn present(&self, py: Python<'_>) -> PyResult<()> {
-        self.notices.present(py)
+        fork::own(py, &self.0)?.notices.present(py)
     }
 
     /// Ends all sessions in order, waits for children to leave, and writes the trace if there is one.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        fork::check(py)?;
+        let own = fork::own(py, &self.0)?;
         py.detach(|| {
-            self.node.shutdown();
-            let recording = &mut *self
-                .recording
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            own.node.shutdown();
+            let recording = &mut *own.recording.lock().unwrap_or_else(PoisonError::into_inner);
             recording.take().map_or(Ok(()), Recording::end)
         })?;
-        self.notices.present(py)
+        own.notices.present(py)
     }
 }
 
-impl Drop for Manager {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            // A thread of the parent may have held their locks when the child was made, which then nobody opens.
-            std::mem::forget((self.node.clone(), self.keys.clone()));
-        }
-    }
-}
-
-impl Manager {
+impl Running {
     fn report_of_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = self.keys.store.counters();
         let (contexts, compact) = self.keys.store.held();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use exoskel_node::manager::StreamHandle;
 use exoskel_node::outlet::{Contents, Outcomes, Taken};
 use exoskel_node::payload::{BatchBuilder, Record};
+use exoskel_node::process::{Owned, Process};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -36,7 +37,10 @@ const SLOW_PULL: Duration = Duration::from_micros(200);
 
 /// The outcomes of `map`, as an iterator. Holds the input and pulls it as tickets come free.
 #[pyclass(frozen)]
-pub(crate) struct MapStream {
+pub(crate) struct MapStream(Owned<Map>);
+
+struct Map {
+    process: Process,
     stream: StreamHandle,
     notices: Arc<Notices>,
     state: Mutex<MapState>,
@@ -83,7 +87,7 @@ impl MapStream {
         input: Py<PyAny>,
         return_errors: bool,
         item_bytes_max: u64,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let state = MapState {
             input: Some(input),
             feeder: Feeder::new(item_bytes_max),
@@ -93,13 +97,16 @@ impl MapStream {
             return_errors,
             over: false,
         };
-        Self {
+        Ok(Self(Owned::new(Map {
+            process: Process::this()?,
             stream,
             notices,
             state: Mutex::new(state),
-        }
+        })?))
     }
+}
 
+impl Map {
     /// As with a generator, two threads can't be inside at once.
     fn enter(&self) -> PyResult<MutexGuard<'_, MapState>> {
         self.state
@@ -118,7 +125,9 @@ impl MapStream {
         let mut pulled = 0;
         while state.feeder.admitted() < admissible && pulled < PULL_ITEMS_MAX {
             // The iterable may be a generator of any length of life, so the state isn't borrowed by it meanwhile.
-            let item = match next_item(input) {
+            let item = next_item(input);
+            fork::check(py, self.process)?;
+            let item = match item {
                 Ok(Some(item)) => item,
                 Ok(None) => {
                     state.input = None;
@@ -179,15 +188,8 @@ impl MapStream {
             }
         }
     }
-}
 
-#[pymethods]
-impl MapStream {
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.enter()?;
         loop {
             if let Some(walk) = &mut state.current {
@@ -206,8 +208,8 @@ impl MapStream {
                 self.finish(&mut state);
                 return Err(PyStopIteration::new_err(()));
             }
-            fork::check(py)?;
             self.notices.present(py)?;
+            fork::check(py, self.process)?;
             if !state.slow_input {
                 self.pull(py, &mut state)?;
             }
@@ -238,22 +240,33 @@ impl MapStream {
             }
         }
     }
+}
+
+#[pymethods]
+impl MapStream {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        fork::own(py, &self.0)?.next(py)
+    }
 
     /// Ends the stream: its items are forgotten.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        fork::check(py)?;
-        self.finish(&mut *self.enter()?);
+        let own = fork::own(py, &self.0)?;
+        own.finish(&mut *own.enter()?);
         Ok(())
     }
 
     /// How many items were handed over and how many outcomes were taken, so far.
-    fn progress(&self) -> PyResult<(u64, u64)> {
-        let state = self.enter()?;
+    fn progress(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let state = fork::own(py, &self.0)?.enter()?;
         Ok((state.feeder.admitted(), state.delivered))
     }
 }
 
-impl Drop for MapStream {
+impl Drop for Map {
     fn drop(&mut self) {
         self.stream.close();
     }
@@ -403,19 +416,25 @@ fn workers_lost(py: Python<'_>, index: u64, count: u32) -> PyResult<PyErr> {
 
 /// A stream without end, whose items are numbered and whose outcomes come as they complete.
 #[pyclass(frozen)]
-pub(crate) struct SubmitStream {
+pub(crate) struct SubmitStream(Owned<Submit>);
+
+struct Submit {
     stream: StreamHandle,
     notices: Arc<Notices>,
     feeder: Mutex<Feeder>,
 }
 
 impl SubmitStream {
-    pub(crate) fn new(stream: StreamHandle, notices: Arc<Notices>, item_bytes_max: u64) -> Self {
-        Self {
+    pub(crate) fn new(
+        stream: StreamHandle,
+        notices: Arc<Notices>,
+        item_bytes_max: u64,
+    ) -> PyResult<Self> {
+        Ok(Self(Owned::new(Submit {
             stream,
             notices,
             feeder: Mutex::new(Feeder::new(item_bytes_max)),
-        }
+        })?))
     }
 }
 
@@ -426,33 +445,33 @@ type Numbered<'py> = (u64, bool, Bound<'py, PyAny>);
 impl SubmitStream {
     /// Hands one item over and says its number. Never waits.
     fn submit(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
-        fork::check(py)?;
-        let feeder = self.feeder.try_lock();
+        let own = fork::own(py, &self.0)?;
+        let feeder = own.feeder.try_lock();
         let mut feeder =
             feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
-        feeder.push(&self.stream, item)?;
-        feeder.flush(&self.stream);
+        feeder.push(&own.stream, item)?;
+        feeder.flush(&own.stream);
         Ok(feeder.sent - 1)
     }
 
     /// Takes an item back that no worker has begun.
     fn cancel(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
-        fork::check(py)?;
-        Ok(py.detach(|| self.stream.cancel(index)))
+        let own = fork::own(py, &self.0)?;
+        Ok(py.detach(|| own.stream.cancel(index)))
     }
 
     /// The outcomes that are there; waits up to `timeout` seconds for the first (in slices, so that Ctrl-C is seen).
     /// `wake` from another thread ends the wait.
     fn collect<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Vec<Numbered<'py>>> {
-        fork::check(py)?;
+        let own = fork::own(py, &self.0)?;
         let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64()))
             .unwrap_or(PATIENCE);
-        let mut taken = self.stream.outlet.take();
+        let mut taken = own.stream.outlet.take();
         if matches!(taken, Taken::Nothing) && !patience.is_zero() {
-            taken = py.detach(|| self.stream.outlet.wait(patience, None));
+            taken = py.detach(|| own.stream.outlet.wait(patience, None));
             py.check_signals()?;
         }
-        self.notices.present(py)?;
+        own.notices.present(py)?;
         let mut collected = Vec::new();
         loop {
             let outcomes = match taken {
@@ -473,19 +492,21 @@ impl SubmitStream {
                     }
                 });
             }
-            self.stream.taken(walk.first, walk.count);
-            self.stream.recycle(&mut walk.spent);
-            taken = self.stream.outlet.take();
+            own.stream.taken(walk.first, walk.count);
+            own.stream.recycle(&mut walk.spent);
+            taken = own.stream.outlet.take();
         }
     }
 
     /// Ends the waits of other threads in `collect`.
-    fn wake(&self) {
-        self.stream.outlet.notify();
+    fn wake(&self, py: Python<'_>) -> PyResult<()> {
+        fork::own(py, &self.0)?.stream.outlet.notify();
+        Ok(())
     }
 
     /// Ends the stream: its items are forgotten.
-    fn close(&self) {
-        self.stream.close();
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        fork::own(py, &self.0)?.stream.close();
+        Ok(())
     }
 }
