@@ -95,9 +95,9 @@ mod huge {
         LEFT.set(AHEAD_BYTES - bytes);
     }
 
-    /// What closes a hole in this thread's heap, below where the objects will be: room for the small things that the thread makes in between. A heap only shrinks from
-    /// its end: one of them that is cut from there, and kept or put by for the next of its size, would keep all objects below it from going back to
-    /// the kernel.
+    /// What closes a hole in this thread's heap, below where the objects will be: room for the small things that the thread makes in
+    /// between. A heap only shrinks from its end: one of them that is cut from there, and kept or put by for the next of its size, would
+    /// keep all objects below it from going back to the kernel.
     struct Lid(*mut libc::c_void);
 
     impl Lid {
@@ -106,9 +106,9 @@ mod huge {
             let mut lid = std::ptr::null_mut();
             // SAFETY: blocks that nobody else knows of; each is freed once, the lid with this.
             unsafe {
-                let room = libc::malloc(ROOM_BYTES);
+                let room = taken(ROOM_BYTES);
                 for other in &mut tried {
-                    let block = libc::malloc(LID_BYTES);
+                    let block = taken(LID_BYTES);
                     if block > room {
                         lid = block;
                         break;
@@ -131,10 +131,16 @@ mod huge {
         }
     }
 
+    /// A block whose place matters and not its contents. Unseen, the compiler would take such a block for useless and leave it out.
+    fn taken(bytes: usize) -> *mut libc::c_void {
+        // SAFETY: asking for memory is always allowed.
+        std::hint::black_box(unsafe { libc::malloc(bytes) })
+    }
+
     fn with_block(action: impl FnOnce(*mut u8)) {
         // SAFETY: a block that is freed at once; `action` gets its address only to name it to the kernel.
         unsafe {
-            let block = libc::malloc(AHEAD_BYTES);
+            let block = taken(AHEAD_BYTES);
             if !block.is_null() {
                 action(block.cast());
                 libc::free(block);
