@@ -39,7 +39,7 @@ FENCED = (
 )
 # `py` speaks to the interpreter, and `node` has one file for shared and locked memory.
 UNSAFE_ALLOWED = {"py"}
-UNSAFE_FILES = {"crates/node/src/key_memory.rs"}
+UNSAFE_FILES = {"crates/node/src/key_memory.rs", "crates/node/src/process.rs"}
 
 
 def repository_files(*endings: str) -> Iterator[Path]:
