@@ -12,7 +12,9 @@ mod replacement;
 mod schedule;
 mod store;
 
-pub use cache::{Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError, Placement};
+pub use cache::{
+    Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError, Placement,
+};
 pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
 pub use replacement::{Clock, LeastRecentlyUsed, Replacement, S3Fifo};
 pub(crate) use schedule::EpochSecret;

@@ -165,6 +165,7 @@ fn agree<M: Model, P: Replacement>(geometry: Geometry, steps: &[(u32, u8)], remo
         } else {
             let (hit, evicted) = model.touch(key);
             assert_eq!(cache.peek(key).is_some(), hit);
+            assert_eq!(cache.absent(key).is_none(), hit);
             assert_eq!(cache.get(key).copied(), hit.then_some(key * 3));
             if hit {
                 expected.hits += 1;
@@ -175,8 +176,9 @@ fn agree<M: Model, P: Replacement>(geometry: Geometry, steps: &[(u32, u8)], remo
                 let evicted = evicted.map(|key| (key, key * 3));
                 // In one step, or in two so that what goes can be used again.
                 if step == 1 {
-                    assert_eq!(cache.make_room(key), evicted);
-                    assert_eq!(cache.make_room(key), None);
+                    let absent = cache.absent(key).unwrap();
+                    assert_eq!(cache.make_room(&absent), evicted);
+                    assert_eq!(cache.make_room(&absent), None);
                     assert_eq!(cache.insert(key, key * 3), None);
                 } else {
                     assert_eq!(cache.insert(key, key * 3), evicted);

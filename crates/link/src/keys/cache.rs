@@ -221,6 +221,13 @@ impl Counters {
 #[derive(Clone, Copy)]
 pub(super) struct Slot(u32);
 
+/// A key that a lookup didn't find, and where it belongs: its owner goes on from there. Good until the key comes in.
+#[derive(Clone, Copy)]
+pub struct Absent<K> {
+    key: K,
+    place: Place,
+}
+
 /// A bounded cache. It allocates when it is made and never again.
 ///
 /// One index over all entries finds a key in constant time whatever the associativity; the sets only bound what a new key may replace.
@@ -285,8 +292,8 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
 
     /// Looks a key up, which counts and makes it recently used.
     pub fn get(&mut self, key: K) -> Option<&mut V> {
-        let slot = self.find(key)?;
-        self.value_mut(slot)
+        let slot = self.look_up(key).ok()?;
+        Some(self.value_mut(slot))
     }
 
     /// Looks a key up without a trace.
@@ -303,17 +310,24 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
     /// Puts a value in, in place of the one that this key had, else of the one that the policy gives up if the key's set is full.
     /// Gives what had to go; only the latter counts as an eviction.
     pub fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
-        let (_, former) = self.put(key, value);
-        former
+        let place = self.geometry.place(key);
+        if let Some(slot) = self.slot_of(place, key) {
+            self.policy.used(place.set, slot);
+            return self.slots[slot as usize].replace((key, value));
+        }
+        self.fill(Absent { key, place }, value).1
     }
 
-    /// Makes room for a key that isn't there: gives what [`Self::insert`] would evict for it, so that its value can be used again.
-    pub fn make_room(&mut self, key: K) -> Option<(K, V)> {
+    /// The key, if it isn't there; leaves no trace.
+    pub fn absent(&self, key: K) -> Option<Absent<K>> {
         let place = self.geometry.place(key);
-        match self.slot_of(place, key) {
-            Some(_) => None,
-            None => self.make_room_in(place.set),
-        }
+        let is_there = self.slot_of(place, key).is_some();
+        (!is_there).then_some(Absent { key, place })
+    }
+
+    /// Makes room for a key that isn't there: gives what [`Self::fill`] would evict for it, so that its value can be used again.
+    pub fn make_room(&mut self, absent: &Absent<K>) -> Option<(K, V)> {
+        self.make_room_in(absent.place.set)
     }
 
     /// Takes a value out. That is no eviction.
@@ -349,29 +363,30 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
 
     /// Looks a key up, which counts and makes it recently used. In two steps with [`Self::value_mut`], since a caller that goes on
     /// to insert can't hold the value of the lookup.
-    pub(super) fn find(&mut self, key: K) -> Option<Slot> {
+    pub(super) fn look_up(&mut self, key: K) -> Result<Slot, Absent<K>> {
         let place = self.geometry.place(key);
-        let slot = self.slot_of(place, key);
-        match slot {
+        match self.slot_of(place, key) {
             Some(slot) => {
                 self.counters.hits += 1;
                 self.policy.used(place.set, slot);
+                Ok(Slot(slot))
             }
-            None => self.counters.misses += 1,
+            None => {
+                self.counters.misses += 1;
+                Err(Absent { key, place })
+            }
         }
-        slot.map(Slot)
     }
 
-    pub(super) fn value_mut(&mut self, slot: Slot) -> Option<&mut V> {
-        self.slots[slot.0 as usize].as_mut().map(|(_, value)| value)
+    pub(super) fn value_mut(&mut self, slot: Slot) -> &mut V {
+        let held = self.slots[slot.0 as usize].as_mut();
+        &mut held.expect("a slot that was just found is filled").1
     }
 
-    pub(super) fn put(&mut self, key: K, value: V) -> (Slot, Option<(K, V)>) {
-        let place = self.geometry.place(key);
-        if let Some(slot) = self.slot_of(place, key) {
-            self.policy.used(place.set, slot);
-            return (Slot(slot), self.slots[slot as usize].replace((key, value)));
-        }
+    /// Puts in the value of a key that isn't there, in place of the one that the policy gives up if the key's set is full.
+    pub(super) fn fill(&mut self, absent: Absent<K>, value: V) -> (Slot, Option<(K, V)>) {
+        let Absent { key, place } = absent;
+        debug_assert!(self.slot_of(place, key).is_none(), "the key came in since");
         let evicted = self.make_room_in(place.set);
         let slot = self.first_free[place.set as usize];
         self.first_free[place.set as usize] = self.next_free[slot as usize];

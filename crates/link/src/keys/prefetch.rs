@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::cache::{Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
+use super::cache::{Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
 use super::replacement::{LeastRecentlyUsed, Replacement};
 
 /// The evictions that wait for [`PrefetchingCache::settle`]; one more settles them at once.
@@ -179,22 +179,34 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
 
     /// Looks a key up in cache and buffer, which counts, makes it recently used, and moves it from the buffer into the cache.
     pub fn get(&mut self, key: K) -> Option<&mut V> {
-        let slot = match self.cache.find(key) {
-            Some(slot) => slot,
-            None => {
-                let prefetching = self.prefetching.as_mut()?;
-                let held = prefetching.buffer.remove(key)?;
+        self.look_up(key).ok()
+    }
+
+    /// As [`Self::get`]; a key that is neither in the cache nor in the buffer comes back as what [`Self::fill_absent`] takes.
+    ///
+    /// # Errors
+    /// The key that isn't there.
+    pub fn look_up(&mut self, key: K) -> Result<&mut V, Absent<K>> {
+        let slot = match self.cache.look_up(key) {
+            Ok(slot) => slot,
+            Err(absent) => {
+                let Some(prefetching) = &mut self.prefetching else {
+                    return Err(absent);
+                };
+                let Some(held) = prefetching.buffer.remove(key) else {
+                    return Err(absent);
+                };
                 prefetching.hits += 1;
-                let (slot, evicted) = self.cache.put(key, held);
+                let (slot, evicted) = self.cache.fill(absent, held);
                 if let Some((key, held)) = evicted {
                     prefetching.note(key, &held);
                 }
                 slot
             }
         };
-        let held = self.cache.value_mut(slot)?;
+        let held = self.cache.value_mut(slot);
         held.uses = held.uses.saturating_add(1);
-        Some(&mut held.value)
+        Ok(&mut held.value)
     }
 
     /// Looks a key up in cache and buffer without a trace.
@@ -204,9 +216,14 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         held.map(|held| &held.value)
     }
 
-    /// Makes room for a key that isn't there: gives what [`Self::insert`] would evict for it, so that its value can be used again.
-    pub fn make_room(&mut self, key: K) -> Option<(K, V)> {
-        let (evicted, held) = self.cache.make_room(key)?;
+    /// The key, if the cache doesn't have it; leaves no trace.
+    pub fn absent(&self, key: K) -> Option<Absent<K>> {
+        self.cache.absent(key)
+    }
+
+    /// Makes room for a key that the cache doesn't have: gives what it would evict for it, so that its value can be used again.
+    pub fn make_room(&mut self, absent: &Absent<K>) -> Option<(K, V)> {
+        let (evicted, held) = self.cache.make_room(absent)?;
         if let Some(prefetching) = &mut self.prefetching {
             prefetching.note(evicted, &held);
         }
@@ -227,6 +244,20 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         if let Some(prefetching) = &mut self.prefetching
             && evicted != key
         {
+            prefetching.note(evicted, &held);
+        }
+        Some((evicted, held.value))
+    }
+
+    /// As [`Self::insert`], for a key that a lookup has just found neither in the cache nor in the buffer.
+    pub fn fill_absent(&mut self, group: G, absent: Absent<K>, value: V) -> Option<(K, V)> {
+        let held = Held {
+            group,
+            uses: 1,
+            value,
+        };
+        let (evicted, held) = self.cache.fill(absent, held).1?;
+        if let Some(prefetching) = &mut self.prefetching {
             prefetching.note(evicted, &held);
         }
         Some((evicted, held.value))

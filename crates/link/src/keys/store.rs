@@ -7,7 +7,7 @@ use aws_lc_rs::aead::NONCE_LEN;
 use thiserror::Error;
 use zeroize::Zeroize;
 
-use super::cache::{Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
+use super::cache::{Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
 use super::prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
 use super::replacement::Clock;
 use super::schedule::{
@@ -152,8 +152,8 @@ impl ReadyKeys {
     }
 
     /// Makes room for a key that isn't there. Gives what had to go for it; the cache learns how often that was used.
-    fn make_room(&self, tiers: &mut Tiers, name: KeyName) -> Option<Arc<ReadyKey>> {
-        let (departed, key) = tiers.contexts.make_room(name)?;
+    fn make_room(&self, tiers: &mut Tiers, absent: &Absent<KeyName>) -> Option<Arc<ReadyKey>> {
+        let (departed, key) = tiers.contexts.make_room(absent)?;
         tiers.contexts.add_uses(departed, key.uses.load(Relaxed));
         let evictions = tiers.contexts.counters().evictions;
         self.evictions.store(evictions, Relaxed);
@@ -388,20 +388,25 @@ impl KeyStore {
             && tiers.contexts.active() != Some(group);
         // What is in the buffer will need room as well.
         let is_ahead = tiers.contexts.buffered() > 0;
-        let spare = is_ahead.then(|| ready.make_room(&mut tiers, name));
-        if let Some(key) = tiers.contexts.get(name) {
-            return Fetched {
-                key: Arc::clone(key),
-                was_ready: true,
-                turns,
-            };
-        }
+        let coming = is_ahead.then(|| tiers.contexts.absent(name)).flatten();
+        let spare = coming.and_then(|absent| ready.make_room(&mut tiers, &absent));
+        let absent = match tiers.contexts.look_up(name) {
+            Ok(key) => {
+                return Fetched {
+                    key: Arc::clone(key),
+                    was_ready: true,
+                    turns,
+                };
+            }
+            Err(absent) => absent,
+        };
         let expanded = tiers.compact(name).and_then(|table| table.expand(name));
         let key = if let Some(key) = expanded {
             tiers.expansions += 1;
             key
         } else {
-            // The longest way, and the only one that is gone without the lock.
+            // The longest way, and the only one that is gone without the lock. The key stays absent: this direction alone brings it, and no buffer
+            // is filled with what isn't in the table.
             drop(tiers);
             let raw = secret.record_key(name.cipher, name.protection);
             let key = raw.expand(name.cipher);
@@ -413,9 +418,9 @@ impl KeyStore {
             key
         };
         // Without the lock somebody else may have taken the room.
-        let room = ready.make_room(&mut tiers, name);
-        let key = ReadyKey::new(key, room.or_else(|| spare.flatten()));
-        tiers.contexts.insert(group, name, Arc::clone(&key));
+        let room = ready.make_room(&mut tiers, &absent);
+        let key = ReadyKey::new(key, room.or(spare));
+        tiers.contexts.fill_absent(group, absent, Arc::clone(&key));
         Fetched {
             key,
             was_ready: false,
