@@ -286,19 +286,24 @@ impl Tiers {
 /// What tells a key from every other key. The epoch is part of it, so an old epoch's key is never found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct KeyName {
-    /// The number of a direction of a session, never given twice.
-    direction: u64,
+    /// The number of a direction of a session, never given twice, and that of the protection.
+    number: u64,
     epoch: u64,
     /// Its node's table of compact keys.
     table: u32,
-    cipher: CipherSuite,
-    protection: Protection,
 }
 
 impl CacheKey for KeyName {
     fn index(self) -> u64 {
-        self.direction << 2 | u64::from(self.protection.code())
+        self.number
     }
+}
+
+/// What a key is derived from where no tier has it.
+struct Origin<'a> {
+    secret: &'a EpochSecret,
+    cipher: CipherSuite,
+    protection: Protection,
 }
 
 impl KeyStore {
@@ -379,7 +384,7 @@ impl KeyStore {
     }
 
     /// The key of this name, from the first tier that has it.
-    fn fetch(&self, name: KeyName, group: u32, is_message: bool, secret: &EpochSecret) -> Fetched {
+    fn fetch(&self, name: KeyName, group: u32, is_message: bool, origin: &Origin<'_>) -> Fetched {
         let ready = &*self.node.ready;
         let mut tiers = self.lock();
         let turns = is_message
@@ -408,12 +413,12 @@ impl KeyStore {
             // The longest way, and the only one that is gone without the lock. The key stays absent: this direction alone brings it, and no buffer
             // is filled with what isn't in the table.
             drop(tiers);
-            let raw = secret.record_key(name.cipher, name.protection);
-            let key = raw.expand(name.cipher);
+            let raw = origin.secret.record_key(origin.cipher, origin.protection);
+            let key = raw.expand(origin.cipher);
             tiers = self.lock();
             tiers.derivations += 1;
             if let Some(table) = tiers.compact(name) {
-                table.put(name, &raw);
+                table.put(name, &raw, origin.cipher);
             }
             key
         };
@@ -470,10 +475,17 @@ impl KeyStore {
 /// The table of compact keys. With CLOCK, because a lookup in a large table costs what it touches: a list in the order of use would be four
 /// places more, far apart.
 struct CompactKeys {
-    /// Where each key stands, in rows of the memory; none if that has no room for one.
-    rows: Option<Cache<KeyName, u32, Clock>>,
+    /// Where each key stands; none if the memory has no room for one.
+    rows: Option<Cache<KeyName, Row, Clock>>,
     free: Vec<u32>,
     memory: Box<dyn KeyMemory>,
+}
+
+/// A row of the memory, and the cipher of the key in it.
+#[derive(Clone, Copy)]
+struct Row {
+    number: u32,
+    cipher: CipherSuite,
 }
 
 impl CompactKeys {
@@ -500,32 +512,25 @@ impl CompactKeys {
 
     /// Expands a key from where it stands: a copy would have to be erased.
     fn expand(&mut self, name: KeyName) -> Option<RecordKey> {
-        let row = *self.rows.as_mut()?.get(name)?;
-        let (key, iv) = self.row(row)?.split_first_chunk()?;
-        Some(RecordKey::expand(key, iv.first_chunk()?, name.cipher))
+        let Row { number, cipher } = *self.rows.as_mut()?.get(name)?;
+        let (key, iv) = self.row(number)?.split_first_chunk()?;
+        Some(RecordKey::expand(key, iv.first_chunk()?, cipher))
     }
 
-    fn put(&mut self, name: KeyName, raw: &RawRecordKey) {
-        let Some(rows) = self.rows.as_mut().filter(|rows| !rows.contains(name)) else {
+    fn put(&mut self, name: KeyName, raw: &RawRecordKey, cipher: CipherSuite) {
+        let Some(rows) = &mut self.rows else {
             return;
         };
-        let row = match self.free.pop() {
-            Some(row) => {
-                rows.insert(name, row);
-                row
-            }
-            // Full: what is evicted leaves its row, whose contents are written over.
-            None => match rows.insert(name, 0) {
-                Some((_, row)) => {
-                    if let Some(place) = rows.get(name) {
-                        *place = row;
-                    }
-                    row
-                }
-                None => return,
-            },
+        let Some(absent) = rows.absent(name) else {
+            return;
         };
-        if let Some(place) = self.row(row) {
+        // Full: what is evicted leaves its row, whose contents are written over.
+        let departed = rows.make_room(&absent).map(|(_, row)| row.number);
+        let Some(number) = departed.or_else(|| self.free.pop()) else {
+            return;
+        };
+        rows.fill(absent, Row { number, cipher });
+        if let Some(place) = self.row(number) {
             let (key, iv) = place.split_at_mut(KEY_BYTES);
             key.copy_from_slice(&*raw.key);
             iv.copy_from_slice(&*raw.iv);
@@ -534,10 +539,10 @@ impl CompactKeys {
 
     fn remove(&mut self, name: KeyName) {
         if let Some(row) = self.rows.as_mut().and_then(|rows| rows.remove(name)) {
-            if let Some(place) = self.row(row) {
+            if let Some(place) = self.row(row.number) {
                 place.zeroize();
             }
-            self.free.push(row);
+            self.free.push(row.number);
         }
     }
 }
@@ -634,11 +639,16 @@ impl DirectionKeys {
             return key;
         }
         let name = self.name(protection);
+        let origin = Origin {
+            secret: &self.secret,
+            cipher: self.cipher,
+            protection,
+        };
         let Fetched {
             key,
             was_ready,
             turns,
-        } = self.store.fetch(name, self.group, is_message, &self.secret);
+        } = self.store.fetch(name, self.group, is_message, &origin);
         self.turns |= turns;
         // A key that is found a second time is worth it; others come and go.
         if was_ready {
@@ -653,11 +663,9 @@ impl DirectionKeys {
 
     fn name(&self, protection: Protection) -> KeyName {
         KeyName {
-            direction: self.number,
+            number: self.number << 2 | u64::from(protection.code()),
             epoch: self.epoch,
             table: self.store.node.table,
-            cipher: self.cipher,
-            protection,
         }
     }
 
