@@ -3,8 +3,9 @@
 //! `key_sequence trace FILE DIRECTORY` writes what each rank of a trace looks up, a message each; `key_sequence synthetic KEYS OFF_ON
 //! PACKETS_PER_ON SEED PACKETS FILE` synthetic traffic. Both write the format that libCacheSim calls oracleGeneral: 24 bytes for a
 //! lookup, of which it takes the key and the size, 1. `key_sequence count FILE POLICY ENTRIES..` prints, for each number of entries, what
-//! the cache of the runtime finds in such a file, and the seconds that it took for it. `key_sequence calls FOLDER` prints what the tracer
-//! left there: the note, and for each rank its calls as names with peer, bytes, tag, gap, the messages that they are made of and the communicator's members.
+//! the cache of the runtime finds in such a file, and the seconds that it took for it. `key_sequence calls PLACE` prints what the tracer
+//! left in a folder, or what SimGrid wrote into the files of a list: the note, and for each rank its calls as names with peer, bytes, tag, gap, the messages
+//! that they are made of and the communicator's members.
 
 #![allow(
     clippy::disallowed_methods,
@@ -20,9 +21,11 @@ use std::time::Instant;
 
 use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo};
 use exoskel_sim::keycache::sequence::{Lookup, Traffic, keys};
-use exoskel_sim::keycache::trace::{RankCalls, Record, Trace};
+use exoskel_sim::keycache::trace::{RankCalls, Record, ReplayText, Trace};
 use serde_json::{Value, json};
 
+/// Of the host that `smpirun` takes for the real one, unless told otherwise.
+const OPERATIONS_PER_SECOND: f64 = 20_000.0;
 /// Bytes of a lookup: time u32, key u64, size u32, number of the key's next lookup i64.
 const LOOKUP_BYTES: usize = 24;
 
@@ -72,31 +75,17 @@ fn main() -> Result<(), Box<dyn Error>> {
                 });
             println!("{}", Value::Array(entries.collect::<Result<_, _>>()?));
         }
-        ["calls", folder] => println!("{}", traced(Path::new(folder))?),
+        ["calls", place] => println!("{}", traced(Path::new(place))?),
         _ => return Err("got other arguments, expected: trace, synthetic, count or calls".into()),
     }
     Ok(())
 }
 
-fn traced(folder: &Path) -> Result<Value, Box<dyn Error>> {
-    let mut files = Vec::new();
-    for rank in 0.. {
-        let path = folder.join(format!("rank-{rank:05}.calls"));
-        if !path.exists() {
-            break;
-        }
-        let communicators = fs::read_to_string(path.with_extension("communicators"))?;
-        files.push((path.display().to_string(), fs::read(path)?, communicators));
-    }
-    let files: Vec<RankCalls<'_>> = files
-        .iter()
-        .map(|(name, calls, communicators)| RankCalls {
-            name,
-            calls,
-            communicators,
-        })
-        .collect();
-    let trace = Trace::read_calls("traced", &files)?;
+fn traced(place: &Path) -> Result<Value, Box<dyn Error>> {
+    let trace = match place.is_dir() {
+        true => left(place)?,
+        false => listed(place)?,
+    };
     // What can be written can be read: the packer's whole way.
     let trace = Trace::read(&trace.write()?)?;
     let call = |rank: usize, record: &Record| {
@@ -121,6 +110,47 @@ fn traced(folder: &Path) -> Result<Value, Box<dyn Error>> {
         })
         .collect();
     Ok(json!({"note": trace.note, "ranks": ranks}))
+}
+
+/// What the tracer left.
+fn left(folder: &Path) -> Result<Trace, Box<dyn Error>> {
+    let mut files = Vec::new();
+    for rank in 0.. {
+        let path = folder.join(format!("rank-{rank:05}.calls"));
+        if !path.exists() {
+            break;
+        }
+        let communicators = fs::read_to_string(path.with_extension("communicators"))?;
+        files.push((path.display().to_string(), fs::read(path)?, communicators));
+    }
+    let files: Vec<RankCalls<'_>> = files
+        .iter()
+        .map(|(name, calls, communicators)| RankCalls {
+            name,
+            calls,
+            communicators,
+        })
+        .collect();
+    Ok(Trace::read_calls("traced", &files)?)
+}
+
+/// What SimGrid wrote, a file for each rank.
+fn listed(list: &Path) -> Result<Trace, Box<dyn Error>> {
+    let folder = list.parent().ok_or("got no file, expected a list")?;
+    let names = fs::read_to_string(list)?;
+    let texts = names
+        .lines()
+        .map(|name| Ok((name, fs::read_to_string(folder.join(name))?)))
+        .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+    let texts: Vec<ReplayText<'_>> = texts
+        .iter()
+        .map(|(name, text)| ReplayText { name, text })
+        .collect();
+    Ok(Trace::read_simgrid(
+        "written",
+        &texts,
+        OPERATIONS_PER_SECOND,
+    )?)
 }
 
 fn write(file: &Path, keys: impl Iterator<Item = u64>) -> Result<(), Box<dyn Error>> {
