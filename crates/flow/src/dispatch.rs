@@ -99,6 +99,7 @@ impl Scheduler {
             slots: &self.slots,
             reserved_seat: self.reserved_seat,
             round_trip: self.slots.round_trip_min(),
+            round_trips: self.slots.round_trip_sum(),
             usable: u64::from(self.slots.usable()),
             now,
         }
@@ -256,6 +257,15 @@ enum Takers {
     These(Vec<usize>),
 }
 
+/// What moving a lease is worth.
+#[derive(Clone, Copy, Debug)]
+struct Gain {
+    /// Items of a frame that lasts until the lease comes round again.
+    items: u64,
+    /// It is worth the way to slots whose round trip is shorter than this.
+    reach: u64,
+}
+
 /// What is the same for all slots that look for work.
 struct Outlook<'a> {
     config: &'a SchedulerConfig,
@@ -263,6 +273,8 @@ struct Outlook<'a> {
     reserved_seat: Option<usize>,
     /// The shortest to any slot, in nanoseconds; 0 if none is known.
     round_trip: u64,
+    /// Those to all slots together.
+    round_trips: u64,
     usable: u64,
     now: Duration,
 }
@@ -275,20 +287,53 @@ struct View<'a> {
 }
 
 impl Outlook<'_> {
-    /// The time of the functions that come after the serial one, in nanoseconds for a full frame, if the serial one
-    /// should go on elsewhere meanwhile. As long as nobody knows, it should.
-    fn gain_by_moving(&self, segment: &SegmentState) -> Option<u64> {
+    /// What is gained if a serial function goes on elsewhere while the functions after it run here, if anything is. As long as nobody knows, it
+    /// should.
+    fn gain_by_moving(&self, segment: &SegmentState) -> Option<Gain> {
         if !segment.rest || self.usable < 2 {
             return None;
         }
         let (Some(item), Some(serial)) = (segment.time.settled(), segment.serial_time.settled())
         else {
-            return Some(u64::MAX);
+            return Some(Gain {
+                items: 1,
+                reach: u64::MAX,
+            });
         };
-        let items = self.full_frame(item.max(1));
-        let rest = item.saturating_sub(serial).saturating_mul(items);
-        let cost = serial.saturating_mul(items) / PASSING_PART + self.round_trip;
-        (rest > cost).then_some(rest)
+        let after = item.saturating_sub(serial);
+        let wanted = self.items_until_next_turn(segment, serial, after);
+        let items = self.full_frame(item.max(1)).max(wanted);
+        let (rest, passing) = (after.saturating_mul(items), serial.saturating_mul(items));
+        let cost = passing / PASSING_PART + self.round_trip;
+        let is_bound_by_serial = serial.saturating_mul(self.usable) >= after;
+        let reach = match is_bound_by_serial {
+            // Who is far away would only make the serial function rest.
+            true => self
+                .round_trip
+                .saturating_mul(2)
+                .max(passing / PASSING_PART),
+            false => rest,
+        };
+        (rest > cost).then_some(Gain {
+            items: wanted,
+            reach,
+        })
+    }
+
+    /// How many items keep a slot busy until the lease has been at all others: each of them has it for its round trip and for the serial
+    /// function, on as many items.
+    ///
+    /// Never so many that too few are left for the others: while a slot works on its frame, `items * after`, so many others as there are round
+    /// trips in that get one of their own.
+    fn items_until_next_turn(&self, segment: &SegmentState, serial: u64, after: u64) -> u64 {
+        let after = after.max(1);
+        let spare = after.saturating_sub(serial.saturating_mul(self.usable));
+        let needed = self.round_trips.div_ceil(spare.max(1));
+        let mean = self.round_trips / self.usable.max(1);
+        let left = segment.ready.len().saturating_mul(mean) / (SHARE * after);
+        needed
+            .min(left.isqrt())
+            .min(u64::from(self.config.frame_items_max))
     }
 
     /// The slot where the lease was last, if it is kept there: not if that slot has enough to do with other work, or may get
@@ -344,7 +389,7 @@ impl View<'_> {
             && match (segment.holder, gain) {
                 // Not far away for a small gain, unless it would lie where it is.
                 (None, Some(gain)) => {
-                    let is_near = gain > self.slot.round_trip(self.all.config);
+                    let is_near = gain.reach > self.slot.round_trip(self.all.config);
                     self.soon_free() && (is_near || self.is_home(segment))
                 }
                 (None, None) => self.soon_free() && self.is_home(segment),
@@ -377,8 +422,9 @@ impl View<'_> {
         let item_nanos = item_nanos(self.all.config, segment, self.seat);
         let known = segment.seats.get(self.seat);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
-        let full = self.all.full_frame(item_nanos);
-        let share = self.share(segment, item_nanos, lease);
+        let passed = self.items_passed(segment, lease);
+        let full = self.all.full_frame(item_nanos).max(passed);
+        let share = self.share(segment, item_nanos, lease).max(passed);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
         let (mut count, mut bytes) = (0, 0u64);
         for item in stream.ring.walk(range.start).take(wanted as usize) {
@@ -415,6 +461,13 @@ impl View<'_> {
             suspect: false,
             lease,
         })
+    }
+
+    /// How many items are worth it that a lease comes here for one frame.
+    fn items_passed(&self, segment: &SegmentState, lease: Lease) -> u64 {
+        let passes = lease == Lease::PassedOn;
+        let gain = passes.then(|| self.all.gain_by_moving(segment)).flatten();
+        gain.map_or(0, |gain| gain.items)
     }
 
     /// How many of the ready items one frame may have, so that slots end together. What one slot runs is not shared.

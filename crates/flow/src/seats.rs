@@ -25,6 +25,7 @@ pub(crate) struct Slots {
     filled: BTreeSet<Place>,
     /// How many slots have which round trip.
     round_trips: BTreeMap<u64, u32>,
+    round_trip_sum: u64,
     idle: u32,
     empty: u32,
     asked: u32,
@@ -166,6 +167,7 @@ impl Slots {
                 self.able.insert(seat);
             }
             *self.round_trips.entry(round_trip).or_default() += 1;
+            self.round_trip_sum += round_trip;
             self.idle += u32::from(entry.is_idle);
             self.empty += u32::from(entry.is_empty);
             self.asked += u32::from(entry.is_asked);
@@ -179,6 +181,7 @@ impl Slots {
         if let Some((queue, place)) = entry.place {
             self.queue_mut(queue).remove(&place);
         }
+        self.round_trip_sum -= entry.round_trip.unwrap_or(0);
         if let Some(round_trip) = entry.round_trip
             && let Some(count) = self.round_trips.get_mut(&round_trip)
         {
@@ -223,6 +226,11 @@ impl Slots {
     pub(crate) fn round_trip_max(&self) -> u64 {
         let longest = self.round_trips.last_key_value();
         longest.map_or(0, |(round_trip, _)| *round_trip)
+    }
+
+    /// Those of all slots together.
+    pub(crate) fn round_trip_sum(&self) -> u64 {
+        self.round_trip_sum
     }
 
     /// The slot of a queue that has the least to do, of those behind the cursor.

@@ -39,6 +39,8 @@ pub struct LargeFarm {
     pub serial: Duration,
     /// From the manager to a slot, and back.
     pub latency: Duration,
+    /// So many of the slots are elsewhere, and so far away.
+    pub elsewhere: (u32, Duration),
     /// What a frame costs the manager, out and back together, besides its items.
     pub frame_cost: Duration,
     /// What an item costs the manager, out and back together.
@@ -166,6 +168,7 @@ impl LargeFarm {
             grain,
             serial: Duration::ZERO,
             latency,
+            elsewhere: (0, latency),
             frame_cost: Duration::ZERO,
             item_cost: Duration::ZERO,
             config: SchedulerConfig {
@@ -173,6 +176,14 @@ impl LargeFarm {
                 tickets_max: slots.saturating_mul(16),
                 ..SchedulerConfig::default()
             },
+        }
+    }
+
+    fn latency_to(&self, slot: u32) -> Duration {
+        let (slots, latency) = self.elsewhere;
+        match slot < slots {
+            true => latency,
+            false => self.latency,
         }
     }
 
@@ -351,12 +362,12 @@ impl Run<'_> {
                         first,
                         count,
                     };
-                    let at = self.free + self.farm.latency;
+                    let at = self.free + self.farm.latency_to(slot.0);
                     self.agenda.plan(at, Event::Work(slot.0, frame));
                 }
                 Action::Recall { slot, frame, count } => {
                     self.works(self.farm.frame_cost / 2);
-                    let at = self.free + self.farm.latency;
+                    let at = self.free + self.farm.latency_to(slot.0);
                     self.agenda.plan(at, Event::Recall(slot.0, frame, count));
                 }
                 Action::Grant { .. } | Action::Failed { .. } => {
@@ -436,7 +447,7 @@ impl Run<'_> {
             return;
         };
         let frame = running.frame;
-        let at = self.now + self.farm.latency;
+        let at = self.now + self.farm.latency_to(slot);
         let next = match running.part {
             Part::Passing => {
                 let busy = std::mem::take(&mut running.busy);
@@ -466,7 +477,7 @@ impl Run<'_> {
     /// function one by one; when nothing is left for it, it goes back too.
     fn give_back(&mut self, slot: u32, id: FrameId, count: u32) {
         let Process { queue, running } = &mut self.processes[slot as usize];
-        let at = self.now + self.farm.latency;
+        let at = self.now + self.farm.latency_to(slot);
         let mut given = Frame {
             id,
             segment: 0,

@@ -36,6 +36,17 @@ fn pipeline(goes_on: bool, slots: u32, items: u64, grain: Duration, serial: Dura
     farm
 }
 
+/// A serial stage and a farm behind it.
+fn serial_first(slots: u32, items: u64, grain: Duration, serial: Duration) -> LargeFarm {
+    let stage = |number| Skeleton::Seq(FunctionId(number));
+    let mut farm = LargeFarm::new(1, slots, items, grain, LATENCY);
+    farm.skeleton = Skeleton::Pipeline(vec![stage(0), Skeleton::Farm(Box::new(stage(1)))]);
+    farm.serial = serial;
+    farm.frame_cost = FRAME_COST;
+    farm.config.tickets_max = 32_768;
+    farm
+}
+
 /// Aim: where the manager has time enough, all slots work; where it has not, it is what bounds them. Method: a frame
 /// costs it 10 microseconds, so 500 slots are fed from items of 5 ms on.
 #[test]
@@ -63,25 +74,47 @@ fn a_pipeline_is_bounded_by_slots_manager_or_serial_function() {
     assert!(serial.makespan < slow * 10_000, "{serial:?}");
 }
 
-/// Aim: a serial function with others behind it goes from slot to slot, so each frame costs it a round trip, however many slots there are.
-/// Method: twice the slots, the same time.
+/// Aim: a serial function with others behind it goes from slot to slot, and all slots have work until it comes round again, however far away
+/// they are. Method: as much work for few slots and many, near and far. (A lease waits for the item that runs where it comes to, and the first frames are small.)
 #[test]
-fn a_serial_function_that_moves_is_bounded_by_round_trips() {
-    let grain = Duration::from_millis(10);
-    let run = |slots| {
-        finish(&pipeline(
-            true,
-            slots,
-            4_000,
-            grain,
-            Duration::from_micros(1),
-        ))
-    };
-    let (some, more) = (run(200), run(400));
-    for report in [&some, &more] {
-        assert!(report.released > 3_000, "{report:?}");
-        assert!(report.makespan > LATENCY * 2 * 3_000, "{report:?}");
-        assert!(report.load() < 0.5, "{report:?}");
+fn a_serial_function_that_moves_keeps_all_slots_at_work() {
+    let (millisecond, microsecond) = (Duration::from_millis(1), Duration::from_micros(1));
+    let mut many = pipeline(true, 400, 20_000, 10 * millisecond, microsecond);
+    many.config.tickets_max = 32_768;
+    let many = finish(&many);
+    assert!(many.speed_up() > 300.0 && many.load() < 0.7, "{many:?}");
+    for (grain, latency, least) in [
+        (10 * millisecond, 20 * millisecond, 3.0),
+        (millisecond, 20 * millisecond, 2.5),
+        (10 * millisecond, millisecond, 3.0),
+    ] {
+        let mut few = serial_first(4, 8_000, grain, microsecond);
+        few.latency = latency;
+        let few = finish(&few);
+        assert!(few.speed_up() > least, "{grain:?}, {latency:?}: {few:?}");
     }
-    assert!(more.makespan * 10 > some.makespan * 9, "{some:?} {more:?}");
+}
+
+/// Aim: slots elsewhere help those that are near and don't hinder them. Method: four slots, none to three of them 20 ms away; and a serial function
+/// that four near ones keep busy.
+#[test]
+fn slots_elsewhere_help() {
+    let (millisecond, microsecond) = (Duration::from_millis(1), Duration::from_micros(1));
+    let run = |slots, elsewhere, serial| {
+        let mut farm = serial_first(slots, 4_000, 10 * millisecond, serial);
+        farm.elsewhere = (elsewhere, 20 * millisecond);
+        finish(&farm).speed_up()
+    };
+    let near: Vec<f64> = (1..=4).map(|slots| run(slots, 0, microsecond)).collect();
+    for elsewhere in 1..4 {
+        let mixed = run(4, elsewhere, microsecond);
+        let alone = near[3 - elsewhere as usize];
+        assert!(
+            mixed > alone + 0.25 * f64::from(elsewhere),
+            "{elsewhere}: {mixed}, {near:?}"
+        );
+    }
+    let busy = 4 * millisecond;
+    let (alone, mixed) = (run(4, 0, busy), run(5, 1, busy));
+    assert!(mixed > 0.9 * alone, "{mixed}, {alone}");
 }
