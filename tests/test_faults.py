@@ -382,6 +382,8 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nobody(tmp_path: Path) -> N
             future.add_done_callback(lambda done: None)
             assert future.result() == 1
             stream = manager.map(range(100_000))
+            shown = manager.map(range(10), progress=True)
+            next(shown)
             head = []
             # The threads of the parent are somewhere else each time, maybe with a lock in hand.
             for number in range(50):
@@ -409,6 +411,86 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nobody(tmp_path: Path) -> N
         out, errors = process.communicate(timeout=30)
         assert out == "good\n", errors
         assert errors == ""
+
+
+def test_futures_of_the_parent_are_refused_in_a_forked_child(tmp_path: Path) -> None:
+    text = """
+        import concurrent.futures, os, time, warnings
+        import exoskel as ex
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+
+        def told(action):
+            try:
+                action()
+            except ex.ForkError:
+                return True
+            return False
+
+        def wait(place):
+            while not os.path.exists(place):
+                time.sleep(0.005)
+
+        place = __file__ + ".opened"
+        with ex.Executor(1) as executor:
+            future = executor.submit(wait, place)
+            child = os.fork()
+            if child == 0:
+                good = told(future.result)
+                good &= told(lambda: future.add_done_callback(print))
+                good &= told(lambda: concurrent.futures.wait([future]))
+                good &= told(lambda: list(concurrent.futures.as_completed([future])))
+                os._exit(0 if good else 1)
+            _, status = os.waitpid(child, 0)
+            open(place, "w").close()
+            assert future.result() is None
+            assert os.waitstatus_to_exitcode(status) == 0
+    """
+    with script(tmp_path, text) as process:
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+
+
+def test_a_child_of_a_task_may_print_and_never_answers(tmp_path: Path) -> None:
+    """It has the keys of its slot's session, and would use the numbers of records that the slot will."""
+    text = """
+        import multiprocessing, os
+        import exoskel as ex
+
+        def prints(item):
+            process = multiprocessing.get_context("fork").Process(target=print, args=(f"child {item}",))
+            process.start()
+            process.join()
+            print("task", item)
+            return item
+
+        def comes_back(item):
+            child = os.fork()
+            if child == 0:
+                return "child"
+            return os.waitpid(child, 0)[0] == child
+
+        def raises(item):
+            child = os.fork()
+            if child == 0:
+                raise ValueError("child")
+            return os.waitpid(child, 0)[0] == child
+
+        for protection in ("plain", "encrypted"):
+            for task, expected in ((prints, [0, 1, 2]), (comes_back, [True] * 3), (raises, [True] * 3)):
+                with ex.Manager(ex.Farm(task), ex.ParDegree(1), protection=protection) as manager:
+                    assert list(manager.map(range(3))) == expected
+    """
+    with script(tmp_path, text) as process:
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        lines = out.splitlines()
+        assert sorted(line for line in lines if line.startswith("child")) == [
+            f"child {item}" for item in (0, 0, 1, 1, 2, 2)
+        ]
+        assert sum(line.endswith("] task 1") for line in lines) == 2
+        assert errors.count("end such a child inside the task") == 12
+        assert nobody_in_session(process.pid)
 
 
 def test_a_task_may_use_a_manager_of_its_own() -> None:

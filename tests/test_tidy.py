@@ -37,7 +37,7 @@ FENCED = (
     "std::thread::spawn",
     "std::env::var",
 )
-# `py` speaks to the interpreter, and `node` has one file for shared and locked memory.
+# `py` speaks to the interpreter, and `node` has a file for locked memory and one that is told of forks.
 UNSAFE_ALLOWED = {"py"}
 UNSAFE_FILES = {"crates/node/src/key_memory.rs", "crates/node/src/process.rs"}
 

@@ -58,6 +58,7 @@ class Manager:
         cls, settings: dict[str, Any], present: Callable[[str, str, str], object]
     ) -> Self: ...
     def check_process(self) -> None: ...
+    def is_inherited(self) -> bool: ...
     def map(
         self,
         structure: object,
@@ -89,7 +90,7 @@ class SubmitStream:
 
 @final
 class SlotOutput:
-    def send(self, stream: int, text: str) -> None: ...
+    def send(self, stream: int, text: str) -> bool: ...
 
 def serve_slot(
     loader: object,

@@ -1,7 +1,6 @@
 """A `concurrent.futures.Executor` on a manager's engine, for scripts that have one already."""
 
 import itertools
-import os
 import sys
 import threading
 import time
@@ -73,6 +72,8 @@ class Future(BaseFuture[_Result]):
 
     def add_done_callback(self, fn: Callable[[BaseFuture[_Result]], object]) -> None:
         """Call a function when the task has an outcome."""
+        if self._stream is not None:
+            self._stream.engine.core.check_process()
         super().add_done_callback(fn)
         self._watch()
 
@@ -190,7 +191,6 @@ class _Engine:
         self._collector: threading.Thread | None = None
         self._wanted = threading.Event()
         self._ended = False
-        self._process = os.getpid()
 
     def stream_of(self, function: Callable[..., Any]) -> _Stream:
         self.core.check_process()
@@ -216,18 +216,16 @@ class _Engine:
                 del self._streams[key]
                 break
 
-    def _is_inherited(self) -> bool:
-        """Whether this is a forked child, where a lock may be closed for ever, by a thread of the parent."""
-        return os.getpid() != self._process
-
     def pending(self) -> list[_Stream]:
-        if self._is_inherited():
+        # In a forked child a lock may be closed for ever, by a thread of the parent.
+        if self.core.is_inherited():
             return []
         with self._lock:
             return [stream for _, stream in self._streams.values() if stream.pending]
 
     def start_collector(self) -> None:
         """Start the thread that gives outcomes to futures nobody waits for by `result`."""
+        self.core.check_process()
         with self._lock:
             if self._collector is None and not self._ended:
                 collector = threading.Thread(
@@ -264,7 +262,7 @@ class _Engine:
 
     def end(self) -> None:
         """End the driver, whatever it does; in a forked child it isn't ours to end."""
-        if self._is_inherited():
+        if self.core.is_inherited():
             return
         with self._ending:
             if not self._ended:

@@ -155,8 +155,7 @@ class Manager:
         )
         self._closed = False
         self._summary: Summary | None = None
-        self._process = os.getpid()
-        self._finalizer = weakref.finalize(self, shut_down, self._core, self._process)
+        self._finalizer = weakref.finalize(self, shut_down, self._core)
         try:
             wait_for_slots(
                 self._core, wait if listen else connect_timeout * 2, patient=bool(listen)
@@ -227,7 +226,7 @@ class Manager:
         """End all sessions and wait for children to leave; streams that are open end."""
         if not self._closed:
             # A forked child may close its copy: the driver, and what is to be told of it, are the parent's.
-            if os.getpid() == self._process:
+            if not self._core.is_inherited():
                 self._summary = summarize(self._core.report())
             self._closed = True
             self._finalizer()
@@ -476,15 +475,13 @@ def _length(items: Iterable[Any]) -> int | None:
         return None
 
 
-def shut_down(core: "_core.Manager", process: int) -> None:
+def shut_down(core: "_core.Manager") -> None:
     """End a driver, unless this process was forked from the one it belongs to.
 
     Parameters
     ----------
     core : _core.Manager
         The driver.
-    process : int
-        The process that started it.
     """
-    if os.getpid() == process:
+    if not core.is_inherited():
         core.shutdown()

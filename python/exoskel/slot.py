@@ -38,7 +38,16 @@ class Loader:
 
     def attach(self, slot: _core.SlotOutput) -> None:
         """Send what tasks print to the manager of this session."""
-        output.install(lambda stream, text: slot.send(_STREAMS[stream], text))
+
+        def emit(stream: str, text: str) -> None:
+            if not slot.send(_STREAMS[stream], text):
+                # What children of a task print stays at the worker.
+                original = sys.__stdout__ if stream == "stdout" else sys.__stderr__
+                if original is not None:
+                    original.write(text)
+                    original.flush()
+
+        output.install(emit)
 
     def setup(self, settings: bytes) -> list[str]:
         """Prepare for a manager's functions: its search path if it is our parent, the modules that travel with its program.

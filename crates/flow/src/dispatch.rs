@@ -25,6 +25,9 @@ const LOOKS_MAX: u32 = 32;
 /// that when the rest of a frame takes longer by this part of the serial function's time at least.
 const PASSING_PART: u64 = 4;
 
+/// A slot is slow if its items take more than so many times what they take elsewhere; estimates differ by less from chance.
+const SLOW: u64 = 2;
+
 /// After so many frames without one that timed the serial function by itself, the next one does.
 const UNTIMED_FRAMES_MAX: u32 = 64;
 
@@ -422,7 +425,7 @@ impl View<'_> {
         let item_nanos = item_nanos(self.all.config, segment, self.seat);
         let known = segment.seats.get(self.seat);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
-        let passed = self.items_passed(segment, lease);
+        let passed = self.items_passed(segment, item_nanos, lease);
         let full = self.all.full_frame(item_nanos).max(passed);
         let share = self.share(segment, item_nanos, lease).max(passed);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
@@ -463,11 +466,14 @@ impl View<'_> {
         })
     }
 
-    /// How many items are worth it that a lease comes here for one frame.
-    fn items_passed(&self, segment: &SegmentState, lease: Lease) -> u64 {
+    /// How many items are worth it that a lease comes here for one frame: fewer where they take much longer than elsewhere, since what has
+    /// passed a serial function isn't asked back.
+    fn items_passed(&self, segment: &SegmentState, item_nanos: u64, lease: Lease) -> u64 {
         let passes = lease == Lease::PassedOn;
         let gain = passes.then(|| self.all.gain_by_moving(segment)).flatten();
-        gain.map_or(0, |gain| gain.items)
+        let usual = segment.time.nanos().unwrap_or(0);
+        let much = usual.saturating_mul(SLOW).min(item_nanos);
+        gain.map_or(0, |gain| gain.items.saturating_mul(much) / item_nanos)
     }
 
     /// How many of the ready items one frame may have, so that slots end together. What one slot runs is not shared.

@@ -23,7 +23,7 @@ pub(crate) struct Slots {
     hungry: BTreeSet<Place>,
     /// Slots whose windows have room besides, in the same order.
     filled: BTreeSet<Place>,
-    /// How many slots have which round trip.
+    /// How many usable slots have which round trip.
     round_trips: BTreeMap<u64, u32>,
     round_trip_sum: u64,
     idle: u32,
@@ -149,13 +149,14 @@ impl Slots {
             let Some(slot) = self.seats[seat].as_ref() else {
                 continue;
             };
-            let round_trip = slot.round_trip(config);
+            // Where nothing more goes doesn't matter.
+            let round_trip = (!slot.draining).then(|| slot.round_trip(config));
             let is_able = slot.recalls == 0 && slot.recallable().0 > 0;
             let entry = Entry {
                 place: slot
                     .queue(config)
                     .map(|queue| (queue, place(slot, seat, now))),
-                round_trip: Some(round_trip),
+                round_trip,
                 is_idle: slot.is_idle(),
                 is_empty: slot.frames.is_empty(),
                 is_asked: slot.recalls > 0,
@@ -166,8 +167,10 @@ impl Slots {
             if is_able {
                 self.able.insert(seat);
             }
-            *self.round_trips.entry(round_trip).or_default() += 1;
-            self.round_trip_sum += round_trip;
+            if let Some(round_trip) = round_trip {
+                *self.round_trips.entry(round_trip).or_default() += 1;
+                self.round_trip_sum += round_trip;
+            }
             self.idle += u32::from(entry.is_idle);
             self.empty += u32::from(entry.is_empty);
             self.asked += u32::from(entry.is_asked);

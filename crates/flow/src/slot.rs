@@ -154,7 +154,8 @@ impl Slot {
         }
         self.running_frames += 1;
         self.running_items += u64::from(frame.count);
-        self.work_nanos += frame.item_nanos.saturating_mul(u64::from(frame.count));
+        let work = frame.item_nanos.saturating_mul(u64::from(frame.count));
+        self.work_nanos = self.work_nanos.saturating_add(work);
         self.bytes += bytes;
         self.exclusive = frame.suspect;
         self.statistics.frames += 1;

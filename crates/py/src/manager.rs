@@ -271,6 +271,11 @@ impl Manager {
         fork::own(py, &self.0).map(drop)
     }
 
+    /// Whether this is a forked child of the process that made it.
+    fn is_inherited(&self) -> bool {
+        self.0.get().is_none()
+    }
+
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
     /// been decided. Says (ready, wanted, why attempts failed).
     fn wait_ready(

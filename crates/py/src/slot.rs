@@ -11,6 +11,7 @@ use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
 use exoskel_node::payload::{Record, RecordWriter};
+use exoskel_node::process::Owned;
 use exoskel_node::rendezvous::{News, Rendezvous, meet};
 use exoskel_node::slot::{Item, ItemKey, SlotNode, Work};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -34,16 +35,18 @@ const FREED_BYTES_MAX: i32 = 64 << 20;
 
 /// Where the text that a task prints goes.
 #[pyclass(frozen)]
-pub(crate) struct SlotOutput {
-    node: Arc<SlotNode>,
-}
+pub(crate) struct SlotOutput(Owned<Arc<SlotNode>>);
 
 #[pymethods]
 impl SlotOutput {
-    /// Sends text: stream 0 is standard output, 1 standard error, 2 the log.
-    fn send(&self, py: Python<'_>, stream: u8, text: &str) {
+    /// Sends text: stream 0 is standard output, 1 standard error, 2 the log. Says no in a child that a task has forked, which has no session.
+    fn send(&self, py: Python<'_>, stream: u8, text: &str) -> bool {
+        let Some(node) = self.0.get() else {
+            return false;
+        };
         // When the session is over there is nobody to tell; the loop notices that by itself.
-        let _ = py.detach(|| self.node.output(stream, text.as_bytes()));
+        let _ = py.detach(|| node.output(stream, text.as_bytes()));
+        true
     }
 }
 
@@ -123,9 +126,9 @@ pub(crate) fn serve_slot(
     };
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
-    let output = Bound::new(py, SlotOutput { node: node.clone() })?;
+    let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
     loader.call_method1("attach", (output,))?;
-    let mut interpreter = Interpreter::new(loader, node);
+    let mut interpreter = Interpreter::new(loader, Owned::new(node)?);
     interpreter.run(py)
 }
 
@@ -186,7 +189,8 @@ struct Program {
 
 struct Interpreter<'py> {
     loader: &'py Bound<'py, PyAny>,
-    node: Arc<SlotNode>,
+    /// A task may fork: a child that comes back from it must not answer, with the numbers that the parent's records will have.
+    node: Owned<Arc<SlotNode>>,
     pickles: HashMap<Digest, Py<PyBytes>>,
     functions: HashMap<Digest, Loaded>,
     programs: HashMap<u32, Program>,
@@ -202,7 +206,7 @@ struct Interpreter<'py> {
 type Passing<'py> = Result<Bound<'py, PyAny>, PyErr>;
 
 impl<'py> Interpreter<'py> {
-    fn new(loader: &'py Bound<'py, PyAny>, node: Arc<SlotNode>) -> Self {
+    fn new(loader: &'py Bound<'py, PyAny>, node: Owned<Arc<SlotNode>>) -> Self {
         Self {
             loader,
             node,
@@ -215,33 +219,44 @@ impl<'py> Interpreter<'py> {
         }
     }
 
+    /// The slot's end of the session, in the process that has it.
+    fn node(&self) -> Result<&SlotNode, Failed> {
+        self.node.get().map(Arc::as_ref).ok_or(Failed::Forked)
+    }
+
     fn run(&mut self, py: Python<'py>) -> PyResult<()> {
+        match self.serve(py) {
+            Ok(()) => Ok(()),
+            // The session is over or ending: what was lost runs elsewhere.
+            Err(Failed::Session) => Ok(()),
+            Err(Failed::Python(error)) => Err(error),
+            Err(Failed::Forked) => Err(raise(
+                py,
+                Kind::Fork,
+                "a task came back in a process that it had forked, which ends here: end such a child inside the task (os._exit)",
+            )),
+        }
+    }
+
+    fn serve(&mut self, py: Python<'py>) -> Result<(), Failed> {
         let mut idle = false;
         loop {
-            let mut work = self.node.next();
+            let mut work = self.node()?.next();
             if matches!(work, Work::Nothing) {
                 if !std::mem::replace(&mut idle, true) {
                     // A line without an end that a task printed leaves now, rather than with the next task's.
                     self.loader.call_method0("finish_task")?;
                 }
-                work = py.detach(|| self.node.wait(PATIENCE));
+                let node = self.node()?;
+                work = py.detach(|| node.wait(PATIENCE));
             }
             idle &= matches!(work, Work::Nothing);
-            let sent = match work {
-                Work::Code(code) => self.code(py, code),
-                Work::Item(item) => self.item(py, item),
-                Work::Rest { frame } => self.rest(py, frame),
-                Work::Nothing => {
-                    py.check_signals()?;
-                    Ok(())
-                }
+            match work {
+                Work::Code(code) => self.code(py, code)?,
+                Work::Item(item) => self.item(py, item)?,
+                Work::Rest { frame } => self.rest(py, frame)?,
+                Work::Nothing => py.check_signals()?,
                 Work::Ended(_) => return Ok(()),
-            };
-            match sent {
-                Ok(()) => {}
-                // The session is over or ending: what was lost runs elsewhere.
-                Err(Failed::Session) => return Ok(()),
-                Err(Failed::Python(error)) => return Err(error),
             }
         }
     }
@@ -253,7 +268,7 @@ impl<'py> Interpreter<'py> {
                     .loader
                     .call_method1("setup", (PyBytes::new(py, &setup),))?
                     .extract()?;
-                self.node.ready(lacks)?;
+                self.node()?.ready(lacks)?;
             }
             ToSlot::Function { digest, pickle } => {
                 self.pickles
@@ -285,7 +300,7 @@ impl<'py> Interpreter<'py> {
             }
             return self.finish_exception(key, item.record);
         }
-        let value = self.start(py, item);
+        let value = self.start(py, item)?;
         if lease == Lease::None {
             let value = self.apply(py, key, segment, 0..usize::MAX, value);
             return self.finish(py, key, value);
@@ -295,14 +310,14 @@ impl<'py> Interpreter<'py> {
             self.passed.push((key, segment, Ok(value)));
             return Ok(());
         }
-        self.node.pass(key)?;
+        self.node()?.pass(key)?;
         let value = self.apply(py, key, segment, 1..usize::MAX, value);
         self.finish(py, key, value)
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.
     fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), Failed> {
-        self.node.release(frame)?;
+        self.node()?.release(frame)?;
         let mut passed = std::mem::take(&mut self.passed);
         for (key, segment, value) in passed.drain(..) {
             match value {
@@ -323,7 +338,7 @@ impl<'py> Interpreter<'py> {
     }
 
     fn finish_exception(&self, key: ItemKey, record: Record) -> Result<(), Failed> {
-        Ok(self.node.finish(key, |writer| {
+        Ok(self.node()?.finish(key, |writer| {
             writer.push(
                 true,
                 &record.pickle,
@@ -333,16 +348,15 @@ impl<'py> Interpreter<'py> {
         })?)
     }
 
-    fn start<'a>(&self, py: Python<'a>, item: Item) -> Passing<'a> {
+    fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, Failed> {
         // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
         // a slot that always has something to run wouldn't, and would keep them all.
         Python::attach(|_| ());
         let mut spent = Vec::new();
         let value = decode(py, item.record, item.restricted, None, &mut spent);
-        for buffer in spent {
-            self.node.recycle(buffer);
-        }
-        value
+        let node = self.node()?;
+        spent.into_iter().for_each(|buffer| node.recycle(buffer));
+        Ok(value)
     }
 
     /// Applies the functions of a segment, those at `positions`.
@@ -411,13 +425,13 @@ impl<'py> Interpreter<'py> {
             }
             self.write_exception(py, scratch, error)?;
         }
-        match self.node.finish(key, |writer| writer.append(scratch)) {
+        match self.node()?.finish(key, |writer| writer.append(scratch)) {
             Err(SessionError::Limit { got, maximum, .. }) => {
                 let text = format!(
                     "got a result of {got} bytes, expected at most {maximum}; return less, or raise message_bytes_max of the Manager"
                 );
                 self.write_exception(py, scratch, raise(py, Kind::SizeLimit, text))?;
-                Ok(self.node.finish(key, |writer| writer.append(scratch))?)
+                Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
             }
             other => Ok(other?),
         }
@@ -462,6 +476,8 @@ fn call_with_arguments<'py>(
 /// Why the loop has to end.
 enum Failed {
     Session,
+    /// This is a child of the slot's process.
+    Forked,
     Python(PyErr),
 }
 

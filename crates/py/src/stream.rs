@@ -140,7 +140,9 @@ impl Map {
                 }
             };
             pulled += 1;
-            if let Err(error) = state.feeder.push(&self.stream, &item) {
+            let pushed = state.feeder.push(&self.stream, &item);
+            fork::check(py, self.process)?;
+            if let Err(error) = pushed {
                 if !state.return_errors {
                     self.finish(state);
                     return Err(error);
@@ -252,10 +254,11 @@ impl MapStream {
         fork::own(py, &self.0)?.next(py)
     }
 
-    /// Ends the stream: its items are forgotten.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let own = fork::own(py, &self.0)?;
-        own.finish(&mut *own.enter()?);
+    /// Ends the stream: its items are forgotten. A forked child may close its copy, to which nothing happens.
+    fn close(&self) -> PyResult<()> {
+        if let Some(own) = self.0.get() {
+            own.finish(&mut *own.enter()?);
+        }
         Ok(())
     }
 
@@ -450,6 +453,8 @@ impl SubmitStream {
         let mut feeder =
             feeder.map_err(|_| PyValueError::new_err("this stream is used by another thread"))?;
         feeder.push(&own.stream, item)?;
+        // What an item is made of may fork as well.
+        fork::own(py, &self.0)?;
         feeder.flush(&own.stream);
         Ok(feeder.sent - 1)
     }

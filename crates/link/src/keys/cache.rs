@@ -170,6 +170,12 @@ impl Geometry {
     }
 }
 
+impl<K: Copy> Absent<K> {
+    pub(super) fn key(&self) -> K {
+        self.key
+    }
+}
+
 /// Where a key belongs.
 #[derive(Clone, Copy)]
 struct Place {
@@ -325,7 +331,7 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         (!is_there).then_some(Absent { key, place })
     }
 
-    /// Makes room for a key that isn't there: gives what [`Self::fill`] would evict for it, so that its value can be used again.
+    /// Makes room for a key that isn't there: gives what [`Self::insert`] would evict for it, so that its value can be used again.
     pub fn make_room(&mut self, absent: &Absent<K>) -> Option<(K, V)> {
         self.make_room_in(absent.place.set)
     }

@@ -256,6 +256,10 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
             uses: 1,
             value,
         };
+        debug_assert!(
+            (self.prefetching.as_ref()).is_none_or(|other| !other.buffer.contains(absent.key())),
+            "the key came into the buffer since"
+        );
         let (evicted, held) = self.cache.fill(absent, held).1?;
         if let Some(prefetching) = &mut self.prefetching {
             prefetching.note(evicted, &held);
