@@ -415,7 +415,7 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nobody(tmp_path: Path) -> N
 
 def test_futures_of_the_parent_are_refused_in_a_forked_child(tmp_path: Path) -> None:
     text = """
-        import concurrent.futures, os, time, warnings
+        import concurrent.futures, os, warnings
         import exoskel as ex
 
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -428,10 +428,10 @@ def test_futures_of_the_parent_are_refused_in_a_forked_child(tmp_path: Path) -> 
             return False
 
         def wait(place):
-            while not os.path.exists(place):
-                time.sleep(0.005)
+            return open(place).read()
 
-        place = __file__ + ".opened"
+        place = __file__ + ".pipe"
+        os.mkfifo(place)
         with ex.Executor(1) as executor:
             future = executor.submit(wait, place)
             child = os.fork()
@@ -442,8 +442,9 @@ def test_futures_of_the_parent_are_refused_in_a_forked_child(tmp_path: Path) -> 
                 good &= told(lambda: list(concurrent.futures.as_completed([future])))
                 os._exit(0 if good else 1)
             _, status = os.waitpid(child, 0)
-            open(place, "w").close()
-            assert future.result() is None
+            with open(place, "w") as pipe:
+                pipe.write("done")
+            assert future.result() == "done"
             assert os.waitstatus_to_exitcode(status) == 0
     """
     with script(tmp_path, text) as process:

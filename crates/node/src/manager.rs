@@ -28,8 +28,8 @@ use crate::payload::Batch;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
-/// The commands that may wait before their queue has to grow: more than a user's thread gives while others have the processors.
-const COMMANDS_ROOM: usize = 1024;
+/// The commands that may wait before their queue has to grow.
+const COMMANDS_ROOM: usize = 64;
 
 /// Notices that wait for the user at most; later ones are dropped.
 const NOTICES_MAX: usize = 10_000;
@@ -142,7 +142,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) enum Command {
-    Open(u64, Box<StreamPlan>, Arc<Outlet>),
+    Open(u64, StreamPlan, Arc<Outlet>),
     Admit(u64, Batch),
     EndOfInput(u64),
     Taken { stream: u64, first: u64, count: u32 },
@@ -222,7 +222,7 @@ impl ManagerNode {
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let outlet = Arc::new(Outlet::new(plan.order));
         self.shared
-            .command(Command::Open(number, Box::new(plan), outlet.clone()));
+            .command(Command::Open(number, plan, outlet.clone()));
         StreamHandle {
             shared: self.shared.clone(),
             number,
@@ -298,7 +298,11 @@ impl StreamHandle {
 
     /// The user has taken outcomes: their tickets are free.
     pub fn taken(&self, first: u64, count: u32) {
-        self.shared.taken(self.number, first, count);
+        self.shared.command(Command::Taken {
+            stream: self.number,
+            first,
+            count,
+        });
     }
 
     /// Takes memory back that received results no longer need.
@@ -332,37 +336,6 @@ impl StreamHandle {
 impl Shared {
     fn command(&self, command: Command) {
         lock(&self.commands).push(command);
-        self.wake_driver();
-    }
-
-    /// One command for all that was taken since the driver last looked, as long as it is consecutive: a user may take hundreds of outcomes before the driver
-    /// gets a processor.
-    fn taken(&self, number: u64, from: u64, more: u32) {
-        let mut commands = lock(&self.commands);
-        // What was admitted in between is behind the outcomes: it doesn't matter which of the two the driver hears of first.
-        let last = commands
-            .iter_mut()
-            .rev()
-            .find(|command| !matches!(command, Command::Admit(..)));
-        match last {
-            Some(Command::Taken {
-                stream,
-                first,
-                count,
-            }) if *stream == number && *first + u64::from(*count) == from => {
-                *count = count.saturating_add(more);
-            }
-            _ => commands.push(Command::Taken {
-                stream: number,
-                first: from,
-                count: more,
-            }),
-        }
-        drop(commands);
-        self.wake_driver();
-    }
-
-    fn wake_driver(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
             self.wake.notify_one();
         }

@@ -203,7 +203,7 @@ impl Hub {
     fn command(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Open(number, plan, outlet) => self.open(number, *plan, outlet),
+            Command::Open(number, plan, outlet) => self.open(number, plan, outlet),
             Command::Admit(number, batch) => self.router.admit(number, batch, now),
             Command::EndOfInput(number) => self.router.end_of_input(number, now),
             Command::Taken {
