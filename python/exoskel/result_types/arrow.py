@@ -62,9 +62,7 @@ def table_to_data(table: Any) -> Any:
     """Return a Table as plain data."""
     return (
         _fields_to_data(table.schema),
-        tuple(
-            tuple(_array_to_data(chunk) for chunk in column.chunks) for column in table.columns
-        ),
+        tuple(tuple(_array_to_data(chunk) for chunk in column.chunks) for column in table.columns),
     )
 
 
@@ -89,7 +87,11 @@ def array_to_data(found: Any) -> Any:
 def blob_to_data(texts: Any) -> tuple[Array, Array, Array | None]:
     """Return the offsets, the bytes and the mask of missing ones of a large_utf8 array."""
     offsets, blob = _variable_to_data(texts, "i8")
-    return offsets, blob, texts.is_null().to_numpy(zero_copy_only=False) if texts.null_count else None
+    return (
+        offsets,
+        blob,
+        texts.is_null().to_numpy(zero_copy_only=False) if texts.null_count else None,
+    )
 
 
 def _fields_to_data(schema: Any) -> Any:
@@ -216,7 +218,9 @@ def table_from_data(data: Any) -> Any:
     schema = _schema(fields)
     forms = [field[1] for field in fields]
     made = []
-    for chunks, form, kind in zip(_sequence(columns, len(forms), "columns"), forms, schema.types, strict=True):
+    for chunks, form, kind in zip(
+        _sequence(columns, len(forms), "columns"), forms, schema.types, strict=True
+    ):
         arrays = [_array(chunk, form, 0) for chunk in _sequence(chunks, None, "chunks")]
         made.append(pyarrow.chunked_array(arrays, type=kind))
     if len({len(column) for column in made}) > 1:
@@ -384,7 +388,9 @@ def _array(data: Any, form: _Form, depth: int) -> Any:
     elif form[0] == "struct":
         parts = [
             _array(part, field[1], depth + 1)
-            for part, field in zip(_sequence(contents, len(form[1]), "parts of a struct"), form[1], strict=True)
+            for part, field in zip(
+                _sequence(contents, len(form[1]), "parts of a struct"), form[1], strict=True
+            )
         ]
         if any(len(part) != length for part in parts):
             raise ValueError(f"got parts of a struct of other lengths, expected {length}")

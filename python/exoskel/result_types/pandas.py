@@ -89,7 +89,8 @@ def timedelta_to_data(span: "pandas.Timedelta") -> Any:
 
 def _values_to_data(values: Any) -> Any:
     """Return the values of a column or index as plain data."""
-    if isinstance(values, pandas.arrays.NumpyExtensionArray):
+    # Not its subclass, the array of texts.
+    if type(values) is pandas.arrays.NumpyExtensionArray:
         values = values.to_numpy()
     dtype = values.dtype
     if isinstance(dtype, numpy.dtype):
@@ -125,8 +126,11 @@ def _numpy_to_data(values: Any, dtype: Any) -> Array:
 
 def _texts_to_data(values: Any) -> Any:
     """Return texts as a list, or as one blob with offsets if that is how Arrow keeps them."""
-    if not hasattr(values, "__arrow_array__"):
-        return [value if type(value) is str else None for value in values.astype(object)]
+    if values.dtype.storage == "python":
+        texts = values.to_numpy(dtype=object).tolist()
+        for i in numpy.flatnonzero(values.isna()).tolist():
+            texts[i] = None
+        return texts
     import pyarrow
 
     from . import arrow
@@ -147,10 +151,8 @@ def _zone_to_data(zone: Any) -> Any:
     if zone is None or type(zone) is datetime.timezone:
         return zone
     if str(zone) == "UTC":
-        return datetime.timezone.utc
-    raise checks.refused(
-        "pandas times in a named time zone", 'them in UTC: dt.tz_convert("UTC")'
-    )
+        return datetime.UTC
+    raise checks.refused("pandas times in a named time zone", 'them in UTC: dt.tz_convert("UTC")')
 
 
 def _shown(dtype: Any) -> str:
@@ -188,9 +190,7 @@ def frame_from_data(data: Any) -> "pandas.DataFrame":
         frame = pandas.DataFrame(block.T, index=index, copy=False)
     else:
         if type(values) is not tuple:
-            raise TypeError(
-                f"got columns as {type(values).__name__}, expected a tuple or an array"
-            )
+            raise TypeError(f"got columns as {type(values).__name__}, expected a tuple or an array")
         width = len(values)
         made = [_values(column) for column in values]
         height = len(made[0]) if made else None
@@ -235,7 +235,7 @@ def timestamp_from_data(data: Any) -> Any:
     """Return the moment that data from a worker describes."""
     count, unit, zone = checks.fields(data, 3, "a Timestamp")
     moment = pandas.Timestamp(numpy.datetime64(_count(count), _unit(unit)))
-    return moment if zone is None else moment.tz_localize(datetime.timezone.utc).tz_convert(_zone(zone))
+    return moment if zone is None else moment.tz_localize(datetime.UTC).tz_convert(_zone(zone))
 
 
 def timedelta_from_data(data: Any) -> Any:
@@ -301,7 +301,9 @@ def _multi(data: Any) -> Any:
     _, names, levels, codes = checks.fields(data, 4, "a MultiIndex")
     for part in (names, levels, codes):
         if type(part) is not tuple:
-            raise TypeError(f"got a part of a MultiIndex as {type(part).__name__}, expected a tuple")
+            raise TypeError(
+                f"got a part of a MultiIndex as {type(part).__name__}, expected a tuple"
+            )
     if not len(names) == len(levels) == len(codes) > 0:
         raise ValueError(
             f"got a MultiIndex of {len(names)} names, {len(levels)} levels and {len(codes)} codes, expected as many of each"
@@ -355,9 +357,13 @@ def _text(data: Any) -> Any:
     missing: Any = pandas.NA if nullable else numpy.nan
     dtype = pandas.StringDtype(na_value=missing)
     if type(texts) is list:
-        for text in texts:
-            if type(text) is not str and text is not None:
-                raise TypeError(f"got a text as {type(text).__name__}, expected a str or None")
+        others = set(map(type, texts)) - {str, type(None)}
+        if others:
+            raise TypeError(f"got a text as {others.pop().__name__}, expected a str or None")
+        if dtype.storage == "pyarrow":
+            import pyarrow
+
+            texts = pyarrow.array(texts, type=pyarrow.large_string())
         return pandas.array(texts, dtype=dtype)
     offsets, blob, mask = checks.fields(texts, 3, "a blob of texts")
     offsets = checks.array(offsets, "offsets of texts", ("i4", "i8"))
@@ -413,7 +419,7 @@ def _categories(data: Any) -> Any:
     kinds = _as_index(_distinct(categories, "categories"))
     checks.within(codes, -1, len(kinds), "codes of categories")
     # The way around a check for doubles by a hash table that a stranger can fill with collisions: `_distinct` has looked already.
-    dtype = pandas.CategoricalDtype._from_fastpath(kinds, ordered)  # type: ignore[attr-defined]
+    dtype = pandas.CategoricalDtype._from_fastpath(kinds, ordered)
     return pandas.Categorical.from_codes(codes, dtype=dtype, validate=False)
 
 
@@ -467,7 +473,7 @@ def _zoned(data: Any) -> Any:
     _, instants, zone = checks.fields(data, 3, "zoned times")
     instants = checks.owned(checks.array(instants, "zoned times", ("M8",)))
     _check_unit(instants)
-    index = pandas.DatetimeIndex(instants, copy=False).tz_localize(datetime.timezone.utc)
+    index = pandas.DatetimeIndex(instants, copy=False).tz_localize(datetime.UTC)
     return index.tz_convert(_zone(zone)).array
 
 
@@ -476,9 +482,11 @@ def _zone(value: Any) -> datetime.timezone:
         raise TypeError(f"got a time zone as {type(value).__name__}, expected a fixed offset")
     offset = value.utcoffset(None)
     if offset % datetime.timedelta(minutes=1) or abs(offset) >= _WHOLE_DAY:
-        raise ValueError("got a time zone with an offset of part of a minute, expected whole minutes")
+        raise ValueError(
+            "got a time zone with an offset of part of a minute, expected whole minutes"
+        )
     # Anew, because it may carry a name.
-    return datetime.timezone(offset) if offset else datetime.timezone.utc
+    return datetime.timezone(offset) if offset else datetime.UTC
 
 
 _TAGGED = {
@@ -502,3 +510,14 @@ FROM_DATA = {
     "Timestamp:1": timestamp_from_data,
     "Timedelta:1": timedelta_from_data,
 }
+
+
+def _use_once() -> None:
+    """Have pandas load now what it loads when it is first used: the file of UTC, and Arrow's converter of texts."""
+    zone = datetime.timezone(datetime.timedelta(hours=1))
+    instants = numpy.zeros(1, dtype="M8[s]")
+    series_from_data((("zoned", instants, zone), ("range", None, 0, 1, 1), None, {}))
+    pandas.Index(numpy.array(["a"], dtype=object))
+
+
+_use_once()

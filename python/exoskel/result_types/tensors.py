@@ -5,7 +5,6 @@ A `Parameter` comes back as a tensor that requires gradients. What a tensor was 
 
 from typing import Any
 
-import numpy
 import torch
 
 from . import checks

@@ -30,11 +30,18 @@ def variable_to_data(variable: Any) -> Any:
     values = variable.data
     if type(values) is not numpy.ndarray:
         raise checks.refused(
-            f"an xarray variable kept as {type(values).__module__}.{type(values).__qualname__}"[:120],
+            f"an xarray variable kept as {type(values).__module__}.{type(values).__qualname__}"[
+                :120
+            ],
             "it as compute(), or astype(object) if the values are plain data",
         )
-    if values.dtype.kind not in _KINDS and f"{values.dtype.kind}{values.dtype.itemsize}" not in _KINDS:
-        raise checks.refused(f"an xarray variable of {values.dtype}"[:80], 'it as astype("float64")')
+    if (
+        values.dtype.kind not in _KINDS
+        and f"{values.dtype.kind}{values.dtype.itemsize}" not in _KINDS
+    ):
+        raise checks.refused(
+            f"an xarray variable of {values.dtype}"[:80], 'it as astype("float64")'
+        )
     return (tuple(variable.dims), values, dict(variable.attrs))
 
 
@@ -45,7 +52,9 @@ def array_to_data(array: Any) -> Any:
 
 def dataset_to_data(dataset: Any) -> Any:
     """Return a Dataset as plain data."""
-    variables = {name: variable_to_data(found.variable) for name, found in dataset.data_vars.items()}
+    variables = {
+        name: variable_to_data(found.variable) for name, found in dataset.data_vars.items()
+    }
     return (variables, _coordinates_to_data(dataset), dict(dataset.attrs))
 
 
@@ -160,3 +169,11 @@ FROM_DATA = {
     "Dataset:1": dataset_from_data,
     "Variable:1": variable_from_data,
 }
+
+
+def _use_once() -> None:
+    """Have pandas load now what it loads when xarray makes the first index of texts."""
+    xarray.DataArray(numpy.zeros(1), coords={"x": numpy.array(["a"])}, dims="x")
+
+
+_use_once()
