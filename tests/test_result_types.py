@@ -31,7 +31,7 @@ from exoskel.result_types import checks
 try:
     import torch
 except ImportError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 UTC = datetime.UTC
 SCALARS = (
@@ -231,9 +231,8 @@ def same(got: Any, expected: Any) -> bool:
         return bool(got.identical(expected))
     if type(expected).__module__.startswith("pyarrow"):
         return bool(got.equals(expected)) and str(got.to_pylist()) == str(expected.to_pylist())
-    return (
-        got.shape == expected.shape and got.dtype == expected.dtype and (got != expected).nnz == 0
-    )
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    return bool((got != expected).nnz == 0)
 
 
 SAMPLES: dict[str, Callable[[], list[Any]]] = {

@@ -5,6 +5,7 @@ zone. Frames whose columns are all of one NumPy dtype travel as one array.
 """
 
 import datetime
+import itertools
 from typing import Any
 
 import numpy
@@ -22,6 +23,11 @@ _UNITS = ("s", "ms", "us", "ns")
 _ANY_KINDS = (*_COLUMN_KINDS, *_TIME_KINDS, "O")
 _INDEX_KINDS = tuple(kind for kind in _ANY_KINDS if kind != "f2")
 _NUMBER_KINDS = tuple(kind for kind in _COLUMN_KINDS if kind[0] in "iuf" and kind != "f2")
+
+# More levels than anybody uses.
+_LEVELS_MAX = 64
+# Columns that don't share one array cost pandas up to a fifth of a millisecond each, however short they are.
+_COLUMNS_APART_MAX = 1 << 13
 
 _WHOLE_DAY = datetime.timedelta(days=1)
 
@@ -41,6 +47,11 @@ def frame_to_data(frame: "pandas.DataFrame") -> Any:
     ):
         # As pandas keeps it: one row for each column.
         columns: Any = frame.to_numpy().T
+    elif len(kinds) > _COLUMNS_APART_MAX:
+        raise checks.refused(
+            f"a DataFrame of {len(kinds)} columns of several dtypes",
+            "it with one dtype, or several of them",
+        )
     else:
         columns = tuple(_values_to_data(frame.iloc[:, i].array) for i in range(len(kinds)))
     return (
@@ -192,23 +203,28 @@ def frame_from_data(data: Any) -> "pandas.DataFrame":
         if type(values) is not tuple:
             raise TypeError(f"got columns as {type(values).__name__}, expected a tuple or an array")
         width = len(values)
+        if width > _COLUMNS_APART_MAX:
+            raise ValueError(
+                f"got {width} columns one by one, expected at most {_COLUMNS_APART_MAX}"
+            )
         made = [_values(column) for column in values]
         height = len(made[0]) if made else None
         index = _index(rows, height)
         if any(len(column) != height for column in made):
             raise ValueError("got columns of different lengths, expected one length")
-        # Series keep their dtype; arrays of objects would be looked through for dates and texts.
         frame = pandas.DataFrame(
-            {
-                i: pandas.Series(column, index=index, dtype=column.dtype, copy=False)
-                for i, column in enumerate(made)
-            },
-            index=index,
-            copy=False,
+            {i: _column(column, index) for i, column in enumerate(made)}, index=index, copy=False
         )
     frame.columns = _index(columns, width)
     frame.attrs = attributes
     return frame
+
+
+def _column(values: Any, index: Any) -> Any:
+    """Return what pandas keeps as a column as it is: it would look through an array of objects for dates and texts."""
+    if isinstance(values, numpy.ndarray) and values.dtype.kind == "O":
+        return pandas.Series(values, index=index, dtype=object, copy=False)
+    return values
 
 
 def series_from_data(data: Any) -> "pandas.Series[Any]":
@@ -304,6 +320,10 @@ def _multi(data: Any) -> Any:
             raise TypeError(
                 f"got a part of a MultiIndex as {type(part).__name__}, expected a tuple"
             )
+    if len(levels) > _LEVELS_MAX:
+        raise ValueError(
+            f"got a MultiIndex of {len(levels)} levels, expected at most {_LEVELS_MAX}"
+        )
     if not len(names) == len(levels) == len(codes) > 0:
         raise ValueError(
             f"got a MultiIndex of {len(names)} names, {len(levels)} levels and {len(codes)} codes, expected as many of each"
@@ -384,7 +404,7 @@ def _cut(offsets: Array, blob: Array, mask: Array | None) -> list[str | None]:
     """Return the texts of a blob, without the help of Arrow."""
     whole = blob.tobytes()
     places = offsets.tolist()
-    pairs = zip(places, places[1:], strict=False)
+    pairs = itertools.pairwise(places)
     if whole.isascii():
         text = whole.decode("ascii")
         found: list[str | None] = [text[start:end] for start, end in pairs]
@@ -427,9 +447,10 @@ def _distinct(data: Any, what: str) -> Any:
     """Return values that are there and differ from each other, or refuse them."""
     values = _values(data, _INDEX_KINDS, inner=True)
     dtype = values.dtype
-    if isinstance(dtype, pandas.StringDtype) or dtype == object:
+    objects = isinstance(dtype, numpy.dtype) and dtype.kind == "O"
+    if objects or isinstance(dtype, pandas.StringDtype):
         whole = values.tolist()
-        if dtype == object:
+        if objects:
             _check_objects(whole, what)
         missing = any(value is None or value is pandas.NA or value != value for value in whole)
         distinct = len(set(whole)) == len(whole)

@@ -20,6 +20,8 @@ _KINDS = (
 _UNITS = ("s", "ms", "us", "ns")
 # A dimension can be long without data only where the array is empty; their number isn't limited by data at all.
 _DIMENSIONS_MAX = 32
+# Each coordinate of a dimension costs a fifth of a millisecond, however short it is.
+_VARIABLES_MAX = 1 << 12
 
 
 # --- at the worker -----------------------------------------------------------------------------
@@ -121,7 +123,9 @@ def dataset_from_data(data: Any) -> Any:
 
 def _variables(data: Any, what: str) -> dict[Any, Any]:
     made = {}
-    for name, variable in checks.plain_dict(data, what).items():
+    if len(checks.plain_dict(data, what)) > _VARIABLES_MAX:
+        raise ValueError(f"got {len(data)} {what}, expected at most {_VARIABLES_MAX}")
+    for name, variable in data.items():
         made[_name(name, f"the name of {what}")] = variable_from_data(variable)
     return made
 
