@@ -290,7 +290,10 @@ def _field(data: Any, depth: int) -> Any:
         raise TypeError(
             f"got a field of {type(name).__name__} and {type(nullable).__name__}, expected a str and a bool"
         )
-    return pyarrow.field(name, _type(form, depth), nullable)
+    try:
+        return pyarrow.field(name, _type(form, depth), nullable)
+    except UnicodeEncodeError:
+        raise ValueError("got a field whose name has half a character, expected Unicode") from None
 
 
 def _type(form: _Form, depth: int) -> Any:

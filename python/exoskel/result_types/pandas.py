@@ -159,8 +159,10 @@ def _instants(values: Any) -> Array:
 
 
 def _zone_to_data(zone: Any) -> Any:
-    if zone is None or type(zone) is datetime.timezone:
-        return zone
+    if zone is None:
+        return None
+    if type(zone) is datetime.timezone:
+        return _zone(zone)
     if str(zone) == "UTC":
         return datetime.UTC
     raise checks.refused("pandas times in a named time zone", 'them in UTC: dt.tz_convert("UTC")')
@@ -383,7 +385,10 @@ def _text(data: Any) -> Any:
         if dtype.storage == "pyarrow":
             import pyarrow
 
-            texts = pyarrow.array(texts, type=pyarrow.large_string())
+            try:
+                texts = pyarrow.array(texts, type=pyarrow.large_string())
+            except UnicodeEncodeError:
+                raise ValueError("got a text with half a character, expected Unicode") from None
         return pandas.array(texts, dtype=dtype)
     offsets, blob, mask = checks.fields(texts, 3, "a blob of texts")
     offsets = checks.array(offsets, "offsets of texts", ("i4", "i8"))

@@ -54,6 +54,8 @@ def array_to_data(array: Any) -> Any:
 
 def dataset_to_data(dataset: Any) -> Any:
     """Return a Dataset as plain data."""
+    if len(dataset.data_vars) > _VARIABLES_MAX:
+        raise checks.refused(f"a Dataset of {len(dataset.data_vars)} variables", "several")
     variables = {
         name: variable_to_data(found.variable) for name, found in dataset.data_vars.items()
     }
@@ -67,6 +69,8 @@ def _coordinates_to_data(value: Any) -> Any:
                 f"xarray coordinates with a {type(index).__qualname__}"[:80],
                 "it after reset_index(...) or drop_indexes(...)",
             )
+    if len(value.coords) > _VARIABLES_MAX:
+        raise checks.refused(f"an xarray value of {len(value.coords)} coordinates", "several")
     return {name: variable_to_data(found.variable) for name, found in value.coords.items()}
 
 
