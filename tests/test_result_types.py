@@ -407,7 +407,7 @@ HOSTILE: list[tuple[str, Any, str]] = [
     ("pandas.DataFrame:1", (rows(2), rows(1), (numpy.ones(1), numpy.ones(2)), {}), "one length"),
     ("pandas.Index:1", rows(10**12), "at most"),
     ("pandas.DataFrame:1", (rows(9000), rows(1), (numpy.ones(1),) * 9000, {}), "9000 columns"),
-    ("pandas.Index:1", ("multi", (None,) * 99, (numpy.ones(1),) * 99, ()), "99 levels"),
+    ("pandas.Index:1", ("multi", (None,) * 99, (numpy.ones(1),) * 99, ()), "at most 64"),
     ("xarray.Dataset:1", ({i: ((), numpy.array(1), {}) for i in range(5000)}, {}, {}), "5000"),
     ("pandas.Index:1", ("values", [], numpy.ones(1)), "got the name of an index as list"),
     ("pandas.Series:1", (BAD_TRUTH, rows(2), None, {}), "neither 0 nor 1"),
@@ -543,14 +543,16 @@ print(len(answers))
 """
 
 
-def test_reading_asks_nothing_of_the_interpreter(tmp_path: pathlib.Path) -> None:
-    """In a process that has loaded the libraries and nothing but: what another test has imported would hide an import."""
+@pytest.mark.parametrize("samples", SAMPLES.values(), ids=SAMPLES.keys())
+def test_reading_asks_nothing_of_the_interpreter(
+    samples: Callable[[], list[Any]], tmp_path: pathlib.Path
+) -> None:
+    """In a process that has loaded one library and nothing but: what others have imported would hide an import."""
     chance = random.Random(2)
     answers = []
-    for samples in SAMPLES.values():
-        for value in samples():
-            name, data = to_data(value)
-            answers += [(name, data), *((name, mutant(data, chance)) for _ in range(20))]
+    for value in samples():
+        name, data = to_data(value)
+        answers += [(name, data), *((name, mutant(data, chance)) for _ in range(20))]
     file = tmp_path / "answers"
     file.write_bytes(pickle.dumps(answers))
     done = subprocess.run(
