@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 import pyarrow
+import pyarrow.compute  # what `drop_null` would load when it is first used
 
 from . import checks
 from .checks import Array
@@ -460,3 +461,12 @@ FROM_DATA = {
     "ChunkedArray:1": chunks_from_data,
     "Array:1": array_from_data,
 }
+
+
+def _use_once() -> None:
+    """Have Arrow load now what it loads when it first makes a dictionary: pandas, if it is there."""
+    sample = pyarrow.table({"a": pyarrow.array(["a", None]).dictionary_encode()})
+    table_from_data(table_to_data(sample))
+
+
+_use_once()

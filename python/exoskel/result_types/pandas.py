@@ -544,6 +544,7 @@ def _use_once() -> None:
     instants = numpy.zeros(1, dtype="M8[s]")
     series_from_data((("zoned", instants, zone), ("range", None, 0, 1, 1), None, {}))
     pandas.Index(numpy.array(["a"], dtype=object))
+    _text(("text", False, (numpy.zeros(1, dtype="i8"), numpy.zeros(0, dtype="u1"), None)))
 
 
 _use_once()
