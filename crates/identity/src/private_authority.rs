@@ -249,7 +249,12 @@ impl ReadRoot {
             usage,
             ..
         } = self.details;
-        if is_authority && usage.signs_certificates {
+        if !is_authority || !usage.signs_certificates {
+            Err(TrustError::NotAnAuthority { subject })
+        } else if let Some(got) = usage.purposes.filter(|_| usage.lacks_client_or_server()) {
+            // The path check asks everybody but the root.
+            Err(TrustError::PurposeOfAuthority { subject, got })
+        } else {
             Ok((
                 Root {
                     subject,
@@ -258,8 +263,6 @@ impl ReadRoot {
                 },
                 self.anchor,
             ))
-        } else {
-            Err(TrustError::NotAnAuthority { subject })
         }
     }
 }
@@ -347,7 +350,7 @@ fn check_uses(details: &[CertificateDetails], used: &[usize]) -> Result<(), Iden
         let usage = details[position].usage;
         let expected = match position {
             0 if !usage.signs_handshakes => "key usage for digital signatures",
-            0 if !usage.names_client_and_server => BOTH_USES,
+            0 if !usage.names_client_and_server() => BOTH_USES,
             0 => continue,
             _ if usage.signs_certificates => continue,
             _ => "key usage for signing certificates",
