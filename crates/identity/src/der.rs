@@ -158,7 +158,7 @@ impl Header {
                     .iter()
                     .fold(0, |length, digit| length << 8 | usize::from(*digit));
                 if digits[0] == 0 || length < 0x80 {
-                    let got = format!("the length {length} in {size} bytes");
+                    let got = format!("the length {length} in {} bytes", size + 1);
                     return Err(Fault::of(got, "the shortest form"));
                 }
                 (length, rest)

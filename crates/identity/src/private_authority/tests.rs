@@ -179,6 +179,46 @@ fn a_leaf_must_be_made_for_both_ends_of_a_handshake() {
     }
 }
 
+/// The path check asks intermediates, and leaves the root to us.
+#[test]
+fn an_authority_must_be_for_both_ends_of_a_handshake() {
+    use ExtendedKeyUsagePurpose::{Any, ClientAuth, EmailProtection, ServerAuth};
+    for (uses, is_good) in [
+        (&[][..], true),
+        (&[ClientAuth, ServerAuth, EmailProtection], true),
+        (&[ServerAuth], false),
+        (&[EmailProtection], false),
+        (&[Any], false),
+    ] {
+        let mut parameters = authority_parameters("bound");
+        parameters.extended_key_usages = uses.to_vec();
+        let own = CertifiedIssuer::self_signed(parameters.clone(), KeyPair::generate().unwrap());
+        let loaded = PrivateAuthority::new(&[own.unwrap().der().clone()], &[], 0);
+        match loaded {
+            Ok(_) => assert!(is_good, "{uses:?}"),
+            Err(error) => {
+                assert!(!is_good, "{error}");
+                let expected = "expected clientAuth and serverAuth, or no extended key usages";
+                assert!(error.to_string().ends_with(expected), "{error}");
+            }
+        }
+        let root = authority("root");
+        let between = intermediate(parameters, &root);
+        let chain = [issue(&worker(), &between), between.der().clone()];
+        match verify(&trusting(&[&root], &[]), &chain) {
+            Ok(_) => assert!(is_good, "{uses:?}"),
+            Err(IdentityError::WrongUsage { certificate, .. }) => {
+                assert_eq!(
+                    (is_good, certificate.position),
+                    (false, Some(1)),
+                    "{uses:?}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[test]
 fn an_unknown_critical_extension_is_refused() {
     let mut leaf = worker();

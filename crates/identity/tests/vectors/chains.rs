@@ -59,7 +59,7 @@ fn reasons(error: &IdentityError) -> &'static [&'static str] {
             "digest",
         ],
         IdentityError::UnknownCriticalExtension { .. } => &["critical-extension"],
-        IdentityError::WeakKey { .. } => &["key-strength"],
+        IdentityError::WeakKey { .. } => &["key-strength", "rsa-numbers"],
         IdentityError::WeakSignature { .. } => &["digest"],
         IdentityError::WrongSignature { .. } => &["signature"],
         IdentityError::UntrustedAuthority { .. } => {
