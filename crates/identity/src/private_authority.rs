@@ -176,6 +176,13 @@ impl PeerVerifier for PrivateAuthority {
     ) -> Result<VerifiedIdentity, IdentityError> {
         let read = read_chain(chain)?;
         let details: Vec<_> = read.iter().map(CertificateDetails::of).collect();
+        // The path check looks at the keys of issuers only, when it checks what they signed.
+        if !read[0].key.is_strong() {
+            return Err(IdentityError::WeakKey {
+                certificate: which(&details, 0),
+                got: read[0].key.kind().to_string(),
+            });
+        }
         let not_after = self.check_path(chain, &details, now)?;
         let identity = details[0]
             .claim

@@ -6,8 +6,8 @@ use rcgen::KeyPair;
 use super::*;
 use crate::certificate::Date;
 use crate::error::IdentityError;
-use crate::grid::{GridSettings, GridVerifier};
 use crate::grid::fixture::*;
+use crate::grid::{GridSettings, GridVerifier};
 use crate::verified::VerifiedIdentity;
 
 fn reload(files: Vec<TrustFile>, previous: &TrustStore) -> (TrustStore, TrustReport) {
