@@ -5,7 +5,7 @@ use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::{ClaimError, IdentityError};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::verified::Expected;
 use crate::x509::{AlternativeName, Certificate};
 
@@ -32,7 +32,7 @@ impl Names {
     pub(super) fn of_leaf(leaf: &Certificate, subject: &DistinguishedName, is_proxy: bool) -> Self {
         let certificate = WhichCertificate {
             position: Some(0),
-            subject: Quoted::new(&leaf.subject.slash()),
+            subject: PeerText::new(&leaf.subject.slash()),
         };
         let extensions = &leaf.extensions;
         let may_serve = extensions
