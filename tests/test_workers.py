@@ -1,6 +1,9 @@
 """Real workers in processes of their own, recruited by a manager over TCP, each with the rights its place gives it."""
 
+import contextlib
 import json
+import operator
+import socket
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -268,3 +271,33 @@ def test_a_worker_that_cannot_prove_itself_is_not_used(
     said = site.run(script, worker.line)
     assert said.stdout.strip(), said.stderr
     assert ("revoked" if trouble == "revoked" else NEAR[0]) in said.stdout
+
+
+def test_colours_of_a_stranger_are_escaped(site: Site) -> None:
+    script = """
+        import filters
+
+        with connect(ex.Farm(filters.paint)) as manager:
+            list(manager.map(range(1)))
+    """
+    far = site.worker(FAR[0], listen=f"tcp://{FAR[1]}:0").line
+    paint = """
+        def paint(item):
+            print("\\x1b[31mred\\x1b[m")
+    """
+    done = site.run(script, far, filters=paint)
+    assert done.returncode == 0, done.stderr
+    assert f"[{FAR[0]}] \\u{{1b}}[31mred\\u{{1b}}[m\n" in done.stdout
+
+
+def test_connections_that_say_nothing_keep_no_manager_out(site: Site) -> None:
+    """Nor do they fill the worker's log: each address has a few lines, and one for all others."""
+    worker = site.worker(NEAR[0])
+    host, _, port = worker.address.rpartition(":")
+    with contextlib.ExitStack() as crowd:
+        for _ in range(300):
+            crowd.enter_context(socket.create_connection((host, int(port))))
+        with site.connect(ex.Farm(operator.neg), 1, worker) as manager:
+            assert list(manager.map(range(3))) == [0, -1, -2]
+    refused = [line for line in worker.log.read_text().splitlines() if "no session with" in line]
+    assert 0 < len(refused) <= 8
