@@ -22,6 +22,8 @@ pub mod manager;
 pub mod outlet;
 pub mod pki;
 pub mod process;
+mod reception;
+mod refusals;
 pub mod rendezvous;
 pub mod slot;
 pub mod socket;
