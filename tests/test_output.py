@@ -115,7 +115,18 @@ def test_lines_are_marked_with_their_worker(capsys: pytest.CaptureFixture[str]) 
 
 
 # What drives a terminal, forges a line, or reverses what people read.
-WEAPONS = ["\x1b[2J", "\x1b]0;t\x07", "\x9b2J", "\u202e", "\u2066", "\u2028", "\u2029", "\r", "\b", "\0"]
+WEAPONS = [
+    "\x1b[2J",
+    "\x1b]0;t\x07",
+    "\x9b2J",
+    "\u202e",
+    "\u2066",
+    "\u2028",
+    "\u2029",
+    "\r",
+    "\b",
+    "\0",
+]
 
 
 def weapons(_: int) -> None:

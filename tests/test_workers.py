@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.processes import eventually, gone
 from tests.site import MANAGER, Site, free_address
 
 import exoskel as ex
@@ -301,3 +302,39 @@ def test_connections_that_say_nothing_keep_no_manager_out(site: Site) -> None:
             assert list(manager.map(range(3))) == [0, -1, -2]
     refused = [line for line in worker.log.read_text().splitlines() if "no session with" in line]
     assert 0 < len(refused) <= 8
+
+
+DETACH = """
+    import os, signal, time
+
+    def detach(item):
+        reader, writer = os.pipe()
+        if not os.fork():
+            os.setsid()
+            if not os.fork():
+                os.write(writer, str(os.getpid()).encode())
+                time.sleep(60)
+            os._exit(0)
+        os.wait()
+        return int(os.read(reader, 20))
+"""
+
+
+@pytest.mark.parametrize("place", ["worker", "child"])
+def test_what_a_task_detaches_ends_with_the_session(site: Site, place: str) -> None:
+    """Of a worker that goes on, and of a child of the manager's own process."""
+    script = """
+        import filters
+
+        with connect(ex.Farm(filters.detach), slots=1) as manager:
+            (process,) = manager.map(range(1))
+            os.kill(process, 0)
+            print(process)
+    """
+    hosts = [site.worker(NEAR[0]).line] if place == "worker" else []
+    script = script.replace("connect(", "connect(" if hosts else "ex.Manager(")
+    script = script.replace("slots=1", "slots=1" if hosts else "ex.ParDegree(1)")
+    done = site.run("import os\n" + textwrap.dedent(script), *hosts, filters=DETACH)
+    assert done.returncode == 0, done.stderr
+    process = int(done.stdout)
+    assert eventually(lambda: gone(process))

@@ -101,7 +101,9 @@ class Summary:
         rule = "-" * max(map(len, lines))
         aside = [
             textwrap.fill(
-                f"set aside: worker {worker.name}: {worker.set_aside}", _WIDTH, subsequent_indent="  "
+                f"set aside: worker {worker.name}: {worker.set_aside}",
+                _WIDTH,
+                subsequent_indent="  ",
             )
             for worker in self.workers
             if worker.set_aside

@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod connection;
+pub mod descendants;
 mod descriptor;
 pub mod establish;
 pub mod key_memory;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::connection::Connection;
+use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
     EstablishError, Established, Renewal, Standing, Terms, dial, welcome, welcome_in_place,
 };
@@ -77,6 +78,8 @@ pub fn meet(
     terms: impl Fn() -> Result<Terms, String> + Send + 'static,
     renewal: Renewal,
 ) -> io::Result<mpsc::Receiver<News>> {
+    // Before any task runs: what it starts must be found at the end.
+    adopt_orphans()?;
     let (sender, receiver) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -136,7 +139,8 @@ async fn serve(
     watch.abort();
     tokio::time::sleep(LEAVE_TIME).await;
     // Still here: the interpreter is in the middle of a task whose result nobody wants. Its manager may be gone for
-    // good, so the process must not outlive the session.
+    // good, so neither the process nor what it has started must outlive the session.
+    end_own();
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 

@@ -195,5 +195,7 @@ def _ssh(arguments: argparse.Namespace, host: HostAddress, script: str, stdin: b
         hint = hint or (
             " (is Exoskel installed for it?)" if "No module named exoskel" in last else ""
         )
-        raise ExoskelError(f"{last.removeprefix('exoskel: error: ')[:_ANSWER_CHARACTERS_MAX]}{hint}")
+        raise ExoskelError(
+            f"{last.removeprefix('exoskel: error: ')[:_ANSWER_CHARACTERS_MAX]}{hint}"
+        )
     return output.splitlines()[-1][:_ANSWER_CHARACTERS_MAX] if output else "done"

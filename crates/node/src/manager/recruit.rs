@@ -12,10 +12,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
+use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
 use super::hub::{Hub, serve};
 use crate::address::Address;
+use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
 use crate::establish::{EstablishError, Established, Terms, dial, welcome_in_place};
 use crate::listening::{Listener, Listening};
@@ -574,7 +576,11 @@ fn pair(transport: LocalTransport) -> io::Result<(Socket, OwnedFd)> {
 }
 
 fn end(child: &mut Child) {
-    // Both fail only when the child has gone already.
-    let _ = child.kill();
+    // Until we have waited for it, nobody else has its number.
+    if let (Ok(None), Ok(number)) = (child.try_wait(), i32::try_from(child.id()))
+        && let Some(process) = Pid::from_raw(number)
+    {
+        end_with_descendants(process);
+    }
     let _ = child.wait();
 }
