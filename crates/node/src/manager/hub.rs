@@ -196,7 +196,8 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
         let ended = connection
             .run(|event| hub.borrow_mut().event(slot, event))
             .await;
-        match hub.borrow_mut().leave(slot, &ended) {
+        let verdict = hub.borrow_mut().leave(slot, &ended);
+        match verdict {
             Verdict::Hopeless => {
                 hub.borrow_mut().recruiter.failed(&source, true);
                 hub.borrow().tell_hope();
