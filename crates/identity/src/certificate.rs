@@ -11,7 +11,7 @@ use x509_parser::time::ASN1Time;
 
 use crate::claim::Identity;
 use crate::error::{ClaimError, Malformed};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::x509::{AlternativeName, Certificate, KeyUsage, Purposes};
 
 /// What a certificate states about itself.
@@ -21,9 +21,9 @@ use crate::x509::{AlternativeName, Certificate, KeyUsage, Purposes};
 #[derive(Clone, Debug)]
 pub struct CertificateDetails {
     /// The subject, for people.
-    pub subject: Quoted,
+    pub subject: PeerText,
     /// The issuer, for people.
-    pub issuer: Quoted,
+    pub issuer: PeerText,
     /// The common name in the subject, if there is one.
     pub common_name: Option<String>,
     /// The serial number, big-endian, without leading zeros.
@@ -129,15 +129,15 @@ pub struct WhichCertificate {
     /// 0 is the leaf; nothing for a certificate of the trust directory, which the peer did not send.
     pub position: Option<usize>,
     /// What it calls itself.
-    pub subject: Quoted,
+    pub subject: PeerText,
 }
 
 impl WhichCertificate {
     /// A certificate that can't be read as a whole: with its subject, where that much can be read.
-    pub(crate) fn unread(position: usize, subject: Option<Quoted>) -> Self {
+    pub(crate) fn unread(position: usize, subject: Option<PeerText>) -> Self {
         Self {
             position: Some(position),
-            subject: subject.unwrap_or_else(|| Quoted::new("unreadable subject")),
+            subject: subject.unwrap_or_else(|| PeerText::new("unreadable subject")),
         }
     }
 }

@@ -9,7 +9,7 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 use crate::der;
 use crate::error::Malformed;
 use crate::limits::DISTINGUISHED_NAME_BYTES_MAX;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 mod attribute_types;
 mod parts;
@@ -153,8 +153,8 @@ impl DistinguishedName {
     }
 
     /// For messages.
-    pub(crate) fn quoted(&self) -> Quoted {
-        Quoted::new(&self.parsed().to_string())
+    pub(crate) fn quoted(&self) -> PeerText {
+        PeerText::new(&self.parsed().to_string())
     }
 
     /// The first common name that is a text.

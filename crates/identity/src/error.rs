@@ -11,7 +11,7 @@ use crate::limits::{
     AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, RSA_EXPONENT_BITS_MAX,
     SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
 };
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::x509::Purposes;
 
 /// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
@@ -33,7 +33,7 @@ pub enum ClaimError {
     #[error("got role {got}, expected manager, worker, gateway or agent")]
     UnknownRole {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// The name could mean something else, to a pattern, a path or a terminal.
     #[error(
@@ -41,7 +41,7 @@ pub enum ClaimError {
     )]
     BadName {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// A distinguished name that can't be somebody's name here.
     #[error(
@@ -49,13 +49,13 @@ pub enum ClaimError {
     )]
     BadSubject {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// A URI of our scheme that this version doesn't know. It could be a restriction, so it can't be ignored.
     #[error("got the statement {got}, expected only \"exoskel:role:...\" and \"exoskel:name:...\"")]
     UnknownStatement {
         /// The URI.
-        got: Quoted,
+        got: PeerText,
     },
 }
 
@@ -177,7 +177,7 @@ pub enum IdentityError {
         /// The certificate whose issuer is unknown.
         certificate: WhichCertificate,
         /// Who it says signed it.
-        issuer: Quoted,
+        issuer: PeerText,
         /// How many authorities are trusted.
         anchors: usize,
     },
@@ -208,7 +208,7 @@ pub enum IdentityError {
     )]
     AuthorityOutOfDate {
         /// The authority's subject.
-        authority: Quoted,
+        authority: PeerText,
         /// When it starts.
         not_before: UnixTime,
         /// When it ends.
@@ -245,7 +245,7 @@ pub enum IdentityError {
         /// The certificate that could not be checked.
         certificate: WhichCertificate,
         /// Who should have signed the list.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// The authority has no revocation list in the trust directory, and the settings require one.
     #[error(
@@ -255,7 +255,7 @@ pub enum IdentityError {
         /// The certificate that could not be checked.
         certificate: WhichCertificate,
         /// Whose list is missing.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// The revocation list was made later than now.
     #[error(
@@ -308,7 +308,7 @@ pub enum IdentityError {
         /// Which one.
         certificate: WhichCertificate,
         /// Who should have signed it.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// Its authority is in the trust directory, but not to be trusted.
     #[error(
@@ -318,7 +318,7 @@ pub enum IdentityError {
         /// The certificate that it signed.
         certificate: WhichCertificate,
         /// The authority.
-        authority: Quoted,
+        authority: PeerText,
     },
     /// RFC 5280 section 4.2.1.9.
     #[error(
@@ -340,7 +340,7 @@ pub enum IdentityError {
         /// Which one.
         certificate: WhichCertificate,
         /// The authority that the rule binds.
-        authority: Quoted,
+        authority: PeerText,
         /// Which rule.
         rule: NameSpaceRule,
     },
@@ -352,7 +352,7 @@ pub enum IdentityError {
         /// The certificate that it signed.
         certificate: WhichCertificate,
         /// The authority.
-        authority: Quoted,
+        authority: PeerText,
     },
     /// A rule of proxy certificates.
     #[error("{certificate}: {fault}")]
@@ -483,7 +483,7 @@ pub enum TrustError {
     #[error("{subject} is no authority: its certificate does not allow it to sign others")]
     NotAnAuthority {
         /// What it calls itself.
-        subject: Quoted,
+        subject: PeerText,
     },
     /// A root whose extended key usages leave out clients or servers: a node is both.
     #[error(
@@ -491,7 +491,7 @@ pub enum TrustError {
     )]
     PurposeOfAuthority {
         /// What it calls itself.
-        subject: Quoted,
+        subject: PeerText,
         /// What they allow.
         got: Purposes,
     },
@@ -553,7 +553,7 @@ pub enum CredentialError {
     )]
     KeyMismatch {
         /// The leaf's subject.
-        leaf: Quoted,
+        leaf: PeerText,
     },
     /// More certificates than peers look at.
     #[error("the credential's chain has {got} certificates, expected at most {max}")]
@@ -575,7 +575,7 @@ pub enum CredentialError {
     #[error("the first certificate {leaf} is an authority's, expected the leaf")]
     AuthorityAsLeaf {
         /// Its subject.
-        leaf: Quoted,
+        leaf: PeerText,
     },
     /// A certificate that is neither the leaf nor able to sign it.
     #[error(
@@ -585,13 +585,13 @@ pub enum CredentialError {
         /// Which one, from 0.
         position: usize,
         /// Its subject.
-        subject: Quoted,
+        subject: PeerText,
     },
     /// The leaf doesn't say who this is.
     #[error("the leaf certificate {leaf}: {reason}")]
     Claim {
         /// The leaf's subject.
-        leaf: Quoted,
+        leaf: PeerText,
         /// What is wrong with its statements.
         reason: ClaimError,
     },

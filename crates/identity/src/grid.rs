@@ -11,7 +11,7 @@ use crate::error::IdentityError;
 use crate::limits::{
     ATTRIBUTE_TARGETS_MAX, CLOCK_SKEW_SECONDS_MAX, POLICY_LANGUAGES_MAX, PROXY_DEPTH_MAX,
 };
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::trust_store::TrustStore;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
 use crate::voms;
@@ -108,7 +108,7 @@ pub enum SettingsError {
     )]
     BadLanguage {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
 }
 
@@ -150,7 +150,7 @@ impl GridSettings {
                 |arc: &str| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit());
             if language.split('.').count() < 3 || !language.split('.').all(is_number) {
                 return Err(SettingsError::BadLanguage {
-                    got: Quoted::new(language),
+                    got: PeerText::new(language),
                 });
             }
         }

@@ -24,9 +24,9 @@ mod distinguished_name;
 mod error;
 mod grid;
 pub mod limits;
+mod peer_text;
 pub mod policy_text;
 mod private_authority;
-mod quote;
 mod revocation;
 mod signature;
 mod slash_name;
@@ -47,8 +47,8 @@ pub use grid::{
     CertificateKind, ChainCertificate, ChainDetails, GridSettings, GridVerifier, NameSpaces, Proxy,
     ProxyFault, ProxyKind, Revocation, SettingsError,
 };
+pub use peer_text::{Colours, PeerText};
 pub use private_authority::PrivateAuthority;
-pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
 pub use trust_store::{
     AuthorityReport, BadFile, BadFileReason, RevocationListReport, SelfSignature, TrustFile,

@@ -103,6 +103,9 @@ pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Characters of a foreign text (a subject, a URI) that an error repeats.
 pub const QUOTED_CHARACTERS_MAX: usize = 120;
 
+/// Characters of a peer's reason, such as why it refuses us. It says what to do, so it is not cut as early as a name.
+pub const SENTENCE_CHARACTERS_MAX: usize = 1000;
+
 /// Attribute certificates that one proxy may carry. A user of several virtual organisations has two or three.
 pub const ATTRIBUTE_CERTIFICATES_MAX: usize = 8;
 

@@ -12,7 +12,7 @@ use webpki::{
 use crate::certificate::{CertificateDetails, WhichCertificate};
 use crate::error::{IdentityError, Malformed, TrustError};
 use crate::limits::{CHAIN_CERTIFICATES_MAX, REVOCATION_LISTS_MAX, TRUST_ANCHORS_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::revocation::RevocationListDetails;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
 use crate::x509::Certificate;
@@ -38,7 +38,7 @@ pub struct PrivateAuthority {
 
 /// What the path check doesn't look at in a root.
 struct Root {
-    subject: Quoted,
+    subject: PeerText,
     not_before: UnixTime,
     not_after: UnixTime,
 }
@@ -214,7 +214,7 @@ impl fmt::Debug for PrivateAuthority {
                 &self
                     .roots
                     .iter()
-                    .map(|root| root.subject.as_str())
+                    .map(|root| root.subject.unquoted())
                     .collect::<Vec<_>>(),
             )
             .field("revocation_lists", &self.lists.len())

@@ -13,7 +13,7 @@ use crate::der;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
 use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSIONS_MAX, REVOCATION_LIST_BYTES_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::signature::{DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
 use crate::x509::{Certificate, Signed, repeated};
 
@@ -21,7 +21,7 @@ use crate::x509::{Certificate, Signed, repeated};
 #[derive(Clone, Debug)]
 pub struct RevocationListDetails {
     /// Who issued it, for people.
-    pub issuer: Quoted,
+    pub issuer: PeerText,
     /// Its number, which grows with each list of the issuer; 0 when it has none, at most
     /// [`u64::MAX`].
     pub number: u64,
@@ -58,7 +58,7 @@ impl RevocationListDetails {
                 time: unix_time(entry.revocation_date),
             });
         Ok(Self {
-            issuer: Quoted::new(&parsed.issuer().to_string()),
+            issuer: PeerText::new(&parsed.issuer().to_string()),
             number: number(&parsed),
             this_update: unix_time(parsed.last_update()),
             next_update: next_update(&parsed)?,

@@ -272,7 +272,9 @@ impl SlotNode {
         self.connection.consumed(link, size);
         match message {
             Ok(message) => self.take_in(message, bulk),
-            Err(error) => self.connection.close(CloseReason::Fault(error.to_string())),
+            Err(error) => self
+                .connection
+                .close(CloseReason::Fault(error.to_string().into())),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::certificate::{WhichCertificate, hex};
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::error::{IdentityError, NameSpaceRule};
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
 use crate::signature::{PublicKey, SignatureFault};
 use crate::slash_name::normal_form;
@@ -153,7 +153,7 @@ impl<'a> Search<'a> {
             }
             _ => IdentityError::UnknownAuthority {
                 certificate: self.which(node),
-                issuer: Quoted::new(&certificate.issuer.slash()),
+                issuer: PeerText::new(&certificate.issuer.slash()),
                 anchors: self.store.anchors(),
             },
         }
@@ -253,7 +253,7 @@ impl<'a> Search<'a> {
             Node::Directory(index) if self.authority(index).kind == AuthorityKind::Unusable => {
                 Err(IdentityError::UntrustedAuthority {
                     certificate: self.which(node),
-                    authority: Quoted::new(&certificate.subject.slash()),
+                    authority: PeerText::new(&certificate.subject.slash()),
                 })
             }
             Node::Directory(_) => Ok(()),
@@ -358,7 +358,7 @@ impl<'a> Search<'a> {
         {
             return Err(IdentityError::NoNameSpace {
                 certificate: self.which(node),
-                authority: Quoted::new(&certificate.subject.slash()),
+                authority: PeerText::new(&certificate.subject.slash()),
             });
         }
         Ok(())
@@ -451,7 +451,7 @@ impl<'a> Search<'a> {
     fn check_anchor_dates(&self, anchor: &Certificate) -> Result<(), IdentityError> {
         if self.now > anchor.not_after || self.with_skew() < anchor.not_before {
             return Err(IdentityError::AuthorityOutOfDate {
-                authority: Quoted::new(&anchor.subject.slash()),
+                authority: PeerText::new(&anchor.subject.slash()),
                 not_before: anchor.not_before,
                 not_after: anchor.not_after,
                 now: self.now,
@@ -469,7 +469,7 @@ impl<'a> Search<'a> {
     ) -> Result<(), IdentityError> {
         let authority = self.certificate(issuer);
         let certificate = self.certificate(node);
-        let quoted = || Quoted::new(&authority.subject.slash());
+        let quoted = || PeerText::new(&authority.subject.slash());
         let key = match issuer {
             Node::Directory(index) => &self.authority(index).name,
             Node::Presented(_) => &authority.subject.key(),
@@ -554,7 +554,7 @@ impl<'a> Search<'a> {
         let refused = |authority: &DistinguishedName, rule| {
             Err(IdentityError::NameNotPermitted {
                 certificate: self.which(node),
-                authority: Quoted::new(&authority.slash()),
+                authority: PeerText::new(&authority.slash()),
                 rule,
             })
         };
@@ -600,7 +600,7 @@ impl<'a> Search<'a> {
             Node::Presented(position) => which(self.presented, position),
             Node::Directory(index) => WhichCertificate {
                 position: None,
-                subject: Quoted::new(&self.authority(index).certificate.subject.slash()),
+                subject: PeerText::new(&self.authority(index).certificate.subject.slash()),
             },
         }
     }
@@ -627,7 +627,7 @@ pub(super) fn signature_error(
         },
         SignatureFault::Wrong => IdentityError::WrongSignature {
             certificate: which,
-            issuer: Quoted::new(&certificate.issuer.slash()),
+            issuer: PeerText::new(&certificate.issuer.slash()),
         },
     }
 }

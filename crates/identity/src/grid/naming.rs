@@ -5,7 +5,7 @@ use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::{ClaimError, IdentityError};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::verified::Expected;
 use crate::x509::{AlternativeName, Certificate, Purposes};
 
@@ -42,7 +42,7 @@ impl Names {
     ) -> Self {
         let certificate = WhichCertificate {
             position: Some(0),
-            subject: Quoted::new(&leaf.subject.slash()),
+            subject: PeerText::new(&leaf.subject.slash()),
         };
         let extensions = &leaf.extensions;
         if !is_proxy && purposes.server {

@@ -12,7 +12,7 @@ use crate::certificate::WhichCertificate;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
 use crate::limits::{GRID_CHAIN_CERTIFICATES_MAX, PROXY_DEPTH_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::trust_store::TrustStore;
 use crate::x509::{Certificate, KeyUsage, Purposes};
 
@@ -163,7 +163,8 @@ fn read(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, IdentityError>
         Certificate::read(certificate).map_err(|reason| IdentityError::Malformed {
             certificate: WhichCertificate::unread(
                 position,
-                Certificate::read_subject(certificate).map(|subject| Quoted::new(&subject.slash())),
+                Certificate::read_subject(certificate)
+                    .map(|subject| PeerText::new(&subject.slash())),
             ),
             reason,
         })
@@ -206,7 +207,7 @@ fn find_entities(
         match issuer {
             Some(issuer) => entities.push(issuer),
             None => {
-                let issuer = Quoted::new(&certificate.issuer.slash());
+                let issuer = PeerText::new(&certificate.issuer.slash());
                 return fault(if is_authority(&certificate.issuer) {
                     ProxyFault::IssuedByAuthority { issuer }
                 } else {
@@ -353,6 +354,6 @@ fn check_signature(
 pub(super) fn which(presented: &[Certificate], position: usize) -> WhichCertificate {
     WhichCertificate {
         position: Some(position),
-        subject: Quoted::new(&presented[position].subject.slash()),
+        subject: PeerText::new(&presented[position].subject.slash()),
     }
 }

@@ -3,7 +3,7 @@
 use super::error::SignerChainsError;
 use crate::distinguished_name::NameParts;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// The chains of names that a `.lsc` file states: each the VOMS server's name, its issuer's, and perhaps further ones up
 /// to a root.
@@ -38,7 +38,7 @@ impl SignerChains {
             }
             let name = NameParts::parse(line).ok_or_else(|| SignerChainsError::NoName {
                 line: last,
-                got: Quoted::new(line),
+                got: PeerText::new(line),
             })?;
             if chain.last() != Some(&name) {
                 chain.push(name);
