@@ -16,6 +16,7 @@ pub mod address;
 pub mod connection;
 mod descriptor;
 pub mod establish;
+pub mod folder;
 pub mod key_memory;
 pub mod listening;
 pub mod manager;
