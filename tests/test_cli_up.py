@@ -106,6 +106,23 @@ def test_each_host_fails_by_itself(site: Path, capsys: pytest.CaptureFixture[str
     assert "worker-lab3.pem" in answers["lab3:7601"]["answer"]
 
 
+def test_nothing_is_written_through_a_link(site: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("unharmed")
+    runs = site / "lab1/.exoskel/run"
+    runs.mkdir(parents=True)
+    runs.chmod(0o777)
+    for name in ("worker-7601.pem.new", "worker-7601.pem"):
+        (runs / name).symlink_to(victim)
+    up(site)
+    assert victim.read_text() == "unharmed"
+    written = runs / "worker-7601.pem"
+    assert not written.is_symlink()
+    assert written.read_bytes() != b"unharmed"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    assert stat.S_IMODE(runs.stat().st_mode) == 0o700
+
+
 def test_stop(site: Path) -> None:
     assert up(site, "--stop") == 0
     assert "--stop" in (site / "lab1/started").read_text()
