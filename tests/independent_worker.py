@@ -50,6 +50,8 @@ MESSAGE_OVERHEAD_BYTES = 64
 SEGMENT_BYTES = 262_144
 # No step of a test takes so long: a manager that has fallen silent fails the test instead of hanging it.
 PATIENCE_SECONDS = 20.0
+# So long a manager that should end the session may take.
+END_SECONDS = 4.0
 
 
 class PeerError(Exception):
@@ -355,8 +357,10 @@ class Session:
 
     def read_to_the_end(self) -> None:
         """Read until the manager has closed, and raise how it did."""
-        while True:
+        deadline = time.monotonic() + END_SECONDS
+        while time.monotonic() < deadline:
             self.receive()
+        raise PeerError(f"the manager has not ended the session within {END_SECONDS} seconds")
 
     def receive(self) -> Item:
         """Receive one control message, or one message as soon as it is whole; heartbeats go out meanwhile."""
