@@ -25,6 +25,7 @@ from tests.independent_worker import Credential
 __all__ = ["BEHAVIOURS", "CATALOGUE"]
 
 CATALOGUE = [handshakes, records, controls, messages, answers, values]
+DIAL_SECONDS = 0.01
 # Everything has ended long before; a thread that has not is a mistake of this process.
 JOIN_SECONDS = 10.0
 
@@ -88,12 +89,19 @@ class Stage:
     def join(self, port: int) -> dict[str, Any]:
         """Dial in: the hostile worker, and once that is over the honest one."""
 
-        def dial() -> None:
-            self.hostile(socket.create_connection(("127.0.0.1", port)), is_server=False)
-            self.honest(socket.create_connection(("127.0.0.1", port)), is_server=False)
+        def serve() -> None:
+            self.hostile(self.dial(port), is_server=False)
+            self.honest(self.dial(port), is_server=False)
 
-        self.start(dial)
+        self.start(serve)
         return {}
+
+    def dial(self, port: int) -> socket.socket:
+        """Dial until somebody listens, as a worker does that joins."""
+        while not self.scene.over.wait(DIAL_SECONDS):
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", port))
+        raise TimeoutError
 
     def end(self) -> dict[str, Any]:
         """End the scene."""

@@ -101,7 +101,12 @@ class Tls:
     """A TLS engine over a socket that reads one TLS record at a time and nothing behind it."""
 
     def __init__(
-        self, connection: socket.socket, credential: Credential, *, is_server: bool
+        self,
+        connection: socket.socket,
+        credential: Credential,
+        *,
+        is_server: bool,
+        protocol: bytes = ALPN,
     ) -> None:
         self.socket = connection
         self.credential = credential
@@ -119,9 +124,10 @@ class Tls:
         required = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
         context.set_verify(required, lambda _connection, _certificate, _error, _depth, ok: bool(ok))
         if is_server:
-            context.set_alpn_select_callback(lambda _connection, _offered: ALPN)
+            chosen = protocol or SSL.NO_OVERLAPPING_PROTOCOLS
+            context.set_alpn_select_callback(lambda _connection, _offered: chosen)
         else:
-            context.set_alpn_protos([ALPN])
+            context.set_alpn_protos([protocol])
         self.engine = SSL.Connection(context, None)
         if is_server:
             self.engine.set_accept_state()

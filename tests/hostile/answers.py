@@ -292,7 +292,8 @@ def never_ready(worker: HostileWorker) -> None:
     """The manager begins with those who are."""
 
 
-@on_execute("prints 60 MB", harmless())
+# Output may wait in 16 MiB; twice as much is what the test itself keeps of what was printed.
+@on_execute("prints 60 MB", harmless(memory_mebibytes=96))
 def output_flood(worker: HostileWorker, frame: Frame) -> None:
     for _ in range(1000):
         worker.say("output", b"\0" + b"x" * 59_999 + b"\n")

@@ -49,9 +49,9 @@ def failed(error: str, text: str = "") -> Must:
     return Must("item", text, error)
 
 
-def harmless(**options: Any) -> Must:
+def harmless(memory_mebibytes: int = Must.memory_mebibytes, **options: Any) -> Must:
     """Nothing comes of it."""
-    return Must("harmless", options=options)
+    return Must("harmless", options=options, memory_mebibytes=memory_mebibytes)
 
 
 def stalled(**options: Any) -> Must:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import struct
 
-from tests.hostile.behaviour import HostileWorker, ended, harmless, on_execute, on_ready
+from tests.hostile.behaviour import (
+    HostileWorker,
+    ended,
+    harmless,
+    on_execute,
+    on_ready,
+    wait_for_the_end,
+)
 from tests.hostile.records import stop
 from tests.independent_worker import Frame
 from tests.protocol_reference import put_text
@@ -14,6 +21,12 @@ def send_control(worker: HostileWorker, body: bytes) -> None:
     """Send a control record of any content, and wait for what the manager says."""
     worker.session.write(worker.raw_control(body))
     stop(worker)
+
+
+def send_last(worker: HostileWorker, body: bytes) -> None:
+    """Send a Close and nothing behind it."""
+    worker.session.write(worker.raw_control(body))
+    wait_for_the_end(worker.socket)
 
 
 @on_execute("sends a control message that there isn't", ended("got 11 as control message"))
@@ -246,9 +259,9 @@ def finished_with_a_text(worker: HostileWorker, _frame: Frame) -> None:
 
 @on_execute("says Close in the middle of its work", ended("closed"))
 def close_while_working(worker: HostileWorker, _frame: Frame) -> None:
-    send_control(worker, b"\x0a\x01" + put_text(""))
+    send_last(worker, b"\x0a\x01" + put_text(""))
 
 
 @on_execute("blames the manager in a Close of two lines", ended("no items are left"))
 def forged_line_in_a_close(worker: HostileWorker, _frame: Frame) -> None:
-    send_control(worker, b"\x0a\x04" + put_text("no items are left\naccepted manager root"))
+    send_last(worker, b"\x0a\x04" + put_text("no items are left\naccepted manager root"))

@@ -84,25 +84,15 @@ def slow_drip_of_tls(worker: HostileWorker) -> None:
     wait_for_the_end(worker.socket)
 
 
-def tls_with(worker: HostileWorker, alpn: bytes | None) -> Tls:
-    """Make an engine that names another protocol."""
-    from OpenSSL import SSL
-
-    tls = Tls(worker.socket, worker.credential, is_server=True)
-    chosen = SSL.NO_OVERLAPPING_PROTOCOLS if alpn is None else alpn
-    tls.engine.get_context().set_alpn_select_callback(lambda _connection, _offered: chosen)
-    return tls
-
-
 @on_connect("agrees on no protocol", refused("agree on the protocol exoskel/1"))
 def no_protocol_agreed(worker: HostileWorker) -> None:
-    tls_with(worker, None).complete()
+    Tls(worker.socket, worker.credential, is_server=True, protocol=b"").complete()
     wait_for_the_end(worker.socket)
 
 
-@on_connect("agrees on another protocol", refused("protocol"))
+@on_connect("agrees on another protocol", refused("TLS failed"))
 def other_protocol_agreed(worker: HostileWorker) -> None:
-    tls_with(worker, b"h2").complete()
+    Tls(worker.socket, worker.credential, is_server=True, protocol=b"h2").complete()
     wait_for_the_end(worker.socket)
 
 
@@ -360,9 +350,7 @@ def unknown_refusal(handshake: Handshake) -> None:
     send_refusal(handshake, refuse(99, b""))
 
 
-@on_accept(
-    "says that it is busy, whenever it is asked", refused("busy with others", connect_timeout=2.0)
-)
+@on_accept("says that it is busy, whenever it is asked", refused("", connect_timeout=0.5))
 def busy_for_ever(handshake: Handshake) -> None:
     send_refusal(handshake, refuse(5, b"busy with others"))
 
@@ -418,6 +406,6 @@ def escapes_in_a_version(handshake: Handshake) -> None:
     handshake.tls.send(hello(handshake, versions=[["python", "3\x1b[2J"]]))
 
 
-@on_greet("dials in and never says Hello", refused("no handshake within"))
+@on_greet("dials in and never says Hello", refused("no handshake within", **SHORT))
 def silence_before_hello(handshake: Handshake) -> None:
     wait_for_the_end(handshake.tls.socket)

@@ -40,10 +40,11 @@ def lengths_that_wrap_around(worker: HostileWorker, _frame: Frame) -> None:
     send_head(worker, envelope(1 << 63, [1 << 63]), end=False)
 
 
-@on_execute("says 1 GiB and sends ten bytes, on ten links", harmless())
+@on_execute("says 1 GiB and sends ten bytes, on each link that it may open", harmless())
 def claimed_memory(worker: HostileWorker, frame: Frame) -> None:
     session = worker.session
-    for link in range(4, 24, 2):
+    # The link of its results is the first of them.
+    for link in range(4, 2 * session.peer_limits["links_max"] + 2, 2):
         session.control(**worker.opening(link, "exoskel.result"))
         begun = envelope(1, [(1 << 30) - 1]) + b"\0"
         session.write(session.sending.seal("head", False, link, session.group, begun))

@@ -80,7 +80,7 @@ def flipped_length(worker: HostileWorker, _frame: Frame) -> None:
 )
 def length_with_heartbeats(worker: HostileWorker, _frame: Frame) -> None:
     record = bytearray(worker.raw_message())
-    record[13:15] = b"\xf0\0"
+    record[14] = 0xF0
     worker.session.write(bytes(record))
     worker.scene.struck.set()
     worker.session.heartbeat_seconds = 0.05
@@ -199,13 +199,17 @@ def record_after_close(worker: HostileWorker, _frame: Frame) -> None:
     stop(worker)
 
 
-@on_execute("ends the connection without a Close", ended("without a Close"))
+# Who closes with bytes unread resets the connection.
+CUT = "without a Close|the connection broke"
+
+
+@on_execute("ends the connection without a Close", ended(CUT))
 def truncation(worker: HostileWorker, _frame: Frame) -> None:
     worker.socket.close()
     wait_for_the_end(worker.socket)
 
 
-@on_execute("ends the connection in the middle of a record", ended("without a Close"))
+@on_execute("ends the connection in the middle of a record", ended(CUT))
 def truncation_within_a_record(worker: HostileWorker, _frame: Frame) -> None:
     worker.session.write(worker.raw_message()[:-5])
     worker.socket.close()
