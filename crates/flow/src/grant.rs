@@ -53,6 +53,10 @@ impl Scheduler {
                 room = room.saturating_sub(waiting.bytes);
                 waiting.granted = true;
                 stream.reserved = stream.reserved.saturating_add(waiting.bytes);
+                let seat = self.slots.seat(waiting.slot);
+                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                    slot.receivable = slot.receivable.saturating_add(waiting.bytes);
+                }
                 if let Some(item) = stream.ring.get_mut(index) {
                     item.state = State::Granted;
                 }

@@ -246,6 +246,22 @@ impl Stream {
         self.let_go(segment, bytes);
     }
 
+    /// An item that is ready has its outcome, of as many bytes as its token.
+    pub(crate) fn finish(&mut self, index: Index) -> bool {
+        if !self.unready(index) {
+            return false;
+        }
+        let Some(item) = self.ring.get_mut(index) else {
+            return false;
+        };
+        item.state = State::Finished;
+        let (segment, bytes) = (item.segment, item.bytes);
+        self.finished += 1;
+        self.let_go(segment, bytes);
+        self.held_results = self.held_results.saturating_add(bytes);
+        true
+    }
+
     /// The user has these outcomes. Says how many of them there were.
     pub(crate) fn take(&mut self, range: Range<Index>) -> u32 {
         let (mut count, mut bytes) = (0, 0u64);
@@ -285,15 +301,15 @@ impl Stream {
             .saturating_sub(self.held_results.saturating_add(self.reserved))
     }
 
-    /// Nobody wants the stream: what waits here is given up.
-    pub(crate) fn close(&mut self) {
+    /// Nobody wants the stream: what waits here is given up. Says which results are on the way here all the same.
+    pub(crate) fn close(&mut self) -> impl Iterator<Item = (Index, Waiting)> + use<> {
         self.closed = true;
         for segment in &mut self.segments {
             segment.ready.clear();
             segment.suspects.clear();
         }
         (self.ready, self.suspects) = (0, 0);
-        self.waiting.clear();
+        let waiting = std::mem::take(&mut self.waiting);
         self.ring.visit(0..Index::MAX, |_, item| {
             if matches!(
                 item.state,
@@ -303,6 +319,7 @@ impl Stream {
             }
         });
         self.ring.trim();
+        waiting.into_iter().filter(|(_, waiting)| waiting.granted)
     }
 
     pub(crate) fn progress(&self) -> StreamProgress {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
 use exoskel_node::manager::Notice;
 use exoskel_node::message::{Execute, RESULT_ENDPOINT, ToManager};
-use exoskel_node::payload::RecordWriter;
+use exoskel_node::payload::{Format, RecordWriter};
 
 use crew::{Hostile, Strike, outcomes, records};
 
@@ -169,7 +169,7 @@ fn records_that_are_none_end_the_session() {
             Bytes::from_static(&[0xff; 64]),
         ));
     });
-    // A pickle of 2^62 bytes.
+    // A body of 2^61 bytes.
     assert_dismissed(|slot, execute| {
         let huge = [
             0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0,
@@ -221,7 +221,13 @@ fn bulk_parts_that_do_not_match_end_the_session() {
     assert_dismissed(|slot, execute| {
         let mut writer = RecordWriter::default();
         for _ in 0..execute.count {
-            writer.push(false, b"pickle", &[], [Bytes::from_static(b"part")]);
+            writer.push(
+                Format::Data,
+                false,
+                b"data",
+                &[],
+                [Bytes::from_static(b"part")],
+            );
         }
         slot.say(&claim(execute, execute.count, writer.take().1));
     });
@@ -232,7 +238,13 @@ fn splices_outside_their_pickle_end_the_session() {
     assert_dismissed(|slot, execute| {
         let mut writer = RecordWriter::default();
         for _ in 0..execute.count {
-            writer.push(false, b"pickle", &[1 << 30], [Bytes::from_static(b"part")]);
+            writer.push(
+                Format::Pickle,
+                false,
+                b"pickle",
+                &[1 << 30],
+                [Bytes::from_static(b"part")],
+            );
         }
         let (count, records, bulk) = writer.take();
         slot.say_with(&claim(execute, count, records), bulk);

@@ -15,6 +15,7 @@
 
 mod administration;
 mod buffer;
+mod data;
 mod error;
 mod fork;
 mod identity;
@@ -48,5 +49,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     identity::add(module)?;
     service::add(module)?;
     sim::add(module)?;
-    packing::add(module)
+    packing::add(module)?;
+    data::add(module)
 }

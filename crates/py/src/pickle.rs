@@ -5,7 +5,7 @@
 //! and out-of-band buffers (PEP 574) become bulk parts and are not copied on the way out.
 
 use bytes::Bytes;
-use exoskel_node::payload::{BatchBuilder, Record, RecordWriter};
+use exoskel_node::payload::{BatchBuilder, Format, Record, RecordWriter};
 use memchr::memmem;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,14 +38,14 @@ pub(crate) trait Sink {
 
 impl Sink for BatchBuilder {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
-        Self::push(self, pickle, splices, bulk);
+        Self::push(self, Format::Pickle, pickle, splices, bulk);
     }
 }
 
 /// Results are values; exceptions are pushed by the slot itself.
 impl Sink for RecordWriter {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
-        Self::push(self, false, pickle, splices, bulk);
+        Self::push(self, Format::Pickle, false, pickle, splices, bulk);
     }
 }
 
@@ -336,16 +336,16 @@ pub(crate) fn decode<'py>(
     spent: &mut Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if record.bulk.is_empty()
-        && let Some(value) = read_fast(py, &record.pickle)?
+        && let Some(value) = read_fast(py, &record.body)?
     {
         return Ok(value);
     }
     if record.splices.len() == 1
         && record.bulk.len() == 1
         && record.splices[0] == 9
-        && record.pickle.len() == 10
-        && record.pickle[0] == 0x8e
-        && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
+        && record.body.len() == 10
+        && record.body[0] == 0x8e
+        && record.body[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
     {
         let value = memory::bytes_of(py, &record.bulk[0])?;
         spent.append(&mut record.bulk);
@@ -386,7 +386,7 @@ pub(crate) fn decode<'py>(
     if record.splices.is_empty() {
         static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let loads = LOADS.import(py, "pickle", "loads")?;
-        return loads.call((PyBytes::new(py, &record.pickle),), Some(&options));
+        return loads.call((PyBytes::new(py, &record.body),), Some(&options));
     }
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
@@ -403,18 +403,18 @@ pub(crate) fn decode<'py>(
 /// The whole pickle with its splices put in.
 fn join(record: &Record) -> PyResult<Vec<u8>> {
     let spliced: usize = record.bulk.iter().map(Vec::len).sum();
-    let mut whole = Vec::with_capacity(record.pickle.len() + spliced);
+    let mut whole = Vec::with_capacity(record.body.len() + spliced);
     let mut position = 0;
     for (offset, part) in record.splices.iter().zip(&record.bulk) {
         let offset = *offset as usize;
-        let before = record.pickle.get(position..offset);
+        let before = record.body.get(position..offset);
         whole.extend_from_slice(
             before.ok_or_else(|| PyValueError::new_err("got a splice outside its pickle"))?,
         );
         whole.extend_from_slice(part);
         position = offset;
     }
-    whole.extend_from_slice(&record.pickle[position..]);
+    whole.extend_from_slice(&record.body[position..]);
     Ok(whole)
 }
 
@@ -557,7 +557,7 @@ impl SplicedFile {
             if self.position < offset {
                 let end = offset.min(self.position + wanted);
                 let start = std::mem::replace(&mut self.position, end);
-                return &self.record.pickle[start..end];
+                return &self.record.body[start..end];
             }
             let length = self.record.bulk[self.splice].len();
             if self.spliced < length {
@@ -568,9 +568,9 @@ impl SplicedFile {
             self.splice += 1;
             self.spliced = 0;
         }
-        let end = self.record.pickle.len().min(self.position + wanted);
+        let end = self.record.body.len().min(self.position + wanted);
         let start = std::mem::replace(&mut self.position, end);
-        &self.record.pickle[start..end]
+        &self.record.body[start..end]
     }
 
     fn collect(&mut self, size: usize) -> Vec<u8> {

@@ -10,7 +10,7 @@ use exoskel_flow::Lease;
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
-use exoskel_node::payload::{Record, RecordWriter};
+use exoskel_node::payload::{Format, RecordWriter};
 use exoskel_node::process::Owned;
 use exoskel_node::rendezvous::{News, Rendezvous, meet};
 use exoskel_node::slot::{Item, ItemKey, SlotNode, Work};
@@ -197,9 +197,8 @@ struct Interpreter<'py> {
     encoder: Encoder,
     /// Where a result is written before it is known to be good.
     scratch: RecordWriter,
-    /// What has passed the serial function of a frame whose lease is passed on: a value, or the record of an exception
-    /// that goes through.
-    passed: Vec<(ItemKey, usize, Result<Passing<'py>, Record>)>,
+    /// What has passed the serial function of a frame whose lease is passed on.
+    passed: Vec<(ItemKey, usize, Passing<'py>)>,
 }
 
 /// A value on its way through a segment, or the exception that ended its way.
@@ -292,14 +291,6 @@ impl<'py> Interpreter<'py> {
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), Failed> {
         let key = item.key;
         let (segment, lease) = (usize::from(item.segment), item.lease);
-        if item.record.exception {
-            // An earlier segment's exception is the item's outcome: it goes through unopened.
-            if lease == Lease::PassedOn {
-                self.passed.push((key, segment, Err(item.record)));
-                return Ok(());
-            }
-            return self.finish_exception(key, item.record);
-        }
         let value = self.start(py, item)?;
         if lease == Lease::None {
             let value = self.apply(py, key, segment, 0..usize::MAX, value);
@@ -307,7 +298,7 @@ impl<'py> Interpreter<'py> {
         }
         let value = self.apply(py, key, segment, 0..1, value);
         if lease == Lease::PassedOn {
-            self.passed.push((key, segment, Ok(value)));
+            self.passed.push((key, segment, value));
             return Ok(());
         }
         self.node()?.pass(key)?;
@@ -320,32 +311,19 @@ impl<'py> Interpreter<'py> {
         self.node()?.release(frame)?;
         let mut passed = std::mem::take(&mut self.passed);
         for (key, segment, value) in passed.drain(..) {
-            match value {
+            if !self.programs.contains_key(&key.stream) {
                 // Nobody reads what a forgotten stream makes, but the frame must be answered for.
-                _ if !self.programs.contains_key(&key.stream) => {
-                    self.finish_exception(key, Record::default())?;
-                }
-                Ok(value) => {
-                    let value = self.apply(py, key, segment, 1..usize::MAX, value);
-                    self.finish(py, key, value)?;
-                }
-                Err(record) => self.finish_exception(key, record)?,
+                self.node()?.finish(key, |writer| {
+                    writer.push(Format::Data, true, &[], &[], []);
+                })?;
+                continue;
             }
+            let value = self.apply(py, key, segment, 1..usize::MAX, value);
+            self.finish(py, key, value)?;
         }
         // Its memory serves the next frame.
         self.passed = passed;
         Ok(())
-    }
-
-    fn finish_exception(&self, key: ItemKey, record: Record) -> Result<(), Failed> {
-        Ok(self.node()?.finish(key, |writer| {
-            writer.push(
-                true,
-                &record.pickle,
-                &record.splices,
-                record.bulk.into_iter().map(Into::into),
-            );
-        })?)
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, Failed> {
@@ -353,7 +331,10 @@ impl<'py> Interpreter<'py> {
         // a slot that always has something to run wouldn't, and would keep them all.
         Python::attach(|_| ());
         let mut spent = Vec::new();
-        let value = decode(py, item.record, item.restricted, None, &mut spent);
+        let value = {
+            let restricted = item.record.format == Format::Data;
+            decode(py, item.record, restricted, None, &mut spent)
+        };
         let node = self.node()?;
         spent.into_iter().for_each(|buffer| node.recycle(buffer));
         Ok(value)
@@ -448,7 +429,7 @@ impl<'py> Interpreter<'py> {
             .loader
             .call_method1("exception", (error.into_value(py),))?;
         let pickle = pickle.cast_into::<PyBytes>().map_err(PyErr::from)?;
-        writer.push(true, pickle.as_bytes(), &[], []);
+        writer.push(Format::Pickle, true, pickle.as_bytes(), &[], []);
         Ok(())
     }
 }

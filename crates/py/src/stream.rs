@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use exoskel_node::manager::StreamHandle;
-use exoskel_node::outlet::{Contents, Outcomes, Taken};
-use exoskel_node::payload::{BatchBuilder, Record};
+use exoskel_node::outlet::{Contents, Origin, Outcomes, Taken};
+use exoskel_node::payload::{BatchBuilder, Format, Record};
 use exoskel_node::process::{Owned, Process};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
@@ -300,7 +300,7 @@ impl Feeder {
         let pickle = encode
             .call1((error.into_value(py),))?
             .cast_into::<PyBytes>()?;
-        self.batch.push_exception(pickle.as_bytes());
+        self.batch.push_exception(Format::Pickle, pickle.as_bytes());
         Ok(())
     }
 
@@ -321,7 +321,7 @@ impl Feeder {
         let count = self.batch.count();
         if count > 0 {
             self.sent += u64::from(count);
-            stream.admit(self.batch.take());
+            stream.admit(self.batch.take(Origin::user()));
         }
     }
 }
@@ -355,12 +355,17 @@ impl Walk {
         self.next += 1;
         let (reader, origin) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin),
+            Contents::Refused(origin) => {
+                let text = format!("got a pickle from worker {}, expected data", origin.worker);
+                let error = raise(py, Kind::ResultRejected, text);
+                return Ok(Some(Outcome::Exception(error)));
+            }
             Contents::WorkersLost(count) => {
                 return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?)));
             }
         };
         let mark = reader.position();
-        if let Some(pickle) = reader.next_small()
+        if let Some((Format::Pickle, pickle)) = reader.next_small()
             && let Some(value) = read_fast(py, pickle)?
         {
             return Ok(Some(Outcome::Value(value)));
@@ -379,14 +384,14 @@ impl Walk {
             Outcome::Exception(remote_exception(
                 py,
                 &record,
-                origin.restricted,
+                !origin.is_trusted(),
                 &origin.worker,
             )?)
         } else {
             match decode(
                 py,
                 record,
-                origin.restricted,
+                !origin.is_trusted(),
                 Some(&origin.worker),
                 &mut self.spent,
             ) {
@@ -407,7 +412,7 @@ fn remote_exception(
 ) -> PyResult<PyErr> {
     static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let decode = DECODE.import(py, "exoskel.outcome", "decode_exception")?;
-    let error = decode.call1((PyBytes::new(py, &record.pickle), worker, restricted))?;
+    let error = decode.call1((PyBytes::new(py, &record.body), worker, restricted))?;
     Ok(PyErr::from_value(error))
 }
 

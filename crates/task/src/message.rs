@@ -27,7 +27,7 @@ pub const RESULT_HANDLERS: &[&str] = &[
 ];
 
 /// What a frame of work has before its records.
-const EXECUTE_BYTES: usize = 36;
+const EXECUTE_BYTES: usize = 35;
 
 /// So many modules that a worker lacks are named; what comes after them is known when it has those.
 const LACKS_MAX: usize = 100;
@@ -111,8 +111,6 @@ pub struct Execute {
     pub stream: u32,
     /// The segment of its program.
     pub segment: u16,
-    /// Whether the items come from outside the trusted domains and must be decoded with restrictions.
-    pub restricted: bool,
     /// How to go about the segment's serial function.
     pub lease: Lease,
     /// How many bytes a result may have without being announced first.
@@ -407,7 +405,6 @@ fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u64(execute.frame);
     out.put_u32(execute.stream);
     out.put_u16(execute.segment);
-    out.put_u8(u8::from(execute.restricted));
     out.put_u8(match execute.lease {
         Lease::None => 0,
         Lease::Kept => 1,
@@ -426,7 +423,6 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
         frame: head.get_u64(),
         stream: head.get_u32(),
         segment: head.get_u16(),
-        restricted: head.get_u8() != 0,
         lease: match head.get_u8() {
             0 => Lease::None,
             1 => Lease::Kept,
@@ -492,7 +488,6 @@ mod tests {
             frame: 7,
             stream: 1,
             segment: 2,
-            restricted: true,
             lease: Lease::PassedOn,
             grant: 65_536,
             first: 1 << 40,

@@ -24,8 +24,8 @@ use exoskel_node::manager::{
     StreamPlan,
 };
 use exoskel_node::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
-use exoskel_node::outlet::{Contents, Order, Taken};
-use exoskel_node::payload::{BatchBuilder, RecordReader, RecordWriter};
+use exoskel_node::outlet::{Contents, Order, Origin, Taken};
+use exoskel_node::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
 use exoskel_node::slot::{SlotNode, Work};
 use exoskel_node::socket::Socket;
 use tokio::sync::watch;
@@ -95,7 +95,7 @@ impl Hostile {
 pub(crate) fn records(segment: u16, first: u64, count: u32) -> Bytes {
     let mut writer = RecordWriter::default();
     for index in first..first + u64::from(count) {
-        writer.push(false, &outcome(index, segment), &[], []);
+        writer.push(Format::Data, false, &outcome(index, segment), &[], []);
     }
     writer.take().1
 }
@@ -349,9 +349,9 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
     });
     let mut batch = BatchBuilder::default();
     for index in 0..ITEMS {
-        batch.push(&index.to_be_bytes(), &[], Vec::new());
+        batch.push(Format::Pickle, &index.to_be_bytes(), &[], Vec::new());
     }
-    stream.admit(batch.take());
+    stream.admit(batch.take(Origin::user()));
     stream.end_of_input();
     take_all(&stream, deadline, &manager);
     // The driver is alive and well.
@@ -392,7 +392,7 @@ fn check(mut reader: RecordReader, first: u64, count: u32, worker: &str) {
         let record = record.unwrap_or_else(|error| panic!("item {index} of {worker}: {error}"));
         let record = record.unwrap_or_else(|| panic!("item {index} of {worker} is missing"));
         assert_eq!(
-            record.pickle[..8],
+            record.body[..8],
             index.to_be_bytes(),
             "item {index} of {worker}"
         );

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+use exoskel_task::payload::Format;
 
 use super::greeting::agreed;
 use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
@@ -124,7 +125,11 @@ impl Generator {
             slowness: self.pick(&[1, 1, 1, 2, 7]),
             floors: self.floors(),
             is_relayed: self.chance(6),
-            restricted: self.chance(3),
+            format: if self.chance(3) {
+                Format::Data
+            } else {
+                Format::Pickle
+            },
             drift: self.pick(&[-300, 0, 0, 200]),
             joins_at: self.pick(&[Duration::ZERO, Duration::from_millis(30)]),
             rejoins_after: self.millis(800),

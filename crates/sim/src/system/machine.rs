@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use exoskel_flow::Departure;
 use exoskel_link::SessionConfig;
 use exoskel_task::Router;
 
@@ -309,7 +310,7 @@ impl Machine {
             },
             Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
             Event::Timer(id, Way::ToManager) => self.worker_timer(id),
-            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, true),
+            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, Departure::Orderly),
             Event::Farewell(id, Way::ToManager) => match self.world.wires.worker(id) {
                 Some(worker) if self.workers[worker].connection() == Some(id) => {
                     self.depart(worker)

@@ -7,6 +7,7 @@ use exoskel_link::keys::{
     COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreError, KeyStoreSettings, PrefetchSettings,
 };
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
+use exoskel_task::payload::Format;
 
 use crate::network::LinkModel;
 use crate::scenario::Service;
@@ -96,8 +97,8 @@ pub struct WorkerScenario {
     pub floors: Protections,
     /// It can't prove that nobody stands between.
     pub is_relayed: bool,
-    /// What it sends must be decoded with restrictions.
-    pub restricted: bool,
+    /// How it must answer.
+    pub format: Format,
     /// How much faster its clock runs, in parts per million.
     pub drift: i32,
     /// When it comes.

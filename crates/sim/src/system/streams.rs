@@ -6,8 +6,8 @@ use std::time::Duration;
 use exoskel_flow::{Program, Tickets};
 use exoskel_task::desk::ItemKey;
 use exoskel_task::message::Call;
-use exoskel_task::outcome::{Contents, Outcomes};
-use exoskel_task::payload::{Batch, BatchBuilder, Record};
+use exoskel_task::outcome::{Contents, Origin, Outcomes};
+use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
 
 use super::content::{Sizes, Token, What};
@@ -209,13 +209,25 @@ impl Streams {
                     ));
                 }
             }
-            Contents::Records(mut reader, _) => {
+            Contents::Refused(origin) => {
+                return Err(format!(
+                    "item {first} of stream {stream} was refused: {origin:?}"
+                ));
+            }
+            Contents::Records(mut reader, origin) => {
                 for index in first..first + u64::from(count) {
                     let record = reader
                         .next_record()
                         .map_err(|error| error.to_string())?
                         .ok_or("fewer outcomes than said")?;
                     user.check_outcome(stream, index, &record, seed, limit)?;
+                    // Slots answer as they must, so what one wrote says what has touched the item.
+                    if (record.format == Format::Pickle) != origin.is_trusted() {
+                        return Err(format!(
+                            "the outcome of item {index} of stream {stream} is {:?} of {origin:?}",
+                            record.format
+                        ));
+                    }
                 }
                 if !reader.is_empty() {
                     return Err("more outcomes than said".to_owned());
@@ -292,11 +304,11 @@ impl User {
                 passed: 0,
                 what: What::Value,
             };
-            let (pickle, bulk) = token.contents(self.sizes);
-            builder.push(&pickle, &[], bulk);
+            let (body, bulk) = token.contents(self.sizes);
+            builder.push(Format::Pickle, &body, &[], bulk);
         }
         self.handed += count;
-        builder.take()
+        builder.take(Origin::user())
     }
 
     fn check_outcome(

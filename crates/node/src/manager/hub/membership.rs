@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use exoskel_flow::Departure;
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
 use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX};
@@ -10,6 +11,7 @@ use crate::establish::{Established, Terms};
 use crate::manager::{Notice, recruit};
 use crate::message::{CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToSlot};
 use crate::outlet::Origin;
+use crate::payload::Format;
 
 impl Hub {
     pub(super) fn take_up(&mut self, terms: Terms) {
@@ -41,7 +43,11 @@ impl Hub {
         self.next_slot += 1;
         let origin = Origin {
             worker: established.peer.name().to_owned(),
-            restricted: !established.trusted_results,
+            format: if established.trusted_results {
+                Format::Pickle
+            } else {
+                Format::Data
+            },
         };
         let worker = self.roster.join(established);
         self.shared.notice(Notice::Audit(format!(
@@ -129,14 +135,20 @@ impl Hub {
             return false;
         };
         // When it said good-bye, whatever it had is innocent.
-        let orderly = matches!(ended, Ended::Closed(_));
-        let statistics = self.router.remove_slot(number, orderly, now);
+        let departure = match ended {
+            Ended::Closed(_) => Departure::Orderly,
+            _ => Departure::Lost,
+        };
+        let statistics = self.router.remove_slot(number, departure, now);
         let statistics = statistics.unwrap_or_default();
         let outstanding = statistics.put_back;
         self.roster.leave(
             &slot.worker,
             statistics,
-            match (slot.unfit, orderly && outstanding == 0) {
+            match (
+                slot.unfit,
+                departure == Departure::Orderly && outstanding == 0,
+            ) {
                 (true, _) => "unfit",
                 (false, true) => "left",
                 (false, false) => "lost",
