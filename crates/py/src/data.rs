@@ -20,10 +20,7 @@ pub(crate) use encode::DataEncoder;
 use crate::error::{Kind, raise};
 
 /// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
-pub(crate) fn read_small<'py>(
-    py: Python<'py>,
-    body: &[u8],
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut reader = Reader::new(body);
     let Ok(item) = reader.next_item() else {
         return Ok(None);
@@ -54,8 +51,8 @@ pub(crate) fn decode<'py>(
     sender: &str,
     spent: &mut Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let checked = Checked::new(body, &parts)
-        .map_err(|fault| rejected(py, sender, &fault.to_string()))?;
+    let checked =
+        Checked::new(body, &parts).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
     let mut builder = Builder::new(py, checked.reader(), parts, spent);
     builder.value().map_err(|error| outward(py, sender, error))
 }

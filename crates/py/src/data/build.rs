@@ -3,12 +3,13 @@
 
 use exoskel_data::{Fault, Item, Reader, tags};
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString, PyTuple,
+    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString,
+    PyTuple,
 };
-use pyo3::ffi;
 
 use super::keys::{Collisions, Kind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
 use super::texts;
@@ -195,10 +196,16 @@ impl<'py, 'a> Builder<'py, 'a> {
         static FROM_BYTES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = self.py;
         let from_bytes = FROM_BYTES.get_or_try_init(py, || {
-            Ok::<_, PyErr>(py.get_type::<pyo3::types::PyInt>().getattr("from_bytes")?.unbind())
+            Ok::<_, PyErr>(
+                py.get_type::<pyo3::types::PyInt>()
+                    .getattr("from_bytes")?
+                    .unbind(),
+            )
         })?;
         let bytes = self.reader.bytes().map_err(unexpected)?;
-        let value = from_bytes.bind(py).call1((PyBytes::new(py, bytes), "big"))?;
+        let value = from_bytes
+            .bind(py)
+            .call1((PyBytes::new(py, bytes), "big"))?;
         if tag == tags::BIG_NEGATIVE {
             return value.bitnot();
         }
@@ -271,7 +278,10 @@ impl<'py, 'a> Builder<'py, 'a> {
                 self.spent.push(memory::buffer_of(part.len()));
                 Ok(part)
             }
-            other => Err(PyValueError::new_err(format!("got {}, expected bytes", other.kind()))),
+            other => Err(PyValueError::new_err(format!(
+                "got {}, expected bytes",
+                other.kind()
+            ))),
         }
     }
 
@@ -308,7 +318,8 @@ impl Watch {
     #[inline]
     fn look(&mut self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         if !self.is_counted
-            || !self.is_large && (key.is_exact_instance_of::<PyString>() || key.is_exact_instance_of::<PyBytes>())
+            || !self.is_large
+                && (key.is_exact_instance_of::<PyString>() || key.is_exact_instance_of::<PyBytes>())
         {
             return Ok(());
         }

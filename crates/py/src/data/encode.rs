@@ -68,15 +68,16 @@ impl DataEncoder {
     pub(crate) fn encode(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         self.writer.clear();
         self.bulk.clear();
-        self.value(value, 0).map_err(|Unsendable { error, mut path }| {
-            let py = value.py();
-            if path.is_empty() || !error::is(py, Kind::ResultRejected, &error) {
-                return error;
-            }
-            path.reverse();
-            let text = format!("at result{}: {}", path.concat(), error.value(py));
-            raise(py, Kind::ResultRejected, text)
-        })
+        self.value(value, 0)
+            .map_err(|Unsendable { error, mut path }| {
+                let py = value.py();
+                if path.is_empty() || !error::is(py, Kind::ResultRejected, &error) {
+                    return error;
+                }
+                path.reverse();
+                let text = format!("at result{}: {}", path.concat(), error.value(py));
+                raise(py, Kind::ResultRejected, text)
+            })
     }
 
     /// What was encoded.
@@ -163,7 +164,12 @@ impl DataEncoder {
     }
 
     fn members(&mut self, set: &Bound<'_, PyAny>, depth: u32) -> Result<(), Unsendable> {
-        let members = set.py().get_type::<PyList>().call1((set,))?.cast_into::<PyList>().map_err(PyErr::from)?;
+        let members = set
+            .py()
+            .get_type::<PyList>()
+            .call1((set,))?
+            .cast_into::<PyList>()
+            .map_err(PyErr::from)?;
         self.writer.array(members.len() as u64);
         for member in members.iter() {
             self.value(&member, depth)
