@@ -9,8 +9,10 @@ mod encode;
 mod keys;
 mod texts;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use exoskel_data::{Checked, CheckedException, Item, Reader};
+use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat};
 
@@ -148,7 +150,37 @@ fn data_decode<'py>(
     decode(py, body, parts, sender, &mut Vec::new())
 }
 
+/// The numbers of the tags that Python takes apart and puts together, by name.
+#[pyfunction]
+fn data_tags() -> BTreeMap<&'static str, u64> {
+    BTreeMap::from([
+        ("RANGE", tags::RANGE),
+        ("SLICE", tags::SLICE),
+        ("CONSTANT", tags::CONSTANT),
+        ("DATE", tags::DATE),
+        ("TIME", tags::TIME),
+        ("DATE_TIME", tags::DATE_TIME),
+        ("DURATION", tags::DURATION),
+        ("TIME_ZONE", tags::TIME_ZONE),
+        ("DECIMAL", tags::DECIMAL),
+        ("FRACTION", tags::FRACTION),
+        ("UUID", tags::UUID),
+        ("PATH", tags::PATH),
+        ("COUNTER", tags::COUNTER),
+        ("ORDERED_MAP", tags::ORDERED_MAP),
+        ("DEFAULT_MAP", tags::DEFAULT_MAP),
+        ("DEQUE", tags::DEQUE),
+        ("ARRAY", tags::ARRAY),
+        ("SCALAR", tags::SCALAR),
+        ("OBJECT_ARRAY", tags::OBJECT_ARRAY),
+        ("REGISTERED", tags::REGISTERED),
+        ("LIBRARY", tags::LIBRARY),
+        ("EXCEPTION", tags::EXCEPTION),
+    ])
+}
+
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(data_tags, module)?)?;
     module.add_function(wrap_pyfunction!(data_encode, module)?)?;
     module.add_function(wrap_pyfunction!(data_decode, module)?)
 }

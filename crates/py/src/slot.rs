@@ -18,6 +18,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::data::DataEncoder;
 use crate::error::{Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
@@ -194,11 +195,23 @@ struct Interpreter<'py> {
     pickles: HashMap<Digest, Py<PyBytes>>,
     functions: HashMap<Digest, Loaded>,
     programs: HashMap<u32, Program>,
+    /// How answers to this manager must be written, at least: it says so before the first item.
+    answers: Format,
     encoder: Encoder,
+    data: DataEncoder,
     /// Where a result is written before it is known to be good.
     scratch: RecordWriter,
     /// What has passed the serial function of a frame whose lease is passed on.
-    passed: Vec<(ItemKey, usize, Passing<'py>)>,
+    passed: Vec<Passed<'py>>,
+}
+
+/// An item that has passed a serial function.
+struct Passed<'py> {
+    key: ItemKey,
+    segment: usize,
+    /// How its answer must be written.
+    format: Format,
+    value: Passing<'py>,
 }
 
 /// A value on its way through a segment, or the exception that ended its way.
@@ -212,7 +225,9 @@ impl<'py> Interpreter<'py> {
             pickles: HashMap::new(),
             functions: HashMap::new(),
             programs: HashMap::new(),
-            encoder: Encoder::for_results(),
+            answers: Format::Data,
+            encoder: Encoder::default(),
+            data: DataEncoder::default(),
             scratch: RecordWriter::default(),
             passed: Vec::new(),
         }
@@ -262,10 +277,11 @@ impl<'py> Interpreter<'py> {
 
     fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
         match code {
-            ToSlot::Setup(setup) => {
+            ToSlot::Setup { answers, settings } => {
+                self.answers = answers;
                 let lacks = self
                     .loader
-                    .call_method1("setup", (PyBytes::new(py, &setup),))?
+                    .call_method1("setup", (PyBytes::new(py, &settings),))?
                     .extract()?;
                 self.node()?.ready(lacks)?;
             }
@@ -290,27 +306,43 @@ impl<'py> Interpreter<'py> {
 
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), Failed> {
         let key = item.key;
+        // What was made of data is no better than data.
+        let format = match item.record.format {
+            Format::Data => Format::Data,
+            Format::Pickle => self.answers,
+        };
         let (segment, lease) = (usize::from(item.segment), item.lease);
         let value = self.start(py, item)?;
         if lease == Lease::None {
             let value = self.apply(py, key, segment, 0..usize::MAX, value);
-            return self.finish(py, key, value);
+            return self.finish(py, key, format, value);
         }
         let value = self.apply(py, key, segment, 0..1, value);
         if lease == Lease::PassedOn {
-            self.passed.push((key, segment, value));
+            self.passed.push(Passed {
+                key,
+                segment,
+                format,
+                value,
+            });
             return Ok(());
         }
         self.node()?.pass(key)?;
         let value = self.apply(py, key, segment, 1..usize::MAX, value);
-        self.finish(py, key, value)
+        self.finish(py, key, format, value)
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.
     fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), Failed> {
         self.node()?.release(frame)?;
         let mut passed = std::mem::take(&mut self.passed);
-        for (key, segment, value) in passed.drain(..) {
+        for Passed {
+            key,
+            segment,
+            format,
+            value,
+        } in passed.drain(..)
+        {
             if !self.programs.contains_key(&key.stream) {
                 // Nobody reads what a forgotten stream makes, but the frame must be answered for.
                 self.node()?.finish(key, |writer| {
@@ -319,7 +351,7 @@ impl<'py> Interpreter<'py> {
                 continue;
             }
             let value = self.apply(py, key, segment, 1..usize::MAX, value);
-            self.finish(py, key, value)?;
+            self.finish(py, key, format, value)?;
         }
         // Its memory serves the next frame.
         self.passed = passed;
@@ -331,10 +363,7 @@ impl<'py> Interpreter<'py> {
         // a slot that always has something to run wouldn't, and would keep them all.
         Python::attach(|_| ());
         let mut spent = Vec::new();
-        let value = {
-            let restricted = item.record.format == Format::Data;
-            decode(py, item.record, restricted, None, &mut spent)
-        };
+        let value = decode(py, item.record, "an earlier worker", false, &mut spent);
         let node = self.node()?;
         spent.into_iter().for_each(|buffer| node.recycle(buffer));
         Ok(value)
@@ -380,9 +409,15 @@ impl<'py> Interpreter<'py> {
         Ok(value)
     }
 
-    fn finish(&mut self, py: Python<'_>, key: ItemKey, value: Passing<'_>) -> Result<(), Failed> {
+    fn finish(
+        &mut self,
+        py: Python<'_>,
+        key: ItemKey,
+        format: Format,
+        value: Passing<'_>,
+    ) -> Result<(), Failed> {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let sent = self.finish_with(py, key, value, &mut scratch);
+        let sent = self.finish_with(py, key, format, value, &mut scratch);
         self.scratch = scratch;
         sent
     }
@@ -391,12 +426,17 @@ impl<'py> Interpreter<'py> {
         &mut self,
         py: Python<'_>,
         key: ItemKey,
+        format: Format,
         value: Passing<'_>,
         scratch: &mut RecordWriter,
     ) -> Result<(), Failed> {
-        let encoded = match value {
-            Ok(value) => self.encoder.encode(&value, scratch, u64::MAX),
-            Err(error) => Err(error),
+        let encoded = match (value, format) {
+            (Ok(value), Format::Pickle) => self.encoder.encode(&value, scratch, u64::MAX),
+            (Ok(value), Format::Data) => self.data.encode(&value).map(|()| {
+                let bulk = self.data.take_bulk();
+                scratch.push(Format::Data, false, self.data.body(), &[], bulk);
+            }),
+            (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
             if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
@@ -404,14 +444,15 @@ impl<'py> Interpreter<'py> {
             {
                 return Err(error.into());
             }
-            self.write_exception(py, scratch, error)?;
+            self.write_exception(py, format, scratch, error)?;
         }
         match self.node()?.finish(key, |writer| writer.append(scratch)) {
             Err(SessionError::Limit { got, maximum, .. }) => {
                 let text = format!(
                     "got a result of {got} bytes, expected at most {maximum}; return less, or raise message_bytes_max of the Manager"
                 );
-                self.write_exception(py, scratch, raise(py, Kind::SizeLimit, text))?;
+                let error = raise(py, Kind::SizeLimit, text);
+                self.write_exception(py, format, scratch, error)?;
                 Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
             }
             other => Ok(other?),
@@ -419,17 +460,24 @@ impl<'py> Interpreter<'py> {
     }
 
     fn write_exception(
-        &self,
+        &mut self,
         py: Python<'_>,
+        format: Format,
         writer: &mut RecordWriter,
         error: PyErr,
     ) -> Result<(), Failed> {
         let _ = writer.take();
-        let pickle = self
-            .loader
-            .call_method1("exception", (error.into_value(py),))?;
-        let pickle = pickle.cast_into::<PyBytes>().map_err(PyErr::from)?;
-        writer.push(Format::Pickle, true, pickle.as_bytes(), &[], []);
+        let error = error.into_value(py);
+        let is_data = format == Format::Data;
+        let travels = self.loader.call_method1("exception", (error, is_data))?;
+        if is_data {
+            self.data.encode(&travels)?;
+            let bulk = self.data.take_bulk();
+            writer.push(format, true, self.data.body(), &[], bulk);
+        } else {
+            let pickle = travels.cast_into::<PyBytes>().map_err(PyErr::from)?;
+            writer.push(format, true, pickle.as_bytes(), &[], []);
+        }
         Ok(())
     }
 }

@@ -6,6 +6,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use exoskel_flow::Lease;
 
+use crate::payload::Format;
+
 /// The slot's endpoint for instructions.
 pub const TASK_ENDPOINT: &str = "exoskel.task";
 /// The slot's endpoint for code: functions, programs, modules.
@@ -71,7 +73,12 @@ pub enum ToSlot {
         stream: u32,
     },
     /// What the Python side needs before any function is loaded (modules, search path), opaque here.
-    Setup(Bytes),
+    Setup {
+        /// How its answers must be written.
+        answers: Format,
+        /// The settings.
+        settings: Bytes,
+    },
     /// A function's pickle.
     Function {
         /// Its name.
@@ -192,7 +199,7 @@ impl ToSlot {
     pub fn is_code(&self) -> bool {
         matches!(
             self,
-            Self::Setup(_) | Self::Function { .. } | Self::Define { .. }
+            Self::Setup { .. } | Self::Function { .. } | Self::Define { .. }
         )
     }
 
@@ -221,7 +228,11 @@ impl ToSlot {
                 out.put_u32(*stream);
                 3
             }
-            Self::Setup(setup) => return (0, setup.clone()),
+            Self::Setup { answers, settings } => {
+                out.put_u8(u8::from(*answers == Format::Data));
+                out.put_slice(settings);
+                0
+            }
             Self::Function { digest, pickle } => {
                 out.put_slice(digest);
                 out.put_slice(pickle);
@@ -268,7 +279,14 @@ impl ToSlot {
     /// When the head isn't one of `handler`'s.
     pub fn decode_code(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
         match handler {
-            0 => Ok(Self::Setup(head)),
+            0 => Ok(Self::Setup {
+                answers: match head.try_get_u8() {
+                    Ok(0) => Format::Pickle,
+                    Ok(1) => Format::Data,
+                    _ => return Err(MessageError("setup")),
+                },
+                settings: head,
+            }),
             1 if head.len() >= 32 => {
                 let mut digest = [0; 32];
                 head.copy_to_slice(&mut digest);
@@ -529,7 +547,14 @@ mod tests {
             assert_eq!(ToSlot::decode_task(handler, head), Ok(message));
         }
         let code = [
-            ToSlot::Setup(Bytes::from_static(b"x")),
+            ToSlot::Setup {
+                answers: Format::Data,
+                settings: Bytes::from_static(b"x"),
+            },
+            ToSlot::Setup {
+                answers: Format::Pickle,
+                settings: Bytes::new(),
+            },
             ToSlot::Function {
                 digest: [9; 32],
                 pickle: Bytes::from_static(b"p"),

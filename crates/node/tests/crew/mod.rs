@@ -211,7 +211,7 @@ fn interpret(node: &SlotNode) {
                 let _ = node.release(frame);
                 passed.drain(..).for_each(finish);
             }
-            Work::Code(ToSlot::Setup(_)) => drop(node.ready(Vec::new())),
+            Work::Code(ToSlot::Setup { .. }) => drop(node.ready(Vec::new())),
             Work::Ended(_) => return,
             _ => {}
         }

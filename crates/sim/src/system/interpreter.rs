@@ -110,7 +110,8 @@ impl Interpreter {
 
     fn code(&mut self, code: ToSlot, streams: &Streams) -> Result<Option<Outgoing>, String> {
         match code {
-            ToSlot::Setup(_) => {
+            ToSlot::Setup { answers, .. } => {
+                self.format = answers;
                 let lacks = Vec::new();
                 return Ok(Some(ToManager::Ready { lacks }.into()));
             }

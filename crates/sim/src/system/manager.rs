@@ -337,7 +337,10 @@ impl Machine {
         if self.is_ending {
             line.close(CloseReason::Finished);
         }
-        let setup = ToSlot::Setup(Bytes::from_static(b"settings"));
+        let setup = ToSlot::Setup {
+            answers: self.scenario.workers[worker].format,
+            settings: Bytes::from_static(b"settings"),
+        };
         let sent = line.post(code, setup.encode(), Vec::new());
         let seat = Seat {
             line,

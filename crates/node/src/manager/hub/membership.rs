@@ -58,6 +58,7 @@ impl Hub {
             established.proof,
             established.domain.as_deref().unwrap_or("none"),
         )));
+        let answers = origin.format;
         let slot = Slot {
             connection,
             tasks,
@@ -69,12 +70,13 @@ impl Hub {
             unfit: false,
         };
         self.slots.insert(number, slot);
-        let setup = if is_child {
+        let settings = if is_child {
             self.config.setup_local.clone()
         } else {
             self.config.setup_remote.clone()
         };
-        self.queue(number, &ToSlot::Setup(setup), Vec::new());
+        let setup = ToSlot::Setup { answers, settings };
+        self.queue(number, &setup, Vec::new());
         self.flush();
         Ok(number)
     }
