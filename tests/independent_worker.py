@@ -38,6 +38,7 @@ from tests.protocol_reference import (
     seal_message,
     transcript_hash,
 )
+from tests.task_reference import Frame, exception_record, read_execute, read_segments, value_record
 
 ALPN = b"exoskel/1"
 EXPORTER_LABEL = b"EXPORTER-exoskel/1"
@@ -282,24 +283,6 @@ class Handshake:
         return extract(transcript, self.tls.exporter())
 
 
-@dataclass
-class Frame:
-    """A frame of work: what Execute says."""
-
-    number: int
-    stream: int
-    segment: int
-    lease: int
-    grant: int
-    first: int
-    items: list[Any]
-
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return len(self.items)
-
-
 class Session:
     """The records of one session, in both directions."""
 
@@ -444,6 +427,7 @@ class Worker:
         self.held: dict[tuple[int, int], tuple[bytes, list[bytes]]] = {}
         self.frames: list[Frame] = []
         self.result_link = 0
+        self.is_data = True
         self.session: Session
 
     def serve(self) -> EndOfSession:
@@ -544,6 +528,7 @@ class Worker:
         """Take in functions and programs."""
         match handler:
             case "setup":
+                self.is_data = head[0] == 1
                 self.ready()
             case "function":
                 self.functions[head[:32]] = pickle.loads(head[32:])
@@ -585,7 +570,7 @@ class Worker:
 
     def execute(self, frame: Frame) -> None:
         """Run a frame and answer for it."""
-        records = [encode_record(*self.outcome(frame, item)) for item in frame.items]
+        records = [self.outcome(frame, item) for item in frame.items]
         if frame.lease == 2:
             self.say("released", struct.pack(">QQ", frame.number, 0))
         for position, record in enumerate(records):
@@ -596,15 +581,15 @@ class Worker:
             else:
                 self.results(frame.number, index, 1, [record])
 
-    def outcome(self, frame: Frame, item: Any) -> tuple[bytes, bool]:
-        """Run the functions of a segment on an item: the encoded value, and whether it is an exception."""
+    def outcome(self, frame: Frame, item: Any) -> bytes:
+        """Run the functions of a segment on an item, and write what came of it."""
         try:
             value = item
             for digest in self.programs[frame.stream][frame.segment]:
                 value = self.functions[digest](value)
         except Exception as error:
-            return encode_exception(error), True
-        return encode_value(value), False
+            return exception_record(error, is_data=self.is_data)
+        return value_record(value, is_data=self.is_data)
 
     def results(
         self,
@@ -633,9 +618,6 @@ class Worker:
         self.say("recalled", struct.pack(">QQI", frame, 0, 0))
 
 
-# --- the encodings of tasks ------------------------------------------------------------------------
-
-
 def decode_answer(data: bytes) -> Item:
     """Read an Accept; its middle is laid out like a Hello's."""
     if data[10] != 1:
@@ -646,86 +628,3 @@ def decode_answer(data: bytes) -> Item:
     cipher = {number: name for name, number in CIPHERS.items()}[data[length + 3]]
     hello = data[:10] + data[11:length] + bytes(6) + bytes([0]) + data[length + 4 :]
     return decode_hello(hello) | {"protections": protections, "cipher": cipher}
-
-
-def put_number(value: int) -> bytes:
-    """Write a number in groups of seven bits, the lowest first."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def take_number(data: bytes, position: int) -> tuple[int, int]:
-    """Read such a number: it, and where what follows begins."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-
-
-def encode_record(body: bytes, is_exception: bool = False, extra: bytes | None = None) -> bytes:
-    """Write an outcome's record; `extra` describes its bulk parts."""
-    head = len(body) << 2 | is_exception << 1 | (extra is not None)
-    return put_number(head) + (extra or b"") + body
-
-
-def encode_value(value: Any) -> bytes:
-    """Write a value that is an outcome."""
-    return pickle.dumps(value, 5)
-
-
-def encode_exception(error: Exception) -> bytes:
-    """Write an exception that is an outcome."""
-    return pickle.dumps((pickle.dumps(error, 5), repr(error), ""), 5)
-
-
-def read_execute(head: bytes, bulk: list[bytes]) -> Frame:
-    """Read a frame and its items."""
-    number, stream, segment, _restricted, lease, grant, first, count = struct.unpack_from(
-        ">QIHBBQQI", head
-    )
-    items = read_items(head[36:], bulk)
-    if len(items) != count:
-        raise PeerError(f"got {len(items)} items in a frame, expected {count}")
-    return Frame(number, stream, segment, lease, grant, first, items)
-
-
-def read_items(records: bytes, bulk: list[bytes]) -> list[Any]:
-    """Read the items of a frame."""
-    items, position, parts = [], 0, iter(bulk)
-    while position < len(records):
-        head, position = take_number(records, position)
-        splices: list[int] = []
-        buffers = 0
-        if head & 1:
-            count, position = take_number(records, position)
-            for _ in range(count):
-                offset, position = take_number(records, position)
-                splices.append(offset)
-            buffers, position = take_number(records, position)
-        body = records[position : position + (head >> 2)]
-        position += head >> 2
-        filled, start = b"", 0
-        for offset in splices:
-            filled += body[start:offset] + next(parts)
-            start = offset
-        outside = [bytearray(next(parts)) for _ in range(buffers)]
-        items.append(pickle.loads(filled + body[start:], buffers=outside))
-    return items
-
-
-def read_segments(data: bytes) -> list[list[bytes]]:
-    """Read the functions of each segment of a program, by digest."""
-    segments, position = [], 0
-    while position < len(data):
-        _serial, count = struct.unpack_from(">BI", data, position)
-        position += 5
-        segments.append([data[position + 32 * at :][:32] for at in range(count)])
-        position += 32 * count
-    return segments

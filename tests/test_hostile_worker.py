@@ -9,6 +9,7 @@ import logging
 import re
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from exoskel.cli import main
 HOSTILE, HONEST = "vm7.rented.example.org", "node1.lab.example.org"
 ITEMS = range(-64, 0)
 RESULTS = [-item for item in ITEMS]
+# What must not reach a terminal.
+UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 # What the manager doesn't do yet, and why.
 OPEN: dict[str, str] = {}
@@ -142,20 +145,26 @@ def test_the_manager_bears_it(
             assert re.search(f"lost worker {HOSTILE}.*({must.text})", caplog.text), written
         case "item":
             assert struck
+            assert rows[HOSTILE].state == "working", written
             for index, outcome in enumerate(outcomes):
                 if index not in struck:
                     assert outcome == RESULTS[index]
-                else:
-                    assert type(outcome).__name__ == must.error, repr(outcome)
-                    assert re.search(must.text, str(outcome))
+                    continue
+                assert re.fullmatch(must.error, type(outcome).__name__), repr(outcome)
+                assert re.search(must.text, str(outcome))
+                shown = "".join(traceback.format_exception(outcome))
+                assert not UNSHOWN.search(shown)
+        case "value":
+            assert struck
             assert rows[HOSTILE].state == "working", written
+            others = [outcome for index, outcome in enumerate(outcomes) if index not in struck]
+            assert others == [result for index, result in enumerate(RESULTS) if index not in struck]
         case "harmless":
             assert outcomes == RESULTS
             assert rows[HOSTILE].state == "working", written
         case "stalled":
             assert set(outcomes) < set(RESULTS)
-    assert "\x1b" not in said.out + said.err + caplog.text
-    assert "\x9b" not in said.out + said.err + caplog.text
+    assert not UNSHOWN.search(said.out + said.err + caplog.text)
     assert grown < must.memory_mebibytes
 
 

@@ -13,9 +13,9 @@ from tests.hostile.behaviour import (
     stalled,
 )
 from tests.hostile.records import stop
-from tests.independent_worker import Frame, encode_record, encode_value, put_number
+from tests.task_reference import Frame, encode_record, put_number, value_record
 
-NOISE = encode_record(encode_value("forged"))
+NOISE = value_record("forged")
 LARGEST = (1 << 64) - 1
 OVER_ITS_GRANT = "over its grant"
 OVER_ITS_ANNOUNCEMENT = "over (its announced size|what it announced)"
@@ -69,7 +69,7 @@ def results_of_nothing(worker: HostileWorker, frame: Frame) -> None:
 
 @on_execute("has spent 584 years on each item", harmless())
 def absurd_busy_time(worker: HostileWorker, frame: Frame) -> None:
-    records = [encode_record(*worker.outcome(frame, item)) for item in frame.items]
+    records = [worker.outcome(frame, item) for item in frame.items]
     for position, record in enumerate(records):
         worker.results(frame.number, frame.first + position, 1, [record], busy=LARGEST)
 
@@ -191,7 +191,7 @@ def recalled_after_its_answer(worker: HostileWorker, frame: Frame) -> None:
 
 def large(frame: Frame) -> bytes:
     """Make a record that is over its grant."""
-    return encode_record(encode_value(b"x" * (frame.grant + 1000)))
+    return value_record(b"x" * (frame.grant + 1000))
 
 
 @on_execute("sends a result over its grant without announcing it", ended(OVER_ITS_GRANT))
@@ -211,7 +211,7 @@ def result_larger_than_announced(worker: HostileWorker, frame: Frame) -> None:
     record = large(frame)
     worker.is_waiting_for_grant = True
     worker.instead["granted"] = lambda number, index: worker.results(
-        number, index, 1, [encode_record(encode_value(b"x" * (8 << 20)))]
+        number, index, 1, [value_record(b"x" * (8 << 20))]
     )
     worker.announce(frame, frame.first, len(record))
 
@@ -240,7 +240,7 @@ def announced_for_others(worker: HostileWorker, frame: Frame) -> None:
 
 @on_execute("announces a result 300 times and sends it once", harmless())
 def announced_again_and_again(worker: HostileWorker, frame: Frame) -> None:
-    records = [encode_record(*worker.outcome(frame, item)) for item in frame.items]
+    records = [worker.outcome(frame, item) for item in frame.items]
     for position, record in enumerate(records):
         worker.held[frame.number, frame.first + position] = record, []
         for _ in range(300):
@@ -250,7 +250,7 @@ def announced_again_and_again(worker: HostileWorker, frame: Frame) -> None:
 @on_execute("announces a result that is within its grant", harmless())
 def announced_within_its_grant(worker: HostileWorker, frame: Frame) -> None:
     for position, item in enumerate(frame.items):
-        record = encode_record(*worker.outcome(frame, item))
+        record = worker.outcome(frame, item)
         worker.held[frame.number, frame.first + position] = record, []
         worker.announce(frame, frame.first + position, len(record))
 

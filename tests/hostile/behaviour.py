@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.independent_worker import Credential, EndOfSession, Frame, Handshake, Worker
+from tests.independent_worker import Credential, EndOfSession, Handshake, Worker
 from tests.protocol_reference import seal_message
+from tests.task_reference import Frame
 
 # The honest worker holds its answers for no longer than this while the hostile one is about to strike.
 STRIKE_SECONDS = 15.0
@@ -23,7 +24,7 @@ class Must:
 
     kind: str
     """``refused``: no session comes about. ``ended``: the session ends. ``item``: the items that were answered so fail, and the session
-    goes on. ``harmless``: all results arrive, and the session goes on. ``stalled``: only the items it has are missing."""
+    goes on. ``value``: those items have some outcome. ``harmless``: all results arrive, and the session goes on. ``stalled``: only the items it has are missing."""
     text: str = ""
     """What the stated reason or the item's error says, as a regular expression."""
     error: str = ""

@@ -13,8 +13,8 @@ from tests.hostile.behaviour import (
     wait_for_the_end,
 )
 from tests.hostile.records import stop
-from tests.independent_worker import Frame
 from tests.protocol_reference import put_text
+from tests.task_reference import Frame
 
 
 def send_control(worker: HostileWorker, body: bytes) -> None:

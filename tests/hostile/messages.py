@@ -6,7 +6,7 @@ import struct
 
 from tests.hostile.behaviour import HostileWorker, ended, harmless, on_execute, on_ready
 from tests.hostile.records import stop
-from tests.independent_worker import Frame
+from tests.task_reference import Frame
 
 OUTPUT = 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from tests.hostile.behaviour import HostileWorker, ended, harmless, on_execute, wait_for_the_end
-from tests.independent_worker import Frame
 from tests.protocol_reference import Direction
+from tests.task_reference import Frame
 
 UNVERIFIED = "does not verify"
 # A silent peer is dead after this time.
