@@ -154,7 +154,7 @@ NO_DATA: dict[str, tuple[str, bytes]] = {
         data_tag(TIME_ZONE, encode_data([10**12, 0, None])),
     ),
     "part_of_a_lie": ("says a bulk part that isn't there", data_tag(PART, encode_data(1 << 40))),
-    "unknown_class": (
+    "unregistered_class": (
         "answers an instance of a class that nobody registered",
         data_tag(REGISTERED, encode_data(["os:system", "touch canary"])),
     ),
