@@ -106,6 +106,20 @@ def test_each_host_fails_by_itself(site: Path, capsys: pytest.CaptureFixture[str
     assert "worker-lab3.pem" in answers["lab3:7601"]["answer"]
 
 
+def test_what_a_host_says_drives_no_terminal(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weapons = "\\033[2Jone\\302\\233two\\342\\200\\256three\\b"
+    (site / "python").write_text(f"#!/bin/sh\nprintf '{weapons}\\n' >&2\nexit 1\n")
+    assert up(site) == 1
+    (site / "python").write_text(f"#!/bin/sh\nprintf '{weapons}\\n'\n")
+    assert up(site) == 0
+    captured = capsys.readouterr()
+    for text in captured:
+        assert "three" in text
+        assert text.replace("\n", "").isprintable()
+
+
 def test_stop(site: Path) -> None:
     assert up(site, "--stop") == 0
     assert "--stop" in (site / "lab1/started").read_text()

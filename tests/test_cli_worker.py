@@ -94,6 +94,49 @@ def test_a_slot_that_has_served_is_replaced_and_leaves_nothing(tmp_path: Path) -
             assert eventually(lambda: gone(child))
 
 
+# The same, and its child detaches: another session, and no parent.
+DETACHING_SLOT = """
+    import os, signal, socket, sys, time
+
+    def detached():
+        reader, writer = os.pipe()
+        if not os.fork():
+            os.setsid()
+            if not os.fork():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                os.write(writer, str(os.getpid()).encode())
+                time.sleep(60)
+            os._exit(0)
+        os.wait()
+        return os.read(reader, 20).decode()
+
+    listener = socket.socket(fileno=int(sys.argv[2]))
+    connection, _ = listener.accept()
+    connection.sendall(f"{os.getpid()} {detached()}\\n".encode())
+    connection.recv(1)
+    os._exit(0)
+"""
+
+
+def test_what_a_task_detaches_ends_with_its_slot(tmp_path: Path) -> None:
+    with supervised(tmp_path, DETACHING_SLOT, slots=2) as process:
+        port = port_of(process)
+        with served(port) as (_, stays):
+            with served(port) as (_, goes):
+                assert not gone(goes)
+            assert eventually(lambda: gone(goes))
+            assert not gone(stays)
+            process.terminate()
+            assert process.wait(timeout=2) == 0
+            assert gone(stays)
+
+
+def test_what_a_task_detaches_does_not_outlive_a_killed_slot(tmp_path: Path) -> None:
+    with supervised(tmp_path, DETACHING_SLOT) as process, served(port_of(process)) as (slot, child):
+        os.kill(slot, signal.SIGKILL)
+        assert eventually(lambda: gone(child))
+
+
 def test_all_ends_within_two_seconds_of_a_signal(tmp_path: Path) -> None:
     """Also a slot that doesn't want to, and what its task has started."""
     for number in (signal.SIGTERM, signal.SIGINT):

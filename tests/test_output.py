@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import exoskel as ex
 from exoskel import output
 from exoskel.output import TaskOutput, present
 from exoskel.progress import track
@@ -107,18 +108,42 @@ def test_a_line_without_end_does_not_fill_memory(sent: list[tuple[str, str]]) ->
 def test_lines_are_marked_with_their_worker(capsys: pytest.CaptureFixture[str]) -> None:
     present("node1", "stdout", "a\nb\n")
     present("node1", "stderr", "c")
-    present("node2", "log", "d\r\n")
+    present("node2", "log", "d\n")
     captured = capsys.readouterr()
     assert captured.out == "[node1] a\n[node1] b\n"
     assert captured.err == "[node1] c\n[node2] d\n"
 
 
-def test_control_characters_of_a_stranger_are_shown_not_obeyed(
+# What drives a terminal, forges a line, or reverses what people read.
+WEAPONS = [
+    "\x1b[2J",
+    "\x1b]0;t\x07",
+    "\x9b2J",
+    "\u202e",
+    "\u2066",
+    "\u2028",
+    "\u2029",
+    "\r",
+    "\b",
+    "\0",
+]
+
+
+def weapons(_: int) -> None:
+    print("\ta".join(WEAPONS), "\x1b[1;31mred\x1b[m ≤")
+
+
+def test_what_a_task_prints_is_shown_and_only_colours_are_obeyed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    present("no\x1bde", "stdout", "\x1b]0;title\x07 over\rwritten \u202e reversed\ttab\n")
+    """A child of this process may colour its lines: it can run code here anyway. See test_workers for strangers."""
+    with ex.Manager(ex.Farm(weapons), ex.ParDegree(1)) as manager:
+        assert list(manager.map(range(1))) == [None]
     out = capsys.readouterr().out
-    assert out == "[no\\x1bde] \\x1b]0;title\\x07 over\\rwritten \\u202e reversed\ttab\n"
+    colours = "\x1b[1;31mred\x1b[m ≤\x1b[0m\n"
+    assert out.startswith("[local-1] ")
+    assert out.endswith(colours)
+    assert out.removesuffix(colours).replace("\t", "").isprintable()
 
 
 def test_progress_hands_items_through_and_closes_the_stream(
@@ -199,3 +224,11 @@ def test_summary_fits_a_terminal_and_says_what_matters() -> None:
     assert "encrypted" in lines[3]
     assert lines[-1].split()[:4] == ["2", "workers", "707", "3"]
     assert summary.as_dict()["workers"][0]["bytes_sent"] == 2**20
+
+
+def test_summary_says_who_was_set_aside() -> None:
+    reason = "broke its session 3 times: record 7 on link 1 does not verify: " + "x" * 60
+    text = str(Summary([WorkerSummary("good"), WorkerSummary("bad", set_aside=reason)]))
+    assert "set aside: worker bad: broke its session 3 times: record 7" in text
+    assert text.count("set aside") == 1
+    assert max(map(len, text.splitlines())) <= 100

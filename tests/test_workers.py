@@ -1,11 +1,15 @@
 """Real workers in processes of their own, recruited by a manager over TCP, each with the rights its place gives it."""
 
+import contextlib
 import json
+import operator
+import socket
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.processes import eventually, gone
 from tests.site import MANAGER, Site, free_address
 
 import exoskel as ex
@@ -159,7 +163,7 @@ def test_a_hostile_result_does_not_run(raised: bool, site: Site, tmp_path: Path)
     # The attack is real: where the policy says `results = "pickle"`, it works.
     assert (tmp_path / "near").exists(), trusted.stderr
     assert not (tmp_path / "far").exists()
-    kinds = {True: ["str", "TaskError", "str"], False: ["str", "ResultRejectedError", "str"]}
+    kinds = {True: ["str", "ValueError", "str"], False: ["str", "ResultRejectedError", "str"]}
     assert stranger.stdout == f"{kinds[raised]}\n", stranger.stderr
 
 
@@ -268,3 +272,69 @@ def test_a_worker_that_cannot_prove_itself_is_not_used(
     said = site.run(script, worker.line)
     assert said.stdout.strip(), said.stderr
     assert ("revoked" if trouble == "revoked" else NEAR[0]) in said.stdout
+
+
+def test_colours_of_a_stranger_are_escaped(site: Site) -> None:
+    script = """
+        import filters
+
+        with connect(ex.Farm(filters.paint)) as manager:
+            list(manager.map(range(1)))
+    """
+    far = site.worker(FAR[0], listen=f"tcp://{FAR[1]}:0").line
+    paint = """
+        def paint(item):
+            print("\\x1b[31mred\\x1b[m")
+    """
+    done = site.run(script, far, filters=paint)
+    assert done.returncode == 0, done.stderr
+    assert f"[{FAR[0]}] \\u{{1b}}[31mred\\u{{1b}}[m\n" in done.stdout
+
+
+def test_connections_that_say_nothing_keep_no_manager_out(site: Site) -> None:
+    """Nor do they fill the worker's log: each address has a few lines, and one for all others."""
+    worker = site.worker(NEAR[0])
+    host, _, port = worker.address.rpartition(":")
+    with contextlib.ExitStack() as crowd:
+        for _ in range(300):
+            crowd.enter_context(socket.create_connection((host, int(port))))
+        with site.connect(ex.Farm(operator.neg), 1, worker) as manager:
+            assert list(manager.map(range(3))) == [0, -1, -2]
+    refused = [line for line in worker.log.read_text().splitlines() if "no session with" in line]
+    assert 0 < len(refused) <= 8
+
+
+DETACH = """
+    import os, signal, time
+
+    def detach(item):
+        reader, writer = os.pipe()
+        if not os.fork():
+            os.setsid()
+            if not os.fork():
+                os.write(writer, str(os.getpid()).encode())
+                time.sleep(60)
+            os._exit(0)
+        os.wait()
+        return int(os.read(reader, 20))
+"""
+
+
+@pytest.mark.parametrize("place", ["worker", "child"])
+def test_what_a_task_detaches_ends_with_the_session(site: Site, place: str) -> None:
+    """Of a worker that goes on, and of a child of the manager's own process."""
+    script = """
+        import filters
+
+        with connect(ex.Farm(filters.detach), slots=1) as manager:
+            (process,) = manager.map(range(1))
+            os.kill(process, 0)
+            print(process)
+    """
+    hosts = [site.worker(NEAR[0]).line] if place == "worker" else []
+    script = script.replace("connect(", "connect(" if hosts else "ex.Manager(")
+    script = script.replace("slots=1", "slots=1" if hosts else "ex.ParDegree(1)")
+    done = site.run("import os\n" + textwrap.dedent(script), *hosts, filters=DETACH)
+    assert done.returncode == 0, done.stderr
+    process = int(done.stdout)
+    assert eventually(lambda: gone(process))

@@ -8,7 +8,7 @@ description of its elements, a shape and a buffer; `exoskel._core` checks that t
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ResultRejectedError
 
@@ -139,8 +139,8 @@ def elements(description: str | list[Any]) -> numpy.dtype[Any]:
     if type(description) is str:
         return numpy.dtype(description)
     names, formats, offsets, position = [], [], [], 0
-    for name, field, *shape in description:
-        element = elements(field)
+    for name, described, *shape in cast("list[Any]", description):
+        element = elements(described)
         if shape:
             element = numpy.dtype((element, tuple(shape[0])))
         if name:

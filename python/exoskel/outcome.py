@@ -58,6 +58,8 @@ _OURS = {
     if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, errors.ExoskelError)
 }
 
+_REJECTED = f"{errors.__name__}:{errors.ResultRejectedError.__name__}"
+
 
 def encode_exception(error: BaseException, as_data: bool) -> bytes | list[Any]:
     """Return what travels of an exception.
@@ -105,7 +107,9 @@ def describe_exception(error: BaseException) -> list[Any]:
     from . import results
 
     kind = type(error)
-    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
+    name = (
+        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
+    )
     return [name[:200], _text(error), results.exception_to_data(error)]
 
 
@@ -179,7 +183,7 @@ def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
 
 
 def exception_from_data(
-    kind: str, text: str, lines: list[str], data: Any, worker: str
+    kind: str, text: str, lines: list[str], data: Any, worker: str, sender: str
 ) -> BaseException:
     """Return the exception that a task raised at a worker that isn't trusted, with its remote traceback as cause.
 
@@ -195,6 +199,8 @@ def exception_from_data(
         None, or what the program's own function made of it.
     worker : str
         Where it comes from.
+    sender : str
+        The same with the item, for people.
 
     Returns
     -------
@@ -202,6 +208,9 @@ def exception_from_data(
         A builtin exception from a list of harmless ones, one of Exoskel's, or one that the program registered; else a `TaskError`.
         All text is shown on one line each, escaped.
     """
+    if kind == _REJECTED:
+        # The worker has said it early; it reads as what the manager says.
+        text = f"the answer of {sender} can't be sent: {text}"
     error = make_exception(kind, text, data)
     # Each line is marked, so that none can look like what stands around it.
     shown = "\n".join(f"  | {one_line(line)}" for line in lines)

@@ -7,11 +7,10 @@ In a slot, `install` puts writers in the place of ``sys.stdout`` and ``sys.stder
 from __future__ import annotations
 
 import io
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
@@ -221,10 +220,6 @@ def forward_logging() -> None:
     logging.getLogger().addHandler(handler)
 
 
-# Control characters could rewrite the user's terminal, direction marks what the user reads; tabs are welcome.
-_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-
-
 def present(worker: str, stream: str, text: str) -> None:
     """Print what a task printed, each line marked with its worker.
 
@@ -235,22 +230,13 @@ def present(worker: str, stream: str, text: str) -> None:
     stream : str
         ``"stdout"``, ``"stderr"`` or ``"log"``; the last two go to ``sys.stderr``.
     text : str
-        One or more lines, from a machine that need not be trusted: control characters are shown, not obeyed.
+        One or more lines, as `_core` shows those of a machine that need not be trusted: everything that could drive a terminal is
+        escaped, but for colours from workers that can run code here anyway.
     """
     # Looked up at each call: a progress bar or a notebook may have replaced them.
     target = sys.stdout if stream == "stdout" else sys.stderr
     if target is None:
         return
     # One write for all lines, so that those of several workers don't mix within a line.
-    target.write("".join(f"[{_shown(worker)}] {_shown(line)}\n" for line in _lines(text)))
+    target.write("".join(f"[{worker}] {line}\n" for line in text.removesuffix("\n").split("\n")))
     target.flush()
-
-
-def _lines(text: str) -> Iterable[str]:
-    return text.removesuffix("\n").split("\n")
-
-
-def _shown(text: str) -> str:
-    text = text.removesuffix("\r")
-    # Compiled when it is first needed: slots load this module too.
-    return re.sub(_CONTROLS, lambda found: ascii(found.group())[1:-1], text)

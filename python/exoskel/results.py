@@ -291,8 +291,10 @@ def _forms_of(kind: Any) -> _Forms | None:
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
         return list, lambda data: _named_tuple(kind, data)
     if dataclasses.is_dataclass(kind):
+        import inspect
+
         names = [field.name for field in dataclasses.fields(kind)]
-        if not all(field.init for field in dataclasses.fields(kind)) or _has_init_variables(kind):
+        if set(names) != set(inspect.signature(kind).parameters):
             return None
         return (
             lambda value: {name: getattr(value, name) for name in names},
@@ -301,13 +303,6 @@ def _forms_of(kind: Any) -> _Forms | None:
     if issubclass(kind, Exception):
         return lambda error: list(error.args), lambda data: kind(*_list(kind, data))
     return None
-
-
-def _has_init_variables(kind: Any) -> bool:
-    import dataclasses
-
-    fields = getattr(kind, "__dataclass_fields__", {}).values()
-    return any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in fields)  # type: ignore[attr-defined]
 
 
 def _flag_to_data(value: Any) -> list[str]:
@@ -336,7 +331,9 @@ def _member(kind: Any, name: object) -> Any:
 def _named_tuple(kind: Any, data: object) -> Any:
     values = _list(kind, data)
     if len(values) != len(kind._fields):
-        raise ValueError(f"got {len(values)} fields of {kind.__qualname__}, expected {len(kind._fields)}")
+        raise ValueError(
+            f"got {len(values)} fields of {kind.__qualname__}, expected {len(kind._fields)}"
+        )
     return kind._make(values)
 
 
@@ -397,20 +394,21 @@ def _describe_time(value: datetime.time) -> _Content:
 def _make_time(content: list[Any]) -> datetime.time:
     import datetime
 
-    *clock, fold, zone = content
-    return datetime.time(*clock, zone, fold=fold)
+    hour, minute, second, microsecond, fold, zone = content
+    return datetime.time(hour, minute, second, microsecond, zone, fold=fold)
 
 
 def _describe_datetime(value: datetime.datetime) -> _Content:
-    tag, content = _describe_time(value.timetz())
+    _tag, content = _describe_time(value.timetz())
     return _TAG["DATE_TIME"], [value.year, value.month, value.day, *content]
 
 
 def _make_datetime(content: list[Any]) -> datetime.datetime:
     import datetime
 
-    *clock, fold, zone = content
-    return datetime.datetime(*clock, zone, fold=fold)
+    year, month, day, *clock = content
+    time = _make_time(clock)
+    return datetime.datetime.combine(datetime.date(year, month, day), time)
 
 
 def _make_date(content: list[int]) -> datetime.date:
@@ -585,7 +583,9 @@ _DESCRIBED: dict[_Key, Callable[[Any], _Content]] = {
     ("collections", "deque"): lambda value: (_TAG["DEQUE"], [value.maxlen, list(value)]),
     # In Python 3.13 they have another home.
     **{
-        (module, name): _describe_path for module in ("pathlib", "pathlib._local") for name in _PATHS
+        (module, name): _describe_path
+        for module in ("pathlib", "pathlib._local")
+        for name in _PATHS
     },
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -105,6 +107,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _options(sys.argv[1:] if arguments is None else arguments)
     name = options.pop("name", "worker")
+    # First, so that it runs last: what users' code ends at its exit in good order has done so by then.
+    atexit.register(_end_descendants, os.getpid())
     properties = [("slots", str(options.pop("slots", "1")))]
     if "connection_fd" in options:
         properties.append(("local", "yes"))
@@ -137,6 +141,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
         return 1
     return 0
+
+
+def _end_descendants(slot: int) -> None:
+    """End what tasks have left running, detached processes too. A forked child of a task that exits is none of it."""
+    if os.getpid() == slot:
+        _core.end_descendants()
 
 
 def _options(arguments: list[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,8 @@ class WorkerSummary:
     """How many items that it had were run again elsewhere."""
     process_ids: list[int] = dataclasses.field(default_factory=list)
     """The processes of its slots, by the numbers they have on its machine."""
+    set_aside: str = ""
+    """Why it gets no more items, if it was set aside: it broke its sessions again and again."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,7 +88,7 @@ class Summary:
     """The keys of all sessions; not in the table."""
 
     def __str__(self) -> str:
-        """Return a table of at most 100 columns."""
+        """Return a table of at most 100 columns, and who was set aside."""
         rows = [[cell(worker) for _, cell in _COLUMNS] for worker in self.workers]
         rows.append([cell(self._total()) for _, cell in _COLUMNS])
         titles = [title for title, _ in _COLUMNS]
@@ -96,7 +99,16 @@ class Summary:
             widths[column] -= max(0, min(surplus, widths[column] - 18))
         lines = [_line(row, widths) for row in (titles, *rows)]
         rule = "-" * max(map(len, lines))
-        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+        aside = [
+            textwrap.fill(
+                f"set aside: worker {worker.name}: {worker.set_aside}",
+                _WIDTH,
+                subsequent_indent="  ",
+            )
+            for worker in self.workers
+            if worker.set_aside
+        ]
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *aside])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers, ready for JSON."""

@@ -322,7 +322,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 self.reader.expect_array(2, "a name and data")?;
                 limited(self.reader.text()?, "the name of a class", NAME_BYTES_MAX)?;
-                self.weigh(weight::INSTANCE)?;
+                self.weigh(if tag == tags::LIBRARY {
+                    weight::LIBRARY
+                } else {
+                    weight::INSTANCE
+                })?;
                 // What is hashed is the program's own object; what it is made of may be anything.
                 Ok(Follows::Values(1, Place::Anywhere))
             }

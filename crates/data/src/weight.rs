@@ -11,6 +11,8 @@ pub const COMPLEX: u64 = 32;
 pub const SMALL: u64 = 128;
 /// An instance of a class written in Python, with its attributes.
 pub const INSTANCE: u64 = 512;
+/// An instance of a library's class: a frame of one number is some kilobytes, and takes a tenth of a millisecond.
+pub const LIBRARY: u64 = 16 * 1024;
 /// A NumPy array without its elements, with the owner of its memory.
 pub const ARRAY: u64 = 512;
 /// A NumPy scalar without its element; records keep an array alive.

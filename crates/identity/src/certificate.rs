@@ -11,8 +11,8 @@ use x509_parser::time::ASN1Time;
 
 use crate::claim::Identity;
 use crate::error::{ClaimError, Malformed};
-use crate::quote::Quoted;
-use crate::x509::{AlternativeName, Certificate, KeyUsage};
+use crate::peer_text::PeerText;
+use crate::x509::{AlternativeName, Certificate, KeyUsage, Purposes};
 
 /// What a certificate states about itself.
 ///
@@ -21,9 +21,9 @@ use crate::x509::{AlternativeName, Certificate, KeyUsage};
 #[derive(Clone, Debug)]
 pub struct CertificateDetails {
     /// The subject, for people.
-    pub subject: Quoted,
+    pub subject: PeerText,
     /// The issuer, for people.
-    pub issuer: Quoted,
+    pub issuer: PeerText,
     /// The common name in the subject, if there is one.
     pub common_name: Option<String>,
     /// The serial number, big-endian, without leading zeros.
@@ -38,8 +38,7 @@ pub struct CertificateDetails {
     pub is_self_issued: bool,
     /// The role and the name that its URIs state, or why they state none.
     pub claim: Result<Identity, ClaimError>,
-    /// Whether clients let a server show it: no extended key usage, or `serverAuth` or `anyExtendedKeyUsage` among it
-    /// (RFC 5280 section 4.2.1.12).
+    /// Whether clients let a server show it: no extended key usage, or `serverAuth` among it (RFC 5280 section 4.2.1.12).
     pub is_for_servers: bool,
     /// The public key's bits, as they stand in the certificate.
     pub public_key: Vec<u8>,
@@ -57,7 +56,19 @@ pub struct CertificateDetails {
 pub(crate) struct Usage {
     pub(crate) signs_handshakes: bool,
     pub(crate) signs_certificates: bool,
-    pub(crate) names_client_and_server: bool,
+    pub(crate) purposes: Option<Purposes>,
+}
+
+impl Usage {
+    /// Whether extended key usages are there that allow both ends of a connection.
+    pub(crate) fn names_client_and_server(&self) -> bool {
+        self.purposes == Some(Purposes::ALL)
+    }
+
+    /// Whether extended key usages are there that leave out an end of a connection.
+    pub(crate) fn lacks_client_or_server(&self) -> bool {
+        self.purposes.is_some_and(|found| found != Purposes::ALL)
+    }
 }
 
 impl CertificateDetails {
@@ -93,16 +104,12 @@ impl CertificateDetails {
             is_self_issued: certificate.is_self_issued(),
             states_anything: uris.clone().any(Identity::is_statement),
             claim: Identity::from_uris(uris),
-            is_for_servers: extensions
-                .purposes
-                .is_none_or(|found| found.any || found.server),
+            is_for_servers: certificate.purposes().server,
             public_key: certificate.key.bits().to_vec(),
             usage: Usage {
                 signs_handshakes: certificate.allows(KeyUsage::DigitalSignature),
                 signs_certificates: certificate.allows(KeyUsage::CertificateSigning),
-                names_client_and_server: extensions
-                    .purposes
-                    .is_some_and(|found| found.client && found.server),
+                purposes: extensions.purposes,
             },
             serial_der: certificate.serial_der().to_vec(),
             subject_der: certificate.subject.as_der().to_vec(),
@@ -122,15 +129,15 @@ pub struct WhichCertificate {
     /// 0 is the leaf; nothing for a certificate of the trust directory, which the peer did not send.
     pub position: Option<usize>,
     /// What it calls itself.
-    pub subject: Quoted,
+    pub subject: PeerText,
 }
 
 impl WhichCertificate {
     /// A certificate that can't be read as a whole: with its subject, where that much can be read.
-    pub(crate) fn unread(position: usize, subject: Option<Quoted>) -> Self {
+    pub(crate) fn unread(position: usize, subject: Option<PeerText>) -> Self {
         Self {
             position: Some(position),
-            subject: subject.unwrap_or_else(|| Quoted::new("unreadable subject")),
+            subject: subject.unwrap_or_else(|| PeerText::new("unreadable subject")),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::ClaimError;
 use crate::limits::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// What a node may be to others. It stands in the node's certificate, so that one leaf can't pose as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +49,7 @@ impl FromStr for Role {
             .into_iter()
             .find(|role| role.as_str() == text)
             .ok_or_else(|| ClaimError::UnknownRole {
-                got: Quoted::new(text),
+                got: PeerText::new(text),
             })
     }
 }
@@ -108,7 +108,7 @@ impl Identity {
             })
         } else {
             Err(ClaimError::BadSubject {
-                got: Quoted::new(subject),
+                got: PeerText::new(subject),
             })
         }
     }
@@ -160,7 +160,7 @@ impl Identity {
                 }
             } else {
                 return Err(ClaimError::UnknownStatement {
-                    got: Quoted::new(uri),
+                    got: PeerText::new(uri),
                 });
             }
         }
@@ -186,7 +186,7 @@ fn our_statement(uri: &str) -> Result<Option<&str>, ClaimError> {
     }
     match uri.get(..SCHEME.len()) {
         Some(start) if start.eq_ignore_ascii_case(SCHEME) => Err(ClaimError::UnknownStatement {
-            got: Quoted::new(uri),
+            got: PeerText::new(uri),
         }),
         _ => Ok(None),
     }
@@ -204,7 +204,7 @@ fn check_name(name: &str) -> Result<(), ClaimError> {
         Ok(())
     } else {
         Err(ClaimError::BadName {
-            got: Quoted::new(name),
+            got: PeerText::new(name),
         })
     }
 }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(
             "Manager".parse::<Role>(),
             Err(ClaimError::UnknownRole {
-                got: Quoted::new("Manager")
+                got: PeerText::new("Manager")
             })
         );
     }
@@ -262,19 +262,19 @@ mod tests {
             (
                 &[role, name, "exoskel:only:x"],
                 ClaimError::UnknownStatement {
-                    got: Quoted::new("exoskel:only:x"),
+                    got: PeerText::new("exoskel:only:x"),
                 },
             ),
             (
                 &["Exoskel:role:worker", name],
                 ClaimError::UnknownStatement {
-                    got: Quoted::new("Exoskel:role:worker"),
+                    got: PeerText::new("Exoskel:role:worker"),
                 },
             ),
             (
                 &["exoskel:role:root", name],
                 ClaimError::UnknownRole {
-                    got: Quoted::new("root"),
+                    got: PeerText::new("root"),
                 },
             ),
         ];

@@ -5,11 +5,14 @@ use thiserror::Error;
 
 use crate::certificate::{Date, WhichCertificate};
 use crate::claim::{Identity, Role};
+use crate::der::NotDer;
 use crate::grid::ProxyFault;
 use crate::limits::{
-    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
+    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, RSA_EXPONENT_BITS_MAX,
+    SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
 };
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
+use crate::x509::Purposes;
 
 /// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,7 +33,7 @@ pub enum ClaimError {
     #[error("got role {got}, expected manager, worker, gateway or agent")]
     UnknownRole {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// The name could mean something else, to a pattern, a path or a terminal.
     #[error(
@@ -38,7 +41,7 @@ pub enum ClaimError {
     )]
     BadName {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// A distinguished name that can't be somebody's name here.
     #[error(
@@ -46,13 +49,13 @@ pub enum ClaimError {
     )]
     BadSubject {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// A URI of our scheme that this version doesn't know. It could be a restriction, so it can't be ignored.
     #[error("got the statement {got}, expected only \"exoskel:role:...\" and \"exoskel:name:...\"")]
     UnknownStatement {
         /// The URI.
-        got: Quoted,
+        got: PeerText,
     },
 }
 
@@ -109,9 +112,30 @@ pub enum Malformed {
         /// How many bytes follow.
         got: usize,
     },
-    /// An extension that we read is malformed or stands there twice.
-    #[error("not well-formed: a malformed or repeated extension")]
+    /// Bytes that have another form in DER.
+    #[error("not DER: {0}")]
+    NotDer(#[from] NotDer),
+    /// An extension that we read is malformed.
+    #[error("not well-formed: a malformed extension")]
     BadExtension,
+    /// RFC 5280 section 4.2: two extensions of one kind would be believed by one reader each.
+    #[error(
+        "not well-formed: got the extension {extension} twice in {place}, expected it once (RFC 5280 section 4.2)"
+    )]
+    RepeatedExtension {
+        /// Its object identifier.
+        extension: String,
+        /// What holds it.
+        place: &'static str,
+    },
+    /// RFC 5280 section 4.2.1.6: there is a name, and none is empty.
+    #[error(
+        "not well-formed: got {got} among the subject's alternative names, expected at least one name, and none that is empty (RFC 5280 section 4.2.1.6)"
+    )]
+    EmptyAlternativeName {
+        /// What is empty.
+        got: &'static str,
+    },
     /// A revocation list that never becomes stale can't be told from an old one.
     #[error("a revocation list without the time of its next update")]
     NoNextUpdate,
@@ -153,7 +177,7 @@ pub enum IdentityError {
         /// The certificate whose issuer is unknown.
         certificate: WhichCertificate,
         /// Who it says signed it.
-        issuer: Quoted,
+        issuer: PeerText,
         /// How many authorities are trusted.
         anchors: usize,
     },
@@ -184,7 +208,7 @@ pub enum IdentityError {
     )]
     AuthorityOutOfDate {
         /// The authority's subject.
-        authority: Quoted,
+        authority: PeerText,
         /// When it starts.
         not_before: UnixTime,
         /// When it ends.
@@ -221,7 +245,7 @@ pub enum IdentityError {
         /// The certificate that could not be checked.
         certificate: WhichCertificate,
         /// Who should have signed the list.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// The authority has no revocation list in the trust directory, and the settings require one.
     #[error(
@@ -231,7 +255,7 @@ pub enum IdentityError {
         /// The certificate that could not be checked.
         certificate: WhichCertificate,
         /// Whose list is missing.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// The revocation list was made later than now.
     #[error(
@@ -258,7 +282,7 @@ pub enum IdentityError {
     },
     /// Its key could be broken.
     #[error(
-        "{certificate} has a weak key: got {got}, expected RSA of 2048 to 8192 bits, ECDSA P-256, P-384 or P-521, or Ed25519"
+        "{certificate} has a weak key: got {got}, expected RSA of 2048 to 8192 bits with an odd exponent from 3 to {RSA_EXPONENT_BITS_MAX} bits, ECDSA P-256, P-384 or P-521, or Ed25519"
     )]
     WeakKey {
         /// Which one.
@@ -284,7 +308,7 @@ pub enum IdentityError {
         /// Which one.
         certificate: WhichCertificate,
         /// Who should have signed it.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// Its authority is in the trust directory, but not to be trusted.
     #[error(
@@ -294,7 +318,7 @@ pub enum IdentityError {
         /// The certificate that it signed.
         certificate: WhichCertificate,
         /// The authority.
-        authority: Quoted,
+        authority: PeerText,
     },
     /// RFC 5280 section 4.2.1.9.
     #[error(
@@ -316,7 +340,7 @@ pub enum IdentityError {
         /// Which one.
         certificate: WhichCertificate,
         /// The authority that the rule binds.
-        authority: Quoted,
+        authority: PeerText,
         /// Which rule.
         rule: NameSpaceRule,
     },
@@ -328,7 +352,7 @@ pub enum IdentityError {
         /// The certificate that it signed.
         certificate: WhichCertificate,
         /// The authority.
-        authority: Quoted,
+        authority: PeerText,
     },
     /// A rule of proxy certificates.
     #[error("{certificate}: {fault}")]
@@ -357,6 +381,18 @@ pub enum IdentityError {
         certificate: WhichCertificate,
         /// The uses it should allow.
         expected: &'static str,
+    },
+    /// RFC 5280 section 4.2.1.12: an authority's extended key usages bind what it signs, as OpenSSL has it.
+    #[error(
+        "{certificate} is an authority whose extended key usages allow {got}, expected {expected}, or no extended key usages: ask that authority"
+    )]
+    AuthorityPurpose {
+        /// The authority.
+        certificate: WhichCertificate,
+        /// What they allow.
+        got: Purposes,
+        /// What everything below it allows.
+        expected: Purposes,
     },
     /// Another rule of RFC 5280.
     #[error("{certificate} breaks a rule of certificate paths: {rule}")]
@@ -447,7 +483,17 @@ pub enum TrustError {
     #[error("{subject} is no authority: its certificate does not allow it to sign others")]
     NotAnAuthority {
         /// What it calls itself.
-        subject: Quoted,
+        subject: PeerText,
+    },
+    /// A root whose extended key usages leave out clients or servers: a node is both.
+    #[error(
+        "{subject} signs for other uses: its extended key usages allow {got}, expected clientAuth and serverAuth, or no extended key usages"
+    )]
+    PurposeOfAuthority {
+        /// What it calls itself.
+        subject: PeerText,
+        /// What they allow.
+        got: Purposes,
     },
     /// A revocation list can't be read.
     #[error("revocation list {position}: {reason}")]
@@ -507,7 +553,7 @@ pub enum CredentialError {
     )]
     KeyMismatch {
         /// The leaf's subject.
-        leaf: Quoted,
+        leaf: PeerText,
     },
     /// More certificates than peers look at.
     #[error("the credential's chain has {got} certificates, expected at most {max}")]
@@ -529,7 +575,7 @@ pub enum CredentialError {
     #[error("the first certificate {leaf} is an authority's, expected the leaf")]
     AuthorityAsLeaf {
         /// Its subject.
-        leaf: Quoted,
+        leaf: PeerText,
     },
     /// A certificate that is neither the leaf nor able to sign it.
     #[error(
@@ -539,13 +585,13 @@ pub enum CredentialError {
         /// Which one, from 0.
         position: usize,
         /// Its subject.
-        subject: Quoted,
+        subject: PeerText,
     },
     /// The leaf doesn't say who this is.
     #[error("the leaf certificate {leaf}: {reason}")]
     Claim {
         /// The leaf's subject.
-        leaf: Quoted,
+        leaf: PeerText,
         /// What is wrong with its statements.
         reason: ClaimError,
     },

@@ -19,13 +19,14 @@ mod certificate;
 mod claim;
 mod credential;
 mod decision_cache;
+mod der;
 mod distinguished_name;
 mod error;
 mod grid;
 pub mod limits;
+mod peer_text;
 pub mod policy_text;
 mod private_authority;
-mod quote;
 mod revocation;
 mod signature;
 mod slash_name;
@@ -39,14 +40,15 @@ pub use certificate::{CertificateDetails, Date, WhichCertificate, hex, public_ke
 pub use claim::{Identity, Role};
 pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
+pub use der::NotDer;
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
 pub use grid::{
     CertificateKind, ChainCertificate, ChainDetails, GridSettings, GridVerifier, NameSpaces, Proxy,
     ProxyFault, ProxyKind, Revocation, SettingsError,
 };
+pub use peer_text::{Colours, PeerText};
 pub use private_authority::PrivateAuthority;
-pub use quote::Quoted;
 pub use revocation::{RevocationListDetails, RevokedCertificate};
 pub use trust_store::{
     AuthorityReport, BadFile, BadFileReason, RevocationListReport, SelfSignature, TrustFile,
@@ -57,4 +59,4 @@ pub use voms::{
     AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
     SignerChainsError, VomsAttributes,
 };
-pub use x509::PolicyLanguage;
+pub use x509::{PolicyLanguage, Purposes};

@@ -30,6 +30,13 @@ pub const REVOCATION_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// people in front of it.
 pub const TRUST_FILE_BYTES_MAX: usize = 2 * REVOCATION_LIST_BYTES_MAX;
 
+/// Values within values in DER. A certificate with an attribute certificate in it has some twelve levels.
+pub const DER_NESTING_MAX: usize = 32;
+
+/// Bits of the public exponent of an RSA key. Nearly all have 17; the library that checks signatures takes no more than
+/// these, since each bit costs whoever checks them.
+pub const RSA_EXPONENT_BITS_MAX: usize = 33;
+
 /// Bytes of a distinguished name in DER. The longest ones of proxies in use have some hundred.
 pub const DISTINGUISHED_NAME_BYTES_MAX: usize = 4 * 1024;
 
@@ -95,6 +102,9 @@ pub const CREDENTIAL_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Characters of a foreign text (a subject, a URI) that an error repeats.
 pub const QUOTED_CHARACTERS_MAX: usize = 120;
+
+/// Characters of a peer's reason, such as why it refuses us. It says what to do, so it is not cut as early as a name.
+pub const SENTENCE_CHARACTERS_MAX: usize = 1000;
 
 /// Attribute certificates that one proxy may carry. A user of several virtual organisations has two or three.
 pub const ATTRIBUTE_CERTIFICATES_MAX: usize = 8;

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use exoskel_identity::{Identity, Role};
+use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::handshake::{
     Accept, Answer, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms, accept,
     session_config, session_secret,
@@ -93,9 +93,9 @@ fn identity(role: Role, name: &str) -> Identity {
     Identity::new(role, name).unwrap()
 }
 
-fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+fn pairs(list: &[(&str, &str)]) -> Vec<(PeerText, PeerText)> {
     list.iter()
-        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .map(|&(name, value)| (name.into(), value.into()))
         .collect()
 }
 
@@ -151,11 +151,11 @@ fn handshake() -> String {
     let accept_bytes = Answer::Accept(accepted()).encode().unwrap();
     let refuse = Refuse {
         reason: RefuseReason::Version {
-            of: "python".to_owned(),
-            expected: "3.11".to_owned(),
-            got: "3.13".to_owned(),
+            of: "python".into(),
+            expected: "3.11".into(),
+            got: "3.13".into(),
         },
-        text: "got python 3.13, expected 3.11".to_owned(),
+        text: "got python 3.13, expected 3.11".into(),
     };
     let refuse_bytes = Answer::Refuse(refuse).encode().unwrap();
     let client_chain = [pattern(700, 1), pattern(500, 2)];
@@ -315,7 +315,7 @@ fn conversation(cipher: CipherSuite, protections: Protections) -> String {
         .unwrap();
     client.close_link(link).unwrap();
     both(&mut client, &mut server, 2);
-    client.close(CloseReason::NotAllowed("policy".to_owned()));
+    client.close(CloseReason::NotAllowed("policy".into()));
     both(&mut client, &mut server, 2);
     both(&mut client, &mut server, 2);
     assert!(client.is_closed() && server.is_closed());

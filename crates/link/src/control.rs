@@ -108,8 +108,8 @@ impl ControlMessage {
                     CloseReason::Finished => (0, ""),
                     CloseReason::ShuttingDown => (1, ""),
                     CloseReason::Expired => (2, ""),
-                    CloseReason::NotAllowed(text) => (3, text.as_str()),
-                    CloseReason::Fault(text) => (4, text.as_str()),
+                    CloseReason::NotAllowed(text) => (3, text.raw_for_comparison()),
+                    CloseReason::Fault(text) => (4, text.raw_for_comparison()),
                 };
                 out.push(code);
                 let text = fitting_text(text, REASON_BYTES_MAX);
@@ -233,8 +233,8 @@ fn read_reason(reader: &mut Reader<'_>) -> Result<CloseReason, CodecError> {
         (0, "") => Ok(CloseReason::Finished),
         (1, "") => Ok(CloseReason::ShuttingDown),
         (2, "") => Ok(CloseReason::Expired),
-        (3, text) => Ok(CloseReason::NotAllowed(text.to_owned())),
-        (4, text) => Ok(CloseReason::Fault(text.to_owned())),
+        (3, text) => Ok(CloseReason::NotAllowed(text.into())),
+        (4, text) => Ok(CloseReason::Fault(text.into())),
         _ => Err(unknown("reason of a close", code)),
     }
 }
@@ -291,7 +291,7 @@ mod tests {
                     data,
                 })
             }),
-            "[a-zü]{0,300}".prop_map(|text| ControlMessage::Close(CloseReason::Fault(text))),
+            "[a-zü]{0,300}".prop_map(|text| ControlMessage::Close(CloseReason::Fault(text.into()))),
             Just(ControlMessage::Close(CloseReason::Finished)),
         ]
     }

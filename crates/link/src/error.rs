@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use exoskel_identity::PeerText;
 use thiserror::Error;
 
 use crate::message::LinkId;
@@ -66,11 +67,11 @@ pub enum CloseReason {
     #[error("the certificate of a peer expired; a renewed one needs a new session")]
     Expired,
     /// The peer is no longer allowed, after a reload of trust, revocation or policy.
-    #[error("no longer allowed: {0}")]
-    NotAllowed(String),
+    #[error("no longer allowed: {}", .0.sentence())]
+    NotAllowed(PeerText),
     /// The other side broke the protocol, or the wire was tampered with.
-    #[error("the peer met a fault in what it received: {0}")]
-    Fault(String),
+    #[error("the peer met a fault in what it received: {}", .0.sentence())]
+    Fault(PeerText),
 }
 
 /// Why a link was refused.

@@ -8,7 +8,7 @@ mod transcript;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use exoskel_identity::Identity;
+use exoskel_identity::{Identity, PeerText};
 use thiserror::Error;
 
 use crate::error::CodecError;
@@ -71,7 +71,7 @@ pub struct Hello {
     /// After how long a silence it declares the other side dead.
     pub dead_after: Duration,
     /// Software versions by name, such as ("python", "3.11").
-    pub versions: Vec<(String, String)>,
+    pub versions: Vec<(PeerText, PeerText)>,
     /// How it sees the way.
     pub path: Path,
     /// The generation of its policy.
@@ -79,7 +79,7 @@ pub struct Hello {
     /// The group (process or job) that it belongs to.
     pub group: u32,
     /// Anything else by name, such as ("slots", "4").
-    pub properties: Vec<(String, String)>,
+    pub properties: Vec<(PeerText, PeerText)>,
 }
 
 /// The server's yes.
@@ -96,7 +96,7 @@ pub struct Accept {
     /// After how long a silence it declares the other side dead.
     pub dead_after: Duration,
     /// Software versions by name.
-    pub versions: Vec<(String, String)>,
+    pub versions: Vec<(PeerText, PeerText)>,
     /// How it sees the way.
     pub path: Path,
     /// The generation of its policy.
@@ -104,7 +104,7 @@ pub struct Accept {
     /// The group (process or job) that it belongs to.
     pub group: u32,
     /// Anything else by name.
-    pub properties: Vec<(String, String)>,
+    pub properties: Vec<(PeerText, PeerText)>,
 }
 
 /// The server's no, with a text for people.
@@ -113,7 +113,7 @@ pub struct Refuse {
     /// Why.
     pub reason: RefuseReason,
     /// For people: what to do.
-    pub text: String,
+    pub text: PeerText,
 }
 
 /// Why a server refuses.
@@ -122,11 +122,11 @@ pub enum RefuseReason {
     /// It speaks other versions of the protocol, or of software that has to agree.
     Version {
         /// What has to agree, such as "protocol" or "python".
-        of: String,
+        of: PeerText,
         /// The server's version.
-        expected: String,
+        expected: PeerText,
         /// The client's.
-        got: String,
+        got: PeerText,
     },
     /// The client's role cannot dial here.
     Role,
@@ -170,7 +170,7 @@ pub enum HandshakeError {
         expected: u16,
     },
     /// The server refused.
-    #[error("the peer refused the session: {0}")]
+    #[error("the peer refused the session: {}", .0.text.sentence())]
     Refused(Refuse),
     /// Accept is weaker than this side's policy demands.
     #[error(
@@ -201,9 +201,9 @@ impl HandshakeError {
     pub fn refusal(&self) -> Refuse {
         let reason = match self {
             Self::Protocol { got, expected } => RefuseReason::Version {
-                of: "protocol".to_owned(),
-                expected: expected.to_string(),
-                got: got.to_string(),
+                of: "protocol".into(),
+                expected: expected.to_string().into(),
+                got: got.to_string().into(),
             },
             Self::Identity { .. } => RefuseReason::Certificate,
             Self::CipherNotOffered => RefuseReason::Cipher,
@@ -211,13 +211,7 @@ impl HandshakeError {
         };
         Refuse {
             reason,
-            text: self.to_string(),
+            text: self.to_string().into(),
         }
-    }
-}
-
-impl core::fmt::Display for Refuse {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str(&self.text)
     }
 }

@@ -3,7 +3,7 @@
 /// What one side of a session is willing to hold. Hitting a limit is an error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest message, head and bulk together.
+    /// The largest message, head and bulk together. Messages that are half here have at most twice as much together.
     pub message_bytes_max: u64,
     /// The largest number of bulk parts in a message.
     pub bulk_parts_max: u16,

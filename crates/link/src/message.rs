@@ -4,6 +4,8 @@ use core::fmt;
 
 use bytes::Bytes;
 
+use exoskel_identity::PeerText;
+
 use crate::error::{CloseReason, LinkRefusal};
 use crate::protection::{Protections, TrafficClass};
 
@@ -106,7 +108,7 @@ pub enum Event {
     LinkOpened {
         /// The new link.
         link: LinkId,
-        /// The endpoint's name.
+        /// The endpoint's name: one that this side offers.
         endpoint: String,
         /// The class of its traffic.
         class: TrafficClass,
@@ -118,7 +120,7 @@ pub enum Event {
         /// The link.
         link: LinkId,
         /// The names of the endpoint's handlers, in the order of their indexes.
-        handlers: Vec<String>,
+        handlers: Vec<PeerText>,
     },
     /// The peer refused a link that we opened; what was queued on it is dropped.
     LinkRefused {

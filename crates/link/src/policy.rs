@@ -105,7 +105,7 @@ impl Policy {
     ///
     /// # Security
     /// Yes means that the peer can run code as our account. That is so inside the machine, and in
-    /// domains that say `results = "pickle"`; a domain that says `"restricted"` and to which the
+    /// domains that say `results = "pickle"`; a domain that doesn't say so and to which the
     /// peer could belong wins over them.
     pub fn results_pickle(&self, wire: &Wire<'_>) -> bool {
         let (_, remote) = Membership::of_both(&self.domains, wire);
@@ -158,20 +158,17 @@ impl Policy {
         explanation::explain(self, from, to, class)
     }
 
+    /// Pickles are read from a peer that is certain to be in a domain, if each domain in which it could be wants that. Inside the
+    /// machine no other domain comes into it: see [`Membership::HOST`].
     fn results(&self, remote: &Membership) -> Results {
-        let says = |set: domain::DomainSet, results: Results| {
-            set.indices().any(|index| {
-                self.domains
-                    .get(index)
-                    .is_some_and(|domain| domain.results == Some(results))
-            })
+        let wants_pickles = |index: usize| {
+            let domain = self.domains.get(index);
+            domain.is_some_and(|domain| domain.results == Results::Pickle)
         };
-        let opened = says(remote.certain, Results::Pickle);
-        let closed = says(remote.possible, Results::Restricted);
-        if opened && !closed {
+        if !remote.certain.is_empty() && remote.possible.indices().all(wants_pickles) {
             Results::Pickle
         } else {
-            Results::Restricted
+            Results::Data
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Session {
     pool: Pool,
     events: VecDeque<Event>,
     queued_bytes: u64,
+    /// What [`limit_reception`](Self::limit_reception) said last.
+    reception_max: Option<u64>,
     timing: Timing,
     ending: Ending,
     counts: Counts,
@@ -120,6 +122,7 @@ impl Session {
             pool: Pool::default(),
             events: VecDeque::new(),
             queued_bytes: 0,
+            reception_max: None,
             timing: Timing::new(now),
             ending: Ending::default(),
             counts: Counts::default(),
@@ -292,6 +295,13 @@ impl Session {
         true
     }
 
+    /// The application expects at most so many bytes from now on, in all messages together that are half here and the one that
+    /// begins. A message that announces more ends the session with [`SessionError::PeerLimit`], before it takes memory.
+    /// Without this, each message is held to [`Limits::message_bytes_max`], and all that are half here to twice that.
+    pub fn limit_reception(&mut self, bytes: u64) {
+        self.reception_max = Some(bytes);
+    }
+
     /// The room that a buffer needs behind the contents it is to receive.
     pub const RECEIVE_ROOM_BYTES: usize = crate::record::HEADER_BYTES;
 
@@ -370,7 +380,7 @@ impl Session {
 
     /// Ends the session over a fault of the peer or the wire; the peer is told by a Close.
     fn fail(&mut self, error: SessionError) -> SessionError {
-        self.abort(CloseReason::Fault(error.to_string()));
+        self.abort(CloseReason::Fault(error.to_string().into()));
         self.ending.failure = Some(error.clone());
         error
     }

@@ -483,7 +483,7 @@ fn a_failed_session_stays_failed_and_tells_the_peer() {
     let close = outgoing(&mut pair.server, pair.now);
     assert!(pair.server.is_drained());
     pair.give_client(&close).unwrap();
-    let reason = CloseReason::Fault(error.to_string());
+    let reason = CloseReason::Fault(error.to_string().into());
     assert_eq!(drain(&mut pair.client), [Event::Closed { reason }]);
 }
 
@@ -503,5 +503,60 @@ fn garbage_is_refused() {
             assert!(outcome.is_err() || pair.server.received_end().is_err());
             assert_eq!(drain(&mut pair.server), []);
         }
+    }
+}
+
+/// Whatever is announced beyond what is expected ends the session at its first record.
+#[test]
+fn more_than_is_expected_ends_the_session_before_it_takes_memory() {
+    for (head, bulk) in [(5000, 0), (0, 5000), (2500, 2500)] {
+        let (mut pair, link) = Pair::linked(TRUSTED);
+        let (head, bulk) = (pattern(head, 1), pattern(bulk, 2));
+        let bulk = [bulk.as_slice()];
+        pair.server.limit_reception(5000);
+        pair.client.send(link, post(&head, &bulk)).unwrap();
+        pair.settle();
+        assert_eq!(messages(drain(&mut pair.server)).len(), 1);
+        pair.server.limit_reception(4999);
+        pair.client.send(link, post(&head, &bulk)).unwrap();
+        let first = records(&pair.sent_by_client()).swap_remove(0);
+        let error = pair.give_server(&first).unwrap_err();
+        let SessionError::PeerLimit { got, maximum, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((got, maximum), (5000, 4999));
+        assert!(messages(drain(&mut pair.server)).is_empty());
+    }
+}
+
+/// Messages that are half here count together, on however many links they come.
+#[test]
+fn half_messages_on_many_links_are_bounded_together() {
+    const SIZE: u64 = 100_000;
+    for (expected, whole) in [(None, 2), (Some(SIZE + SIZE / 2), 1)] {
+        let mut pair = Pair::with(TRUSTED, |config| {
+            config.limits.message_bytes_max = SIZE;
+            config.peer_limits.message_bytes_max = SIZE;
+            config.segment_bytes = 1024;
+        });
+        let links: Vec<LinkId> = (0..4)
+            .map(|_| pair.client.open_link("echo", TrafficClass::Data).unwrap())
+            .collect();
+        pair.settle();
+        if let Some(bytes) = expected {
+            pair.server.limit_reception(bytes);
+        }
+        // Their records go out in turns.
+        let part = pattern(SIZE as usize, 3);
+        for link in links {
+            pair.client.send(link, post(b"", &[&part])).unwrap();
+        }
+        let sent = pair.sent_by_client();
+        let error = pair.give_server(&sent).unwrap_err();
+        let SessionError::PeerLimit { got, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(got, (whole + 1) * SIZE);
+        assert!(messages(drain(&mut pair.server)).is_empty());
     }
 }

@@ -64,7 +64,7 @@ fn a_request_gets_its_reply() {
     else {
         panic!("{events:?}");
     };
-    assert_eq!(handlers, &["first", "second"]);
+    assert_eq!(handlers, &["first".into(), "second".into()]);
     assert_eq!(
         (&head[..], &bulk[..]),
         (&b"pong"[..], &[b"bulk".to_vec()][..])

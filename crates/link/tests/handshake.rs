@@ -185,9 +185,12 @@ fn another_version_is_told_from_nonsense() {
         }
     );
     let refusal = error.refusal();
-    assert!(matches!(&refusal.reason, RefuseReason::Version { of, .. } if of == "protocol"));
+    assert!(matches!(&refusal.reason, RefuseReason::Version { of, .. } if of.is("protocol")));
     assert!(
-        refusal.text.contains("got protocol version 2, expected 1"),
+        refusal
+            .text
+            .own_sentence()
+            .contains("got protocol version 2, expected 1"),
         "{}",
         refusal.text
     );
@@ -196,7 +199,7 @@ fn another_version_is_told_from_nonsense() {
 #[test]
 fn messages_over_their_limits_are_not_made_and_not_read() {
     let many: Vec<_> = (0..65)
-        .map(|index| (index.to_string(), String::new()))
+        .map(|index| (index.to_string().into(), "".into()))
         .collect();
     assert!(
         Hello {
@@ -207,7 +210,7 @@ fn messages_over_their_limits_are_not_made_and_not_read() {
         .is_err()
     );
     let large: Vec<_> = (0..40)
-        .map(|index| (index.to_string(), "x".repeat(900)))
+        .map(|index| (index.to_string().into(), "x".repeat(900).into()))
         .collect();
     assert!(
         Hello {
@@ -217,7 +220,7 @@ fn messages_over_their_limits_are_not_made_and_not_read() {
         .encode()
         .is_err()
     );
-    let twice = vec![("a".to_owned(), String::new()); 2];
+    let twice = vec![("a".into(), "".into()); 2];
     let bytes = Hello {
         properties: twice,
         ..hello()

@@ -190,6 +190,11 @@ impl Connection {
         }
     }
 
+    /// Says how much the peer may send now: see [`Session::limit_reception`].
+    pub fn limit_reception(&self, bytes: u64) {
+        self.lock().limit_reception(bytes);
+    }
+
     /// Closes in order: what is queued leaves first.
     pub fn close(&self, reason: CloseReason) {
         let mut session = self.lock();

@@ -11,7 +11,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use exoskel_identity::{Credential, Expected, Identity, PeerVerifier, Role, VerifiedIdentity};
+use exoskel_identity::{
+    Credential, Expected, Identity, PeerText, PeerVerifier, Role, VerifiedIdentity,
+};
 use exoskel_link::handshake::{
     Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
     accept, check_accept, session_config, session_secret,
@@ -23,8 +25,10 @@ use exoskel_link::{
 };
 
 use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::io::Interest;
 
 use crate::connection::Connection;
+use crate::reception::HandshakePlace;
 use crate::socket::Socket;
 use crate::tls::{Handshake, Proof as TlsProof, Tls, TlsError};
 
@@ -91,8 +95,7 @@ pub struct Established {
     pub peer_chain: Vec<Vec<u8>>,
     /// The largest message that both ends take, in bytes.
     pub message_bytes_max: u64,
-    /// What the peer said of itself.
-    pub properties: BTreeMap<String, String>,
+    properties: BTreeMap<PeerText, PeerText>,
 }
 
 /// Why no session came about.
@@ -108,7 +111,7 @@ pub enum EstablishError {
     #[error("{0}")]
     NotAllowed(String),
     /// We refused the peer.
-    #[error("refused: {0}")]
+    #[error("refused: {}", .0.text.own_sentence())]
     Refused(Refuse),
     /// The socket.
     #[error("the connection broke during the handshake: {0}")]
@@ -118,6 +121,12 @@ pub enum EstablishError {
         "no handshake within {0:?}: the other side accepted the connection and said nothing; all of its slots may be taken"
     )]
     Silent(Duration),
+    /// A connection that nothing came over.
+    #[error("no byte within {0:?}")]
+    SaidNothing(Duration),
+    /// It stood in others' way.
+    #[error("it had not proved who it is when others needed its place")]
+    Displaced,
     /// More bytes than an unverified peer may send.
     #[error("got more than {HANDSHAKE_BYTES_MAX} bytes before the peer was verified")]
     TooMuch,
@@ -135,7 +144,7 @@ pub enum EstablishError {
         /// What has to agree.
         of: String,
         /// The peer's.
-        got: String,
+        got: PeerText,
         /// Ours.
         expected: String,
     },
@@ -199,7 +208,9 @@ pub async fn dial(
             Answer::Refuse(refuse) => return Err(HandshakeError::Refused(refuse).into()),
         };
         let way = check_accept(&hello, &accepted, proof.peer.identity())?;
-        terms.check_versions(&accepted.versions)?;
+        if let Some(Mismatch { of, got, expected }) = terms.mismatch(&accepted.versions) {
+            return Err(EstablishError::Version { of, got, expected });
+        }
         Ok(Agreement {
             side: Side::Client,
             proof,
@@ -265,6 +276,28 @@ pub async fn welcome(
     terms.begin(socket, agreement)
 }
 
+/// Makes a session on a socket that dialled us and has a place for its handshake, for as long as it has it.
+///
+/// # Errors
+/// As [`welcome`], and [`EstablishError::Displaced`].
+pub(crate) async fn welcome_in_place(
+    socket: Socket,
+    terms: &Terms,
+    judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
+    place: &HandshakePlace,
+) -> Result<Established, EstablishError> {
+    let handshake = async {
+        let first = tokio::time::timeout(terms.patience, socket.ready(Interest::READABLE)).await;
+        first.map_err(|_| EstablishError::SaidNothing(terms.patience))??;
+        place.has_spoken();
+        welcome(socket, terms, judge).await
+    };
+    tokio::select! {
+        result = handshake => result,
+        () = place.displaced() => Err(EstablishError::Displaced),
+    }
+}
+
 /// What a running session is judged by again.
 #[derive(Debug, Clone)]
 pub struct Standing {
@@ -275,6 +308,12 @@ pub struct Standing {
 }
 
 impl Established {
+    /// What the peer said of itself under this name.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&PeerText> {
+        self.properties.get(&PeerText::new(name))
+    }
+
     /// What the session is judged by again when trust or policy change.
     #[must_use]
     pub fn standing(&self) -> Standing {
@@ -324,13 +363,26 @@ impl Agreement {
     }
 
     /// What the peer said of itself.
-    fn peer_properties(&self) -> BTreeMap<String, String> {
+    fn peer_properties(&self) -> BTreeMap<PeerText, PeerText> {
         let properties = match self.side {
             Side::Client => &self.accepted.properties,
             Side::Server => &self.hello.properties,
         };
         properties.iter().cloned().collect()
     }
+}
+
+/// Versions that should agree and don't.
+struct Mismatch {
+    of: String,
+    got: PeerText,
+    expected: String,
+}
+
+/// Statements of ours as they travel.
+fn stated(pairs: &[(String, String)]) -> Vec<(PeerText, PeerText)> {
+    let pair = |(name, value): &(String, String)| (name.as_str().into(), value.as_str().into());
+    pairs.iter().map(pair).collect()
 }
 
 impl Terms {
@@ -349,11 +401,11 @@ impl Terms {
             ciphers: ciphers(),
             limits: self.limits,
             dead_after: self.dead_after,
-            versions: self.versions.clone(),
+            versions: stated(&self.versions),
             path,
             policy_generation: self.policy.generation(),
             group: self.group,
-            properties: self.properties.clone(),
+            properties: stated(&self.properties),
         }
     }
 
@@ -364,18 +416,22 @@ impl Terms {
         peer: &VerifiedIdentity,
         judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
     ) -> Result<(Accept, Proof), Refuse> {
-        self.check_versions(&hello.versions).map_err(|error| match error {
-            EstablishError::Version { of, got, expected } => Refuse {
-                text: format!("got {of} {got}, expected {expected}: install the same {of} on both machines"),
-                reason: RefuseReason::Version { of, expected, got },
-            },
-            other => Refuse { reason: RefuseReason::Malformed, text: other.to_string() },
-        })?;
         let admission = self.policy.admission(peer, false);
         if !admission.is_allowed() {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
-                text: format!("{}: {admission}", peer.identity()),
+                text: format!("{}: {admission}", peer.identity()).into(),
+            });
+        }
+        // Not earlier: who isn't admitted has no say in what stands in our log.
+        if let Some(Mismatch { of, got, expected }) = self.mismatch(&hello.versions) {
+            let text = format!(
+                "got {of} {got}, expected {expected}: install the same {of} on both machines"
+            );
+            let (of, expected) = (of.into(), expected.into());
+            return Err(Refuse {
+                reason: RefuseReason::Version { of, expected, got },
+                text: text.into(),
             });
         }
         judge(hello, peer)?;
@@ -386,10 +442,10 @@ impl Terms {
             ciphers: ciphers(),
             limits: self.limits,
             dead_after: self.dead_after,
-            versions: self.versions.clone(),
+            versions: stated(&self.versions),
             policy_generation: self.policy.generation(),
             group: self.group,
-            properties: self.properties.clone(),
+            properties: stated(&self.properties),
         };
         let mut way = Proof::Unproven;
         let accepted = accept(hello, peer.identity(), terms, |proof| {
@@ -470,24 +526,19 @@ impl Terms {
         }
     }
 
-    fn check_versions(&self, peer: &[(String, String)]) -> Result<(), EstablishError> {
-        let find = |versions: &[(String, String)], name: &str| {
-            versions
-                .iter()
-                .find(|(of, _)| of == name)
-                .map_or_else(|| "none".to_owned(), |(_, version)| version.clone())
-        };
-        for name in &self.same_versions {
-            let (got, expected) = (find(peer, name), find(&self.versions, name));
-            if got != expected {
-                return Err(EstablishError::Version {
-                    of: name.clone(),
-                    got,
-                    expected,
-                });
-            }
-        }
-        Ok(())
+    /// What doesn't agree of the versions that must.
+    fn mismatch(&self, peer: &[(PeerText, PeerText)]) -> Option<Mismatch> {
+        self.same_versions.iter().find_map(|name| {
+            let theirs = peer.iter().find(|(of, _)| of.is(name));
+            let got = theirs.map_or_else(|| "none".into(), |(_, version)| version.clone());
+            let ours = self.versions.iter().find(|(of, _)| of == name);
+            let expected = ours.map_or("none", |(_, version)| version);
+            (!got.is(expected)).then(|| Mismatch {
+                of: name.clone(),
+                got,
+                expected: expected.to_owned(),
+            })
+        })
     }
 
     /// Lets a handshake take as long as it may, and no longer.

@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod connection;
+pub mod descendants;
 mod descriptor;
 pub mod establish;
 pub mod key_memory;
@@ -22,6 +23,8 @@ pub mod manager;
 pub mod outlet;
 pub mod pki;
 pub mod process;
+mod reception;
+mod refusals;
 pub mod rendezvous;
 pub mod slot;
 pub mod socket;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::{SchedulerConfig, Skeleton};
+use exoskel_identity::{Colours, PeerText};
 pub use exoskel_task::router::Function;
 use tokio::sync::Notify;
 
@@ -35,7 +36,7 @@ const COMMANDS_ROOM: usize = 64;
 const NOTICES_MAX: usize = 10_000;
 
 /// What workers print and who was refused may take up half of them, and so many bytes: whoever fills these must not
-/// keep a warning from the user, nor use up memory.
+/// keep a warning from the user, nor use up memory. Warnings, which repeat reasons of peers, may have as many bytes again.
 const NOTICE_BYTES_MAX: usize = 16 << 20;
 
 /// A message between the manager and a slot.
@@ -90,12 +91,25 @@ pub struct StreamPlan {
 /// Something to tell the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// What a task printed or logged: worker, 0 standard output, 1 standard error, 2 log, text.
-    Output(String, u8, String),
+    /// What a task printed or logged.
+    Output(Output),
     /// A change that the user should know of, such as the loss of a worker.
     Warning(String),
     /// One line per accepted or refused session.
     Audit(String),
+}
+
+/// What a task printed or logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The worker's name, as its certificate proves it.
+    pub worker: String,
+    /// 0 standard output, 1 standard error, 2 log.
+    pub stream: u8,
+    /// The text, of one or more lines.
+    pub text: PeerText,
+    /// Whether it may keep its colours: where the worker can run code here anyway.
+    pub colours: Colours,
 }
 
 /// How recruiting stands.
@@ -156,18 +170,25 @@ pub(crate) enum Command {
 #[derive(Default)]
 struct Notices {
     list: Vec<Notice>,
-    /// Of the texts that others can make us keep.
+    /// Of what workers print and who was refused.
     bytes: usize,
+    /// Of warnings.
+    warning_bytes: usize,
 }
 
 impl Notices {
     fn push(&mut self, notice: Notice) {
-        let (bytes, count_max) = match &notice {
-            Notice::Output(_, _, text) | Notice::Audit(text) => (text.len(), NOTICES_MAX / 2),
-            Notice::Warning(_) => (0, NOTICES_MAX),
+        let (bytes, held, count_max) = match &notice {
+            Notice::Output(output) => (
+                output.text.raw_for_comparison().len(),
+                &mut self.bytes,
+                NOTICES_MAX / 2,
+            ),
+            Notice::Audit(text) => (text.len(), &mut self.bytes, NOTICES_MAX / 2),
+            Notice::Warning(text) => (text.len(), &mut self.warning_bytes, NOTICES_MAX),
         };
-        if self.list.len() < count_max && self.bytes + bytes <= NOTICE_BYTES_MAX {
-            self.bytes += bytes;
+        if self.list.len() < count_max && *held + bytes <= NOTICE_BYTES_MAX {
+            *held += bytes;
             self.list.push(notice);
         }
     }

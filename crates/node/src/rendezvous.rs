@@ -1,6 +1,6 @@
 //! How a worker's process meets its manager: over an inherited connection, by listening, or by dialling.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -11,17 +11,28 @@ use std::time::Duration;
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::CloseReason;
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::connection::Connection;
-use crate::establish::{EstablishError, Established, Renewal, Standing, Terms, dial, welcome};
+use crate::descendants::{adopt_orphans, end_own};
+use crate::establish::{
+    EstablishError, Established, Renewal, Standing, Terms, dial, welcome, welcome_in_place,
+};
 use crate::listening::{Listener, is_unix};
+use crate::reception::{HandshakePlace, Host, Reception, host_of};
+use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
+
+/// Of these, with one host.
+const HANDSHAKES_OF_HOST_MAX: usize = 8;
+
+/// With more handshakes than this under way, strangers stand around, and a slot doesn't wait for its [turn](TURN_TIME).
+const CALM_MAX: usize = 4;
 
 /// How long a slot leaves the next connection to the worker's other slots while a handshake of its own goes on. A manager's
 /// takes a few milliseconds; a stranger that stops in the middle must not keep managers away for longer.
@@ -67,6 +78,8 @@ pub fn meet(
     terms: impl Fn() -> Result<Terms, String> + Send + 'static,
     renewal: Renewal,
 ) -> io::Result<mpsc::Receiver<News>> {
+    // Before any task runs: what it starts must be found at the end.
+    adopt_orphans()?;
     let (sender, receiver) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -126,7 +139,8 @@ async fn serve(
     watch.abort();
     tokio::time::sleep(LEAVE_TIME).await;
     // Still here: the interpreter is in the middle of a task whose result nobody wants. Its manager may be gone for
-    // good, so the process must not outlive the session.
+    // good, so neither the process nor what it has started must outlive the session.
+    end_own();
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
@@ -138,7 +152,7 @@ async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: Ren
         if let Some(Ok(terms)) = renewal()
             && let Err(reason) = terms.judge_again(&standing, &connection)
         {
-            return connection.abort(CloseReason::NotAllowed(reason));
+            return connection.abort(CloseReason::NotAllowed(reason.into()));
         }
     }
 }
@@ -191,13 +205,16 @@ async fn accept_one(
     terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, String> {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
+    let audit = Rc::new(Audit {
+        news: news.clone(),
+        refusals: RefCell::default(),
+    });
     let (taken, mut change) = watch::channel(false);
     let taken = Rc::new(taken);
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
     let accepting = async {
         loop {
-            let place = places.clone().acquire_owned().await;
             let gone = "the listening socket is gone".to_owned();
             if change.wait_for(|taken| !taken).await.is_err() {
                 return Err(gone);
@@ -212,62 +229,91 @@ async fn accept_one(
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let handshake = welcome_one(
-                socket,
-                address,
-                terms.clone(),
-                taken.clone(),
-                news.clone(),
-                sender.clone(),
-            );
+            let host = host_of(&socket);
+            let place = reception.enter(host).await;
+            let (terms, taken) = (terms.clone(), taken.clone());
+            let (audit, sender) = (audit.clone(), sender.clone());
             let handshake = tokio::task::spawn_local(async move {
-                handshake.await;
-                drop(place);
+                match welcome_one(socket, terms, taken, &place).await {
+                    Ok(established) => drop(sender.try_send(established)),
+                    Err(reason) => audit.refused(host, &address, &reason),
+                }
             });
-            // Its own end doesn't matter: it has told whoever has to know.
-            let _ = tokio::time::timeout(TURN_TIME, handshake).await;
+            if reception.len() <= CALM_MAX {
+                // Its own end doesn't matter: it has told whoever has to know.
+                let _ = tokio::time::timeout(TURN_TIME, handshake).await;
+            }
         }
     };
-    tokio::select! {
+    let counting = async {
+        loop {
+            tokio::time::sleep(COUNTING_TIME).await;
+            audit.tell();
+        }
+    };
+    let result = tokio::select! {
         established = winner.recv() => established.ok_or_else(|| "the listening socket is gone".to_owned()),
         never = accepting => never,
+        () = counting => unreachable!("counting has no end"),
+    };
+    audit.tell();
+    result
+}
+
+/// The worker's log of connections that came to nothing.
+struct Audit {
+    news: mpsc::Sender<News>,
+    refusals: RefCell<Refusals>,
+}
+
+impl Audit {
+    fn refused(&self, host: Host, address: &str, reason: &str) {
+        let line = self.refusals.borrow_mut().note(host, address, reason);
+        line.into_iter().for_each(|line| self.write(line));
+    }
+
+    /// Writes down what was counted.
+    fn tell(&self) {
+        let lines = self.refusals.borrow_mut().tell();
+        lines.into_iter().for_each(|line| self.write(line));
+    }
+
+    fn write(&self, line: String) {
+        // The interpreter may have left.
+        drop(self.news.send(News::Audit(line)));
     }
 }
 
 /// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
 async fn welcome_one(
     socket: Socket,
-    address: String,
     terms: Rc<impl Fn() -> Result<Terms, String>>,
     taken: Rc<watch::Sender<bool>>,
-    news: mpsc::Sender<News>,
-    winner: tokio::sync::mpsc::Sender<Established>,
-) {
+    place: &HandshakePlace,
+) -> Result<Established, String> {
     let ours = Cell::new(false);
     let judge = |_: &Hello, _: &VerifiedIdentity| {
         if taken.send_replace(true) {
-            let text = "this slot has just been taken by another connection".to_owned();
+            let text = "this slot has just been taken by another connection".into();
             return Err(Refuse {
                 reason: RefuseReason::Busy,
                 text,
             });
         }
         ours.set(true);
+        place.leave();
         Ok(())
     };
-    let result = match terms() {
-        Ok(terms) => welcome(socket, &terms, judge)
-            .await
-            .map_err(|error| error.to_string()),
-        Err(reason) => Err(reason),
+    let handshake = async {
+        let terms = terms()?;
+        let welcomed = welcome_in_place(socket, &terms, judge, place).await;
+        welcomed.map_err(|error| error.to_string())
     };
+    let result = handshake.await;
     if result.is_err() && ours.get() {
         taken.send_replace(false);
     }
-    match result {
-        Ok(established) => drop(winner.try_send(established)),
-        Err(reason) => drop(news.send(News::Audit(format!("no session with {address}: {reason}")))),
-    }
+    result
 }
 
 async fn reach(

@@ -265,7 +265,7 @@ impl SlotNode {
         if kind != MessageKind::Post {
             // Nothing here answers: whoever asks would wait for ever.
             let text = format!("got {kind:?}, expected a post");
-            return self.connection.close(CloseReason::Fault(text));
+            return self.connection.close(CloseReason::Fault(text.into()));
         }
         let is_code = self.lock().code_link == Some(link);
         let message = if is_code {
@@ -277,7 +277,9 @@ impl SlotNode {
         self.connection.consumed(link, size);
         match message {
             Ok(message) => self.take_in(message, bulk),
-            Err(error) => self.connection.close(CloseReason::Fault(error.to_string())),
+            Err(error) => self
+                .connection
+                .close(CloseReason::Fault(error.to_string().into())),
         }
     }
 

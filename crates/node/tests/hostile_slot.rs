@@ -355,15 +355,22 @@ fn saying_ready_again_changes_nothing() {
 fn output_of_any_bytes_is_text_with_its_workers_name() {
     let outcome = outcomes(
         |slot, execute| {
-            let text = Bytes::from_static(b"\xff\xfe \x1b[2J");
+            let text = Bytes::from_static(b"\xff\xfe \x1b[2J\x1b[31m\nnext\n");
             slot.say(&ToManager::Output { stream: 255, text });
             slot.answer(execute);
         },
         1,
     );
-    let printed =
-        |notice: &Notice| matches!(notice, Notice::Output(worker, 255, _) if worker == "evil");
-    assert!(outcome.notices.iter().any(printed));
+    let printed = |notice: &Notice| matches!(notice, Notice::Output(output) if output.worker == "evil" && output.stream == 255);
+    let printed = outcome.notices.iter().find(|notice| printed(notice));
+    let Some(Notice::Output(output)) = printed else {
+        panic!("{:?}", outcome.notices);
+    };
+    // Nothing says that its answers may be pickles, so its colours aren't obeyed either.
+    assert_eq!(
+        output.text.lines(output.colours),
+        "\u{fffd}\u{fffd} \\u{1b}[2J\\u{1b}[31m\nnext\n"
+    );
 }
 
 #[test]
@@ -446,7 +453,7 @@ fn a_flood_of_output_is_cut() {
         1,
     );
     let printed = outcome.notices.iter().filter_map(|notice| match notice {
-        Notice::Output(_, _, text) => Some(text.len()),
+        Notice::Output(output) => Some(output.text.raw_for_comparison().len()),
         _ => None,
     });
     let printed: usize = printed.sum();

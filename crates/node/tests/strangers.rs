@@ -291,7 +291,7 @@ fn hello_of(name: &str) -> Vec<u8> {
         ciphers: CipherSuite::ALL.to_vec(),
         limits: Limits::default(),
         dead_after: Duration::from_secs(5),
-        versions: vec![("python".to_owned(), "3.11".to_owned())],
+        versions: vec![("python".into(), "3.11".into())],
         path: Path::Relayed,
         policy_generation: 0,
         group: 0,
@@ -326,8 +326,8 @@ fn another_version_of_the_protocol_is_told_apart_from_nonsense() {
                     panic!("got {:?}", refuse.reason);
                 };
                 assert_eq!(
-                    (of.as_str(), expected.as_str(), got.as_str()),
-                    ("protocol", "1", "7")
+                    (of, expected, got),
+                    ("protocol".into(), "1".into(), "7".into())
                 );
             } else {
                 assert_eq!(refuse.reason, RefuseReason::Malformed);
@@ -343,11 +343,81 @@ fn another_python_is_an_error_that_both_ends_understand() {
         let mut old = site.manager();
         old.versions = vec![("python".to_owned(), "3.9".to_owned())];
         let (client, server) = meet(tcp().await, &old, None, &site.worker("lab1")).await;
-        for said in [text(client), text(server)] {
-            assert!(
-                said.contains("got python 3.9, expected 3.11") && said.contains("install the same"),
-                "{said}"
-            );
+        let (client, server) = (text(client), text(server));
+        assert!(
+            client.contains("got python '3.9', expected 3.11"),
+            "{client}"
+        );
+        assert!(
+            server.contains("got python \"3.9\", expected 3.11"),
+            "{server}"
+        );
+        assert!(client.contains("install the same") && server.contains("install the same"));
+    });
+}
+
+/// What would look like another line of the worker's log.
+const FORGED: &str = "3.9\n2026-01-01T00:00:00 worker accepted manager head \u{202e}\u{2028}";
+
+#[test]
+fn who_is_not_admitted_has_no_say_in_the_log() {
+    run(async {
+        let site = Site::new();
+        let server = with_policy(site.worker("lab1"), "[deny]\nmanagers = [\"head\"]\n");
+        let mut forger = site.manager();
+        forger.versions = vec![("python".to_owned(), FORGED.to_owned())];
+        let (client, server) = meet(tcp().await, &forger, None, &server).await;
+        let said = text(server);
+        assert!(
+            said.contains("[deny] managers") && !said.contains("3.9"),
+            "{said}"
+        );
+        let Err(EstablishError::Handshake(HandshakeError::Refused(refuse))) = client else {
+            panic!("expected a refusal");
+        };
+        assert_eq!(refuse.reason, RefuseReason::NotAllowed);
+    });
+}
+
+#[test]
+fn a_version_is_one_line_and_quoted() {
+    run(async {
+        let site = Site::new();
+        let mut forger = site.manager();
+        forger.versions = vec![("python".to_owned(), FORGED.to_owned())];
+        let (client, server) = meet(tcp().await, &forger, None, &site.worker("lab1")).await;
+        let mut forging = site.worker("lab1");
+        forging.versions = vec![("python".to_owned(), FORGED.to_owned())];
+        forging.same_versions = Vec::new();
+        let (dialler, _) = meet(tcp().await, &site.manager(), None, &forging).await;
+        for said in [text(client), text(server), text(dialler)] {
+            assert!(said.contains("got python"), "{said}");
+            assert!(!said.contains(['\n', '\u{202e}', '\u{2028}']), "{said:?}");
+        }
+    });
+}
+
+#[test]
+fn a_refusal_of_a_peer_is_one_line() {
+    run(async {
+        let site = Site::new();
+        let (client, server) = tcp().await;
+        let no = |_: &_, _: &_| {
+            Err(exoskel_link::handshake::Refuse {
+                reason: RefuseReason::NotAllowed,
+                text: FORGED.into(),
+            })
+        };
+        let (manager, worker) = (site.manager(), site.worker("lab1"));
+        let dialled = exoskel_node::establish::dial(client, &manager, None);
+        let both = async { tokio::join!(dialled, welcome(server, &worker, no)) };
+        let (client, _) = soon("the refusal", both).await;
+        let Err(error) = client else {
+            panic!("expected a refusal");
+        };
+        for said in [error.to_string(), format!("{error:?}")] {
+            assert!(said.contains("accepted manager head"), "{said}");
+            assert!(!said.contains(['\n', '\u{202e}', '\u{2028}']), "{said:?}");
         }
     });
 }
@@ -395,7 +465,7 @@ fn a_busy_server_says_so() {
         let site = Site::new();
         let (client, server) = tcp().await;
         let busy = |_: &_, _: &_| {
-            let text = "all slots are taken".to_owned();
+            let text = "all slots are taken".into();
             Err(exoskel_link::handshake::Refuse {
                 reason: RefuseReason::Busy,
                 text,

@@ -105,7 +105,7 @@ fn outward(py: Python<'_>, sender: &str, error: PyErr) -> PyErr {
     let why = format!(
         "{}: {}",
         kind.unwrap_or_default(),
-        exoskel_identity::Quoted::new(&text)
+        exoskel_identity::PeerText::new(&text)
     );
     let outer = rejected(py, sender, &why);
     outer.set_cause(py, Some(error));

@@ -24,6 +24,12 @@ pub(crate) fn check(py: Python<'_>, process: Process) -> PyResult<()> {
     }
 }
 
+/// Ends everything that this process has started, and that came to it when its parent ended: for slots, when they leave.
+#[pyfunction]
+pub(crate) fn end_descendants(py: Python<'_>) {
+    py.detach(exoskel_node::descendants::end_own);
+}
+
 fn refused(py: Python<'_>) -> PyErr {
     raise(
         py,

@@ -44,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<slot::SlotOutput>()?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::end_descendants, module)?)?;
     administration::add(module)?;
     identity::add(module)?;
     service::add(module)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
-use exoskel_identity::Role;
+use exoskel_identity::{PeerText, Role};
 use exoskel_link::Protection;
 use exoskel_node::key_memory::NodeKeys;
 use exoskel_node::manager::{
@@ -91,10 +91,10 @@ impl Notices {
         }
         for notice in self.node.take_notices() {
             let arguments = match notice {
-                Notice::Output(worker, stream, text) => (
-                    ["stdout", "stderr", "log"][usize::from(stream.min(2))],
-                    worker,
-                    text,
+                Notice::Output(output) => (
+                    ["stdout", "stderr", "log"][usize::from(output.stream.min(2))],
+                    PeerText::from(output.worker).unquoted(),
+                    output.text.lines(output.colours),
                 ),
                 Notice::Warning(text) => ("warning", String::new(), text),
                 Notice::Audit(text) => ("audit", String::new(), text),
@@ -363,6 +363,7 @@ impl Manager {
             row.set_item("bytes_received", report.bytes_received)?;
             row.set_item("busy_seconds", report.busy.as_secs_f64())?;
             row.set_item("items_twice", report.items_put_back)?;
+            row.set_item("set_aside", report.set_aside)?;
             Ok(row)
         };
         let rows = reports.into_iter().map(row).collect::<PyResult<_>>()?;

@@ -444,7 +444,7 @@ fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyR
             let from_data = FROM_DATA.import(py, "exoskel.outcome", "exception_from_data")?;
             match data::decode_exception(py, &record.body, &sender.to_string()) {
                 Ok((kind, text, lines, data)) => {
-                    from_data.call1((kind, text, lines, data, sender.worker))?
+                    from_data.call1((kind, text, lines, data, sender.worker, sender.to_string()))?
                 }
                 Err(error) => return Ok(error),
             }

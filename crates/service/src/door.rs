@@ -140,7 +140,7 @@ impl Refused {
             let Ok(details) = CertificateDetails::read(certificate) else {
                 break;
             };
-            subject.get_or_insert_with(|| details.subject.as_str().to_owned());
+            subject.get_or_insert_with(|| details.subject.unquoted());
             serials.push(hex(&details.serial));
         }
         Self {

@@ -11,6 +11,12 @@ from .report import Commands, report, shown
 
 __all__ = ["add_commands", "check"]
 
+# How answers of a worker are read.
+_RESULTS = {
+    "data": "read as data",
+    "pickle": "read as pickles: this worker can run code here",
+}
+
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add ``policy explain`` and ``policy check``."""
@@ -135,7 +141,7 @@ def _explain_wire(arguments: argparse.Namespace) -> int:
         f"{arguments.class_} from {arguments.from_} to {arguments.to}: {verdict['protection']}",
         f"  decided by: {verdict['rule']}",
         *(f"  {reason}" for reason in verdict["reasons"]),
-        f"  results from there: {verdict['results']}",
+        f"  results: {_RESULTS[verdict['results']]}",
     ]
     report(arguments, "\n".join(lines), verdict)
     return 0

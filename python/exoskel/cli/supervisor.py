@@ -1,7 +1,8 @@
 """The supervisor of a worker: it owns the listening socket and keeps the slot processes alive.
 
-It holds no keys and speaks to nobody; each slot reads the credential itself. A slot is the leader of a process group of its own, so
-that what a task has started ends with it, and the kernel ends the slot when the supervisor dies.
+It holds no keys and speaks to nobody; each slot reads the credential itself. A slot is the leader of a process group of its own, and
+adopts what its tasks detach, as the supervisor does when a slot is gone: so what a task has started ends with its slot, whatever
+sessions and groups it makes. The kernel ends the slot when the supervisor dies.
 """
 
 import contextlib
@@ -31,7 +32,10 @@ _WAIT_SECONDS_MIN = 0.2
 _WAIT_SECONDS_MAX = 5.0
 # With `once`: how long the other slots of the same manager have to end by themselves.
 _LAST_SECONDS = 1.0
+# What detached processes have to end, when they start others faster than these are ended.
+_ORPHANS_SECONDS = 0.5
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
 
 class Supervisor:
@@ -70,11 +74,15 @@ class Supervisor:
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._handlers: dict[int, Any] = {}
+        # Children of this process that are none of the supervisor's.
+        self._others: set[int] = set()
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, self._on_signal)
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._others = _children()
+        self._prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
         return self
 
     def __exit__(
@@ -84,6 +92,7 @@ class Supervisor:
         traceback: TracebackType | None,
     ) -> None:
         self._end_all()
+        self._prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._selector.close()
@@ -128,6 +137,7 @@ class Supervisor:
         def die_with_supervisor() -> None:
             # In the child, before it becomes Python again: nothing here may take a lock.
             self._prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            self._prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
             if os.getppid() != supervisor:
                 os._exit(1)
 
@@ -175,7 +185,26 @@ class Supervisor:
         # Before it is reaped, while its group can't be another's: what a task left running ends here.
         _signal_group(process.pid, signal.SIGKILL)
         slot.process = None
-        return process.wait()
+        code = process.wait()
+        self._end_orphans()
+        return code
+
+    def _end_orphans(self) -> None:
+        """End what has come to the supervisor: the rest of slots that are gone. Running slots keep their own."""
+        running = {slot.process.pid for slot in self._slots if slot.process is not None}
+        deadline = time.monotonic() + _ORPHANS_SECONDS
+        while orphans := _children() - running - self._others:
+            for orphan in orphans:
+                # Those with another user's rights stay, and would be found for ever.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(orphan, signal.SIGKILL)
+            for orphan in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(orphan, os.WNOHANG)
+            if time.monotonic() > deadline:
+                break
+            # What is killed takes about so long to go.
+            time.sleep(0.001)
 
     def _end_all(self) -> None:
         running = [slot for slot in self._slots if slot.process is not None]
@@ -217,6 +246,12 @@ class _Slot:
         self.started = 0.0
         self.starts_at = 0.0
         self.wait_seconds = 0.0
+
+
+def _children() -> set[int]:
+    """Return the children of this process. It has one thread, whose children are all there are."""
+    with open("/proc/thread-self/children", encoding="ascii") as file:
+        return set(map(int, file.read().split()))
 
 
 def _signal_group(leader: int, number: int) -> None:

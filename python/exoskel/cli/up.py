@@ -14,13 +14,15 @@ from pathlib import Path
 from ..errors import ExoskelError
 from ..hosts import HostAddress, UnixAddress, read_hosts
 from . import pki
-from .report import Commands, report, table
+from .report import Commands, report, shown, table
 
 __all__ = ["add_commands"]
 
 _SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 _AT_ONCE_MAX = 16
 _HOST_SECONDS = 60.0
+# Of what a host answers: it has one line to say.
+_ANSWER_CHARACTERS_MAX = 1000
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -80,7 +82,7 @@ def _up(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 done, text = outcomes[host]
                 print(
-                    f"[{len(outcomes)}/{len(hosts)}] {host}: {'' if done else 'failed: '}{text}",
+                    f"[{len(outcomes)}/{len(hosts)}] {host}: {'' if done else 'failed: '}{shown(text)}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -193,5 +195,7 @@ def _ssh(arguments: argparse.Namespace, host: HostAddress, script: str, stdin: b
         hint = hint or (
             " (is Exoskel installed for it?)" if "No module named exoskel" in last else ""
         )
-        raise ExoskelError(f"{last.removeprefix('exoskel: error: ')}{hint}")
-    return output.splitlines()[-1] if output else "done"
+        raise ExoskelError(
+            f"{last.removeprefix('exoskel: error: ')[:_ANSWER_CHARACTERS_MAX]}{hint}"
+        )
+    return output.splitlines()[-1][:_ANSWER_CHARACTERS_MAX] if output else "done"

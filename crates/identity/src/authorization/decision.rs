@@ -5,7 +5,7 @@ use std::fmt;
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
 use super::rule::{Rule, Source};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// Whether somebody may do something, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,5 +104,5 @@ impl Decision {
 }
 
 fn asked(facts: &Facts<'_>, action: &str) -> String {
-    format!("action {} asked by {facts}", Quoted::new(action))
+    format!("action {} asked by {facts}", PeerText::new(action))
 }

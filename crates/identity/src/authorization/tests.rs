@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::certificate::WhichCertificate;
 use crate::claim::Role;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::slash_name::SlashName;
 use crate::voms::{AttributeFault, AttributeProblem};
 
@@ -95,10 +95,10 @@ fn what_nothing_allows_is_refused_with_what_is_missing() {
     let fault = AttributeFault {
         certificate: WhichCertificate {
             position: Some(0),
-            subject: Quoted::new("/CN=1"),
+            subject: PeerText::new("/CN=1"),
         },
         position: Some(0),
-        vo: Some(Quoted::new("vo")),
+        vo: Some(PeerText::new("vo")),
         problem: AttributeProblem::NoAttributes,
     };
     let nameless = Facts {

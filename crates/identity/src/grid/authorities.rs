@@ -11,12 +11,12 @@ use crate::certificate::{WhichCertificate, hex};
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::error::{IdentityError, NameSpaceRule};
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
 use crate::signature::{PublicKey, SignatureFault};
 use crate::slash_name::normal_form;
 use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
-use crate::x509::{Certificate, KeyUsage, NameConstraints};
+use crate::x509::{Certificate, KeyUsage, NameConstraints, Purposes};
 
 /// What was found above an end entity.
 pub(super) struct Above {
@@ -24,6 +24,10 @@ pub(super) struct Above {
     pub(super) names: Vec<DistinguishedName>,
     /// The earliest end of a certificate or a list.
     pub(super) ends: UnixTime,
+    /// What all certificates of the path allow.
+    pub(super) purposes: Purposes,
+    /// The authority nearest to the end entity that leaves out TLS clients.
+    pub(super) unfit_for_clients: Option<WhichCertificate>,
 }
 
 /// A certificate of a path in the making.
@@ -62,6 +66,8 @@ pub(super) struct Search<'a> {
     presented: &'a [Certificate],
     now: UnixTime,
     pub(super) budget: SignatureBudget,
+    /// What the end entity and its proxies allow.
+    purposes: Purposes,
 }
 
 /// What the authorities above say about the certificate that is next on the way down.
@@ -87,6 +93,7 @@ impl<'a> Search<'a> {
             presented,
             now,
             budget,
+            purposes: Purposes::ALL,
         }
     }
 
@@ -100,8 +107,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Finds a path from the end entity at that position to a trust anchor.
-    pub(super) fn find(&mut self, end_entity: usize) -> Result<Above, IdentityError> {
+    /// Finds a path from the end entity at that position to a trust anchor. `purposes` are what it and its proxies allow.
+    pub(super) fn find(
+        &mut self,
+        end_entity: usize,
+        purposes: Purposes,
+    ) -> Result<Above, IdentityError> {
+        self.purposes = purposes;
         self.climb(&mut vec![Node::Presented(end_entity)])
     }
 
@@ -141,7 +153,7 @@ impl<'a> Search<'a> {
             }
             _ => IdentityError::UnknownAuthority {
                 certificate: self.which(node),
-                issuer: Quoted::new(&certificate.issuer.slash()),
+                issuer: PeerText::new(&certificate.issuer.slash()),
                 anchors: self.store.anchors(),
             },
         }
@@ -241,7 +253,7 @@ impl<'a> Search<'a> {
             Node::Directory(index) if self.authority(index).kind == AuthorityKind::Unusable => {
                 Err(IdentityError::UntrustedAuthority {
                     certificate: self.which(node),
-                    authority: Quoted::new(&certificate.subject.slash()),
+                    authority: PeerText::new(&certificate.subject.slash()),
                 })
             }
             Node::Directory(_) => Ok(()),
@@ -266,6 +278,7 @@ impl<'a> Search<'a> {
         let (&anchor, below) = path.split_last().ok_or(IdentityError::NoCertificate)?;
         let certificate = self.certificate(anchor);
         self.check_anchor_dates(certificate)?;
+        let (purposes, unfit_for_clients) = self.check_purposes(&path[1..])?;
         let mut descent = Descent {
             path_length: certificate
                 .extensions
@@ -287,7 +300,35 @@ impl<'a> Search<'a> {
                 .map(|&node| self.certificate(node).subject.clone())
                 .collect(),
             ends: descent.ends,
+            purposes,
+            unfit_for_clients,
         })
+    }
+
+    /// What the authorities of a path leave of the end entity's purposes, and the first that leaves out TLS clients. As OpenSSL has it,
+    /// each binds all that is below it, and the anchor is one of them.
+    fn check_purposes(
+        &self,
+        authorities: &[Node],
+    ) -> Result<(Purposes, Option<WhichCertificate>), IdentityError> {
+        let mut allowed = self.purposes;
+        let mut unfit_for_clients = None;
+        for &node in authorities {
+            let got = self.certificate(node).purposes();
+            let expected = allowed;
+            allowed = expected.and(got);
+            if allowed.allow_neither() {
+                return Err(IdentityError::AuthorityPurpose {
+                    certificate: self.which(node),
+                    got,
+                    expected,
+                });
+            }
+            if unfit_for_clients.is_none() && !got.client {
+                unfit_for_clients = Some(self.which(node));
+            }
+        }
+        Ok((allowed, unfit_for_clients))
     }
 
     /// Takes up what `issuer` says about everything below it.
@@ -317,7 +358,7 @@ impl<'a> Search<'a> {
         {
             return Err(IdentityError::NoNameSpace {
                 certificate: self.which(node),
-                authority: Quoted::new(&certificate.subject.slash()),
+                authority: PeerText::new(&certificate.subject.slash()),
             });
         }
         Ok(())
@@ -410,7 +451,7 @@ impl<'a> Search<'a> {
     fn check_anchor_dates(&self, anchor: &Certificate) -> Result<(), IdentityError> {
         if self.now > anchor.not_after || self.with_skew() < anchor.not_before {
             return Err(IdentityError::AuthorityOutOfDate {
-                authority: Quoted::new(&anchor.subject.slash()),
+                authority: PeerText::new(&anchor.subject.slash()),
                 not_before: anchor.not_before,
                 not_after: anchor.not_after,
                 now: self.now,
@@ -428,7 +469,7 @@ impl<'a> Search<'a> {
     ) -> Result<(), IdentityError> {
         let authority = self.certificate(issuer);
         let certificate = self.certificate(node);
-        let quoted = || Quoted::new(&authority.subject.slash());
+        let quoted = || PeerText::new(&authority.subject.slash());
         let key = match issuer {
             Node::Directory(index) => &self.authority(index).name,
             Node::Presented(_) => &authority.subject.key(),
@@ -513,7 +554,7 @@ impl<'a> Search<'a> {
         let refused = |authority: &DistinguishedName, rule| {
             Err(IdentityError::NameNotPermitted {
                 certificate: self.which(node),
-                authority: Quoted::new(&authority.slash()),
+                authority: PeerText::new(&authority.slash()),
                 rule,
             })
         };
@@ -559,7 +600,7 @@ impl<'a> Search<'a> {
             Node::Presented(position) => which(self.presented, position),
             Node::Directory(index) => WhichCertificate {
                 position: None,
-                subject: Quoted::new(&self.authority(index).certificate.subject.slash()),
+                subject: PeerText::new(&self.authority(index).certificate.subject.slash()),
             },
         }
     }
@@ -586,7 +627,7 @@ pub(super) fn signature_error(
         },
         SignatureFault::Wrong => IdentityError::WrongSignature {
             certificate: which,
-            issuer: Quoted::new(&certificate.issuer.slash()),
+            issuer: PeerText::new(&certificate.issuer.slash()),
         },
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use super::GridSettings;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::x509::{Certificate, KeyUsage, PolicyLanguage, ProxyInformation};
 
 /// What a chain of proxy certificates amounts to.
@@ -73,7 +73,7 @@ pub enum ProxyFault {
     )]
     IssuedByAuthority {
         /// The issuer.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// RFC 3820 section 3.1 and 4.1.3.
     #[error(
@@ -81,7 +81,7 @@ pub enum ProxyFault {
     )]
     IssuerNotInChain {
         /// The issuer.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// RFC 3820 section 3.6.
     #[error(
@@ -94,7 +94,7 @@ pub enum ProxyFault {
     )]
     Subject {
         /// The issuer.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// RFC 3820 section 3.8.1.
     #[error("got {got} proxies below a proxy that allows {max} (RFC 3820 section 3.8.1)")]
@@ -248,7 +248,7 @@ fn check_information(
 
 /// The rules between a proxy and its issuer, signatures aside.
 pub(super) fn check_issuer(proxy: &Certificate, issuer: &Certificate) -> Result<(), ProxyFault> {
-    let quoted = || Quoted::new(&issuer.subject.slash());
+    let quoted = || PeerText::new(&issuer.subject.slash());
     if issuer.is_authority() {
         return Err(ProxyFault::IssuedByAuthority { issuer: quoted() });
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::file::{BadFileReason, Content};
 use super::{Authority, AuthorityKind, BadFile, Kept};
 use crate::distinguished_name::NameKey;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
 use crate::signature::{PublicKey, SignatureFault};
 use crate::x509::KeyUsage;
@@ -92,7 +92,7 @@ fn fault(
     by_name: &HashMap<NameKey, Vec<usize>>,
 ) -> Option<BadFileReason> {
     let candidates = by_name.get(&coverage.list.issuer.key())?;
-    let issuer = || Quoted::new(&coverage.list.issuer.slash());
+    let issuer = || PeerText::new(&coverage.list.issuer.slash());
     let mut reason = None;
     for &index in candidates {
         let Authority {

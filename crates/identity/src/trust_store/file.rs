@@ -14,7 +14,7 @@ use crate::limits::{
     CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, TRUST_BYTES_MAX, TRUST_FILE_BYTES_MAX,
     TRUST_FILES_MAX,
 };
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
 use crate::voms::{SignerChains, SignerChainsError};
 use crate::x509::Certificate;
@@ -66,19 +66,19 @@ pub enum BadFileReason {
     #[error("the certificate {subject} is not signed with its own key: the file is damaged")]
     BadSelfSignature {
         /// Whose certificate it is.
-        subject: Quoted,
+        subject: PeerText,
     },
     /// None of the authorities of that name signed the list.
     #[error("the revocation list is not signed by {issuer}")]
     ForgedList {
         /// Who should have signed it.
-        issuer: Quoted,
+        issuer: PeerText,
     },
     /// The revocation list is signed in a way that nobody should trust.
     #[error("the revocation list of {issuer} is signed by {algorithm}, expected SHA-256 or better")]
     WeakList {
         /// Who signed it.
-        issuer: Quoted,
+        issuer: PeerText,
         /// How.
         algorithm: String,
     },
@@ -101,7 +101,7 @@ pub enum BadFileReason {
         /// What isn't understood.
         construct: &'static str,
         /// Where it stands.
-        pattern: Quoted,
+        pattern: PeerText,
         /// What is.
         wildcard: &'static str,
     },
@@ -217,7 +217,7 @@ fn read_certificates(content: &[u8]) -> Result<Vec<Arc<Certificate>>, BadFileRea
             && certificate.verify_self_signature() == Err(crate::signature::SignatureFault::Wrong)
         {
             return Err(BadFileReason::BadSelfSignature {
-                subject: Quoted::new(&certificate.subject.slash()),
+                subject: PeerText::new(&certificate.subject.slash()),
             });
         }
         certificates.push(Arc::new(certificate));

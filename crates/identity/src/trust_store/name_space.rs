@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file::{BadFileReason, Content};
 use super::{Authority, Kept};
 use crate::limits::POLICY_STATEMENTS_MAX;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 use crate::slash_name::normal_form;
 
 /// One statement of a file: whether an issuer may sign the names of a pattern.
@@ -161,7 +161,7 @@ impl Pattern {
             return Err(BadFileReason::UnknownPattern {
                 line,
                 construct,
-                pattern: Quoted::new(text),
+                pattern: PeerText::new(text),
                 wildcard: spelling.wildcard(),
             });
         }

@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use super::fqan::BadFqan;
 use crate::certificate::{Date, WhichCertificate};
+use crate::der::NotDer;
 use crate::error::IdentityError;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// An attribute certificate (or all that one proxy carries) that counts for nothing, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct AttributeFault {
     /// Which of the proxy's attribute certificates, from 0; nothing, when their list can't be read.
     pub position: Option<usize>,
     /// The virtual organisation that it claims to come from, once that could be read.
-    pub vo: Option<Quoted>,
+    pub vo: Option<PeerText>,
     /// The rule that it breaks.
     pub problem: AttributeProblem,
 }
@@ -63,6 +64,9 @@ pub enum AttributeProblem {
         /// Where reading ended.
         field: &'static str,
     },
+    /// RFC 5755 section 4.1: it is signed in DER.
+    #[error("it is not DER: {0}: its VOMS server must issue another one")]
+    NotDer(#[from] NotDer),
     /// A list beyond its limit.
     #[error("got {got} {what}, expected at most {max}")]
     TooMany {
@@ -90,11 +94,11 @@ pub enum AttributeProblem {
     )]
     OtherHolder {
         /// The issuer (or the subject) of the certificate to which it belongs.
-        got: Quoted,
+        got: PeerText,
         /// That certificate's serial number.
         got_serial: String,
         /// The subject of the end entity that presents it.
-        expected: Quoted,
+        expected: PeerText,
         /// That certificate's serial number.
         expected_serial: String,
     },
@@ -118,15 +122,15 @@ pub enum AttributeProblem {
     #[error("it is meant for {got}, expected one of this server's names: {expected}")]
     OtherTarget {
         /// The servers that it names.
-        got: Quoted,
+        got: PeerText,
         /// What this server is called by its settings.
-        expected: Quoted,
+        expected: PeerText,
     },
     /// GFD.182 section 3.4.1: the authority is written as `VO://HOST:PORT`.
     #[error("its policy authority is {got}, expected VO://HOST:PORT")]
     BadPolicyAuthority {
         /// What stood there.
-        got: Quoted,
+        got: PeerText,
     },
     /// An attribute certificate without attributes.
     #[error("it has no attribute names")]
@@ -138,9 +142,9 @@ pub enum AttributeProblem {
     #[error("it states {fqan}, but a server of {vo} may only state attributes of {vo}")]
     ForeignFqan {
         /// The attribute.
-        fqan: Quoted,
+        fqan: PeerText,
         /// Whose server it is.
-        vo: Quoted,
+        vo: PeerText,
     },
     /// Nobody here trusts that organisation.
     #[error(
@@ -153,7 +157,7 @@ pub enum AttributeProblem {
         /// Its server.
         host: String,
         /// Who signed.
-        signer: Quoted,
+        signer: PeerText,
     },
     /// A `.lsc` file needs the signer's certificate from the attribute certificate.
     #[error(
@@ -170,9 +174,9 @@ pub enum AttributeProblem {
     #[error("it is issued by {issuer}, but carries the certificate of {signer}")]
     OtherSigner {
         /// Who says to have issued it.
-        issuer: Quoted,
+        issuer: PeerText,
         /// Whose certificate stands first.
-        signer: Quoted,
+        signer: PeerText,
     },
     /// The chain is not one of those that the site's administrator wrote down.
     #[error(
@@ -182,7 +186,7 @@ pub enum AttributeProblem {
     )]
     OtherChain {
         /// The names, as far as they are known: the signer's, its issuer's, and so on up.
-        got: Vec<Quoted>,
+        got: Vec<PeerText>,
         /// The organisation.
         vo: String,
         /// Its server.
@@ -192,7 +196,7 @@ pub enum AttributeProblem {
     #[error("its signer {signer} is not made for this: expected {expected}")]
     SignerUsage {
         /// Who signed.
-        signer: Quoted,
+        signer: PeerText,
         /// What it should be.
         expected: &'static str,
     },
@@ -206,7 +210,7 @@ pub enum AttributeProblem {
     )]
     OtherThanPinned {
         /// Whose certificate that is.
-        signer: Quoted,
+        signer: PeerText,
         /// The algorithm that it states.
         algorithm: String,
     },
@@ -216,13 +220,13 @@ pub enum AttributeProblem {
     )]
     Signature {
         /// Who should have signed.
-        signer: Quoted,
+        signer: PeerText,
         /// The algorithm that it states.
         algorithm: String,
     },
 }
 
-fn joined(names: &[Quoted]) -> String {
+fn joined(names: &[PeerText]) -> String {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     names.join(" below ")
 }
@@ -241,7 +245,7 @@ pub enum SignerChainsError {
         /// The line, from 1.
         line: usize,
         /// What stands there.
-        got: Quoted,
+        got: PeerText,
     },
     /// The signer's name alone would let any authority name somebody so.
     #[error(

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::limits::FQAN_BYTES_MAX;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// A fully qualified attribute name (GFD.182 section 3.4.1): a group of a virtual organisation, and perhaps a role and a
 /// capability that its owner has there.
@@ -27,7 +27,7 @@ pub struct Fqan {
 )]
 pub struct BadFqan {
     /// What stood there.
-    pub got: Quoted,
+    pub got: PeerText,
 }
 
 pub(crate) const ROLE: &str = "Role=";
@@ -61,7 +61,7 @@ impl FromStr for Fqan {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).ok_or_else(|| BadFqan {
-            got: Quoted::new(text),
+            got: PeerText::new(text),
         })
     }
 }

@@ -12,11 +12,10 @@ use super::policy_authority::PolicyAuthority;
 use super::signers::SignerChains;
 use super::{Attributes, VomsAttributes, name};
 use crate::certificate::{hex, without_leading_zeros};
-use crate::distinguished_name::DistinguishedName;
+use crate::distinguished_name::{DistinguishedName, NameParts};
 use crate::error::IdentityError;
 use crate::grid::{GridSettings, JudgedPath, judge_signer};
-use crate::quote::Quoted;
-use crate::slash_name::SlashName;
+use crate::peer_text::PeerText;
 use crate::trust_store::{TrustStore, VomsFile};
 use crate::x509::{Certificate, KeyUsage, Signed};
 
@@ -37,7 +36,7 @@ pub(crate) fn judge(
         let Some(list) = path.presented[position].attribute_certificates() else {
             continue;
         };
-        let mut fault = |place: Option<usize>, vo: Option<Quoted>, problem: AttributeProblem| {
+        let mut fault = |place: Option<usize>, vo: Option<PeerText>, problem: AttributeProblem| {
             attributes.faults.push(AttributeFault {
                 certificate: path.which(position),
                 position: place,
@@ -100,11 +99,11 @@ impl<'a> Judge<'a> {
     fn attribute_certificate(
         &self,
         der: &[u8],
-        vo: &mut Option<Quoted>,
+        vo: &mut Option<PeerText>,
     ) -> Result<(VomsAttributes, UnixTime), AttributeProblem> {
         let read = AttributeCertificate::read(der)?;
         let authority = PolicyAuthority::parse(read.policy_authority)?;
-        *vo = Some(Quoted::new(authority.vo));
+        *vo = Some(PeerText::new(authority.vo));
         self.check_holder(&read)?;
         self.check_time(&read)?;
         self.check_targets(&read)?;
@@ -145,9 +144,9 @@ impl<'a> Judge<'a> {
             };
         }
         Err(AttributeProblem::OtherHolder {
-            got: Quoted::new(&named.slash()),
+            got: PeerText::new(&named.slash()),
             got_serial: hex(without_leading_zeros(read.holder_serial)),
-            expected: Quoted::new(&self.holder.subject.slash()),
+            expected: PeerText::new(&self.holder.subject.slash()),
             expected_serial: hex(self.holder.serial()),
         })
     }
@@ -178,8 +177,8 @@ impl<'a> Judge<'a> {
             return Ok(());
         }
         Err(AttributeProblem::OtherTarget {
-            got: Quoted::new(&targets.join(", ")),
-            expected: Quoted::new(&own.join(", ")),
+            got: PeerText::new(&targets.join(", ")),
+            expected: PeerText::new(&own.join(", ")),
         })
     }
 
@@ -221,7 +220,7 @@ impl<'a> Judge<'a> {
             return Err(AttributeProblem::UnknownServer {
                 vo: authority.vo.to_owned(),
                 host: authority.host.to_owned(),
-                signer: Quoted::new(&issuer.slash()),
+                signer: PeerText::new(&issuer.slash()),
             });
         };
         let mut sent = read_signers(read)?;
@@ -234,16 +233,14 @@ impl<'a> Judge<'a> {
         let certificate = sent.remove(0);
         if !certificate.subject.matches(issuer) {
             return Err(AttributeProblem::OtherSigner {
-                issuer: Quoted::new(&issuer.slash()),
-                signer: Quoted::new(&certificate.subject.slash()),
+                issuer: PeerText::new(&issuer.slash()),
+                signer: PeerText::new(&certificate.subject.slash()),
             });
         }
         // Before anything is computed for a signer whom nobody named.
-        if !chains.begin_with(&slash_names([&certificate.subject, &certificate.issuer])) {
-            return Err(other_chain(
-                [&certificate.subject, &certificate.issuer],
-                authority,
-            ));
+        let first = [&certificate.subject, &certificate.issuer];
+        if !chains.begin_with(&first.map(NameParts::of)) {
+            return Err(other_chain(first, authority));
         }
         Ok(Signer {
             certificate,
@@ -269,7 +266,7 @@ impl<'a> Judge<'a> {
         match judged {
             Ok(path) => {
                 let names = || std::iter::once(path.subject()).chain(&path.authorities);
-                if chains.name(&slash_names(names())) {
+                if chains.name(&parts(names())) {
                     Ok(path)
                 } else {
                     Err(other_chain(names(), authority))
@@ -278,7 +275,7 @@ impl<'a> Judge<'a> {
             // That the chain is another one says more than that it leads nowhere.
             Err(error) => {
                 let names = signer.names_as_sent();
-                if chains.name(&slash_names(names.iter().copied())) {
+                if chains.name(&parts(names.iter().copied())) {
                     Err(signer_error(error))
                 } else {
                     Err(other_chain(names, authority))
@@ -330,8 +327,8 @@ fn fqans(read: &AttributeCertificate<'_>, vo: &str) -> Result<Vec<Fqan>, Attribu
             return Ok(fqan);
         }
         Err(AttributeProblem::ForeignFqan {
-            fqan: Quoted::new(text),
-            vo: Quoted::new(vo),
+            fqan: PeerText::new(text),
+            vo: PeerText::new(vo),
         })
     };
     read.fqans.iter().map(parse).collect()
@@ -345,7 +342,7 @@ fn check_signature(der: &[u8], signer: &Signer<'_>) -> Result<(), AttributeProbl
     let signed = Signed::read(der).ok_or(AttributeProblem::Malformed { field: "signature" })?;
     signed.verify(der, &signer.certificate.key).map_err(|_| {
         let (name, algorithm) = (
-            Quoted::new(&signer.certificate.subject.slash()),
+            PeerText::new(&signer.certificate.subject.slash()),
             signed.algorithm.to_string(),
         );
         if signer.chains.is_none() {
@@ -368,26 +365,22 @@ fn check_signer_use(signer: &Certificate) -> Result<(), AttributeProblem> {
         return Ok(());
     }
     Err(AttributeProblem::SignerUsage {
-        signer: Quoted::new(&signer.subject.slash()),
+        signer: PeerText::new(&signer.subject.slash()),
         expected: "key usage for digital signatures",
     })
 }
 
-/// Names as `.lsc` files have them. One without that form could be in no file.
-fn slash_names<'a>(names: impl IntoIterator<Item = &'a DistinguishedName>) -> Vec<SlashName> {
-    names
-        .into_iter()
-        .map_while(|name| SlashName::parse(&name.slash()))
-        .collect()
+fn parts<'a>(names: impl IntoIterator<Item = &'a DistinguishedName>) -> Vec<NameParts> {
+    names.into_iter().map(NameParts::of).collect()
 }
 
 fn other_chain<'a>(
     names: impl IntoIterator<Item = &'a DistinguishedName>,
     authority: &PolicyAuthority<'_>,
 ) -> AttributeProblem {
-    let names: Vec<Quoted> = names
+    let names: Vec<PeerText> = names
         .into_iter()
-        .map(|name| Quoted::new(&name.slash()))
+        .map(|name| PeerText::new(&name.slash_by_parts()))
         .collect();
     AttributeProblem::OtherChain {
         got: names,

@@ -3,7 +3,7 @@
 use super::error::AttributeProblem;
 use super::fqan::is_part;
 use crate::limits::NAME_BYTES_MAX;
-use crate::quote::Quoted;
+use crate::peer_text::PeerText;
 
 /// The policy authority of an attribute certificate (GFD.182 section 3.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct PolicyAuthority<'a> {
 impl<'a> PolicyAuthority<'a> {
     pub(crate) fn parse(text: &'a str) -> Result<Self, AttributeProblem> {
         let bad = || AttributeProblem::BadPolicyAuthority {
-            got: Quoted::new(text),
+            got: PeerText::new(text),
         };
         let (vo, server) = text.split_once("://").ok_or_else(bad)?;
         let (host, port) = server.split_once(':').ok_or_else(bad)?;

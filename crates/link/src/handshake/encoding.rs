@@ -101,7 +101,7 @@ impl Answer {
             Self::Refuse(refuse) => {
                 out.push(2);
                 put_reason(&mut out, &refuse.reason)?;
-                let text = fitting_text(&refuse.text, TEXT_BYTES_MAX);
+                let text = fitting_text(refuse.text.raw_for_comparison(), TEXT_BYTES_MAX);
                 put_text(&mut out, "text of a refusal", &text, TEXT_BYTES_MAX)?;
             }
         }
@@ -135,7 +135,7 @@ impl Answer {
             }
             2 => Self::Refuse(Refuse {
                 reason: read_reason(&mut reader)?,
-                text: reader.text("text of a refusal", TEXT_BYTES_MAX)?.to_owned(),
+                text: reader.text("text of a refusal", TEXT_BYTES_MAX)?.into(),
             }),
             other => return Err(unknown("answer", other).into()),
         };

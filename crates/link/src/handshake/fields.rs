@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
-use exoskel_identity::{Identity, Role};
+use exoskel_identity::{Identity, PeerText, Role};
 
 use crate::codec::{Reader, over, put_text};
 use crate::control::read_limited;
@@ -21,7 +21,7 @@ const VALUE_BYTES_MAX: usize = 1000;
 /// The longest name of a node: a host name, or a distinguished name of a grid.
 const NAME_BYTES_MAX: usize = exoskel_identity::limits::SUBJECT_BYTES_MAX;
 
-type Pairs = Vec<(String, String)>;
+type Pairs = Vec<(PeerText, PeerText)>;
 
 pub(super) fn put_identity(out: &mut Vec<u8>, identity: &Identity) -> Result<(), CodecError> {
     out.push(match identity.role {
@@ -199,8 +199,18 @@ fn put_pairs(out: &mut Vec<u8>, pairs: &Pairs) -> Result<(), CodecError> {
     }
     out.push(pairs.len() as u8);
     for (name, value) in pairs {
-        put_text(out, "name of a pair", name, KEY_BYTES_MAX)?;
-        put_text(out, "value of a pair", value, VALUE_BYTES_MAX)?;
+        put_text(
+            out,
+            "name of a pair",
+            name.raw_for_comparison(),
+            KEY_BYTES_MAX,
+        )?;
+        put_text(
+            out,
+            "value of a pair",
+            value.raw_for_comparison(),
+            VALUE_BYTES_MAX,
+        )?;
     }
     Ok(())
 }
@@ -215,12 +225,12 @@ fn read_pairs(reader: &mut Reader<'_>) -> Result<Pairs, CodecError> {
         let name = reader.text("name of a pair", KEY_BYTES_MAX)?;
         let value = reader.text("value of a pair", VALUE_BYTES_MAX)?;
         // Two values for one name would mean one thing to one reader and another to the next.
-        if pairs.iter().any(|(seen, _)| seen == name) {
+        if pairs.iter().any(|(seen, _)| seen.is(name)) {
             return Err(CodecError::Text {
                 what: "list with a name that occurs twice",
             });
         }
-        pairs.push((name.to_owned(), value.to_owned()));
+        pairs.push((name.into(), value.into()));
     }
     Ok(pairs)
 }
@@ -238,7 +248,7 @@ pub(super) fn put_reason(out: &mut Vec<u8>, reason: &RefuseReason) -> Result<(),
     });
     if let RefuseReason::Version { of, expected, got } = reason {
         for text in [of, expected, got] {
-            put_text(out, "version", text, KEY_BYTES_MAX)?;
+            put_text(out, "version", text.raw_for_comparison(), KEY_BYTES_MAX)?;
         }
     }
     Ok(())
@@ -247,9 +257,9 @@ pub(super) fn put_reason(out: &mut Vec<u8>, reason: &RefuseReason) -> Result<(),
 pub(super) fn read_reason(reader: &mut Reader<'_>) -> Result<RefuseReason, CodecError> {
     Ok(match reader.u8("reason of a refusal")? {
         1 => RefuseReason::Version {
-            of: reader.text("version", KEY_BYTES_MAX)?.to_owned(),
-            expected: reader.text("version", KEY_BYTES_MAX)?.to_owned(),
-            got: reader.text("version", KEY_BYTES_MAX)?.to_owned(),
+            of: reader.text("version", KEY_BYTES_MAX)?.into(),
+            expected: reader.text("version", KEY_BYTES_MAX)?.into(),
+            got: reader.text("version", KEY_BYTES_MAX)?.into(),
         },
         2 => RefuseReason::Role,
         3 => RefuseReason::NotAllowed,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use exoskel_identity::Identity;
+use exoskel_identity::{Identity, PeerText};
 
 use crate::handshake::{Accept, HandshakeError, Hello, Path, Refuse, RefuseReason, WITNESS_BYTES};
 use crate::keys::CipherSuite;
@@ -26,13 +26,13 @@ pub struct ServerTerms {
     /// After how long a silence it declares the other side dead.
     pub dead_after: Duration,
     /// Software versions by name.
-    pub versions: Vec<(String, String)>,
+    pub versions: Vec<(PeerText, PeerText)>,
     /// The generation of its policy.
     pub policy_generation: u64,
     /// The group that it belongs to.
     pub group: u32,
     /// Anything else by name.
-    pub properties: Vec<(String, String)>,
+    pub properties: Vec<(PeerText, PeerText)>,
 }
 
 impl Path {
@@ -134,7 +134,7 @@ pub fn accept(
     let Some(cipher) = common_cipher(&hello.ciphers, &terms.ciphers) else {
         return Err(Refuse {
             reason: RefuseReason::Cipher,
-            text: "no cipher in common: update the older of the two installations".to_owned(),
+            text: "no cipher in common: update the older of the two installations".into(),
         });
     };
     let proof = terms.path.proof(hello.path);

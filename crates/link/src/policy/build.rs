@@ -100,7 +100,7 @@ impl Builder<'_> {
             name: domain,
             addresses,
             names,
-            results: table.results.map(Into::into),
+            results: table.results.into(),
         })
     }
 

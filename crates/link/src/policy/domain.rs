@@ -19,10 +19,9 @@ pub(crate) const HOST_INDEX: usize = 0;
 /// How results from a domain's workers are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Results {
-    /// Only built-in types, arrays, and what the program registered: a worker can't make the
-    /// manager run anything.
+    /// As data: a worker can't make the manager run anything. Policies may also say `restricted`, the older spelling.
     #[default]
-    Restricted,
+    Data,
     /// Any pickle: a worker there can run code as the manager's account.
     Pickle,
 }
@@ -31,8 +30,16 @@ impl Results {
     /// The word that stands in policies and messages.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Restricted => "restricted",
+            Self::Data => "data",
             Self::Pickle => "pickle",
+        }
+    }
+
+    /// What that means, for people.
+    pub const fn explained(self) -> &'static str {
+        match self {
+            Self::Data => "read as data",
+            Self::Pickle => "read as pickles: this worker can run code here",
         }
     }
 }
@@ -49,8 +56,8 @@ pub(crate) struct Domain {
     pub(crate) name: String,
     pub(crate) addresses: Vec<AddressRange>,
     pub(crate) names: Vec<IdentityPattern>,
-    /// What the file says, if it says anything.
-    pub(crate) results: Option<Results>,
+    /// What the file says; [`Results::Data`] if it says nothing.
+    pub(crate) results: Results,
 }
 
 impl Domain {
@@ -60,7 +67,7 @@ impl Domain {
             name: HOST.to_owned(),
             addresses: Vec::new(),
             names: Vec::new(),
-            results: Some(Results::Pickle),
+            results: Results::Pickle,
         }
     }
 

@@ -58,7 +58,7 @@ impl fmt::Display for Explanation {
         for reason in &self.reasons {
             writeln!(formatter, "  {reason}")?;
         }
-        write!(formatter, "  results from there: {}", self.results)
+        write!(formatter, "  results: {}", self.results.explained())
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) struct DomainTable {
     pub(crate) addresses: Vec<Spanned<String>>,
     #[serde(default)]
     pub(crate) names: Vec<Spanned<String>>,
-    pub(crate) results: Option<ResultsWord>,
+    #[serde(default)]
+    pub(crate) results: ResultsWord,
 }
 
 /// `[[rule]]`
@@ -56,10 +57,12 @@ pub(crate) struct RuleTable {
     pub(crate) protection: ProtectionWord,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ResultsWord {
-    Restricted,
+    #[default]
+    #[serde(alias = "restricted")]
+    Data,
     Pickle,
 }
 
@@ -85,7 +88,7 @@ pub(crate) enum ProtectionWord {
 impl From<ResultsWord> for Results {
     fn from(word: ResultsWord) -> Self {
         match word {
-            ResultsWord::Restricted => Self::Restricted,
+            ResultsWord::Data => Self::Data,
             ResultsWord::Pickle => Self::Pickle,
         }
     }

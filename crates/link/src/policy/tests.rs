@@ -227,10 +227,9 @@ fn results_are_pickles_only_where_a_domain_says_so() {
     assert!(!ask("vm1.cloud.example.net", "203.0.113.9", Proof::Direct));
 }
 
-/// `lab` lies inside `campus`. That `campus` says nothing takes nothing away from `lab`; that it
-/// says "restricted" does.
+/// `lab` lies inside `campus`. Only if both say "pickle" are pickles read there.
 #[test]
-fn a_restricted_domain_wins_over_one_that_opens() {
+fn a_domain_that_does_not_open_wins_over_one_that_does() {
     let identity = worker("lab1.example.org");
     let place = Place {
         address: "10.1.2.3".parse().ok(),
@@ -242,11 +241,42 @@ fn a_restricted_domain_wins_over_one_that_opens() {
         proof: Proof::Direct,
     };
     let campus = "[domain.campus]\naddresses = [\"10.0.0.0/8\"]\nnames = [\"*.example.org\"]\n";
-    let silent = Policy::parse(&format!("{SITE}{campus}"), 1).unwrap();
-    assert_eq!(silent.remote_domains(&wire), ["lab", "campus"]);
-    assert!(silent.results_pickle(&wire));
-    let strict = Policy::parse(&format!("{SITE}{campus}results = \"restricted\""), 1).unwrap();
-    assert!(!strict.results_pickle(&wire));
+    for (says, is_pickle) in [
+        ("", false),
+        ("results = \"restricted\"", false),
+        ("results = \"data\"", false),
+        ("results = \"pickle\"", true),
+    ] {
+        let policy = Policy::parse(&format!("{SITE}{campus}{says}"), 1).unwrap();
+        assert_eq!(policy.remote_domains(&wire), ["lab", "campus"]);
+        assert_eq!(policy.results_pickle(&wire), is_pickle, "{says}");
+    }
+    // A domain in which it only could be, by its name, counts as well.
+    let elsewhere = campus.replace("10.0.0.0/8", "192.0.2.0/24");
+    let policy = Policy::parse(&format!("{SITE}{elsewhere}"), 1).unwrap();
+    assert_eq!(policy.remote_domains(&wire), ["lab"]);
+    assert!(!policy.results_pickle(&wire));
+}
+
+/// The kernel vouches for a process of this account on this machine. No address and no name takes that away.
+#[test]
+fn no_domain_of_the_file_closes_this_machine() {
+    let all = "[domain.all]\naddresses = [\"0.0.0.0/0\", \"::/0\"]\nnames = [\"*\"]\n";
+    let identity = worker("lab1.example.org");
+    let place = Place {
+        address: "127.0.0.1".parse().ok(),
+        node: Some(Node::named(&identity)),
+    };
+    let policy = Policy::parse(all, 1).unwrap();
+    let ask = |proof| {
+        policy.results_pickle(&Wire {
+            local: place,
+            remote: place,
+            proof,
+        })
+    };
+    assert!(ask(Proof::SameHost));
+    assert!(!ask(Proof::Direct));
 }
 
 /// A host of the grid is in a domain by its distinguished name, by the host names in its certificate, or by neither.
@@ -326,7 +356,7 @@ code from head.example.org@10.1.0.1 to lab1.example.org@10.1.2.3: integrity
   2 later rules were not asked
   code is never plain: raised to integrity
   through a NAT, relay, tunnel or gateway: integrity: rule 3 (line 21)
-  results from there: pickle"
+  results: read as pickles: this worker can run code here"
     );
 }
 

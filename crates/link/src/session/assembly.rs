@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::envelope::Envelope;
-use crate::message::{Event, LinkId};
+use crate::message::{Event, LinkId, Message};
 use crate::record::{HEADER_BYTES, RecordKind};
 
 /// Up to this size a part's memory is reserved at once; a larger one grows with what arrives, so that a claim alone
@@ -38,6 +38,11 @@ impl Assembly {
         };
         assembly.skip_full();
         assembly
+    }
+
+    /// What the message will have, without its overhead.
+    pub(super) fn bytes(&self) -> u64 {
+        self.envelope.size() - Message::OVERHEAD_BYTES
     }
 
     pub(super) fn is_complete(&self) -> bool {

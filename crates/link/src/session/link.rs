@@ -77,6 +77,11 @@ impl Link {
         }
     }
 
+    /// The bytes that its message will have which has come in part.
+    pub(super) fn half_here(&self) -> Option<u64> {
+        self.assembly.as_ref().map(Assembly::bytes)
+    }
+
     /// Whether a record of it can go out now.
     pub(super) fn can_send(&self) -> bool {
         self.current.is_some() || (self.credit > 0 && !self.queue.is_empty())
@@ -176,6 +181,11 @@ impl LinkTable {
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
         let links = self.by_client.iter_mut().chain(self.by_server.iter_mut());
         links.filter_map(Option::as_deref_mut)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Link> {
+        let links = self.by_client.iter().chain(self.by_server.iter());
+        links.filter_map(Option::as_deref)
     }
 
     fn opened_by(&mut self, opener: Side) -> &mut Vec<Option<Box<Link>>> {

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use crate::envelope::Envelope;
 use crate::error::SessionError;
-use crate::message::{Event, LinkId, MessageKind};
+use crate::limits::Limits;
+use crate::message::{Event, LinkId, Message, MessageKind};
 use crate::protection::Protection;
 use crate::record::{HEADER_BYTES, RecordHeader, RecordKind, TAG_BYTES};
 use crate::sealing::OVERHEAD_BYTES;
@@ -214,6 +215,9 @@ impl Session {
             link: header.link,
             why,
         };
+        let half_here: u64 = self.links.iter().filter_map(Link::half_here).sum();
+        let got = half_here.saturating_add(envelope.size() - Message::OVERHEAD_BYTES);
+        check_reception(got, self.reception_max, &self.config.limits)?;
         let Some(link) = self.links.get_mut(header.link) else {
             return Err(unexpected("no such link is open"));
         };
@@ -373,6 +377,25 @@ impl Session {
         }
         Ok(link)
     }
+}
+
+/// Holds the bytes of all messages that are half here, and of the one that begins, to what this side has memory for.
+fn check_reception(got: u64, expected: Option<u64>, limits: &Limits) -> Result<(), SessionError> {
+    let (limit, maximum) = match expected {
+        Some(expected) => ("what is expected of it now, in bytes", expected),
+        None => (
+            "twice message_bytes_max in messages that are half here",
+            limits.message_bytes_max.saturating_mul(2),
+        ),
+    };
+    if got <= maximum {
+        return Ok(());
+    }
+    Err(SessionError::PeerLimit {
+        limit,
+        got,
+        maximum,
+    })
 }
 
 fn assembly_of(

@@ -1,5 +1,7 @@
 //! What the peer's control messages do: links, credit, keys, protections, the end.
 
+use exoskel_identity::PeerText;
+
 use crate::control::ControlMessage;
 use crate::error::{CodecError, LinkRefusal, SessionError};
 use crate::limits::Limits;
@@ -126,6 +128,7 @@ impl Session {
     fn peer_accepts(&mut self, id: LinkId, handlers: Vec<String>) -> Outcome {
         let link = self.unanswered(id)?;
         link.handlers = Some(handlers.len() as u16);
+        let handlers = handlers.into_iter().map(PeerText::from).collect();
         self.events
             .push_back(Event::LinkAccepted { link: id, handlers });
         Ok(())

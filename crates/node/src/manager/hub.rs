@@ -2,6 +2,7 @@
 
 mod actions;
 mod answers;
+mod blame;
 mod membership;
 
 use std::cell::RefCell;
@@ -14,7 +15,8 @@ use exoskel_flow::Tickets;
 use exoskel_link::{CloseReason, LinkId};
 use exoskel_task::{Router, router};
 
-use crate::connection::{Connection, Ended};
+use self::blame::Breaks;
+use crate::connection::Connection;
 use crate::establish::{Established, Renewal, Standing};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
@@ -48,6 +50,7 @@ pub(super) struct Hub {
     roster: Roster,
     /// Why workers, by name, can't run the program.
     unfit: HashMap<String, String>,
+    breaks: Breaks,
     /// Connections with something queued.
     dirty: Vec<u32>,
     /// When the driver's loop wakes for the router.
@@ -65,6 +68,16 @@ struct Slot {
     ready: bool,
     /// It lacks what the program needs and is on its way out.
     unfit: bool,
+}
+
+/// What a session's end says of where the slot came from.
+enum Verdict {
+    /// It is as good as new.
+    Good,
+    /// Another attempt may end better.
+    Failed,
+    /// No other attempt can.
+    Hopeless,
 }
 
 /// Runs the driver until it is told to shut down.
@@ -86,6 +99,7 @@ pub(super) async fn drive(
         outlets: HashMap::new(),
         roster: Roster::default(),
         unfit: HashMap::new(),
+        breaks: Breaks::default(),
         dirty: Vec::new(),
         armed: None,
         shutting_down: false,
@@ -182,14 +196,14 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
         let ended = connection
             .run(|event| hub.borrow_mut().event(slot, event))
             .await;
-        let unfit = hub.borrow_mut().leave(slot, &ended);
-        if unfit {
-            hub.borrow_mut().recruiter.failed(&source, true);
-            hub.borrow().tell_hope();
-        } else if matches!(ended, Ended::Closed(CloseReason::Fault(_))) {
-            hub.borrow_mut().recruiter.failed(&source, false);
-        } else {
-            hub.borrow_mut().recruiter.proved(&source);
+        let verdict = hub.borrow_mut().leave(slot, &ended);
+        match verdict {
+            Verdict::Hopeless => {
+                hub.borrow_mut().recruiter.failed(&source, true);
+                hub.borrow().tell_hope();
+            }
+            Verdict::Failed => hub.borrow_mut().recruiter.failed(&source, false),
+            Verdict::Good => hub.borrow_mut().recruiter.proved(&source),
         }
         recruit::replace(&hub, source);
     });

@@ -12,14 +12,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
+use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
 use super::hub::{Hub, serve};
 use crate::address::Address;
+use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{EstablishError, Established, Terms, dial, welcome};
+use crate::establish::{EstablishError, Established, Terms, dial, welcome_in_place};
 use crate::listening::{Listener, Listening};
 use crate::pki::ThrowAwayAuthority;
+use crate::reception::{HandshakePlace, Reception, host_of};
+use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::socket::Socket;
 
 /// A line that failed is tried again after this time, as long as slots are missing.
@@ -36,6 +40,9 @@ const BUSY_MAX: u32 = 100;
 
 /// Connections in the middle of their handshake at the listening address, at most.
 const HANDSHAKES_MAX: usize = 64;
+
+/// Of these, with one host: a worker's slots all dial in at once.
+const HANDSHAKES_OF_HOST_MAX: usize = 32;
 
 /// Where slots may come from.
 pub struct Recruiting {
@@ -101,7 +108,7 @@ impl fmt::Display for Source {
 }
 
 /// What recruiting remembers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Recruiter {
     wanted: usize,
     in_flight: usize,
@@ -113,6 +120,8 @@ pub(super) struct Recruiter {
     listening: bool,
     retry_planned: bool,
     given_up: Option<String>,
+    /// Connections at the listening address that came to nothing.
+    refusals: Refusals,
 }
 
 #[derive(Debug)]
@@ -122,6 +131,8 @@ struct Host {
     /// Slots it said it has; unknown before the first session.
     capacity: Option<u32>,
     failures: u32,
+    /// It broke its sessions and is not asked any more, whatever its other slots do.
+    is_set_aside: bool,
     /// Not to be asked before this time.
     rest_until: Option<Instant>,
 }
@@ -133,6 +144,7 @@ impl Recruiter {
             in_use: 0,
             capacity: None,
             failures: 0,
+            is_set_aside: false,
             rest_until: None,
         };
         Self {
@@ -210,12 +222,22 @@ impl Recruiter {
         }
     }
 
+    /// Nobody of this name is asked any more.
+    pub(super) fn set_aside(&mut self, name: &str) {
+        for host in self.hosts.iter_mut().filter(|host| host.line.name == name) {
+            host.is_set_aside = true;
+            host.failures = FAILURES_MAX;
+        }
+    }
+
     /// A slot kept to the rules to its end, whatever that was: its source is as good as new.
     pub(super) fn proved(&mut self, source: &Source) {
         match source {
             Source::Local(_) => self.local_failures = 0,
             Source::Host(position, _) => {
-                if let Some(host) = self.hosts.get_mut(*position) {
+                if let Some(host) = self.hosts.get_mut(*position)
+                    && !host.is_set_aside
+                {
                     host.failures = 0;
                 }
             }
@@ -228,9 +250,8 @@ impl Recruiter {
             && let Some(host) = self.hosts.get_mut(*position)
         {
             let slots = established
-                .properties
-                .get("slots")
-                .and_then(|slots| slots.parse().ok());
+                .property("slots")
+                .and_then(|slots| slots.raw_for_comparison().parse().ok());
             host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
         }
     }
@@ -293,17 +314,24 @@ pub(super) fn replace(hub: &Rc<RefCell<Hub>>, source: Source) {
 
 /// Accepts workers that dial in.
 pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
-    let handshakes = std::sync::Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
+    let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
+    tokio::task::spawn_local(count_refusals(hub.clone()));
     loop {
-        let Ok(permit) = handshakes.clone().acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((socket, address)) => {
-                let hub = hub.clone();
+                let host = host_of(&socket);
+                let place = reception.enter(host).await;
+                let (hub, source) = (hub.clone(), Source::Joined(address));
                 tokio::task::spawn_local(async move {
-                    welcome_worker(&hub, socket, address).await;
-                    drop(permit);
+                    if let Err(reason) = welcome_worker(&hub, socket, source.clone(), &place).await
+                    {
+                        let line = hub.borrow_mut().recruiter.refusals.note(
+                            host,
+                            &source.to_string(),
+                            &reason,
+                        );
+                        hub.borrow().audit(line);
+                    }
                 });
             }
             // Out of descriptors, most likely: waiting lets some go.
@@ -312,17 +340,30 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
     }
 }
 
-async fn welcome_worker(hub: &Rc<RefCell<Hub>>, socket: Socket, address: String) {
-    let source = Source::Joined(address);
+/// Tells of refused connections that were only counted.
+async fn count_refusals(hub: Rc<RefCell<Hub>>) {
+    loop {
+        tokio::time::sleep(COUNTING_TIME).await;
+        let lines = hub.borrow_mut().recruiter.refusals.tell();
+        hub.borrow().audit(lines);
+    }
+}
+
+async fn welcome_worker(
+    hub: &Rc<RefCell<Hub>>,
+    socket: Socket,
+    source: Source,
+    place: &HandshakePlace,
+) -> Result<(), String> {
     let terms = hub.borrow().config.terms.clone();
     // The place is taken while the handshake ends, so that two workers can't have the same.
     let reserved = Cell::new(false);
     let judge = |_: &Hello, peer: &VerifiedIdentity| {
         let mut borrowed = hub.borrow_mut();
-        if let Some(reason) = borrowed.unfit(peer.name()) {
+        if let Some(reason) = borrowed.unwanted(peer.name()) {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
-                text: format!("the worker can't run the program: {reason}"),
+                text: reason.into(),
             });
         }
         if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
@@ -332,21 +373,21 @@ async fn welcome_worker(hub: &Rc<RefCell<Hub>>, socket: Socket, address: String)
             );
             return Err(Refuse {
                 reason: RefuseReason::Busy,
-                text,
+                text: text.into(),
             });
         }
         borrowed.recruiter.in_flight += 1;
         reserved.set(true);
+        place.leave();
         Ok(())
     };
-    let result = welcome(socket, &terms, judge).await;
+    let result = welcome_in_place(socket, &terms, judge, place).await;
     if reserved.get() {
         hub.borrow_mut().recruiter.in_flight -= 1;
     }
-    match result {
-        Ok(established) => serve(hub, &established, source),
-        Err(reason) => hub.borrow_mut().refused(&source, &reason.to_string()),
-    }
+    let established = result.map_err(|error| error.to_string())?;
+    serve(hub, &established, source);
+    Ok(())
 }
 
 /// Why an attempt came to nothing.
@@ -358,6 +399,13 @@ struct Failed {
 }
 
 impl Failed {
+    fn for_good(text: String) -> Self {
+        Self {
+            is_final: true,
+            ..Self::for_now(text)
+        }
+    }
+
     fn for_now(text: String) -> Self {
         Self {
             text,
@@ -434,6 +482,11 @@ async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
 
 fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, Failed>) {
     hub.borrow_mut().recruiter.in_flight -= 1;
+    // It may have been set aside while it was dialled.
+    let result = result.and_then(|established| {
+        let unwanted = hub.borrow().unwanted(established.peer.name());
+        unwanted.map_or(Ok(established), |reason| Err(Failed::for_good(reason)))
+    });
     match result {
         Ok(established) => {
             hub.borrow_mut().recruiter.succeeded(&source, &established);
@@ -523,7 +576,11 @@ fn pair(transport: LocalTransport) -> io::Result<(Socket, OwnedFd)> {
 }
 
 fn end(child: &mut Child) {
-    // Both fail only when the child has gone already.
-    let _ = child.kill();
+    // Until we have waited for it, nobody else has its number.
+    if let (Ok(None), Ok(number)) = (child.try_wait(), i32::try_from(child.id()))
+        && let Some(process) = Pid::from_raw(number)
+    {
+        end_with_descendants(process);
+    }
     let _ = child.wait();
 }

@@ -36,6 +36,8 @@ pub struct WorkerReport {
     pub busy: Duration,
     /// Items that may have been started there and were put back.
     pub items_put_back: u64,
+    /// Why it gets no more items, if it was set aside: it broke its session again and again.
+    pub set_aside: String,
 }
 
 /// Reports by worker.
@@ -66,9 +68,8 @@ impl Roster {
         report.slots += 1;
         report.pids.extend(
             established
-                .properties
-                .get("pid")
-                .and_then(|pid| pid.parse::<u32>().ok()),
+                .property("pid")
+                .and_then(|pid| pid.raw_for_comparison().parse::<u32>().ok()),
         );
         key
     }
@@ -81,6 +82,14 @@ impl Roster {
         report.slots = report.slots.saturating_sub(1);
         if report.slots == 0 {
             state.clone_into(&mut report.state);
+        }
+    }
+
+    /// Takes in that a worker gets no more items.
+    pub(super) fn set_aside(&mut self, name: &str, reason: &str) {
+        let reports = self.workers.values_mut();
+        for report in reports.filter(|report| report.name == name) {
+            reason.clone_into(&mut report.set_aside);
         }
     }
 

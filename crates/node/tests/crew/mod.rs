@@ -5,6 +5,7 @@
     clippy::panic,
     reason = "a test that cannot go on has failed"
 )]
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -168,11 +169,53 @@ impl Worker {
 
     /// One that does something else with the first frames, `times` altogether, and answers the others; counts how often.
     pub(crate) fn hostile(site: &Site, strike: Strike, times: usize) -> (Self, Arc<AtomicUsize>) {
+        Self::named(site, "evil", strike, times)
+    }
+
+    /// The same under another name.
+    pub(crate) fn named(
+        site: &Site,
+        name: &str,
+        strike: Strike,
+        times: usize,
+    ) -> (Self, Arc<AtomicUsize>) {
         let struck = Arc::new(AtomicUsize::new(0));
         let counter = struck.clone();
         let serve =
             move |established, stop| hostile(established, stop, strike, times, counter.clone());
-        (Self::start(site.worker("evil"), serve, false), struck)
+        (Self::start(site.worker(name), serve, false), struck)
+    }
+
+    /// One that sends nonsense as soon as a session begins, and takes the next one; counts the sessions.
+    pub(crate) fn breaking(site: &Site) -> (Self, Arc<AtomicUsize>) {
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let counter = sessions.clone();
+        let serve = move |established: Established, _| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async move {
+                nonsense(&established.connection);
+                established.connection.run(drop).await;
+            }
+        };
+        (Self::start(site.worker("evil"), serve, true), sessions)
+    }
+
+    /// Its line in a hosts file.
+    pub(crate) fn line(&self) -> HostLine {
+        self.line.clone()
+    }
+
+    /// Ends it.
+    pub(crate) fn end(self) {
+        self.stop.send_replace(true);
+        self.thread.join().unwrap();
+    }
+}
+
+/// Writes what is no record, as somebody on the wire could.
+pub(crate) fn nonsense(connection: &Connection) {
+    if let Socket::Tcp(stream) = connection.socket() {
+        let _ = stream.try_write(&[0xff; 64]);
     }
 }
 
@@ -295,8 +338,7 @@ pub(crate) fn outcomes(strike: Strike, times: usize) -> Outcome {
     let workers = [Worker::honest(&site, "good"), evil];
     let notices = manage(&site, &workers);
     for worker in workers {
-        worker.stop.send_replace(true);
-        worker.thread.join().unwrap();
+        worker.end();
     }
     Outcome {
         notices,

@@ -157,7 +157,7 @@ impl Machine {
                 seat.line
                     .session
                     .0
-                    .abort(CloseReason::Fault(error.to_string()));
+                    .abort(CloseReason::Fault(error.to_string().into()));
             }
         }
         self.manager.dirty.insert(id);

@@ -455,7 +455,7 @@ impl Machine {
                         .line
                         .session
                         .0
-                        .abort(CloseReason::Fault(error.to_string()));
+                        .abort(CloseReason::Fault(error.to_string().into()));
                 }
             }
         }

@@ -19,7 +19,7 @@ fn a_wrong_file_is_refused_with_its_line_and_a_way_out() {
         (
             format!("{lab}results = \"pickles\""),
             4,
-            "expected `restricted` or `pickle`",
+            "unknown variant `pickles`, expected one of `data`, `restricted`, `pickle`",
         ),
         (
             "[domain.host]\naddresses = []".to_owned(),

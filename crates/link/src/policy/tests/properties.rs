@@ -31,7 +31,14 @@ fn list(entries: &[&str]) -> String {
 }
 
 fn domain() -> impl Strategy<Value = String> {
-    let results = select(&["", "results = \"pickle\"\n", "results = \"restricted\"\n"][..]);
+    let results = select(
+        &[
+            "",
+            "results = \"pickle\"\n",
+            "results = \"restricted\"\n",
+            "results = \"data\"\n",
+        ][..],
+    );
     (
         subsequence(&RANGES[..], 1..4),
         subsequence(&PATTERNS[..], 1..4),

@@ -60,7 +60,8 @@ impl Hub {
         };
         if let Err(error) = slot.connection.queue(link, message) {
             // Over a limit, or the session is ending: its end puts the items back.
-            slot.connection.abort(CloseReason::Fault(error.to_string()));
+            slot.connection
+                .abort(CloseReason::Fault(error.to_string().into()));
         } else {
             self.tell_watch(number, true, bytes as u64);
         }

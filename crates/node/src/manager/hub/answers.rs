@@ -1,10 +1,14 @@
 //! What slots say, carried to the router and the user.
 
+use exoskel_identity::Colours;
 use exoskel_link::{Event, MessageKind};
 
 use super::Hub;
-use crate::manager::Notice;
+use crate::manager::{Notice, Output};
 use crate::message::ToManager;
+
+/// What is kept of one message of output. A slot sends lines in pieces of 16 Ki characters; only log records are longer.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 impl Hub {
     pub(super) fn event(&mut self, number: u32, event: Event) {
@@ -65,9 +69,17 @@ impl Hub {
                 let Some(slot) = self.slots.get(&number) else {
                     return;
                 };
-                let text = String::from_utf8_lossy(&text).into_owned();
-                self.shared
-                    .notice(Notice::Output(slot.origin.worker.clone(), stream, text));
+                let colours = if !slot.origin.is_trusted() {
+                    Colours::Escaped
+                } else {
+                    Colours::Kept
+                };
+                self.shared.notice(Notice::Output(Output {
+                    worker: slot.origin.worker.clone(),
+                    stream,
+                    text: readable(&text).into(),
+                    colours,
+                }));
                 self.wake_users();
             }
             ToManager::Ready { lacks } => self.ready(number, &lacks),
@@ -78,4 +90,15 @@ impl Hub {
             }
         }
     }
+}
+
+/// What a worker printed, as text, with a note in the place of what is too much.
+fn readable(output: &[u8]) -> String {
+    let (kept, rest) = output.split_at(output.len().min(OUTPUT_BYTES_MAX));
+    let mut text = String::from_utf8_lossy(kept).into_owned();
+    if !rest.is_empty() {
+        let note = format!("\n[output cut: {} bytes dropped]\n", rest.len());
+        text.push_str(&note);
+    }
+    text
 }

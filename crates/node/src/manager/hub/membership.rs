@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use exoskel_flow::Departure;
+use exoskel_identity::PeerText;
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
-use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX};
+use super::blame::departure_of;
+use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
 use crate::connection::Ended;
 use crate::establish::{Established, Terms};
 use crate::manager::{Notice, recruit};
@@ -21,7 +23,8 @@ impl Hub {
                     "ended the session with {}: {reason}",
                     slot.worker.0
                 )));
-                slot.connection.abort(CloseReason::NotAllowed(reason));
+                slot.connection
+                    .abort(CloseReason::NotAllowed(reason.into()));
             }
         }
         self.config.terms = terms;
@@ -107,7 +110,11 @@ impl Hub {
         } else {
             format!(" at {address}")
         };
-        let what = lacks.join(", ");
+        let shown: Vec<String> = lacks
+            .iter()
+            .map(|name| PeerText::new(name).unquoted())
+            .collect();
+        let what = shown.join(", ");
         let text = format!(
             "worker {name}{place} lacks {what}, which the program imports; it gets no items: install that there"
         );
@@ -126,34 +133,41 @@ impl Hub {
     }
 
     /// Why a worker of this name can't run the program, if that is known.
-    pub(in crate::manager) fn unfit(&self, name: &str) -> Option<&str> {
+    fn unfit(&self, name: &str) -> Option<&str> {
         self.unfit.get(name).map(String::as_str)
     }
 
-    /// Says whether the slot was [unfit](Slot::unfit).
-    pub(super) fn leave(&mut self, number: u32, ended: &Ended) -> bool {
+    /// Why a worker of this name gets no session, if that is known: it can't run the program, or is set aside.
+    pub(in crate::manager) fn unwanted(&self, name: &str) -> Option<String> {
+        let unfit = self.unfit(name);
+        unfit
+            .map(|reason| format!("the worker can't run the program: {reason}"))
+            .or_else(|| {
+                let reason = self.breaks.set_aside(name)?;
+                Some(format!("the worker is set aside: it {reason}"))
+            })
+    }
+
+    /// Says what the session's end means for the next one.
+    pub(super) fn leave(&mut self, number: u32, ended: &Ended) -> Verdict {
         let now = self.now();
         let Some(slot) = self.slots.remove(&number) else {
-            return false;
+            return Verdict::Good;
         };
-        // When it said good-bye, whatever it had is innocent.
-        let departure = match ended {
-            Ended::Closed(_) => Departure::Orderly,
-            _ => Departure::Lost,
-        };
+        let departure = departure_of(ended);
         let statistics = self.router.remove_slot(number, departure, now);
         let statistics = statistics.unwrap_or_default();
         let outstanding = statistics.put_back;
+        if departure == Departure::Orderly && statistics.items > 0 {
+            self.breaks.kept(&slot.worker.0);
+        }
         self.roster.leave(
             &slot.worker,
             statistics,
-            match (
-                slot.unfit,
-                departure == Departure::Orderly && outstanding == 0,
-            ) {
-                (true, _) => "unfit",
-                (false, true) => "left",
-                (false, false) => "lost",
+            match departure {
+                _ if slot.unfit => "unfit",
+                Departure::Orderly if outstanding == 0 => "left",
+                _ => "lost",
             },
         );
         if slot.ready {
@@ -177,8 +191,41 @@ impl Hub {
             )));
             self.wake_users();
         }
+        let is_set_aside =
+            departure == Departure::Broken && self.breaks_again(number, &slot, ended);
         self.pump();
-        slot.unfit
+        if slot.unfit || is_set_aside {
+            Verdict::Hopeless
+        } else if departure == Departure::Broken {
+            Verdict::Failed
+        } else {
+            Verdict::Good
+        }
+    }
+
+    /// Counts a broken session; says whether its worker is set aside.
+    fn breaks_again(&mut self, number: u32, slot: &Slot, ended: &Ended) -> bool {
+        let (name, address) = &slot.worker;
+        let is_new = self.breaks.broken(name, number, self.next_slot, ended);
+        let Some(reason) = self.breaks.set_aside(name) else {
+            return false;
+        };
+        if is_new {
+            self.roster.set_aside(name, &reason);
+            self.recruiter.set_aside(name);
+            let place = if address.is_empty() {
+                String::new()
+            } else {
+                format!(" at {address}")
+            };
+            let text = format!(
+                "worker {name}{place} is set aside and gets no more items: it {reason}; check the wire to it and what is installed there"
+            );
+            self.note_failure(&text);
+            self.shared.notice(Notice::Warning(text));
+            self.wake_users();
+        }
+        true
     }
 
     pub(in crate::manager) fn attempt_failed(&self, source: &recruit::Source, reason: &str) {
@@ -218,10 +265,11 @@ impl Hub {
             .change_readiness(|readiness| readiness.pending += 1);
     }
 
-    /// A worker that dialled in was not accepted.
-    pub(in crate::manager) fn refused(&self, source: &recruit::Source, reason: &str) {
-        self.shared
-            .notice(Notice::Audit(format!("no session with {source}: {reason}")));
+    /// Lines about connections that came to nothing.
+    pub(in crate::manager) fn audit(&self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            self.shared.notice(Notice::Audit(line));
+        }
     }
 
     pub(in crate::manager) fn recent_failures(&self) -> String {
@@ -250,7 +298,7 @@ impl Hub {
     /// Ends the session with a slot that breaks the rules; nothing of what it still says counts.
     pub(super) fn dismiss(&self, number: u32, reason: String) {
         if let Some(slot) = self.slots.get(&number) {
-            slot.connection.abort(CloseReason::Fault(reason));
+            slot.connection.abort(CloseReason::Fault(reason.into()));
         }
     }
 }

@@ -1,0 +1,77 @@
+//! Processes that come from a slot: what its tasks have started, detached ones included.
+//!
+//! A slot adopts the orphans among its descendants, so that all of them stay below it whatever sessions and groups they make for
+//! themselves. Whoever ends a slot ends these first.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
+
+/// Processes that start others faster than they are ended are given up after this time.
+const ENDING_TIME: Duration = Duration::from_secs(1);
+
+/// Between two looks at who is left: what is killed takes about so long to go.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Makes this process the parent of descendants whose own parent ends. It is for processes that run tasks and nothing else: who waits
+/// for any child of theirs meets these as well.
+///
+/// # Errors
+/// When the system refuses.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Ends everything that this process has started.
+pub fn end_own() {
+    end_below(rustix::process::getpid());
+}
+
+/// Ends a process that [adopts orphans](adopt_orphans), and everything that it has started.
+pub(crate) fn end_with_descendants(process: Pid) {
+    // It fails when the process has ended already. Stopped, it starts nothing new; what it adopts can still be found.
+    let _ = kill_process(process, Signal::STOP);
+    end_below(process);
+    let _ = kill_process(process, Signal::KILL);
+}
+
+/// Ends all descendants: when one of them ends, its children come to `root`, and are found there.
+fn end_below(root: Pid) {
+    let until = Instant::now() + ENDING_TIME;
+    loop {
+        let running = children(root).into_iter().filter(|&child| runs(child));
+        // Who has ended meanwhile, or has other rights than ours, isn't waited for.
+        let ended = running.filter(|&child| kill_process(child, Signal::KILL).is_ok());
+        if ended.count() == 0 || Instant::now() > until {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The children of all threads of a process; none when it is gone.
+fn children(process: Pid) -> Vec<Pid> {
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let threads = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            let numbers = list.split_ascii_whitespace();
+            numbers
+                .filter_map(|number| Pid::from_raw(number.parse().ok()?))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Whether a process has not ended: one that nobody has waited for yet has.
+fn runs(process: Pid) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    // The name before it may hold anything, brackets included.
+    let state = state
+        .ok()
+        .and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}

@@ -1,0 +1,121 @@
+//! Sessions that are broken on the wire or by their peer: no item is blamed, and a worker that breaks all of its sessions is set
+//! aside.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod crew;
+mod wire;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_node::manager::{
+    Function, ManagerConfig, ManagerNode, Notice, Recruiting, StreamHandle, StreamPlan,
+};
+use exoskel_node::message::Call;
+use exoskel_node::outlet::{Contents, Order, Taken};
+use exoskel_node::payload::BatchBuilder;
+
+use crew::{Worker, nonsense};
+use wire::Site;
+
+/// No run of one item takes so long.
+const RUN_TIME: Duration = Duration::from_secs(20);
+
+/// A manager that wants one slot of these workers.
+fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
+    ManagerNode::start(ManagerConfig {
+        terms: site.manager(),
+        renewal: None,
+        watch: None,
+        scheduler: SchedulerConfig::default(),
+        recruiting: Recruiting {
+            slots: 1,
+            local: None,
+            hosts: workers.iter().map(Worker::line).collect(),
+            listen: None,
+        },
+        setup_local: Bytes::new(),
+        setup_remote: Bytes::new(),
+    })
+    .unwrap()
+}
+
+/// A stream with one item.
+fn one_item(manager: &ManagerNode) -> StreamHandle {
+    let stream = manager.open(StreamPlan {
+        skeleton: Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
+        functions: vec![Function {
+            digest: [0; 32],
+            pickle: Bytes::from_static(b"a function"),
+        }],
+        call: Call::Item,
+        order: Order::Admission,
+        unbounded: true,
+    });
+    let mut batch = BatchBuilder::default();
+    batch.push(b"item", &[], Vec::new());
+    stream.admit(batch.take());
+    stream.end_of_input();
+    stream
+}
+
+fn outcome(stream: &StreamHandle) -> Taken {
+    let deadline = Instant::now() + RUN_TIME;
+    loop {
+        match stream.outlet.wait(Duration::from_millis(200), None) {
+            Taken::Nothing => assert!(Instant::now() < deadline, "the item has no outcome"),
+            taken => return taken,
+        }
+    }
+}
+
+/// Each of them would be charged to the item if the slot had died.
+#[test]
+fn a_broken_wire_is_not_the_items_fault() {
+    let site = Site::new();
+    let mut workers: Vec<Worker> = ["one", "two", "three", "four"]
+        .into_iter()
+        .map(|name| Worker::named(&site, name, |slot, _| nonsense(&slot.connection), 100).0)
+        .collect();
+    workers.push(Worker::honest(&site, "good"));
+    let manager = manager(&site, &workers);
+    let Taken::Outcomes(outcomes) = outcome(&one_item(&manager)) else {
+        panic!("{:?}", manager.take_notices());
+    };
+    let Contents::Records(_, origin) = outcomes.contents else {
+        panic!("{:?}", manager.take_notices());
+    };
+    assert_eq!(origin.worker, "good");
+    manager.shutdown();
+    workers.into_iter().for_each(Worker::end);
+}
+
+#[test]
+fn who_breaks_each_session_is_set_aside_and_its_user_is_told() {
+    let site = Site::new();
+    let (evil, sessions) = Worker::breaking(&site);
+    let workers = [evil];
+    let manager = manager(&site, &workers);
+    let Taken::Ended(reason) = outcome(&one_item(&manager)) else {
+        panic!("{:?}", manager.take_notices());
+    };
+    let told = "worker evil at 127.0.0.1 is set aside";
+    assert!(reason.contains(told), "{reason}");
+    assert_eq!(sessions.load(Ordering::Relaxed), 3);
+    let report = manager.report();
+    assert!(
+        report[0]
+            .set_aside
+            .starts_with("broke its session 3 times: "),
+        "{report:?}"
+    );
+    let notices = manager.take_notices();
+    let warned =
+        |notice: &&Notice| matches!(notice, Notice::Warning(text) if text.starts_with(told));
+    assert_eq!(notices.iter().filter(warned).count(), 1, "{notices:?}");
+    manager.shutdown();
+    workers.into_iter().for_each(Worker::end);
+}
