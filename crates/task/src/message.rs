@@ -34,6 +34,12 @@ const EXECUTE_BYTES: usize = 35;
 /// So many modules that a worker lacks are named; what comes after them is known when it has those.
 const LACKS_MAX: usize = 100;
 
+/// The longest name of one, in bytes: a module is a file, whose name can't be longer. It is shown to users.
+const LACKS_NAME_BYTES_MAX: usize = 255;
+
+/// The greatest number of a stream of output.
+const OUTPUT_STREAM_MAX: u8 = 2;
+
 /// A function's name on the wire: SHA-256 of its pickle.
 pub type Digest = [u8; 32];
 
@@ -350,13 +356,22 @@ impl ToManager {
             }
             Self::Ready { lacks } => {
                 for name in lacks.iter().take(LACKS_MAX) {
-                    out.put_u16(u16::try_from(name.len()).unwrap_or(u16::MAX));
-                    out.put_slice(&name.as_bytes()[..name.len().min(usize::from(u16::MAX))]);
+                    let ends = name.char_indices().map(|(at, part)| at + part.len_utf8());
+                    let end = ends.take_while(|end| *end <= LACKS_NAME_BYTES_MAX).last();
+                    let name = &name.as_bytes()[..end.unwrap_or(0)];
+                    out.put_u16(name.len() as u16);
+                    out.put_slice(name);
                 }
                 5
             }
         };
         (handler, out.freeze())
+    }
+
+    /// Whether such a message may have bulk parts.
+    #[must_use]
+    pub fn takes_bulk(&self) -> bool {
+        matches!(self, Self::Results { .. })
     }
 
     /// Reads a message of [`RESULT_ENDPOINT`].
@@ -387,10 +402,15 @@ impl ToManager {
                 bytes: head.get_u64(),
                 busy: head.get_u64(),
             },
-            4 if !head.is_empty() => Self::Output {
-                stream: head.get_u8(),
-                text: head,
-            },
+            4 if head
+                .first()
+                .is_some_and(|stream| *stream <= OUTPUT_STREAM_MAX) =>
+            {
+                Self::Output {
+                    stream: head.get_u8(),
+                    text: head,
+                }
+            }
             5 => return read_ready(head).ok_or(MessageError("ready")),
             _ => return Err(MessageError("result")),
         };
@@ -402,7 +422,7 @@ fn read_ready(mut head: Bytes) -> Option<ToManager> {
     let mut lacks = Vec::new();
     while head.has_remaining() {
         let length = usize::from(head.try_get_u16().ok()?);
-        if length > head.remaining() || lacks.len() == LACKS_MAX {
+        if length > head.remaining().min(LACKS_NAME_BYTES_MAX) || lacks.len() == LACKS_MAX {
             return None;
         }
         let name = String::from_utf8(head.split_to(length).into()).ok()?;
@@ -597,6 +617,15 @@ mod tests {
                 "{name:?}"
             );
         }
+        let long = ToManager::Ready {
+            lacks: vec!["\u{fc}".repeat(LACKS_NAME_BYTES_MAX)],
+        };
+        let (handler, head) = long.encode();
+        assert_eq!(head.len(), 2 + LACKS_NAME_BYTES_MAX - 1, "whole characters");
+        assert!(ToManager::decode(handler, head).is_ok());
+        let mut longer = vec![b'x'; 2 + LACKS_NAME_BYTES_MAX + 1];
+        longer[..2].copy_from_slice(&256_u16.to_be_bytes());
+        assert!(ToManager::decode(5, longer.into()).is_err());
         let lacks = vec!["x".to_owned(); LACKS_MAX + 1];
         let (handler, head) = ToManager::Ready { lacks }.encode();
         let mut more = head.to_vec();
@@ -606,6 +635,14 @@ mod tests {
         );
         more.extend([0, 1, b'x']);
         assert!(ToManager::decode(handler, more.into()).is_err());
+    }
+
+    #[test]
+    fn output_has_a_stream_that_there_is() {
+        for (stream, is_read) in [(0, true), (2, true), (3, false), (200, false)] {
+            let head = Bytes::copy_from_slice(&[stream, b'x']);
+            assert_eq!(ToManager::decode(4, head).is_ok(), is_read, "{stream}");
+        }
     }
 
     proptest! {
