@@ -192,6 +192,7 @@ fn a_strangers_exception_stays_a_strangers() {
     site.admit_values(2);
     site.join(STRANGER);
     while site.has_work(STRANGER) {
+        assert_eq!(site.frames[&STRANGER][0].0.segment, 0);
         site.answer(STRANGER, |index, _| match index {
             0 => Given(Format::Pickle, true, b"os.system", None),
             _ => Given(Format::Data, true, b"ValueError", None),
@@ -287,6 +288,35 @@ fn an_answer_is_taken_apart_item_by_item() {
         };
         assert_eq!(got, expected, "item {index}");
     }
+}
+
+/// Aim: results that come too late take their buffers with them. Method: an answer that begins before its frame does
+/// and ends behind it, each result with a buffer of its own.
+#[test]
+fn buffers_of_late_results_go_to_nobody() {
+    let mut site = Site::new(1, SchedulerConfig::default());
+    site.join(TRUSTED);
+    site.admit_values(3);
+    let (execute, _) = site.frames.get_mut(&TRUSTED).unwrap().remove(1).unwrap();
+    assert_eq!((execute.first, execute.count), (1, 1));
+    let mut writer = RecordWriter::default();
+    for buffer in [&b"zero"[..], b"one", b"two"] {
+        writer.push(
+            Format::Pickle,
+            false,
+            b"with ",
+            &[],
+            [Bytes::from_static(buffer)],
+        );
+    }
+    let shifted = Execute {
+        first: 0,
+        ..execute
+    };
+    site.say(TRUSTED, &shifted, writer).unwrap();
+    site.pump();
+    let one = Fate::Value(Format::Pickle, b"with one".to_vec(), name(TRUSTED), true);
+    assert_eq!(site.fates, BTreeMap::from([(1, one)]));
 }
 
 /// Aim: what can't be sent is the item's outcome, though there is no slot at all, and of the user's own making.
