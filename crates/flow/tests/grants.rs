@@ -13,11 +13,11 @@ fn farm(number: u32) -> Skeleton {
     Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(number))))
 }
 
-/// A stream of items of one byte, one slot, and the frames that it got: frame, first item, count, grant.
-fn begun(
-    config: SchedulerConfig,
-    items: usize,
-) -> (Scheduler, StreamId, Vec<(FrameId, Index, u32, u64)>) {
+/// Frame, first item, count, grant.
+type Sent = (FrameId, Index, u32, u64);
+
+/// A stream of items of one byte, one slot, and the frames that it got.
+fn begun(config: SchedulerConfig, items: usize) -> (Scheduler, StreamId, Vec<Sent>) {
     let mut scheduler = Scheduler::new(config);
     scheduler.add_slot(SLOT, START).expect("a slot");
     let program = Program::compile(&farm(0)).expect("a program");
@@ -30,7 +30,7 @@ fn begun(
     (scheduler, stream, frames)
 }
 
-fn dispatched(scheduler: &mut Scheduler) -> Vec<(FrameId, Index, u32, u64)> {
+fn dispatched(scheduler: &mut Scheduler) -> Vec<Sent> {
     let dispatch = |action| match action {
         Action::Dispatch {
             frame,
