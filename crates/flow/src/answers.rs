@@ -58,6 +58,7 @@ impl Scheduler {
         let known = &slot.frames[position];
         let (segment, grant, whole) = (known.segment, known.grant, known.count);
         let serial_nanos = known.serial_nanos;
+        let busy = known.credible(busy, &self.config, now);
         let range = known.clip(first, count);
         let Ok(place) = self
             .streams
@@ -183,6 +184,7 @@ impl Scheduler {
         if !std::mem::take(&mut known.leased) {
             return;
         }
+        let busy = known.credible(busy, &self.config, now);
         let (lease_end, count) = (LeaseEnd(known.stream, known.segment), known.running());
         if known.lease == Lease::PassedOn {
             known.serial_nanos = nanos(busy) / u64::from(count.max(1));

@@ -283,6 +283,11 @@ impl Scheduler {
             .map_or((0, 0), |stream| (stream.held_results, stream.reserved))
     }
 
+    /// Bytes of a stream's items that have passed no segment.
+    pub fn item_bytes(&self, stream: StreamId) -> u64 {
+        self.open(stream).map_or(0, |stream| stream.held_input)
+    }
+
     /// Something has happened: there may be something to do.
     pub(crate) fn stir(&mut self, now: Duration) {
         self.stirred = true;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SeatEstimate};
 use crate::item::{Ring, State};
 use crate::ranges::RangeSet;
@@ -10,10 +11,6 @@ use crate::{
     FrameId, Index, Program, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
     Tickets,
 };
-
-/// Tickets are so many times what the windows of all slots hold: the ready items behind the windows keep frames
-/// large and the order of outcomes from stopping the input.
-const WINDOWS_INSIDE: u64 = 4;
 
 /// The slot that has the lease of a serial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,8 +173,8 @@ impl Stream {
             .min();
         let by_time = fastest.map_or(0, |item| window_nanos / item.max(1));
         let grown = self.segments.iter().map(|segment| segment.grown).max();
-        // Two frames of the size that comes next, while times are not known or not to be trusted yet.
-        let by_growth = 2 * u64::from(grown.unwrap_or(1).max(1).min(config.frame_items_max.max(1)));
+        let next = u64::from(grown.unwrap_or(1).max(1).min(config.frame_items_max.max(1)));
+        let by_growth = FRAMES_UNTIMED * next;
         by_time.max(by_growth)
     }
 

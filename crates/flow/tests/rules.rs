@@ -722,3 +722,81 @@ fn a_token_and_the_result_that_replaces_it_share_the_least_grant() {
     }
     assert_eq!(grants, [100, 20]);
 }
+
+/// Exceptions of an inner segment are outcomes: they hold nobody up, and the serial stage behind gets the others.
+#[test]
+fn an_item_that_ends_early_holds_nothing_up() {
+    let mut scheduler = scheduler(1);
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), seq(1), farm(seq(2))]);
+    let stream = open(&mut scheduler, &program, Tickets::Unbounded);
+    scheduler.admit(stream, &[1; 6], START).expect("tickets");
+    let mut finished = Vec::new();
+    let mut passed = Vec::new();
+    let mut sent = leased(&mut scheduler, START);
+    while !sent.is_empty() {
+        let (slot, frame, first, count, lease) = sent.remove(0);
+        let (_, segment) = scheduler.frame(slot, frame).expect("it has the frame");
+        if lease == Lease::PassedOn {
+            scheduler.released(slot, frame, Duration::ZERO, START);
+        }
+        let items = first..first + u64::from(count);
+        let ended: Vec<Index> = items.clone().filter(|index| index % 3 == 0).collect();
+        let results = Results {
+            frame,
+            first,
+            sizes: &vec![10; count as usize],
+            ended: &ended,
+            busy: Duration::from_micros(1),
+        };
+        let accepted = scheduler.results(slot, results, START);
+        let accepted = accepted.expect("within its grant").expect("in time");
+        finished.extend(accepted.outcomes.iter().cloned().flatten());
+        if segment == 1 {
+            passed.extend(items);
+        }
+        sent.extend(leased(&mut scheduler, START));
+    }
+    finished.sort_unstable();
+    passed.sort_unstable();
+    assert_eq!(finished, [0, 1, 2, 3, 4, 5], "each once");
+    assert_eq!(passed, [1, 2, 4, 5], "0 and 3 ended before");
+    assert_eq!(scheduler.taken(stream, 0, 6, START), 6);
+    assert_eq!(scheduler.result_bytes(stream), (0, 0));
+}
+
+/// What can't be sent is its own outcome: it takes a ticket and no slot.
+#[test]
+fn an_item_that_is_its_own_outcome_goes_to_no_slot() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &seq(0), Tickets::Bounded);
+    scheduler.admit(stream, &[7; 3], START).expect("tickets");
+    assert!(scheduler.finish(stream, 0, START));
+    assert!(!scheduler.finish(stream, 0, START), "it has its outcome");
+    assert!(scheduler.is_finished(stream, 0));
+    assert_eq!(scheduler.result_bytes(stream).0, 7);
+    let sent = dispatches(&mut scheduler, START);
+    assert!(sent.iter().all(|sent| sent.3 > 0), "{sent:?}");
+    let (_, frame, _, first, _) = sent[0];
+    assert!(!scheduler.finish(stream, first, START), "it is at a slot");
+    assert!(answer(&mut scheduler, SlotId(0), frame, first, 1, START));
+    assert_eq!(scheduler.taken(stream, 0, 2, START), 2);
+    assert_eq!(scheduler.result_bytes(stream).0, 0);
+}
+
+/// A session that the peer broke says nothing about the items that were there.
+#[test]
+fn a_broken_session_is_nobodys_fault() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1], START).expect("a ticket");
+    for slot in 0..10 {
+        let sent = dispatches(&mut scheduler, START);
+        assert_eq!((sent.len(), sent[0].3), (1, 0));
+        let left = scheduler.remove_slot(SlotId(slot), Departure::Broken, START);
+        assert_eq!(left.expect("known").put_back, 1);
+        let next = SlotId(slot + 1);
+        scheduler.add_slot(next, START).expect("a slot");
+    }
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(sent.len(), 1, "no failure: {sent:?}");
+}

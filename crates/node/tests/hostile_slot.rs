@@ -251,6 +251,32 @@ fn splices_outside_their_pickle_end_the_session() {
     });
 }
 
+/// A manager must not have to hold what it never asked for.
+#[test]
+fn results_over_their_grants_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        let size = usize::try_from(execute.grant).unwrap() + 1;
+        let mut writer = RecordWriter::default();
+        writer.push(Format::Data, false, &[], &[], [vec![7; size].into()]);
+        let (_, records, bulk) = writer.take();
+        slot.say_with(&claim(execute, 1, records), bulk);
+    });
+}
+
+#[test]
+fn results_that_are_announced_twice_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        for bytes in [1 << 20, 1] {
+            slot.say(&ToManager::Announced {
+                frame: execute.frame,
+                index: execute.first,
+                bytes,
+                busy: 0,
+            });
+        }
+    });
+}
+
 #[test]
 fn announced_sizes_without_measure_hold_nobody_up() {
     assert_ignored(|slot, execute| {

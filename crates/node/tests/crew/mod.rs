@@ -102,9 +102,9 @@ pub(crate) fn records(segment: u16, first: u64, count: u32) -> Bytes {
 }
 
 fn outcome(index: u64, segment: u16) -> Vec<u8> {
-    let mut pickle = index.to_be_bytes().to_vec();
-    pickle.push(u8::try_from(segment).unwrap() + 1);
-    pickle
+    let mut body = index.to_be_bytes().to_vec();
+    body.push(u8::try_from(segment).unwrap() + 1);
+    body
 }
 
 /// A worker's thread.
@@ -236,9 +236,11 @@ async fn honest(established: Established, _: watch::Receiver<bool>) {
 /// What stands in for an interpreter: it counts the segments that an item has been through.
 fn interpret(node: &SlotNode) {
     let finish = |item: exoskel_node::slot::Item| {
-        let pickle = outcome(item.key.index, item.segment);
+        let body = outcome(item.key.index, item.segment);
         // The session may be over.
-        let _ = node.finish(item.key, |writer| writer.push(false, &pickle, &[], []));
+        let _ = node.finish(item.key, |writer| {
+            writer.push(Format::Data, false, &body, &[], []);
+        });
     };
     let mut passed = Vec::new();
     loop {

@@ -26,6 +26,7 @@ impl Scenario {
     pub fn from_seed(seed: u64) -> Self {
         Generator {
             random: SplitMix64::new(seed ^ 0x5EED_0F5C_E4A2_1057),
+            later: SplitMix64::new(seed ^ 0x7A17_0DA7_A0F0_4161),
         }
         .scenario(seed)
     }
@@ -33,6 +34,8 @@ impl Scenario {
 
 struct Generator {
     random: SplitMix64,
+    /// For what was thought of later, so that the rest of a seed's scenario stays as it was.
+    later: SplitMix64,
 }
 
 impl Generator {
@@ -194,6 +197,8 @@ impl Generator {
                 Vec::new()
             },
             raises_one_in: self.pick(&[0, 0, 10]),
+            unsent_one_in: [0, 0, 7][self.later.below(3) as usize],
+            pickled_one_in: [0, 0, 5][self.later.below(3) as usize],
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
         }

@@ -160,6 +160,7 @@ impl Interpreter {
             lease: item.lease,
             functions,
             format: match item.record.format {
+                _ if streams.is_pickled(&key) => Format::Pickle,
                 Format::Data => Format::Data,
                 Format::Pickle => self.format,
             },

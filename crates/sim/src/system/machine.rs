@@ -162,6 +162,8 @@ impl Machine {
         self.report.tokens_seen = self.world.tokens_seen;
         let users = &self.streams.users;
         self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
+        self.report.refused = users.iter().map(|user| user.refused()).sum();
+        self.report.unsent = users.iter().map(|user| user.unsent()).sum();
         self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
         self.report.left = users.iter().map(|user| user.left()).sum();
         Ok(self.report)
@@ -388,7 +390,7 @@ impl Machine {
             return Ok(());
         }
         let count = 1 + self.world.random.below(most);
-        let batch = user.batch(stream, count);
+        let batch = user.batch(stream, count, self.scenario.seed);
         self.manager.router.admit(stream, batch, now);
         if user.handed == user.scenario.items && !user.scenario.unbounded {
             user.input_ended = true;

@@ -145,6 +145,10 @@ pub struct StreamScenario {
     pub poison: Vec<Index>,
     /// One of so many items raises; 0: none.
     pub raises_one_in: u64,
+    /// One of so many items can't be sent; 0: none.
+    pub unsent_one_in: u64,
+    /// Results that must be data are pickles for one of so many items; 0: none.
+    pub pickled_one_in: u64,
     /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`Order::Completion`].
     pub cancels_one_in: u64,
     /// The user closes the stream when so many outcomes are there.
