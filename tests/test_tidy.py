@@ -31,7 +31,7 @@ ARROWS = {
     "py": {"data", "node", "sim", "service", "trust", "identity", "link", "flow"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
-SANS_IO = {"identity", "link", "flow", "task", "sim"}
+SANS_IO = {"data", "identity", "link", "flow", "task", "sim"}
 FENCED = (
     "std::time::Instant::now",
     "std::time::SystemTime::now",
