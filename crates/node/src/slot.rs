@@ -25,6 +25,9 @@ use crate::payload::RecordWriter;
 /// What a task prints faster than the manager takes it is cut at this many bytes waiting.
 const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 
+/// Text in one message at most: a manager expects little besides results.
+const OUTPUT_PIECE_BYTES_MAX: usize = 256 * 1024;
+
 /// A slot's end of a session.
 #[derive(Debug)]
 pub struct SlotNode {
@@ -210,13 +213,14 @@ impl SlotNode {
         }
         state.output_cut = false;
         drop(state);
-        self.post(
-            &ToManager::Output {
-                stream,
-                text: Bytes::copy_from_slice(text),
-            },
-            Vec::new(),
-        )
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(piece_of(rest));
+            rest = behind;
+            let text = Bytes::copy_from_slice(piece);
+            self.post(&ToManager::Output { stream, text }, Vec::new())?;
+        }
+        Ok(())
     }
 
     /// Closes the session in order.
@@ -328,4 +332,15 @@ fn posted(message: &ToManager, bulk: Vec<Bytes>) -> Message {
         head,
         bulk,
     }
+}
+
+/// How much of a text goes into one message: no character is cut in two.
+fn piece_of(text: &[u8]) -> usize {
+    if text.len() <= OUTPUT_PIECE_BYTES_MAX {
+        return text.len();
+    }
+    let is_inside = |position: &usize| text[*position] & 0xc0 == 0x80;
+    let mut cuts = (OUTPUT_PIECE_BYTES_MAX - 3..=OUTPUT_PIECE_BYTES_MAX).rev();
+    cuts.find(|position| !is_inside(position))
+        .unwrap_or(OUTPUT_PIECE_BYTES_MAX)
 }

@@ -44,6 +44,14 @@ impl Hub {
             // Nothing here answers: whoever asks would wait for ever.
             self.dismiss(number, format!("got {kind:?}, expected a post"));
         }
+        if self
+            .slots
+            .get(&number)
+            .is_some_and(|slot| !slot.origin.is_trusted())
+        {
+            // It may send less than before.
+            self.dirty.push(number);
+        }
         self.pump();
     }
 
