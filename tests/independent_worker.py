@@ -43,6 +43,7 @@ class Worker:
         self, connection: socket.socket, credential: Credential, *, is_server: bool = True
     ) -> None:
         connection.settimeout(PATIENCE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connection
         self.credential = credential
         self.is_server = is_server

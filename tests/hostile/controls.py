@@ -60,7 +60,7 @@ def no_handlers(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
     worker.session.control(control="link_accept", link=link, handlers=[])
 
 
-@on_link("refuses every link", ended("no such endpoint"))
+@on_link("refuses every link", ended("is not open"))
 def links_refused(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
     worker.session.control(control="link_refuse", link=link, reason=1)
 
