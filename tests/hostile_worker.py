@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.hostile import answers, controls, handshakes, messages, records, values
 from tests.hostile.behaviour import BEHAVIOURS, HonestWorker, HostileWorker, Scene
-from tests.independent_worker import Credential
+from tests.independent_session import Credential
 
 __all__ = ["BEHAVIOURS", "CATALOGUE"]
 

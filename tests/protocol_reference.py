@@ -6,6 +6,7 @@ the vectors, and through them the implementation in Rust; nothing else uses it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -31,6 +32,7 @@ MAGIC = b"exoskel\0"
 Item = dict[str, Any]
 
 
+@functools.lru_cache(maxsize=64)
 def expand(secret: bytes, label: str, length: int) -> bytes:
     """Give HKDF-Expand with SHA-256."""
     return HKDFExpand(hashes.SHA256(), length, label.encode()).derive(secret)

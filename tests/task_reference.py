@@ -23,6 +23,8 @@ class Frame:
     grant: int
     first: int
     items: list[Any]
+    # Whether each came as data: then its answer is data too.
+    is_data: list[bool]
 
     @property
     def count(self) -> int:
@@ -118,16 +120,19 @@ def encode_data(value: Any) -> bytes:
 def read_execute(head: bytes, bulk: list[bytes]) -> Frame:
     """Read a frame and its items."""
     number, stream, segment, lease, grant, first, count = struct.unpack_from(EXECUTE, head)
-    items = read_items(head[struct.calcsize(EXECUTE) :], bulk)
-    assert len(items) == count
-    return Frame(number, stream, segment, lease, grant, first, items)
+    read = read_items(head[struct.calcsize(EXECUTE) :], bulk)
+    assert len(read) == count
+    items, is_data = [value for value, _ in read], [is_data for _, is_data in read]
+    return Frame(number, stream, segment, lease, grant, first, items, is_data)
 
 
-def read_items(records: bytes, bulk: list[bytes]) -> list[Any]:
-    """Read the items of a frame."""
+def read_items(records: bytes, bulk: list[bytes]) -> list[tuple[Any, bool]]:
+    """Read the items of a frame, and whether each is data."""
     items, position, parts = [], 0, iter(bulk)
     while position < len(records):
         head, position = take_number(records, position)
+        # An exception is an outcome: no worker gets it.
+        assert head & 2 == 0
         splices: list[int] = []
         buffers = 0
         if head & 1:
@@ -136,17 +141,55 @@ def read_items(records: bytes, bulk: list[bytes]) -> list[Any]:
                 offset, position = take_number(records, position)
                 splices.append(offset)
             buffers, position = take_number(records, position)
-        # Data goes to a worker only if another one made it; a manager's own items are pickles.
-        assert head & 6 == 0
         body = records[position : position + (head >> 3)]
         position += head >> 3
+        if head & 4:
+            assert not splices
+            assert not buffers
+            value, end = decode_data(body, 0)
+            assert end == len(body)
+            items.append((value, True))
+            continue
         filled, start = b"", 0
         for offset in splices:
             filled += body[start:offset] + next(parts)
             start = offset
         outside = [bytearray(next(parts)) for _ in range(buffers)]
-        items.append(pickle.loads(filled + body[start:], buffers=outside))
+        items.append((pickle.loads(filled + body[start:], buffers=outside), False))
     return items
+
+
+def decode_data(data: bytes, position: int) -> tuple[Any, int]:
+    """Read what `encode_data` writes: it, and where what follows begins."""
+    simple = {0xF6: None, 0xF5: True, 0xF4: False}
+    first = data[position]
+    if first in simple:
+        return simple[first], position + 1
+    if first == 0xFB:
+        (value,) = struct.unpack_from(">d", data, position + 1)
+        return value, position + 9
+    kind, argument, position = first >> 5, first & 31, position + 1
+    if argument >= 24:
+        width = 1 << (argument - 24)
+        argument = int.from_bytes(data[position : position + width], "big")
+        position += width
+    match kind:
+        case 0 | 1:
+            return (argument if kind == 0 else -1 - argument), position
+        case 2 | 3:
+            content = data[position : position + argument]
+            return (content if kind == 2 else content.decode()), position + argument
+        case 4 | 5:
+            values = []
+            for _ in range(argument * (kind - 3)):
+                value, position = decode_data(data, position)
+                values.append(value)
+            if kind == 4:
+                return values, position
+            return dict(zip(values[::2], values[1::2], strict=True)), position
+    assert argument == TUPLE_TAG
+    value, position = decode_data(data, position)
+    return tuple(value), position
 
 
 def read_segments(data: bytes) -> list[list[bytes]]:

@@ -22,7 +22,7 @@ import exoskel as ex
 from exoskel.cli import main
 
 HOSTILE, HONEST = "vm7.rented.example.org", "node1.lab.example.org"
-ITEMS = range(-64, 0)
+ITEMS = range(-32, 0)
 RESULTS = [-item for item in ITEMS]
 # What must not reach a terminal.
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -73,7 +73,7 @@ def results_of_nothing(worker: HostileWorker, frame: Frame) -> None:
 
 @on_execute("has spent 584 years on each item", harmless())
 def absurd_busy_time(worker: HostileWorker, frame: Frame) -> None:
-    records = [worker.outcome(frame, item) for item in frame.items]
+    records = worker.outcomes(frame)
     for position, record in enumerate(records):
         worker.results(frame.number, frame.first + position, 1, [record], busy=LARGEST)
 
@@ -271,8 +271,7 @@ def announced_twice(worker: HostileWorker, frame: Frame) -> None:
 
 @on_execute("announces a result that is within its grant", harmless())
 def announced_within_its_grant(worker: HostileWorker, frame: Frame) -> None:
-    for position, item in enumerate(frame.items):
-        record = worker.outcome(frame, item)
+    for position, record in enumerate(worker.outcomes(frame)):
         worker.held[frame.number, frame.first + position] = record, []
         worker.announce(frame, frame.first + position, len(record))
 

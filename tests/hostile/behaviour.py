@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.independent_worker import Credential, EndOfSession, Handshake, Worker
+from tests.independent_session import Credential, EndOfSession, Handshake
+from tests.independent_worker import Worker
 from tests.protocol_reference import seal_message
 from tests.task_reference import Frame
 

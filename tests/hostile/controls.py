@@ -9,6 +9,7 @@ from tests.hostile.behaviour import (
     ended,
     harmless,
     on_execute,
+    on_link,
     on_ready,
     wait_for_the_end,
 )
@@ -45,6 +46,28 @@ def control_too_short(worker: HostileWorker, _frame: Frame) -> None:
 
 
 # --- links -----------------------------------------------------------------------------------------
+
+
+@on_link("accepts links with handlers of other names", harmless())
+def other_handlers(worker: HostileWorker, link: int, handlers: list[str]) -> None:
+    # A handler is named by its place.
+    others = ["eval"] * len(handlers)
+    worker.session.control(control="link_accept", link=link, handlers=others)
+
+
+@on_link("accepts links without handlers", ended("handler"))
+def no_handlers(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
+    worker.session.control(control="link_accept", link=link, handlers=[])
+
+
+@on_link("refuses every link", ended("is not open"))
+def links_refused(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
+    worker.session.control(control="link_refuse", link=link, reason=1)
+
+
+@on_link("answers no link", harmless())
+def links_unanswered(_worker: HostileWorker, _link: int, _handlers: list[str]) -> None:
+    """Messages may follow an opening at once, so the manager has no need of the answer."""
 
 
 @on_execute(

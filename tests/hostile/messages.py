@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tests.hostile.behaviour import HostileWorker, ended, harmless, on_execute, on_ready
+from tests.hostile.behaviour import HostileWorker, ended, on_execute, on_ready
 from tests.hostile.records import stop
 from tests.task_reference import Frame
 
@@ -40,8 +40,8 @@ def lengths_that_wrap_around(worker: HostileWorker, _frame: Frame) -> None:
     send_head(worker, envelope(1 << 63, [1 << 63]), end=False)
 
 
-@on_execute("says 1 GiB and sends ten bytes, on each link that it may open", harmless())
-def claimed_memory(worker: HostileWorker, frame: Frame) -> None:
+@on_execute("says 1 GiB and sends ten bytes, on each link that it may open", ended("half here"))
+def claimed_memory(worker: HostileWorker, _frame: Frame) -> None:
     session = worker.session
     # The link of its results is the first of them.
     for link in range(4, 2 * session.peer_limits["links_max"] + 2, 2):
@@ -49,7 +49,7 @@ def claimed_memory(worker: HostileWorker, frame: Frame) -> None:
         begun = envelope(1, [(1 << 30) - 1]) + b"\0"
         session.write(session.sending.seal("head", False, link, session.group, begun))
         session.write(session.sending.seal("bulk", False, link, session.group, bytes(10)))
-    worker.answer(frame)
+    stop(worker)
 
 
 @on_execute("counts fewer parts than it has lengths for", ended("over its limit|first record"))
