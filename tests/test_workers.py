@@ -294,7 +294,7 @@ def test_colours_of_a_stranger_are_escaped(site: Site) -> None:
 def test_connections_that_say_nothing_keep_no_manager_out(site: Site) -> None:
     """Nor do they fill the worker's log: each address has a few lines, and one for all others."""
     worker = site.worker(NEAR[0])
-    host, _, port = worker.address.rpartition(":")
+    host, _, port = worker.address.removeprefix("tcp://").rpartition(":")
     with contextlib.ExitStack() as crowd:
         for _ in range(300):
             crowd.enter_context(socket.create_connection((host, int(port))))
