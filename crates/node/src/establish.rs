@@ -25,7 +25,6 @@ use exoskel_link::{
 };
 
 use rustls::pki_types::{CertificateDer, UnixTime};
-use tokio::io::Interest;
 
 use crate::connection::Connection;
 use crate::reception::HandshakePlace;
@@ -294,7 +293,7 @@ pub(crate) async fn welcome_in_place(
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {
     let handshake = async {
-        let first = tokio::time::timeout(FIRST_BYTE_TIME, socket.ready(Interest::READABLE)).await;
+        let first = tokio::time::timeout(FIRST_BYTE_TIME, socket.heard()).await;
         first.map_err(|_| EstablishError::SaidNothing(FIRST_BYTE_TIME))??;
         place.has_spoken();
         let terms = terms().map_err(EstablishError::NoTerms)?;
