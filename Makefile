@@ -10,6 +10,7 @@
 #   make bench-key-cache       lookups in a second, ours and libCacheSim's
 #   make bench-replay          messages in a second, our replay and SimGrid's
 #   make bench-keys            keys ready, cached and made again; the whole of make bench does it too
+#   make bench-answers   answers as data beside pickles, and our decoder beside msgpack and cbor2   (PART=codecs: one part)
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -45,10 +46,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,17s/^# *//p' Makefile
+	@sed -n '3,18s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -103,6 +104,10 @@ bench-key-cache: $(VENV)/.locked
 bench-replay: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example replay
 	@$(BIN)/python -m benches.replay $(BENCH_ARGUMENTS)
+
+bench-answers: $(VENV)/.built
+	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/codecs.lock
+	@$(BIN)/python benches/answers.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 # These share modules that make people with the vectors' generator.
 bench-keys bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)

@@ -176,7 +176,7 @@ def test_pythons_that_do_not_match_are_named(site: Site) -> None:
 
             real = exoskel.manager.sys
             old = types.SimpleNamespace(major=3, minor=9)
-            exoskel.manager.sys = types.SimpleNamespace(version_info=old, path=real.path, executable=real.executable)
+            exoskel.manager.sys = types.SimpleNamespace(version_info=old, path=real.path, modules=real.modules, executable=real.executable)
             try:
                 ex.Manager(abs, ex.ParDegree(1), workers=[{worker.line!r}], credential={str(site.credential)!r})
             except ex.NoWorkerError as error:

@@ -76,6 +76,39 @@ def test_a_credential_is_not_overwritten_unasked(
     issue(capsys, authority, "lab1", "--force")
 
 
+def test_a_link_that_leads_nowhere_is_not_replaced_unasked(
+    authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link.pem"
+    link.symlink_to(tmp_path / "nowhere")
+    words = ("pki", "issue", "--directory", authority, "--role", "worker", "--name", "lab1")
+    answer = run(capsys, *map(str, words), "--output", str(link), code=1)
+    assert "--force" in answer["error"]
+    run(capsys, *map(str, words), "--output", str(link), "--force")
+    assert not link.is_symlink()
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["itself", "above"])
+def test_an_authority_is_not_made_where_others_can_write(
+    above: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    directory = shared / "deep" / "ca" if above else shared
+    answer = run(capsys, "pki", "init", str(directory), code=1)
+    assert f"others can replace files in {shared} (mode 777" in answer["error"]
+    assert f'run "chmod go-w {shared}"' in answer["error"]
+    assert list(shared.iterdir()) == []
+    shared.chmod(0o755)
+    run(capsys, "pki", "init", str(directory))
+    (directory / "issued").chmod(0o777)
+    words = ("pki", "issue", "--directory", str(directory), "--role", "worker", "--name", "lab1")
+    answer = run(capsys, *words, code=1)
+    assert "issued (mode 777" in answer["error"]
+
+
 def test_an_authority_is_not_overwritten(
     authority: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

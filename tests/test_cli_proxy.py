@@ -510,6 +510,57 @@ def test_delegation_sends_no_key(
     assert "http" not in answer["error"]
 
 
+def test_what_is_no_secret_follows_no_link_either(
+    alice: Holder, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = write_own(alice, tmp_path / "own")
+    victim = tmp_path / "victim"
+    victim.write_text("unharmed")
+    request, chain = tmp_path / "request", tmp_path / "chain"
+    for out in (request, chain):
+        out.symlink_to(victim)
+    assert run("proxy", "request", "--key", tmp_path / "key", "--out", request)[0] == 0
+    assert run("proxy", "sign", request, *mine, "--out", chain)[0] == 0
+    assert victim.read_text() == "unharmed"
+    for out in (request, chain):
+        assert not out.is_symlink()
+        assert stat.S_IMODE(out.stat().st_mode) == 0o644
+
+
+def test_a_secret_is_not_written_where_others_can_replace_it(
+    alice: Holder, tmp_path: Path, run: Run
+) -> None:
+    own = write_own(alice, tmp_path / "own")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    code, answer = run("proxy", "init", *own, "--out", shared / "proxy")
+    assert code == 1
+    assert f"others can replace files in {shared} (mode 777" in answer["error"]
+    assert f'run "chmod go-w {shared}"' in answer["error"]
+    code, answer = run("proxy", "request", "--key", shared / "key", "--out", tmp_path / "request")
+    assert code == 1
+    assert list(shared.iterdir()) == []
+    # As /tmp is.
+    shared.chmod(0o1777)
+    assert run("proxy", "init", *own, "--out", shared / "proxy")[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other accounts")
+def test_what_somebody_else_planted_is_left_alone(alice: Holder, tmp_path: Path, run: Run) -> None:
+    own = write_own(alice, tmp_path / "own")
+    victim, out = tmp_path / "victim", tmp_path / "proxy"
+    victim.write_text("unharmed")
+    for plant in (lambda: out.symlink_to(victim), lambda: out.write_text("theirs")):
+        plant()
+        os.chown(out, 54321, -1, follow_symlinks=False)
+        code, answer = run("proxy", "init", *own, "--out", out)
+        assert code == 1
+        assert f"{out} belongs to account 54321" in answer["error"]
+        assert victim.read_text() == "unharmed"
+        out.unlink()
+
+
 def test_a_request_ends_no_key_that_is_there(alice: Holder, tmp_path: Path, run: Run) -> None:
     write_own(alice, tmp_path / "own")
     own, request = tmp_path / "own" / "userkey.pem", tmp_path / "request"

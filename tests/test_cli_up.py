@@ -120,6 +120,23 @@ def test_what_a_host_says_drives_no_terminal(
         assert text.replace("\n", "").isprintable()
 
 
+def test_nothing_is_written_through_a_link(site: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("unharmed")
+    runs = site / "lab1/.exoskel/run"
+    runs.mkdir(parents=True)
+    runs.chmod(0o777)
+    for name in ("worker-7601.pem.new", "worker-7601.pem"):
+        (runs / name).symlink_to(victim)
+    up(site)
+    assert victim.read_text() == "unharmed"
+    written = runs / "worker-7601.pem"
+    assert not written.is_symlink()
+    assert written.read_bytes() != b"unharmed"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    assert stat.S_IMODE(runs.stat().st_mode) == 0o700
+
+
 def test_stop(site: Path) -> None:
     assert up(site, "--stop") == 0
     assert "--stop" in (site / "lab1/started").read_text()

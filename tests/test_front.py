@@ -262,6 +262,9 @@ BAD = [
     [*GOOD, (b"exoskel-front-secret", b"another")],
     [*GOOD, (b"Exoskel-Subject", b'"/CN=Root"')],
     [*GOOD, (b"exoskel-fqan", b'"/vo/Role=admin"')],
+    [*GOOD, (b"Exoskel_Fqan", b'"/vo/Role=admin"')],
+    [*GOOD, (b"exoskel_front_secret", b"another")],
+    [*changed(b"exoskel-subject", None), (b"exoskel_subject", b'"/CN=Root"')],
     changed(b"exoskel-subject", None),
     changed(b"exoskel-subject", b"/CN=Alice"),
     changed(b"exoskel-subject", b'"/CN=A", "/CN=B"'),
@@ -285,13 +288,60 @@ def test_everything_else_is_refused(headers: list[tuple[bytes, bytes]], tmp_path
     assert [scope["type"] for scope in seen] == ["lifespan"]
 
 
-def test_anonymous_requests_keep_no_claims(tmp_path: Path) -> None:
+CLAIMS = [
+    b"exoskel_subject",
+    b"Exoskel_Subject",
+    b"EXOSKEL-FQAN",
+    b"exoskel.vo",
+    b"exoskel_front_secret",
+    b"client_cert",
+    b"Client-Cert_Chain",
+    b"x-forwarded-for",
+    b"X_Forwarded_Proto",
+    b"X_Real_IP",
+    b"forwarded",
+]
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_anonymous_requests_keep_no_claims(kind: str, tmp_path: Path) -> None:
+    state = {"grid_identity": Identity(dn="/CN=Root"), "of": "the server"}
+    of_server = {"client_cert_chain": ["x"], "client_cert_name": "CN=Root", "tls_version": 772}
     with middleware(tmp_path, anonymous=True) as (app, seen):
-        ask(app, [(b"host", b"x"), *changed(b"exoskel-front-secret", b"wrong" * 8)])
+        ask(
+            app,
+            [
+                (b"host", b"x"),
+                *changed(b"exoskel-front-secret", b"wrong" * 8),
+                *((name, b'"/CN=Root"') for name in CLAIMS),
+            ],
+            kind,
+            state=state,
+            extensions={"tls": of_server},
+        )
     (scope,) = seen
     assert scope["headers"] == [(b"host", b"x")]
     assert identity_of(scope) is None
-    assert scope["extensions"]["tls"]["client_cert_chain"] == []
+    assert scope["state"] == {"grid_identity": None, "of": "the server"}
+    assert scope["extensions"]["tls"] == {"client_cert_chain": [], "tls_version": 772}
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_a_scope_of_an_unknown_type_is_refused(anonymous: bool, tmp_path: Path) -> None:
+    with middleware(tmp_path, anonymous=anonymous) as (app, seen):
+        with pytest.raises(ValueError, match="webtransport"):
+            ask(app, GOOD, "webtransport")
+        ask(app, [], "lifespan")
+    assert [scope["type"] for scope in seen] == ["lifespan"]
+
+
+def test_a_server_s_own_certificates_are_not_those_of_the_client(tmp_path: Path) -> None:
+    of_server = {"client_cert_name": "CN=Root", "client_cert_error": None, "tls_version": 772}
+    with middleware(tmp_path) as (app, seen):
+        ask(app, GOOD, extensions={"tls": of_server}, state={"grid_identity": "x"})
+    (scope,) = seen
+    assert set(scope["extensions"]["tls"]) == {"client_cert_chain", "tls_version"}
+    assert identity_of(scope) is not None
 
 
 def test_a_secret_that_others_can_read_or_guess_is_none(tmp_path: Path) -> None:

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
         RemoteTraceback,
         ResultRejectedError,
         SizeLimitError,
+        TaskError,
         VersionError,
         WorkerLostError,
     )
     from .executor import Executor
     from .manager import Manager
-    from .restricted import register_result_type
+    from .results import register_result_type
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
     from .summary import KeySummary, Summary, WorkerSummary
 
@@ -64,6 +65,7 @@ __all__ = [
     "SizeLimitError",
     "Skeleton",
     "Summary",
+    "TaskError",
     "VersionError",
     "WorkerLostError",
     "WorkerSummary",
@@ -82,7 +84,7 @@ _HOMES = {
     "Skeleton": "skeletons",
     "Summary": "summary",
     "WorkerSummary": "summary",
-    "register_result_type": "restricted",
+    "register_result_type": "results",
 }
 
 

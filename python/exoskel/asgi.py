@@ -37,8 +37,12 @@ _ATTRIBUTES = b"exoskel-fqan"
 _LIMITED = b"exoskel-limited"
 _CERTIFICATE = b"client-cert"
 _CHAIN = b"client-cert-chain"
-# Fields that only the front may send.
+# Fields that state who asks: all names that begin so, however they are spelled.
 _OWN = (b"exoskel-", b"client-cert")
+# Fields by which a client could speak for the front, as it removes them from what clients send.
+_CLAIMS = (*_OWN, b"x-forwarded-", b"x-real-ip", b"forwarded")
+# Many servers and gateways read other signs as the same: `_` for `-` in CGI's variables.
+_SIGNS = re.compile(rb"[^0-9A-Za-z]")
 
 # RFC 9651: a String (section 3.3.3), and a Byte Sequence (section 3.3.5).
 _STRING = re.compile(rb'"((?:[ !#-\[\]-~]|\\["\\])*)"')
@@ -63,8 +67,8 @@ class GridIdentity:
     secret : path
         The file with the secret that the front has too (``upstream.secret``), of mode 0600 or 0400.
     anonymous : bool
-        Let requests of others through, without an identity and without the headers by which they claim one. For health checks that
-        come directly; `require` refuses them.
+        Let requests of others through, without an identity and without the headers by which they claim one, or another address. For
+        health checks that come directly; `require` refuses them.
 
     Raises
     ------
@@ -81,9 +85,15 @@ class GridIdentity:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] not in {"http", "websocket"}:
+        kind = scope["type"]
+        if kind == "lifespan":
             await self._app(scope, receive, send)
             return
+        if kind not in {"http", "websocket"}:
+            # Nobody could be asked for who they are there.
+            raise ValueError(
+                f"got a scope of the type {kind!r}, expected http, websocket or lifespan"
+            )
         headers = list(scope["headers"])
         identity = None
         if self._is_from_front(headers):
@@ -98,7 +108,7 @@ class GridIdentity:
         await self._app(_scope(scope, headers, identity), receive, send)
 
     def _is_from_front(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        got = [value for name, value in headers if name.lower() == _SECRET]
+        got = [value for name, value in headers if _plain(name) == _SECRET]
         return len(got) == 1 and self._secret.matches(got[0])
 
 
@@ -196,14 +206,20 @@ def _scope(
 ) -> dict[str, Any]:
     """Return a scope for the application. The server's own is not touched, since it may share parts of it between requests."""
     # Nobody's claims stay, and the secret never does.
-    hidden = (_SECRET,) if identity else _OWN
+    hidden = (_SECRET,) if identity else _CLAIMS
     changed = dict(scope)
-    changed["headers"] = [one for one in headers if not one[0].lower().startswith(hidden)]
+    changed["headers"] = [one for one in headers if not _plain(one[0]).startswith(hidden)]
     changed["state"] = {**(scope.get("state") or {}), _STATE: identity}
     extensions = dict(scope.get("extensions") or {})
     chain = identity.chain if identity else ()
+    # What the server behind says of certificates is about its own connection, which is the front's or a stranger's.
+    of_server = {
+        key: value
+        for key, value in (extensions.get("tls") or {}).items()
+        if not key.startswith("client_cert")
+    }
     extensions["tls"] = {
-        **(extensions.get("tls") or {}),
+        **of_server,
         "client_cert_chain": [ssl.DER_cert_to_PEM_cert(one) for one in chain],
     }
     changed["extensions"] = extensions
@@ -211,14 +227,15 @@ def _scope(
 
 
 def _read(headers: Iterable[tuple[bytes, bytes]]) -> Identity | None:
-    """Read what the front states; None if any of it is missing, stands twice, or can't be read."""
+    """Read what the front states; None if any of it is missing, stands twice, is spelled otherwise, or can't be read."""
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
-        lower = name.lower()
-        if lower.startswith(_OWN):
-            if lower in fields:
+        plain = _plain(name)
+        if plain.startswith(_OWN):
+            # The front has one spelling, and removes all others.
+            if plain in fields or plain != name.lower():
                 return None
-            fields[lower] = value.strip()
+            fields[plain] = value.strip()
     subject = _strings(fields.get(_SUBJECT, b""))
     organisation = _strings(fields.get(_ORGANISATION, b""))
     attributes = _strings(fields.get(_ATTRIBUTES, b""))
@@ -238,6 +255,11 @@ def _read(headers: Iterable[tuple[bytes, bytes]]) -> Identity | None:
         limited=limited == b"?1",
         chain=(leaf[0], *others),
     )
+
+
+def _plain(name: bytes) -> bytes:
+    """Return a field's name as those servers read it that tell the fewest names apart."""
+    return _SIGNS.sub(b"-", name).lower()
 
 
 def _items(value: bytes, pattern: re.Pattern[bytes]) -> list[bytes] | None:

@@ -6,8 +6,6 @@ Every one derives from `ExoskelError` and from the builtin exception that caller
 
 from __future__ import annotations
 
-import pickle
-
 __all__ = [
     "AuthenticationError",
     "CredentialError",
@@ -22,6 +20,7 @@ __all__ = [
     "RemoteTraceback",
     "ResultRejectedError",
     "SizeLimitError",
+    "TaskError",
     "VersionError",
     "WorkerLostError",
     "with_remote_traceback",
@@ -90,8 +89,24 @@ class ProgramError(ExoskelError, TypeError):
     """A program can't run as it is, for example because one of its functions can't be pickled."""
 
 
-class ResultRejectedError(ExoskelError, pickle.UnpicklingError):
-    """A result from a worker outside the trusted domains holds something that is not plain data."""
+class ResultRejectedError(ExoskelError, ValueError):
+    """An answer of a worker outside the trusted domains holds something that is not plain data, or passes a limit."""
+
+
+class TaskError(ExoskelError, RuntimeError):
+    """An exception of a task whose class can't be made here; its text begins with the class.
+
+    Parameters
+    ----------
+    message : str
+        The name of the class and the text of the exception.
+    kind : str
+        The name of the class, with its module.
+    """
+
+    def __init__(self, message: str = "", *, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class SizeLimitError(ExoskelError, ValueError):

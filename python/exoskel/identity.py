@@ -253,32 +253,3 @@ def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
     if len(content) > bytes_max:
         raise CredentialError(f"{path} has more than {bytes_max} bytes")
     return content
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a secret file: 0600 from the first byte, whole or not at all, and never through somebody else's link.
-
-    Parameters
-    ----------
-    path : Path
-        The file; what was there is replaced, a link itself and not what it leads to.
-    content : bytes
-        What to write.
-    """
-    import secrets
-
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        # Whoever named the file knows nothing of the temporary one.
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

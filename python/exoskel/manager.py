@@ -314,6 +314,10 @@ frame_items_max, message_bytes_max, trace
         from .identity import grid_trust
 
         trust_anchors, vomsdir = grid_trust(credential, trust_anchors, vomsdir)
+    # Nothing is registered as long as nobody has asked for the module.
+    results = sys.modules.get(f"{__package__}.results")
+    registered = results.registrations() if results is not None else {}
+    functions = [*functions, *(function for function in registered.values() if function)]
     sources: list[tuple[Any, ...]] = []
     required: list[str] = []
     if remote:
@@ -337,8 +341,8 @@ frame_items_max, message_bytes_max, trace
             "transport": transport,
             "protection": protection,
             # Children have our interpreter and our search path, so they lack nothing.
-            "setup_local": pickle.dumps((sys.path, [], []), 5),
-            "setup_remote": pickle.dumps((None, sources, required), 5),
+            "setup_local": pickle.dumps((sys.path, [], [], registered), 5),
+            "setup_remote": pickle.dumps((None, sources, required, registered), 5),
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "retries": retries,
             "dead_after": float(dead_after),

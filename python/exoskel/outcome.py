@@ -1,32 +1,85 @@
-"""How a task's exception travels: its pickle, and its traceback as text."""
+"""How a task's exception travels: as a pickle where the worker is trusted, else as text."""
 
+from __future__ import annotations
+
+import builtins
 import pickle
 import traceback
 from typing import Any
 
-from .errors import ExoskelError, WorkerLostError, with_remote_traceback
+from . import errors
+from .errors import TaskError, WorkerLostError, with_remote_traceback
+from .peer_text import one_line
 
-__all__ = ["TaskError", "decode_exception", "encode_exception", "workers_lost"]
+__all__ = [
+    "decode_pickled_exception",
+    "describe_exception",
+    "encode_exception",
+    "exception_from_data",
+    "make_exception",
+    "workers_lost",
+]
+
+# What is sent of a text at most, in characters; the reader's limits, in bytes, are four times as much and more.
+_TEXT_CHARACTERS_MAX = 4000
+_LINE_CHARACTERS_MAX = 400
+_LINES_MAX = 150
+
+# Builtin exceptions that can be made with a text and hold nothing else. Those that end a program or a loop are not among them.
+_HARMLESS = {
+    name: kind
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type)
+    and issubclass(kind, Exception)
+    and kind.__name__ == name
+    and not issubclass(
+        kind,
+        # They take other arguments, or mean something to the interpreter.
+        UnicodeDecodeError
+        | UnicodeEncodeError
+        | UnicodeTranslateError
+        | ExceptionGroup
+        | StopIteration
+        | StopAsyncIteration,
+    )
+}
+# Exceptions whose own class can't be made of a text become the nearest one that can.
+_STAND_INS: dict[str, type[Exception]] = {
+    "UnicodeDecodeError": UnicodeError,
+    "UnicodeEncodeError": UnicodeError,
+    "UnicodeTranslateError": UnicodeError,
+    # Raised at the caller they would end the stream without a word (PEP 479).
+    "StopIteration": RuntimeError,
+    "StopAsyncIteration": RuntimeError,
+}
+_OURS = {
+    f"{errors.__name__}:{name}": kind
+    for name, kind in vars(errors).items()
+    if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, errors.ExoskelError)
+}
+
+_REJECTED = f"{errors.__name__}:{errors.ResultRejectedError.__name__}"
 
 
-class TaskError(ExoskelError):
-    """An exception of a task that could not travel itself; its text says which."""
-
-
-def encode_exception(error: BaseException) -> bytes:
-    """Return the pickle of an exception with its remote traceback.
+def encode_exception(error: BaseException, as_data: bool) -> bytes | list[Any]:
+    """Return what travels of an exception.
 
     Parameters
     ----------
     error : BaseException
         What a task raised.
+    as_data : bool
+        Whether the answer must be plain data.
 
     Returns
     -------
-    bytes
-        The pickle of a triple: the exception's own pickle or None, its one-line text, its traceback as text. The inner pickle is
-        bytes, so that the outer one is plain data whatever the exception is.
+    bytes or list
+        The pickle of a triple: the exception's own pickle or None, its one-line text, its traceback as text. As data: the name of
+        its class, its text, the lines of its traceback, and None or what the program's own function made of it.
     """
+    if as_data:
+        kind, text, data = describe_exception(error)
+        return [kind, text, _lines(error), data]
     lines = "".join(traceback.format_exception(error))
     text = "".join(traceback.format_exception_only(error)).strip()
     inner: bytes | None
@@ -36,6 +89,52 @@ def encode_exception(error: BaseException) -> bytes:
     except Exception:
         inner = _by_value(error)
     return pickle.dumps((inner, text, lines), 5)
+
+
+def describe_exception(error: BaseException) -> list[Any]:
+    """Take an exception apart.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+
+    Returns
+    -------
+    list
+        The name of its class, its text, and None or what the program's own function made of it.
+    """
+    from . import results
+
+    kind = type(error)
+    name = (
+        kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
+    )
+    return [name[:200], _text(error), results.exception_to_data(error)]
+
+
+def _text(error: BaseException) -> str:
+    """Return the text of an exception: its only argument, if that is text, else what it says of itself."""
+    try:
+        arguments = error.args
+        text = arguments[0] if len(arguments) == 1 and type(arguments[0]) is str else str(error)
+    except Exception:
+        text = f"<{type(error).__name__} without a text>"
+    return _plain(text, _TEXT_CHARACTERS_MAX)
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the lines of a traceback: the first and the last ones, if there are many."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    if len(lines) > _LINES_MAX:
+        half = _LINES_MAX // 2
+        lines = [*lines[:half], f"  ... {len(lines) - 2 * half} lines left out ...", *lines[-half:]]
+    return [_plain(line, _LINE_CHARACTERS_MAX) for line in lines]
+
+
+def _plain(text: str, characters_max: int) -> str:
+    cut = text if len(text) <= characters_max else text[:characters_max] + "..."
+    return cut.encode("utf-8", "replace").decode()
 
 
 def _by_value(error: BaseException) -> bytes | None:
@@ -50,46 +149,108 @@ def _by_value(error: BaseException) -> bytes | None:
     return inner
 
 
-def decode_exception(record: bytes, worker: str, restricted: bool) -> BaseException:
-    """Return the exception that a task raised, with its remote traceback as cause.
+def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
+    """Return the exception that a task raised at a trusted worker, with its remote traceback as cause.
 
     Parameters
     ----------
     record : bytes
-        What `encode_exception` made, or a stranger.
+        What `encode_exception` made. It is unpickled, so it must come from a trusted worker, and nobody else may have touched it.
     worker : str
         Where it comes from.
-    restricted : bool
-        Whether the worker is outside the trusted domains, so that only exceptions of known kinds are made.
 
     Returns
     -------
     BaseException
         The exception, or a `TaskError` with its text where it can't be made here.
     """
-    from . import restricted as safe
-
     try:
-        fields: Any = safe.loads(record, worker=worker)
-        inner, text, lines = fields
-        text, lines = str(text), str(lines)
+        inner, text, lines = pickle.loads(record)
     except Exception:
         return TaskError(f"worker {worker} sent an exception that can't be read")
     error: object = None
-    if isinstance(inner, bytes):
+    if inner is not None:
         try:
-            error = safe.loads(inner, worker=worker) if restricted else pickle.loads(inner)
+            error = pickle.loads(inner)
         except Exception:
             error = None
     if isinstance(error, StopIteration | StopAsyncIteration):
         # Raised at the caller it would end the stream without a word (PEP 479).
         error = RuntimeError(f"the task raised {text}")
-    if isinstance(error, StopIteration):
-        # Raised by the stream's iterator, it would be the end of the stream (PEP 479).
-        error = RuntimeError("the task raised StopIteration")
     elif not isinstance(error, Exception):
         error = TaskError(text)
     return with_remote_traceback(error, lines, worker)
+
+
+def exception_from_data(
+    kind: str, text: str, lines: list[str], data: Any, worker: str, sender: str
+) -> BaseException:
+    """Return the exception that a task raised at a worker that isn't trusted, with its remote traceback as cause.
+
+    Parameters
+    ----------
+    kind : str
+        The name of its class.
+    text : str
+        Its text.
+    lines : list of str
+        Its traceback.
+    data : object
+        None, or what the program's own function made of it.
+    worker : str
+        Where it comes from.
+    sender : str
+        The same with the item, for people.
+
+    Returns
+    -------
+    BaseException
+        A builtin exception from a list of harmless ones, one of Exoskel's, or one that the program registered; else a `TaskError`.
+        All text is shown on one line each, escaped.
+    """
+    if kind == _REJECTED:
+        # The worker has said it early; it reads as what the manager says.
+        text = f"the answer of {sender} can't be sent: {text}"
+    error = make_exception(kind, text, data)
+    # Each line is marked, so that none can look like what stands around it.
+    shown = "\n".join(f"  | {one_line(line)}" for line in lines)
+    return with_remote_traceback(error, shown, worker)
+
+
+def make_exception(kind: str, text: str, data: Any) -> Exception:
+    """Return an exception of a known class.
+
+    Parameters
+    ----------
+    kind : str
+        The name of its class.
+    text : str
+        Its text.
+    data : object
+        None, or what the program's own function made of it.
+
+    Returns
+    -------
+    Exception
+        The exception, or a `TaskError` if its class isn't known or can't be made of this.
+    """
+    shown = one_line(text)
+    known = _HARMLESS.get(kind) or _OURS.get(kind)
+    if known is not None and data is None:
+        return known(shown)
+    if data is not None:
+        from . import results
+
+        try:
+            return results.exception_from_data(kind, data)
+        except Exception:
+            # The text is still worth something.
+            pass
+    name = one_line(kind).replace(":", ".")
+    stand_in = _STAND_INS.get(kind)
+    if stand_in is not None:
+        return stand_in(f"the task raised {name}: {shown}")
+    return TaskError(f"{name}: {shown}" if shown else name, kind=name)
 
 
 def workers_lost(item: int, workers: int) -> WorkerLostError:

@@ -56,8 +56,12 @@ class Loader:
 
         Return what its program needs besides and this worker lacks.
         """
-        path, sources, required = pickle.loads(settings)
+        path, sources, required, registered = pickle.loads(settings)
         sys.path[:] = path or sys.path
+        if registered:
+            from . import results
+
+            results.install(registered)
         if not sources and not required:
             return []
         from . import modules
@@ -77,11 +81,11 @@ class Loader:
         output.forward_logging()
         return loaded
 
-    def exception(self, error: BaseException) -> bytes:
-        """Return what travels of an exception."""
+    def exception(self, error: BaseException, as_data: bool) -> bytes | list[Any]:
+        """Return what travels of an exception: its pickle, or plain data."""
         from . import outcome
 
-        return outcome.encode_exception(error)
+        return outcome.encode_exception(error, as_data)
 
     def finish_task(self) -> None:
         """Send what tasks left without an end of line."""

@@ -93,7 +93,7 @@ def openssl_missing() -> list[str]:
 
 
 def openssl_accepts(case: dict[str, Any], time: int) -> tuple[bool, str]:
-    """`openssl verify` with everything it has for grids."""
+    """`openssl verify` with everything it has for grids, for a TLS client or else for a server."""
     certificates = re.findall(
         r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n",
         (VECTORS / case["chain"]).read_text(encoding="utf-8"),
@@ -103,12 +103,16 @@ def openssl_accepts(case: dict[str, Any], time: int) -> tuple[bool, str]:
         leaf, others = Path(folder) / "leaf.pem", Path(folder) / "others.pem"
         leaf.write_text("".join(certificates[:1]))
         others.write_text("".join(certificates[1:]))
-        done = run(
-            *["openssl", "verify", "-allow_proxy_certs", "-crl_check_all", "-attime", str(time)],
-            *["-no-CAfile", "-no-CAstore", "-CApath", str(VECTORS / case["trust"])],
-            *(["-untrusted", str(others)] if certificates[1:] else []),
-            str(leaf),
-        )
+        for purpose in ["sslclient", "sslserver"]:
+            done = run(
+                *["openssl", "verify", "-allow_proxy_certs", "-crl_check_all"],
+                *["-purpose", purpose, "-attime", str(time)],
+                *["-no-CAfile", "-no-CAstore", "-CApath", str(VECTORS / case["trust"])],
+                *(["-untrusted", str(others)] if certificates[1:] else []),
+                str(leaf),
+            )
+            if not done.returncode:
+                break
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "error" in line.lower()]
     return done.returncode == 0, lines[0] if lines else "OK"
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from generation import attribute_cases, path_cases, proxy_cases
+from generation import attribute_cases, path_cases, proxy_cases, strict_cases
 from generation.manifest import Manifest
 from generation.openssl import openssl
 from generation.world import World
@@ -46,6 +46,10 @@ def make(world: World) -> Manifest:
     path_cases.authorities(world, manifest)
     path_cases.revocation(world, manifest)
     path_cases.directories(world, manifest)
+    strict_cases.encodings(world, manifest)
+    strict_cases.lists(world, manifest)
+    strict_cases.keys(world, manifest)
+    strict_cases.purposes(world, manifest)
     proxy_cases.kinds(world, manifest)
     proxy_cases.depths(world, manifest)
     proxy_cases.shapes(world, manifest)
@@ -54,6 +58,7 @@ def make(world: World) -> Manifest:
     attribute_cases.good(world, manifest, organisation)
     attribute_cases.signer_cases(world, manifest, organisation)
     attribute_cases.faults(world, manifest, organisation)
+    strict_cases.attributes(world, manifest, organisation)
     world.write_directories()
     path_cases.finish_directories(world)
     return manifest
@@ -67,7 +72,7 @@ def provenance() -> dict[str, str]:
     return {
         "made by": "vectors/identity/generate.py",
         "with": f"{openssl('version').decode().strip()}; {versions.strip('; ')}",
-        "on": "2026-11-20, Debian 12",
+        "on": "2026-11-22, Debian 12",
         "commands": "openssl genpkey, req, ca, ca -gencrl, x509 -subject_hash, dgst -sign; faketime voms-proxy-fake",
     }
 

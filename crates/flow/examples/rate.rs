@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use exoskel_flow::{
-    Action, FunctionId, Program, Scheduler, SchedulerConfig, Sizes, Skeleton, SlotId, StreamOptions,
+    Action, FunctionId, Program, Results, Scheduler, SchedulerConfig, Skeleton, SlotId,
+    StreamOptions,
 };
 
 const ITEMS: u64 = 20_000_000;
@@ -76,14 +77,16 @@ fn run(items: u64, frame_items_max: u32) -> u64 {
                 };
                 now += Duration::from_nanos(u64::from(count) * 500);
                 let busy = Duration::from_nanos(u64::from(count) * 1000);
-                let sizes = Sizes::Total {
-                    count,
-                    bytes: u64::from(count) * 64,
+                let results = Results {
+                    frame,
+                    first,
+                    sizes: &vec![64; count as usize],
+                    ended: &[],
+                    busy,
                 };
-                let accepted = scheduler
-                    .results(slot, frame, first, sizes, busy, now)
-                    .expect("in time");
-                let ranges = accepted.ranges.to_vec();
+                let accepted = scheduler.results(slot, results, now);
+                let accepted = accepted.expect("within its grant").expect("in time");
+                let ranges = accepted.outcomes.to_vec();
                 for range in ranges {
                     let count = (range.end - range.start) as u32;
                     taken += u64::from(scheduler.taken(stream, range.start, count, now));

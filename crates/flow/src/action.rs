@@ -1,6 +1,7 @@
 //! The words the scheduler and its driver share: identifiers, actions, answers.
 
 use std::ops::Range;
+use std::time::Duration;
 
 /// One process that runs items, in the order in which they were dispatched to it. The driver chooses the number and
 /// never uses it again for another process.
@@ -99,34 +100,46 @@ pub enum Failure {
     },
 }
 
-/// The sizes of some consecutive results, in bytes.
+/// Results of consecutive items, values and exceptions alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizes<'a> {
-    /// Each by itself.
-    Each(&'a [u64]),
-    /// `count` results of `bytes` together. Good enough for the last segment; frames of a following one are cut by
-    /// the average.
-    Total {
-        /// How many results.
-        count: u32,
-        /// Their bytes together.
-        bytes: u64,
-    },
+pub struct Results<'a> {
+    /// The frame they belong to.
+    pub frame: FrameId,
+    /// The first item.
+    pub first: Index,
+    /// The bytes of each result.
+    pub sizes: &'a [u64],
+    /// Items whose result is their outcome although segments follow, ascending.
+    pub ended: &'a [Index],
+    /// The time the slot spent on all of them, 0 if it is not known.
+    pub busy: Duration,
 }
 
 /// Which of the results of an answer count. The others are late: the item was put back, is finished, or never was
 /// in that frame; their payloads must be dropped.
+///
+/// Ranges are ascending, without gaps inside a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted<'a> {
     /// Whose items.
     pub stream: StreamId,
     /// The segment they passed.
     pub segment: u16,
-    /// Whether that was the last one: the results are outcomes. Otherwise they are tokens that replace the items'
-    /// earlier ones and will be dispatched again.
-    pub last: bool,
-    /// The items, ascending, without gaps inside a range.
-    pub ranges: &'a [Range<Index>],
+    /// Items whose results are their outcomes.
+    pub outcomes: &'a [Range<Index>],
+    /// Items whose results are tokens: they replace the earlier ones and will be dispatched again.
+    pub tokens: &'a [Range<Index>],
+}
+
+/// How a slot went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It said good-bye: none of its items is suspected.
+    Orderly,
+    /// It is gone without a word: an item that ran there may be the reason.
+    Lost,
+    /// Its session broke the rules, or somebody on the way did: that is not the fault of an item.
+    Broken,
 }
 
 /// What became of a wish to cancel an item.
@@ -136,37 +149,4 @@ pub enum Cancel {
     Removed,
     /// It is already at a slot, between two segments, or finished (or unknown); its outcome comes as ever.
     TooLate,
-}
-
-impl Sizes<'_> {
-    /// How many results these are.
-    pub fn count(&self) -> u32 {
-        match self {
-            Self::Each(sizes) => u32::try_from(sizes.len()).unwrap_or(u32::MAX),
-            Self::Total { count, .. } => *count,
-        }
-    }
-
-    /// Their bytes together.
-    pub fn total(&self) -> u64 {
-        match self {
-            Self::Each(sizes) => sizes.iter().fold(0, |sum, size| sum.saturating_add(*size)),
-            Self::Total { bytes, .. } => *bytes,
-        }
-    }
-
-    /// The bytes of one of them; the first stands for the remainder when only the total is known.
-    pub(crate) fn at(&self, position: u64) -> u64 {
-        match self {
-            Self::Each(sizes) => usize::try_from(position)
-                .ok()
-                .and_then(|at| sizes.get(at))
-                .copied()
-                .unwrap_or(0),
-            Self::Total { count, bytes } => {
-                let count = u64::from((*count).max(1));
-                bytes / count + if position == 0 { bytes % count } else { 0 }
-            }
-        }
-    }
 }

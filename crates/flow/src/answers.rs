@@ -7,7 +7,7 @@ use crate::item::State;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
 use crate::stream::{Stream, Waiting};
-use crate::{Accepted, FrameId, Index, Lease, Sizes, SlotId};
+use crate::{Accepted, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
 const ANNOUNCED_MAX: u64 = 1 << 48;
@@ -16,6 +16,8 @@ const ANNOUNCED_MAX: u64 = 1 << 48;
 #[derive(Default)]
 struct Tally {
     accepted: u32,
+    /// Those of them that have their outcome.
+    finished: u64,
     /// Those of them that were not announced before.
     ran: u32,
     ran_bytes: u64,
@@ -24,42 +26,70 @@ struct Tally {
 }
 
 impl Scheduler {
-    /// Results of consecutive items arrived (values and exceptions alike), from `first` on; `busy` is the time the
-    /// slot spent on them, 0 if it is not known. Says which of them count; `None` when none does.
+    /// Results arrived. Says which of them count; `None` when none does.
+    ///
+    /// # Errors
+    ///
+    /// When a result is larger than its grant, or has none. Nothing of the answer counts then.
     pub fn results(
         &mut self,
         slot: SlotId,
-        frame: FrameId,
-        first: Index,
-        sizes: Sizes<'_>,
-        busy: Duration,
+        results: Results<'_>,
         now: Duration,
-    ) -> Option<Accepted<'_>> {
-        let seat = self.slots.seat(slot)?;
-        let position = self.slots.get(seat)?.position(frame)?;
-        let slot = self.slots.get_mut(seat)?;
+    ) -> Result<Option<Accepted<'_>>, Breach> {
+        let Results {
+            frame,
+            first,
+            sizes,
+            ended,
+            busy,
+        } = results;
+        let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
+        let Some(seat) = self.slots.seat(slot) else {
+            return Ok(None);
+        };
+        let Some(slot) = self.slots.get_mut(seat) else {
+            return Ok(None);
+        };
+        slot.receive_owed(frame, first..first.saturating_add(u64::from(count)));
+        let Some(position) = slot.position(frame) else {
+            return Ok(None);
+        };
         let known = &slot.frames[position];
         let (segment, grant, whole) = (known.segment, known.grant, known.count);
         let serial_nanos = known.serial_nanos;
-        let range = known.clip(first, sizes.count());
-        let place = self
+        let busy = known.credible(busy, &self.config, now);
+        let range = known.clip(first, count);
+        let Ok(place) = self
             .streams
             .binary_search_by_key(&known.stream, |stream| stream.id)
-            .ok()?;
+        else {
+            return Ok(None);
+        };
         let stream = &mut self.streams[place];
         let last = usize::from(segment) + 1 == stream.segments.len();
         let closed = stream.closed;
+        // An index of the range is at or behind `first`.
+        let size = |index: Index| {
+            let position = usize::try_from(index - first).ok();
+            position.and_then(|at| sizes.get(at)).copied().unwrap_or(0)
+        };
+        stream.check_sizes(frame, grant, range.clone(), size)?;
 
-        stream.forget_waiting(frame, range.clone());
-        let accepted = &mut self.accepted;
-        accepted.clear();
+        let arrived = stream.forget_waiting(frame, range.clone());
+        slot.receivable = slot.receivable.saturating_sub(arrived);
+        let (outcomes, tokens) = (&mut self.outcomes, &mut self.tokens);
+        outcomes.clear();
+        tokens.clear();
         let mut tally = Tally::default();
         stream.ring.visit(range, |index, item| {
             if !item.is_at(frame) {
                 return;
             }
-            let bytes = sizes.at(index - first);
+            let bytes = size(index);
+            let is_outcome = last || !ended.is_empty() && ended.binary_search(&index).is_ok();
             tally.accepted += 1;
+            tally.finished += u64::from(is_outcome);
             tally.old_bytes = tally.old_bytes.saturating_add(item.bytes);
             tally.new_bytes = tally.new_bytes.saturating_add(bytes);
             if item.state == State::Out {
@@ -67,19 +97,16 @@ impl Scheduler {
                 tally.ran_bytes = tally.ran_bytes.saturating_add(item.bytes);
             }
             item.bytes = bytes;
-            item.state = match (closed, last) {
+            item.state = match (closed, is_outcome) {
                 (true, _) => State::Gone,
                 (false, true) => State::Finished,
                 (false, false) => State::Ready,
             };
-            item.segment += u16::from(!last);
-            match accepted.last_mut() {
-                Some(range) if range.end == index => range.end += 1,
-                _ => accepted.push(index..index + 1),
-            }
+            item.segment += u16::from(!is_outcome);
+            lengthen(if is_outcome { outcomes } else { tokens }, index);
         });
         if tally.accepted == 0 {
-            return None;
+            return Ok(None);
         }
 
         stream.out -= u64::from(tally.accepted);
@@ -98,18 +125,20 @@ impl Scheduler {
         known.at_seat(seat).time.observe(time, tally.ran);
         if closed {
             stream.ring.trim();
-        } else if last {
-            stream.finished += u64::from(tally.accepted);
         } else {
-            accepted
+            stream.finished += tally.finished;
+            tokens
                 .iter()
                 .for_each(|range| stream.make_ready(segment + 1, range.clone()));
         }
 
         slot.answered(position, busy, now);
         slot.statistics.items += u64::from(tally.accepted);
-        slot.statistics.bytes_received += tally.new_bytes;
-        slot.statistics.busy += busy;
+        slot.statistics.bytes_received = slot
+            .statistics
+            .bytes_received
+            .saturating_add(tally.new_bytes);
+        slot.statistics.busy = slot.statistics.busy.saturating_add(busy);
         let frames = slot.running_frames;
         let lease_end = slot.settle(position, tally.ran, tally.ran_bytes, tally.accepted);
         if slot.running_frames < frames {
@@ -119,12 +148,27 @@ impl Scheduler {
         self.end_lease(lease_end);
         self.drop_if_done(place);
         self.stir(now);
-        (!closed).then_some(Accepted {
+        Ok((!closed).then_some(Accepted {
             stream: stream_id,
             segment,
-            last,
-            ranges: &self.accepted,
-        })
+            outcomes: &self.outcomes,
+            tokens: &self.tokens,
+        }))
+    }
+
+    /// The stream and the segment of a frame that a slot has.
+    pub fn frame(&self, slot: SlotId, frame: FrameId) -> Option<(StreamId, u16)> {
+        let (seat, position) = self.find(slot, frame)?;
+        let known = &self.slots.get(seat)?.frames[position];
+        Some((known.stream, known.segment))
+    }
+
+    /// The most result bytes that a slot may send now: the grants of all items that it has not answered for, and the
+    /// announced results that it was asked for.
+    pub fn receivable(&self, slot: SlotId) -> u64 {
+        let seat = self.slots.seat(slot);
+        let known = seat.and_then(|seat| self.slots.get(seat));
+        known.map_or(0, |slot| slot.receivable)
     }
 
     /// No item of the frame runs the serial function, or will: another slot may have the lease. `busy` is the time the
@@ -140,11 +184,12 @@ impl Scheduler {
         if !std::mem::take(&mut known.leased) {
             return;
         }
+        let busy = known.credible(busy, &self.config, now);
         let (lease_end, count) = (LeaseEnd(known.stream, known.segment), known.running());
         if known.lease == Lease::PassedOn {
             known.serial_nanos = nanos(busy) / u64::from(count.max(1));
             slot.answered(position, busy, now);
-            slot.statistics.busy += busy;
+            slot.statistics.busy = slot.statistics.busy.saturating_add(busy);
         }
         slot.progress = now;
         slot.held_back = false;
@@ -159,6 +204,10 @@ impl Scheduler {
     }
 
     /// An item has run, and its result of so many bytes, more than its grant, waits at the slot.
+    ///
+    /// # Errors
+    ///
+    /// When it was announced before. The announcement doesn't count then.
     pub fn announced(
         &mut self,
         slot: SlotId,
@@ -166,12 +215,12 @@ impl Scheduler {
         index: Index,
         bytes: u64,
         now: Duration,
-    ) {
+    ) -> Result<(), Breach> {
         let Some((seat, position)) = self.find(slot, frame) else {
-            return;
+            return Ok(());
         };
         let Some(at) = self.slots.get_mut(seat) else {
-            return;
+            return Ok(());
         };
         let known = &at.frames[position];
         let (stream, segment, grant) = (known.stream, known.segment, known.grant);
@@ -180,16 +229,15 @@ impl Scheduler {
             .binary_search_by_key(&stream, |stream| stream.id)
             .ok()
         else {
-            return;
+            return Ok(());
         };
         let stream = &mut self.streams[place];
-        let Some(item) = stream
-            .ring
-            .get_mut(index)
-            .filter(|item| item.is_at(frame) && item.state == State::Out)
-        else {
-            return;
+        let Some(item) = stream.ring.get_mut(index).filter(|item| item.is_at(frame)) else {
+            return Ok(());
         };
+        if item.state != State::Out {
+            return Err(Breach::AnnouncedTwice { index });
+        }
         let token_bytes = item.bytes;
         let closed = stream.closed;
         item.state = if closed {
@@ -201,7 +249,7 @@ impl Scheduler {
         let bytes = bytes.min(ANNOUNCED_MAX);
         stream.segments[usize::from(segment)]
             .result_bytes
-            .observe(bytes, 1);
+            .observe(bytes.min(self.config.result_budget_bytes), 1);
         if closed {
             stream.out -= 1;
             stream.ring.trim();
@@ -222,6 +270,7 @@ impl Scheduler {
         self.end_lease(lease_end);
         self.drop_if_done(place);
         self.stir(now);
+        Ok(())
     }
 
     /// A frame holds its lease no longer.
@@ -249,23 +298,59 @@ impl Scheduler {
 }
 
 impl Stream {
-    /// Results of a frame that waited are here now.
-    fn forget_waiting(&mut self, frame: FrameId, range: Range<Index>) {
+    /// Whether each result of a frame is within what was granted.
+    fn check_sizes(
+        &mut self,
+        frame: FrameId,
+        grant: u64,
+        range: Range<Index>,
+        size: impl Fn(Index) -> u64,
+    ) -> Result<(), Breach> {
+        let waiting = &self.waiting;
+        let mut result = Ok(());
+        self.ring.visit(range, |index, item| {
+            if result.is_err() || !item.is_at(frame) {
+                return;
+            }
+            let got = size(index);
+            let announced = waiting.get(&index).map_or(0, |waiting| waiting.bytes);
+            result = match item.state {
+                State::Announced => Err(Breach::NotGranted { index }),
+                State::Granted if got > announced => Err(Breach::OverAnnounced {
+                    index,
+                    got,
+                    announced,
+                }),
+                State::Out if got > grant => Err(Breach::OverGrant { index, got, grant }),
+                _ => Ok(()),
+            };
+        });
+        result
+    }
+
+    /// Results of a frame that waited are here now. Says for how many bytes they had been granted.
+    fn forget_waiting(&mut self, frame: FrameId, range: Range<Index>) -> u64 {
         if self.waiting.is_empty() {
-            return;
+            return 0;
         }
         let here = self
             .waiting
             .range(range)
-            .filter(|(_, waiting)| waiting.frame == frame);
+            .filter(|(_, waiting)| waiting.frame == frame && waiting.granted);
+        let mut granted = 0;
         for index in here.map(|(index, _)| *index).collect::<Vec<_>>() {
-            if let Some(waiting) = self
-                .waiting
-                .remove(&index)
-                .filter(|waiting| waiting.granted)
-            {
-                self.reserved = self.reserved.saturating_sub(waiting.bytes);
-            }
+            let waiting = self.waiting.remove(&index);
+            granted += waiting.map_or(0, |waiting| waiting.bytes);
         }
+        self.reserved = self.reserved.saturating_sub(granted);
+        granted
+    }
+}
+
+/// Puts the next index behind the last range, or into one of its own.
+pub(crate) fn lengthen(ranges: &mut Vec<Range<Index>>, index: Index) {
+    match ranges.last_mut() {
+        Some(range) if range.end == index => range.end += 1,
+        _ => ranges.push(index..index + 1),
     }
 }

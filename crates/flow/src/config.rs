@@ -5,6 +5,19 @@ use std::time::Duration;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
+/// The most that `grant_bytes_min` counts for, so that sums over all items never overflow.
+const GRANT_MIN_MAX: u64 = 1 << 30;
+
+/// Tickets are so many times what the windows of all slots hold: the ready items behind the windows keep frames
+/// large and the order of outcomes from stopping the input.
+pub(crate) const WINDOWS_INSIDE: u64 = 4;
+
+/// Frames of the size that comes next that a window holds while times are not known or not to be trusted yet.
+pub(crate) const FRAMES_UNTIMED: u64 = 2;
+
+/// Tickets for each slot before anything is known: the first frames have one item.
+const TICKETS_FIRST: u64 = WINDOWS_INSIDE * FRAMES_UNTIMED;
+
 /// Limits and aims of a [`Scheduler`](crate::Scheduler). The defaults suit a handful of machines; values of 0 count as 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
@@ -46,6 +59,32 @@ pub struct SchedulerConfig {
     pub slots_max: u32,
     /// Streams at the same time.
     pub streams_max: u32,
+}
+
+impl SchedulerConfig {
+    /// The most bytes of items and results that one bounded stream makes the manager hold or may bring it without
+    /// asking, whatever slots do, when neither an item nor a result has more than `item_bytes_max` bytes and there
+    /// are never more than so many slots.
+    ///
+    /// Results: the budget, the least grant of every item inside, and the oldest item's token and result, which may
+    /// always move. Items: the budget, or what the first tickets admit before any size is known. The user decides how
+    /// large items are: when small ones suddenly become large, those for which there are tickets already come on top.
+    pub fn memory_bytes_max(&self, slots: u32, item_bytes_max: u64) -> u64 {
+        let tickets = u64::from(self.tickets_max.max(1));
+        let grants = self.grant_bytes_least().saturating_mul(tickets);
+        let oldest = item_bytes_max.saturating_mul(2);
+        let first_tickets = (TICKETS_FIRST * u64::from(slots)).clamp(1, tickets);
+        let items = item_bytes_max.saturating_mul(first_tickets);
+        self.result_budget_bytes
+            .saturating_add(grants)
+            .saturating_add(oldest)
+            .saturating_add(self.input_budget_bytes.max(items))
+    }
+
+    /// What each result may have without asking at least.
+    pub(crate) fn grant_bytes_least(&self) -> u64 {
+        self.grant_bytes_min.min(GRANT_MIN_MAX)
+    }
 }
 
 impl Default for SchedulerConfig {

@@ -225,6 +225,7 @@ impl Scheduler {
             leased: segment.serial,
             serial_nanos: 0,
             recall: RecallState::Idle,
+            since: now,
             sent: None,
         };
         stream.ready -= count;

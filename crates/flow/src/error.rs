@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::{SlotId, StreamId};
+use crate::{Index, SlotId, StreamId};
 
 /// A call that the scheduler refuses; nothing has changed. What workers say never leads here: late or senseless
-/// answers are dropped.
+/// answers are dropped, and those that take more than was granted are a [`Breach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FlowError {
     /// The stream was never opened, or is closed.
@@ -39,4 +39,45 @@ pub enum FlowError {
     /// The stream's input has ended.
     #[error("got items after the end of input of stream {}", .0.0)]
     InputEnded(StreamId),
+}
+
+/// A slot sent more than it may, or without asking. Nothing of its answer counts; its session must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Breach {
+    /// The result was not announced, and is larger than every result of its frame may be then.
+    #[error(
+        "got a result of {got} bytes for item {index}, expected at most {grant}, or an announcement first"
+    )]
+    OverGrant {
+        /// The item.
+        index: Index,
+        /// Bytes of the result.
+        got: u64,
+        /// What was granted to each result of the frame.
+        grant: u64,
+    },
+    /// The result is larger than it was announced.
+    #[error(
+        "got a result of {got} bytes for item {index}, expected at most the {announced} that were announced"
+    )]
+    OverAnnounced {
+        /// The item.
+        index: Index,
+        /// Bytes of the result.
+        got: u64,
+        /// Bytes that were announced.
+        announced: u64,
+    },
+    /// The result was announced, and nobody has asked for it.
+    #[error("got the announced result of item {index}, expected that it waits for its grant")]
+    NotGranted {
+        /// The item.
+        index: Index,
+    },
+    /// The result was announced before.
+    #[error("got a second announcement of the result of item {index}, expected one")]
+    AnnouncedTwice {
+        /// The item.
+        index: Index,
+    },
 }

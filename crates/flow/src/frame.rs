@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{FrameId, Index, Lease, StreamId};
+use crate::{FrameId, Index, Lease, SchedulerConfig, StreamId};
 
 /// Whether items of a frame were asked back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,9 @@ pub(crate) struct Frame {
     /// What the serial function took for each of its items, once the slot has said so.
     pub(crate) serial_nanos: u64,
     pub(crate) recall: RecallState,
-    /// When it was sent, and whether the slot had other work then; until its first results.
+    /// When it was sent.
+    pub(crate) since: Duration,
+    /// The same, and whether the slot had other work then; until its first results.
     pub(crate) sent: Option<(Duration, bool)>,
 }
 
@@ -53,6 +55,18 @@ impl Frame {
     /// Items that are running or queued: what keeps the slot busy, and what may have ended it if it is lost.
     pub(crate) fn running(&self) -> u32 {
         self.pending - self.executed
+    }
+
+    /// The time a slot can have spent on this frame, of what it says: not more than there was since it was sent, but
+    /// for clocks that differ by less than a short frame takes.
+    pub(crate) fn credible(
+        &self,
+        busy: Duration,
+        config: &SchedulerConfig,
+        now: Duration,
+    ) -> Duration {
+        let elapsed = now.saturating_sub(self.since);
+        busy.min(elapsed.saturating_add(config.frame_time))
     }
 
     /// The part of an answer's range that this frame can be answerable for. Takes any numbers.

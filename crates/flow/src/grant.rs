@@ -7,9 +7,6 @@ use crate::scheduler::Scheduler;
 use crate::stream::Stream;
 use crate::{Action, Index, SchedulerConfig};
 
-/// The most that `grant_bytes_min` counts for, so that sums over all items never overflow.
-const GRANT_MIN_MAX: u64 = 1 << 30;
-
 impl Stream {
     /// Bytes that each result of a new frame may have without asking: what is usual, as long as the frame does not
     /// take more than half of the room that is left; never less than the least, of which a token that is held for the item until
@@ -19,7 +16,7 @@ impl Stream {
         let average = self.segments[usize::from(segment)].result_bytes.bytes();
         let usual = config.grant_bytes.max(average.saturating_mul(2));
         let roomy = usual.min(self.result_room(config) / (2 * count));
-        let least = config.grant_bytes_min.min(GRANT_MIN_MAX);
+        let least = config.grant_bytes_least();
         if roomy >= least || segment == 0 {
             return roomy.max(least);
         }
@@ -53,6 +50,10 @@ impl Scheduler {
                 room = room.saturating_sub(waiting.bytes);
                 waiting.granted = true;
                 stream.reserved = stream.reserved.saturating_add(waiting.bytes);
+                let seat = self.slots.seat(waiting.slot);
+                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                    slot.receivable = slot.receivable.saturating_add(waiting.bytes);
+                }
                 if let Some(item) = stream.ring.get_mut(index) {
                     item.state = State::Granted;
                 }

@@ -20,6 +20,7 @@
 //! * Every admitted item gives exactly one outcome, unless it is cancelled or its stream is closed.
 //! * A serial function runs on at most one slot at a time, for each stream.
 //! * A suspect (an item that was at a lost slot among others) runs alone.
+//! * A slot sends no more result bytes than it was granted, or its session ends.
 //! * An item holds one ticket from [`Scheduler::admit`] to [`Scheduler::taken`]; the oldest item not
 //!   taken may always move, so nothing waits in a circle.
 
@@ -45,10 +46,10 @@ mod statistics;
 mod stream;
 
 pub use action::{
-    Accepted, Action, Cancel, Failure, FrameId, Index, Lease, Sizes, SlotId, StreamId,
+    Accepted, Action, Cancel, Departure, Failure, FrameId, Index, Lease, Results, SlotId, StreamId,
 };
 pub use config::{SchedulerConfig, StreamOptions, Tickets};
-pub use error::FlowError;
+pub use error::{Breach, FlowError};
 pub use program::{
     FunctionId, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, SKELETON_DEPTH_MAX, Segment, Skeleton,
 };

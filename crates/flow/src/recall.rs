@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::answers::lengthen;
 use crate::frame::{Frame, RecallState};
 use crate::item::State;
 use crate::scheduler::Scheduler;
@@ -42,7 +43,7 @@ impl Scheduler {
         };
         let stream = &mut self.streams[place];
         let closed = stream.closed;
-        let returned = &mut self.accepted;
+        let returned = &mut self.tokens;
         returned.clear();
         let (mut items, mut bytes) = (0, 0u64);
         stream.ring.visit(range, |index, item| {
@@ -50,10 +51,7 @@ impl Scheduler {
                 items += 1;
                 bytes = bytes.saturating_add(item.bytes);
                 item.state = if closed { State::Gone } else { State::Ready };
-                match returned.last_mut() {
-                    Some(range) if range.end == index => range.end += 1,
-                    _ => returned.push(index..index + 1),
-                }
+                lengthen(returned, index);
             }
         });
         if let RecallState::Asked(asked) = known.recall {

@@ -6,12 +6,12 @@ use crate::frame::Frame;
 use crate::item::State;
 use crate::scheduler::Scheduler;
 use crate::slot::Slot;
-use crate::{Action, Failure, SlotId, SlotStatistics};
+use crate::{Action, Departure, Failure, SlotId, SlotStatistics};
 
 /// Whether an item that ran at a slot may be why the slot is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Blame {
-    /// The slot left in good order.
+    /// The slot left in good order, or its session broke.
     Nobody,
     /// One of several may be: each must now run alone.
     OneOfThem,
@@ -20,25 +20,21 @@ enum Blame {
 }
 
 impl Scheduler {
-    /// The slot is lost. Its items are put back; an item that was the only one there is charged with the loss, and
-    /// fails when it is charged `retries` times; of several, nobody is charged and each runs alone from now on.
-    /// Says what the slot did.
-    pub fn remove_slot(&mut self, slot: SlotId, now: Duration) -> Option<SlotStatistics> {
-        self.take_back(slot, true, now)
-    }
-
-    /// The slot left in good order. Its items are put back, none is suspected.
-    pub fn retire_slot(&mut self, slot: SlotId, now: Duration) -> Option<SlotStatistics> {
-        self.take_back(slot, false, now)
-    }
-
-    fn take_back(&mut self, slot: SlotId, lost: bool, now: Duration) -> Option<SlotStatistics> {
+    /// The slot is gone. Its items are put back. If it is lost, an item that was the only one there is charged with
+    /// the loss, and fails when it is charged `retries` times; of several, nobody is charged and each runs alone from
+    /// now on. Says what the slot did.
+    pub fn remove_slot(
+        &mut self,
+        slot: SlotId,
+        departure: Departure,
+        now: Duration,
+    ) -> Option<SlotStatistics> {
         let seat = self.slots.seat(slot)?;
         let mut slot = self.slots.remove(seat)?;
-        let blame = match (lost, slot.running_items) {
-            (false, _) => Blame::Nobody,
-            (true, 1) => Blame::It,
-            (true, _) => Blame::OneOfThem,
+        let blame = match (departure, slot.running_items) {
+            (Departure::Orderly | Departure::Broken, _) => Blame::Nobody,
+            (Departure::Lost, 1) => Blame::It,
+            (Departure::Lost, _) => Blame::OneOfThem,
         };
         slot.statistics.put_back = slot
             .frames

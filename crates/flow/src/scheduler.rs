@@ -38,8 +38,9 @@ pub struct Scheduler {
     stalled_since: Option<Duration>,
     /// Until then, no slot has anything that is worth asking back, unless one gets more.
     pub(crate) unworthy_until: Option<Duration>,
-    /// The ranges of the last answer: kept to save allocations.
-    pub(crate) accepted: Vec<Range<Index>>,
+    /// The ranges of the last answer, outcomes and what goes on: kept to save allocations.
+    pub(crate) outcomes: Vec<Range<Index>>,
+    pub(crate) tokens: Vec<Range<Index>>,
 }
 
 impl Scheduler {
@@ -58,7 +59,8 @@ impl Scheduler {
             reserved_seat: None,
             stalled_since: None,
             unworthy_until: None,
-            accepted: Vec::new(),
+            outcomes: Vec::new(),
+            tokens: Vec::new(),
         }
     }
 
@@ -130,7 +132,12 @@ impl Scheduler {
             .place(stream)
             .filter(|place| !self.streams[*place].closed)
         {
-            self.streams[place].close();
+            for (index, waiting) in self.streams[place].close() {
+                let seat = self.slots.seat(waiting.slot);
+                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                    slot.owed.insert((waiting.frame, index), waiting.bytes);
+                }
+            }
             self.recall_closed(place);
             self.drop_if_done(place);
             self.stir(now);
@@ -175,6 +182,15 @@ impl Scheduler {
         let first = open.admit(sizes);
         self.stir(now);
         Ok(first)
+    }
+
+    /// An item that is at no slot has its outcome, which the driver made. Says whether that was so.
+    pub fn finish(&mut self, stream: StreamId, index: Index, now: Duration) -> bool {
+        let finished = self.open_mut(stream).is_some_and(|open| open.finish(index));
+        if finished {
+            self.stir(now);
+        }
+        finished
     }
 
     /// No more items will come.
@@ -265,6 +281,11 @@ impl Scheduler {
     pub fn result_bytes(&self, stream: StreamId) -> (u64, u64) {
         self.open(stream)
             .map_or((0, 0), |stream| (stream.held_results, stream.reserved))
+    }
+
+    /// Bytes of a stream's items that have passed no segment.
+    pub fn item_bytes(&self, stream: StreamId) -> u64 {
+        self.open(stream).map_or(0, |stream| stream.held_input)
     }
 
     /// Something has happened: there may be something to do.

@@ -1,12 +1,13 @@
 //! What is at a slot, and how busy that keeps it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::estimate::Least;
 use crate::frame::{Frame, RecallState};
 use crate::seats::Queue;
-use crate::{FrameId, SchedulerConfig, SlotId, SlotStatistics, StreamId};
+use crate::{FrameId, Index, SchedulerConfig, SlotId, SlotStatistics, StreamId};
 
 /// Frames that hide sending behind computing: one runs, one waits.
 pub(crate) const FRAMES_HIDING: u32 = 2;
@@ -27,6 +28,10 @@ pub(crate) struct Slot {
     pub(crate) bytes: u64,
     /// A suspect runs here; nothing may be added.
     pub(crate) exclusive: bool,
+    /// Result bytes that it may send now.
+    pub(crate) receivable: u64,
+    /// Granted results that are on the way although their stream was closed, and their bytes.
+    pub(crate) owed: BTreeMap<(FrameId, Index), u64>,
     /// Work was asked back, so the slot gets no more until it shows that it moves.
     pub(crate) held_back: bool,
     /// Frames asked back and not answered.
@@ -53,6 +58,8 @@ impl Slot {
             work_nanos: 0,
             bytes: 0,
             exclusive: false,
+            receivable: 0,
+            owed: BTreeMap::new(),
             held_back: false,
             recalls: 0,
             progress: now,
@@ -147,6 +154,18 @@ impl Slot {
         }
     }
 
+    /// Results of a stream that was closed, if they are that, are here now.
+    pub(crate) fn receive_owed(&mut self, frame: FrameId, range: Range<Index>) {
+        if self.owed.is_empty() {
+            return;
+        }
+        let here = self.owed.range((frame, range.start)..(frame, range.end));
+        for key in here.map(|(key, _)| *key).collect::<Vec<_>>() {
+            let bytes = self.owed.remove(&key).unwrap_or(0);
+            self.receivable = self.receivable.saturating_sub(bytes);
+        }
+    }
+
     pub(crate) fn push(&mut self, mut frame: Frame, bytes: u64, now: Duration) {
         frame.sent = Some((now, self.running_items > 0));
         if self.running_items == 0 {
@@ -157,6 +176,9 @@ impl Slot {
         let work = frame.item_nanos.saturating_mul(u64::from(frame.count));
         self.work_nanos = self.work_nanos.saturating_add(work);
         self.bytes += bytes;
+        self.receivable = self
+            .receivable
+            .saturating_add(frame.grant.saturating_mul(u64::from(frame.count)));
         self.exclusive = frame.suspect;
         self.statistics.frames += 1;
         self.statistics.bytes_sent += bytes;
@@ -179,6 +201,9 @@ impl Slot {
         let is_running = frame.running() > 0;
         self.running_items -= u64::from(ran);
         self.bytes = self.bytes.saturating_sub(bytes);
+        self.receivable = self
+            .receivable
+            .saturating_sub(frame.grant.saturating_mul(u64::from(ran)));
         self.work_nanos = self
             .work_nanos
             .saturating_sub(frame.item_nanos.saturating_mul(u64::from(ran)));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
 use crate::estimate::{Average, Estimate, SeatEstimate};
 use crate::item::{Ring, State};
 use crate::ranges::RangeSet;
@@ -10,10 +11,6 @@ use crate::{
     FrameId, Index, Program, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
     Tickets,
 };
-
-/// Tickets are so many times what the windows of all slots hold: the ready items behind the windows keep frames
-/// large and the order of outcomes from stopping the input.
-const WINDOWS_INSIDE: u64 = 4;
 
 /// The slot that has the lease of a serial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,8 +173,8 @@ impl Stream {
             .min();
         let by_time = fastest.map_or(0, |item| window_nanos / item.max(1));
         let grown = self.segments.iter().map(|segment| segment.grown).max();
-        // Two frames of the size that comes next, while times are not known or not to be trusted yet.
-        let by_growth = 2 * u64::from(grown.unwrap_or(1).max(1).min(config.frame_items_max.max(1)));
+        let next = u64::from(grown.unwrap_or(1).max(1).min(config.frame_items_max.max(1)));
+        let by_growth = FRAMES_UNTIMED * next;
         by_time.max(by_growth)
     }
 
@@ -246,6 +243,22 @@ impl Stream {
         self.let_go(segment, bytes);
     }
 
+    /// An item that is ready has its outcome, of as many bytes as its token.
+    pub(crate) fn finish(&mut self, index: Index) -> bool {
+        if !self.unready(index) {
+            return false;
+        }
+        let Some(item) = self.ring.get_mut(index) else {
+            return false;
+        };
+        item.state = State::Finished;
+        let (segment, bytes) = (item.segment, item.bytes);
+        self.finished += 1;
+        self.let_go(segment, bytes);
+        self.held_results = self.held_results.saturating_add(bytes);
+        true
+    }
+
     /// The user has these outcomes. Says how many of them there were.
     pub(crate) fn take(&mut self, range: Range<Index>) -> u32 {
         let (mut count, mut bytes) = (0, 0u64);
@@ -285,15 +298,15 @@ impl Stream {
             .saturating_sub(self.held_results.saturating_add(self.reserved))
     }
 
-    /// Nobody wants the stream: what waits here is given up.
-    pub(crate) fn close(&mut self) {
+    /// Nobody wants the stream: what waits here is given up. Says which results are on the way here all the same.
+    pub(crate) fn close(&mut self) -> impl Iterator<Item = (Index, Waiting)> + use<> {
         self.closed = true;
         for segment in &mut self.segments {
             segment.ready.clear();
             segment.suspects.clear();
         }
         (self.ready, self.suspects) = (0, 0);
-        self.waiting.clear();
+        let waiting = std::mem::take(&mut self.waiting);
         self.ring.visit(0..Index::MAX, |_, item| {
             if matches!(
                 item.state,
@@ -303,6 +316,7 @@ impl Stream {
             }
         });
         self.ring.trim();
+        waiting.into_iter().filter(|(_, waiting)| waiting.granted)
     }
 
     pub(crate) fn progress(&self) -> StreamProgress {

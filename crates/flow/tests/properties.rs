@@ -105,8 +105,11 @@ fn run(
         let stream = open.get(tape.below(open.len() as u32) as usize).copied();
         match (tape.below(40), stream) {
             (0, _) if world.slots() < 6 => world.add_slot(),
-            (1, _) if troubles.losses => world.lose(tape.below(6), true),
-            (2, _) if troubles.leaves => world.lose(tape.below(6), false),
+            (1, _) if troubles.losses => world.lose(tape.below(6), Departure::Lost),
+            (2, _) if troubles.leaves => {
+                let departures = [Departure::Orderly, Departure::Broken];
+                world.lose(tape.below(6), departures[tape.below(2) as usize]);
+            }
             (3, _) if troubles.leaves => world.drain(tape.below(6)),
             (4, Some(stream)) if troubles.cancels => {
                 world.cancel(stream, u64::from(tape.below(60)))

@@ -61,20 +61,32 @@ fn answer(
     count: u32,
     now: Duration,
 ) -> bool {
-    let sizes = Sizes::Total {
-        count,
-        bytes: 10 * u64::from(count),
+    let results = Results {
+        frame,
+        first,
+        sizes: &vec![10; count as usize],
+        ended: &[],
+        busy: Duration::from_micros(10) * count,
     };
-    scheduler
-        .results(
-            slot,
-            frame,
-            first,
-            sizes,
-            Duration::from_micros(10) * count,
-            now,
-        )
-        .is_some()
+    let accepted = scheduler.results(slot, results, now);
+    accepted.expect("within its grant").is_some()
+}
+
+/// The answer of one slot to one item of a frame that it has.
+fn answer_one(
+    scheduler: &mut Scheduler,
+    (slot, frame, index): (SlotId, FrameId, Index),
+    bytes: u64,
+) -> Result<bool, Breach> {
+    let results = Results {
+        frame,
+        first: index,
+        sizes: &[bytes],
+        ended: &[],
+        busy: Duration::ZERO,
+    };
+    let accepted = scheduler.results(slot, results, START)?;
+    Ok(accepted.is_some())
 }
 
 #[test]
@@ -139,26 +151,20 @@ fn late_and_unknown_answers_change_nothing() {
         count,
         START
     ));
-    assert!(!answer(
-        &mut scheduler,
-        slot,
-        frame,
-        first + 1,
-        u32::MAX,
-        START
-    ));
+    assert!(!answer(&mut scheduler, slot, frame, first + 1, 1000, START));
     assert!(!answer(
         &mut scheduler,
         slot,
         frame,
         Index::MAX,
-        u32::MAX,
+        1000,
         START
     ));
     scheduler.released(slot, frame, Duration::ZERO, START);
     scheduler.recalled(slot, FrameId(77), 0, u32::MAX, START);
-    scheduler.announced(slot, frame, Index::MAX, u64::MAX, START);
-    assert!(answer(&mut scheduler, slot, frame, first, u32::MAX, START));
+    let announced = scheduler.announced(slot, frame, Index::MAX, u64::MAX, START);
+    assert_eq!(announced, Ok(()));
+    assert!(answer(&mut scheduler, slot, frame, first, 1000, START));
     assert!(!answer(&mut scheduler, slot, frame, first, count, START));
     assert_eq!(scheduler.progress(stream).expect("open").finished, 1);
     assert_eq!(scheduler.taken(stream, 0, u32::MAX, START), 1);
@@ -237,7 +243,7 @@ fn suspects_of_a_serial_stage_go_first() {
         sent.len() == 2 && sent[0].0 == sent[1].0,
         "one slot has the lease: {sent:?}"
     );
-    scheduler.remove_slot(sent[0].0, START);
+    scheduler.remove_slot(sent[0].0, Departure::Lost, START);
     for expected in [0, 1] {
         let sent = dispatches(&mut scheduler, START);
         assert_eq!(
@@ -267,7 +273,7 @@ fn the_lease_waits_for_suspects() {
         sent.iter().map(|sent| sent.0.0).collect::<Vec<_>>(),
         [1, 2, 1, 2]
     );
-    scheduler.remove_slot(SlotId(0), START);
+    scheduler.remove_slot(SlotId(0), Departure::Lost, START);
     // Both others are as busy; the first of them is kept for the suspects.
     assert_eq!(dispatches(&mut scheduler, START), []);
     for (slot, frame, _, first, count) in sent.into_iter().filter(|sent| sent.0 == SlotId(2)) {
@@ -292,7 +298,7 @@ fn only_an_item_that_ran_alone_is_charged() {
         assert_eq!(sent.len(), if slot == 0 { 2 } else { 1 });
         assert_eq!(sent[0].3, u64::from(slot == 4));
         if slot < 4 {
-            scheduler.remove_slot(SlotId(slot), START);
+            scheduler.remove_slot(SlotId(slot), Departure::Lost, START);
             scheduler.add_slot(SlotId(slot + 1), START).expect("a slot");
         }
         if slot == 3 {
@@ -324,7 +330,7 @@ fn a_slot_that_leaves_is_not_suspicious() {
     );
     assert_eq!(
         scheduler
-            .retire_slot(SlotId(0), START)
+            .remove_slot(SlotId(0), Departure::Orderly, START)
             .expect("known")
             .put_back,
         2
@@ -437,9 +443,11 @@ fn large_results_wait_for_room_but_never_the_oldest() {
     scheduler.admit(stream, &[1; 2], START).expect("tickets");
     let sent = dispatches(&mut scheduler, START);
     let slot = SlotId(0);
-    scheduler.announced(slot, sent[1].1, 1, 9000, START);
+    let announced = scheduler.announced(slot, sent[1].1, 1, 9000, START);
+    assert_eq!(announced, Ok(()));
     assert_eq!(actions(&mut scheduler, START), []);
-    scheduler.announced(slot, sent[0].1, 0, 8000, START);
+    let announced = scheduler.announced(slot, sent[0].1, 0, 8000, START);
+    assert_eq!(announced, Ok(()));
     assert_eq!(
         actions(&mut scheduler, START),
         [Action::Grant {
@@ -448,12 +456,8 @@ fn large_results_wait_for_room_but_never_the_oldest() {
             index: 0
         }]
     );
-    let sizes = Sizes::Each(&[8000]);
-    assert!(
-        scheduler
-            .results(slot, sent[0].1, 0, sizes, Duration::ZERO, START)
-            .is_some()
-    );
+    let oldest = (slot, sent[0].1, 0);
+    assert_eq!(answer_one(&mut scheduler, oldest, 8000), Ok(true));
     assert_eq!(scheduler.result_bytes(stream), (8000, 0));
     assert_eq!(actions(&mut scheduler, START), []);
     assert_eq!(scheduler.taken(stream, 0, 1, START), 1);
@@ -544,12 +548,15 @@ fn settled_at(
             busy += serial * count;
         }
         now += busy;
-        let sizes = Sizes::Total { count, bytes: 1 };
-        assert!(
-            scheduler
-                .results(slot, frame, first, sizes, busy, now)
-                .is_some()
-        );
+        let results = Results {
+            frame,
+            first,
+            sizes: &vec![0; count as usize],
+            ended: &[],
+            busy,
+        };
+        let accepted = scheduler.results(slot, results, now);
+        assert!(accepted.is_ok_and(|accepted| accepted.is_some()));
         sent.extend(leased(&mut scheduler, now));
     }
     (scheduler, sent, now)
@@ -582,7 +589,7 @@ fn a_lease_stays_when_little_can_go_on_meanwhile() {
     );
     // The other slot is idle all the time, and gets the lease only when this one is lost.
     assert_eq!(actions(&mut scheduler, now), []);
-    scheduler.retire_slot(home, now);
+    scheduler.remove_slot(home, Departure::Orderly, now);
     let next = leased(&mut scheduler, now);
     assert!(!next.is_empty() && next.iter().all(|next| next.0 != home));
     assert_eq!(next[0].2, sent[0].2, "what was put back goes first");
@@ -710,12 +717,86 @@ fn a_token_and_the_result_that_replaces_it_share_the_least_grant() {
         let (held, reserved) = scheduler.result_bytes(stream);
         assert!(held + reserved <= 100, "{held} held, {reserved} reserved");
         grants.push(grant);
-        let sizes = Sizes::Total {
-            count: 1,
-            bytes: token_bytes,
-        };
-        let accepted = scheduler.results(SlotId(0), frame, 0, sizes, Duration::ZERO, START);
-        assert!(accepted.is_some());
+        let answered = answer_one(&mut scheduler, (SlotId(0), frame, 0), token_bytes);
+        assert_eq!(answered, Ok(true));
     }
     assert_eq!(grants, [100, 20]);
+}
+
+/// Exceptions of an inner segment are outcomes: they hold nobody up, and the serial stage behind gets the others.
+#[test]
+fn an_item_that_ends_early_holds_nothing_up() {
+    let mut scheduler = scheduler(1);
+    let program = Skeleton::Pipeline(vec![farm(seq(0)), seq(1), farm(seq(2))]);
+    let stream = open(&mut scheduler, &program, Tickets::Unbounded);
+    scheduler.admit(stream, &[1; 6], START).expect("tickets");
+    let mut finished = Vec::new();
+    let mut passed = Vec::new();
+    let mut sent = leased(&mut scheduler, START);
+    while !sent.is_empty() {
+        let (slot, frame, first, count, lease) = sent.remove(0);
+        let (_, segment) = scheduler.frame(slot, frame).expect("it has the frame");
+        if lease == Lease::PassedOn {
+            scheduler.released(slot, frame, Duration::ZERO, START);
+        }
+        let items = first..first + u64::from(count);
+        let ended: Vec<Index> = items.clone().filter(|index| index % 3 == 0).collect();
+        let results = Results {
+            frame,
+            first,
+            sizes: &vec![10; count as usize],
+            ended: &ended,
+            busy: Duration::from_micros(1),
+        };
+        let accepted = scheduler.results(slot, results, START);
+        let accepted = accepted.expect("within its grant").expect("in time");
+        finished.extend(accepted.outcomes.iter().cloned().flatten());
+        if segment == 1 {
+            passed.extend(items);
+        }
+        sent.extend(leased(&mut scheduler, START));
+    }
+    finished.sort_unstable();
+    passed.sort_unstable();
+    assert_eq!(finished, [0, 1, 2, 3, 4, 5], "each once");
+    assert_eq!(passed, [1, 2, 4, 5], "0 and 3 ended before");
+    assert_eq!(scheduler.taken(stream, 0, 6, START), 6);
+    assert_eq!(scheduler.result_bytes(stream), (0, 0));
+}
+
+/// What can't be sent is its own outcome: it takes a ticket and no slot.
+#[test]
+fn an_item_that_is_its_own_outcome_goes_to_no_slot() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &seq(0), Tickets::Bounded);
+    scheduler.admit(stream, &[7; 3], START).expect("tickets");
+    assert!(scheduler.finish(stream, 0, START));
+    assert!(!scheduler.finish(stream, 0, START), "it has its outcome");
+    assert!(scheduler.is_finished(stream, 0));
+    assert_eq!(scheduler.result_bytes(stream).0, 7);
+    let sent = dispatches(&mut scheduler, START);
+    assert!(sent.iter().all(|sent| sent.3 > 0), "{sent:?}");
+    let (_, frame, _, first, _) = sent[0];
+    assert!(!scheduler.finish(stream, first, START), "it is at a slot");
+    assert!(answer(&mut scheduler, SlotId(0), frame, first, 1, START));
+    assert_eq!(scheduler.taken(stream, 0, 2, START), 2);
+    assert_eq!(scheduler.result_bytes(stream).0, 0);
+}
+
+/// A session that the peer broke says nothing about the items that were there.
+#[test]
+fn a_broken_session_is_nobodys_fault() {
+    let mut scheduler = scheduler(1);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler.admit(stream, &[1], START).expect("a ticket");
+    for slot in 0..10 {
+        let sent = dispatches(&mut scheduler, START);
+        assert_eq!((sent.len(), sent[0].3), (1, 0));
+        let left = scheduler.remove_slot(SlotId(slot), Departure::Broken, START);
+        assert_eq!(left.expect("known").put_back, 1);
+        let next = SlotId(slot + 1);
+        scheduler.add_slot(next, START).expect("a slot");
+    }
+    let sent = dispatches(&mut scheduler, START);
+    assert_eq!(sent.len(), 1, "no failure: {sent:?}");
 }

@@ -12,7 +12,7 @@ use x509_parser::time::ASN1Time;
 use crate::claim::Identity;
 use crate::error::{ClaimError, Malformed};
 use crate::peer_text::PeerText;
-use crate::x509::{AlternativeName, Certificate, KeyUsage};
+use crate::x509::{AlternativeName, Certificate, KeyUsage, Purposes};
 
 /// What a certificate states about itself.
 ///
@@ -38,8 +38,7 @@ pub struct CertificateDetails {
     pub is_self_issued: bool,
     /// The role and the name that its URIs state, or why they state none.
     pub claim: Result<Identity, ClaimError>,
-    /// Whether clients let a server show it: no extended key usage, or `serverAuth` or `anyExtendedKeyUsage` among it
-    /// (RFC 5280 section 4.2.1.12).
+    /// Whether clients let a server show it: no extended key usage, or `serverAuth` among it (RFC 5280 section 4.2.1.12).
     pub is_for_servers: bool,
     /// The public key's bits, as they stand in the certificate.
     pub public_key: Vec<u8>,
@@ -57,7 +56,19 @@ pub struct CertificateDetails {
 pub(crate) struct Usage {
     pub(crate) signs_handshakes: bool,
     pub(crate) signs_certificates: bool,
-    pub(crate) names_client_and_server: bool,
+    pub(crate) purposes: Option<Purposes>,
+}
+
+impl Usage {
+    /// Whether extended key usages are there that allow both ends of a connection.
+    pub(crate) fn names_client_and_server(&self) -> bool {
+        self.purposes == Some(Purposes::ALL)
+    }
+
+    /// Whether extended key usages are there that leave out an end of a connection.
+    pub(crate) fn lacks_client_or_server(&self) -> bool {
+        self.purposes.is_some_and(|found| found != Purposes::ALL)
+    }
 }
 
 impl CertificateDetails {
@@ -93,16 +104,12 @@ impl CertificateDetails {
             is_self_issued: certificate.is_self_issued(),
             states_anything: uris.clone().any(Identity::is_statement),
             claim: Identity::from_uris(uris),
-            is_for_servers: extensions
-                .purposes
-                .is_none_or(|found| found.any || found.server),
+            is_for_servers: certificate.purposes().server,
             public_key: certificate.key.bits().to_vec(),
             usage: Usage {
                 signs_handshakes: certificate.allows(KeyUsage::DigitalSignature),
                 signs_certificates: certificate.allows(KeyUsage::CertificateSigning),
-                names_client_and_server: extensions
-                    .purposes
-                    .is_some_and(|found| found.client && found.server),
+                purposes: extensions.purposes,
             },
             serial_der: certificate.serial_der().to_vec(),
             subject_der: certificate.subject.as_der().to_vec(),

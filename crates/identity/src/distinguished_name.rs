@@ -6,13 +6,16 @@ use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
+use crate::der;
 use crate::error::Malformed;
 use crate::limits::DISTINGUISHED_NAME_BYTES_MAX;
 use crate::peer_text::PeerText;
 
 mod attribute_types;
+mod parts;
 
 use attribute_types::short_name;
+pub(crate) use parts::NameParts;
 
 /// A distinguished name (RFC 5280 section 4.1.2.4), as it stands in a certificate: the DER of a `Name`.
 ///
@@ -25,7 +28,7 @@ impl DistinguishedName {
     /// Takes the DER of one `Name`.
     ///
     /// # Errors
-    /// [`Malformed`] when it is longer than [`DISTINGUISHED_NAME_BYTES_MAX`], no `Name`, or followed by other bytes.
+    /// [`Malformed`] when it is longer than [`DISTINGUISHED_NAME_BYTES_MAX`], no `Name`, not DER, or followed by other bytes.
     pub fn from_der(der: &[u8]) -> Result<Self, Malformed> {
         let (rest, name) = X509Name::from_der(der).map_err(|_| Malformed::NoDistinguishedName)?;
         if !rest.is_empty() {
@@ -34,6 +37,7 @@ impl DistinguishedName {
                 got: rest.len(),
             });
         }
+        der::check(der, "distinguished name")?;
         Self::from_parsed(&name)
     }
 

@@ -5,11 +5,14 @@ use thiserror::Error;
 
 use crate::certificate::{Date, WhichCertificate};
 use crate::claim::{Identity, Role};
+use crate::der::NotDer;
 use crate::grid::ProxyFault;
 use crate::limits::{
-    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
+    AUTHORITIES_MAX, CREDENTIAL_BYTES_MAX, NAME_BYTES_MAX, RSA_EXPONENT_BITS_MAX,
+    SIGNATURE_CHECKS_MAX, SUBJECT_BYTES_MAX,
 };
 use crate::peer_text::PeerText;
+use crate::x509::Purposes;
 
 /// A certificate's URIs don't state exactly one role and one name. Its issuer must issue another one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -109,9 +112,30 @@ pub enum Malformed {
         /// How many bytes follow.
         got: usize,
     },
-    /// An extension that we read is malformed or stands there twice.
-    #[error("not well-formed: a malformed or repeated extension")]
+    /// Bytes that have another form in DER.
+    #[error("not DER: {0}")]
+    NotDer(#[from] NotDer),
+    /// An extension that we read is malformed.
+    #[error("not well-formed: a malformed extension")]
     BadExtension,
+    /// RFC 5280 section 4.2: two extensions of one kind would be believed by one reader each.
+    #[error(
+        "not well-formed: got the extension {extension} twice in {place}, expected it once (RFC 5280 section 4.2)"
+    )]
+    RepeatedExtension {
+        /// Its object identifier.
+        extension: String,
+        /// What holds it.
+        place: &'static str,
+    },
+    /// RFC 5280 section 4.2.1.6: there is a name, and none is empty.
+    #[error(
+        "not well-formed: got {got} among the subject's alternative names, expected at least one name, and none that is empty (RFC 5280 section 4.2.1.6)"
+    )]
+    EmptyAlternativeName {
+        /// What is empty.
+        got: &'static str,
+    },
     /// A revocation list that never becomes stale can't be told from an old one.
     #[error("a revocation list without the time of its next update")]
     NoNextUpdate,
@@ -258,7 +282,7 @@ pub enum IdentityError {
     },
     /// Its key could be broken.
     #[error(
-        "{certificate} has a weak key: got {got}, expected RSA of 2048 to 8192 bits, ECDSA P-256, P-384 or P-521, or Ed25519"
+        "{certificate} has a weak key: got {got}, expected RSA of 2048 to 8192 bits with an odd exponent from 3 to {RSA_EXPONENT_BITS_MAX} bits, ECDSA P-256, P-384 or P-521, or Ed25519"
     )]
     WeakKey {
         /// Which one.
@@ -358,6 +382,18 @@ pub enum IdentityError {
         /// The uses it should allow.
         expected: &'static str,
     },
+    /// RFC 5280 section 4.2.1.12: an authority's extended key usages bind what it signs, as OpenSSL has it.
+    #[error(
+        "{certificate} is an authority whose extended key usages allow {got}, expected {expected}, or no extended key usages: ask that authority"
+    )]
+    AuthorityPurpose {
+        /// The authority.
+        certificate: WhichCertificate,
+        /// What they allow.
+        got: Purposes,
+        /// What everything below it allows.
+        expected: Purposes,
+    },
     /// Another rule of RFC 5280.
     #[error("{certificate} breaks a rule of certificate paths: {rule}")]
     PathRule {
@@ -448,6 +484,16 @@ pub enum TrustError {
     NotAnAuthority {
         /// What it calls itself.
         subject: PeerText,
+    },
+    /// A root whose extended key usages leave out clients or servers: a node is both.
+    #[error(
+        "{subject} signs for other uses: its extended key usages allow {got}, expected clientAuth and serverAuth, or no extended key usages"
+    )]
+    PurposeOfAuthority {
+        /// What it calls itself.
+        subject: PeerText,
+        /// What they allow.
+        got: Purposes,
     },
     /// A revocation list can't be read.
     #[error("revocation list {position}: {reason}")]

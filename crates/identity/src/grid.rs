@@ -203,8 +203,8 @@ impl GridVerifier {
     /// RFC 3820 for proxies, RFC 5755 for attribute certificates of VOMS. An attribute certificate that breaks a rule is one
     /// of the [`attribute_faults`](VerifiedIdentity::attribute_faults) and changes nothing else.
     ///
-    /// The role is [`Role::Worker`] for a host certificate (an end entity with DNS names; `serverAuth`, where it has
-    /// extended key usages) and its name the first of these; everybody else, and every proxy, is a [`Role::Manager`] with
+    /// The role is [`Role::Worker`] for a host certificate (an end entity with DNS names; `serverAuth`, where it or an authority above it
+    /// has extended key usages) and its name the first of these; everybody else, and every proxy, is a [`Role::Manager`] with
     /// the slash form of its subject as name.
     ///
     /// # Errors
@@ -260,7 +260,9 @@ impl PeerVerifier for GridVerifier {
 /// Whom the chain of an own credential would be taken for, if it were found good.
 pub(crate) fn claimed_identity(chain: &[Certificate]) -> Result<Identity, IdentityError> {
     let (subject, is_proxy) = path::claimed_subject(chain)?;
-    naming::Names::of_leaf(&chain[0], subject, is_proxy).identity()
+    let leaf = &chain[0];
+    // What the authorities leave of it is for peers to find: an own credential need not hold them.
+    naming::Names::of_leaf(leaf, subject, is_proxy, leaf.purposes()).identity()
 }
 
 fn fingerprint(store: &TrustStore, settings: &GridSettings) -> [u8; 32] {

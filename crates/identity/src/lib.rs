@@ -19,6 +19,7 @@ mod certificate;
 mod claim;
 mod credential;
 mod decision_cache;
+mod der;
 mod distinguished_name;
 mod error;
 mod grid;
@@ -39,6 +40,7 @@ pub use certificate::{CertificateDetails, Date, WhichCertificate, hex, public_ke
 pub use claim::{Identity, Role};
 pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
+pub use der::NotDer;
 pub use distinguished_name::DistinguishedName;
 pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
 pub use grid::{
@@ -57,4 +59,4 @@ pub use voms::{
     AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
     SignerChainsError, VomsAttributes,
 };
-pub use x509::PolicyLanguage;
+pub use x509::{PolicyLanguage, Purposes};

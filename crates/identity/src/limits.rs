@@ -30,6 +30,13 @@ pub const REVOCATION_LIST_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// people in front of it.
 pub const TRUST_FILE_BYTES_MAX: usize = 2 * REVOCATION_LIST_BYTES_MAX;
 
+/// Values within values in DER. A certificate with an attribute certificate in it has some twelve levels.
+pub const DER_NESTING_MAX: usize = 32;
+
+/// Bits of the public exponent of an RSA key. Nearly all have 17; the library that checks signatures takes no more than
+/// these, since each bit costs whoever checks them.
+pub const RSA_EXPONENT_BITS_MAX: usize = 33;
+
 /// Bytes of a distinguished name in DER. The longest ones of proxies in use have some hundred.
 pub const DISTINGUISHED_NAME_BYTES_MAX: usize = 4 * 1024;
 

@@ -176,6 +176,13 @@ impl PeerVerifier for PrivateAuthority {
     ) -> Result<VerifiedIdentity, IdentityError> {
         let read = read_chain(chain)?;
         let details: Vec<_> = read.iter().map(CertificateDetails::of).collect();
+        // The path check looks at the keys of issuers only, when it checks what they signed.
+        if !read[0].key.is_strong() {
+            return Err(IdentityError::WeakKey {
+                certificate: which(&details, 0),
+                got: read[0].key.kind().to_string(),
+            });
+        }
         let not_after = self.check_path(chain, &details, now)?;
         let identity = details[0]
             .claim
@@ -249,7 +256,12 @@ impl ReadRoot {
             usage,
             ..
         } = self.details;
-        if is_authority && usage.signs_certificates {
+        if !is_authority || !usage.signs_certificates {
+            Err(TrustError::NotAnAuthority { subject })
+        } else if let Some(got) = usage.purposes.filter(|_| usage.lacks_client_or_server()) {
+            // The path check asks everybody but the root.
+            Err(TrustError::PurposeOfAuthority { subject, got })
+        } else {
             Ok((
                 Root {
                     subject,
@@ -258,8 +270,6 @@ impl ReadRoot {
                 },
                 self.anchor,
             ))
-        } else {
-            Err(TrustError::NotAnAuthority { subject })
         }
     }
 }
@@ -347,7 +357,7 @@ fn check_uses(details: &[CertificateDetails], used: &[usize]) -> Result<(), Iden
         let usage = details[position].usage;
         let expected = match position {
             0 if !usage.signs_handshakes => "key usage for digital signatures",
-            0 if !usage.names_client_and_server => BOTH_USES,
+            0 if !usage.names_client_and_server() => BOTH_USES,
             0 => continue,
             _ if usage.signs_certificates => continue,
             _ => "key usage for signing certificates",

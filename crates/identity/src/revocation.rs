@@ -4,17 +4,18 @@ use std::cmp::Ordering;
 
 use rustls_pki_types::{CertificateRevocationListDer, UnixTime};
 use x509_parser::asn1_rs::{Any, Class, Tag};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, X509Extension};
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::certificate::{unix_time, without_leading_zeros};
+use crate::der;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
-use crate::limits::{ALTERNATIVE_NAMES_MAX, REVOCATION_LIST_BYTES_MAX};
+use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSIONS_MAX, REVOCATION_LIST_BYTES_MAX};
 use crate::peer_text::PeerText;
 use crate::signature::{DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
-use crate::x509::{Certificate, Signed};
+use crate::x509::{Certificate, Signed, repeated};
 
 /// What a signed revocation list states. Its signature is checked where it is used, not here.
 #[derive(Clone, Debug)]
@@ -46,8 +47,8 @@ impl RevocationListDetails {
     /// Reads a revocation list.
     ///
     /// # Errors
-    /// [`Malformed`] when it is longer than [`REVOCATION_LIST_BYTES_MAX`], no X.509 revocation list, without the time
-    /// of the next one, or followed by other bytes.
+    /// [`Malformed`] when it is longer than [`REVOCATION_LIST_BYTES_MAX`], no X.509 revocation list, not DER, without the time
+    /// of the next one, followed by other bytes, or when it or one of its entries has an extension twice.
     pub fn read(list: &CertificateRevocationListDer<'_>) -> Result<Self, Malformed> {
         let parsed = parse(list)?;
         let revoked = parsed
@@ -196,13 +197,35 @@ fn parse<'a>(
     }
     let (rest, parsed) =
         CertificateRevocationList::from_der(list).map_err(|_| Malformed::NoRevocationList)?;
-    if rest.is_empty() {
-        Ok(parsed)
-    } else {
-        Err(Malformed::TrailingBytes {
+    if !rest.is_empty() {
+        return Err(Malformed::TrailingBytes {
             what: "revocation list",
             got: rest.len(),
-        })
+        });
+    }
+    der::check(list, "revocation list")?;
+    check_extensions(parsed.extensions(), "a revocation list")?;
+    for entry in parsed.iter_revoked_certificates() {
+        check_extensions(entry.extensions(), "an entry of a revocation list")?;
+    }
+    Ok(parsed)
+}
+
+/// RFC 5280 sections 5.2 and 5.3: as those of certificates (section 4.2), no extension stands twice.
+fn check_extensions(found: &[X509Extension<'_>], place: &'static str) -> Result<(), Malformed> {
+    if found.len() > EXTENSIONS_MAX {
+        return Err(Malformed::TooMany {
+            what: "extensions in a revocation list or one of its entries",
+            got: found.len(),
+            max: EXTENSIONS_MAX,
+        });
+    }
+    match repeated(found) {
+        None => Ok(()),
+        Some(repeated) => Err(Malformed::RepeatedExtension {
+            extension: repeated.oid.to_id_string(),
+            place,
+        }),
     }
 }
 
@@ -298,14 +321,19 @@ fn scope(parsed: &CertificateRevocationList<'_>) -> Result<Scope, Malformed> {
     const DELTA: &[u8] = &[0x55, 0x1d, 27];
     const SCOPE: &[u8] = &[0x55, 0x1d, 28];
     /// `authorityKeyIdentifier` and `cRLNumber`
-    const KNOWN: [&[u8]; 2] = [&[0x55, 0x1d, 35], &[0x55, 0x1d, 20]];
+    const NUMBER: &[u8] = &[0x55, 0x1d, 20];
+    const KNOWN: [&[u8]; 2] = [&[0x55, 0x1d, 35], NUMBER];
     /// `reasonCode` and `invalidityDate`
     const KNOWN_OF_ENTRIES: [&[u8]; 2] = [&[0x55, 0x1d, 21], &[0x55, 0x1d, 24]];
 
     let unusable = |reason: String| Malformed::Unusable { reason };
     let mut scope = Scope::default();
     for extension in parsed.extensions() {
-        match extension.oid.as_bytes() {
+        let oid = extension.oid.as_bytes();
+        if oid == SCOPE || oid == NUMBER {
+            der::check(extension.value, "value of an extension")?;
+        }
+        match oid {
             DELTA => {
                 return Err(unusable(
                     "it holds only the changes of another list, expected a complete one".to_owned(),

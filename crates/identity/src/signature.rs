@@ -14,10 +14,11 @@ use aws_lc_rs::signature::{
 };
 use rustls_pki_types::alg_id;
 use x509_parser::asn1_rs::Oid;
-use x509_parser::public_key::PublicKey as ParsedKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::certificate::without_leading_zeros;
+use crate::certificate::hex;
+use crate::der::{self, NotDer};
+use crate::limits::RSA_EXPONENT_BITS_MAX;
 
 /// A public key of a certificate: its kind and its bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub(crate) enum KeyKind {
     Rsa {
         /// Bits of the modulus.
         bits: usize,
+    },
+    /// RSA with numbers that no RSA key has: with the exponent 1, anybody could sign.
+    FalseRsa {
+        /// What is wrong with them.
+        got: String,
     },
     /// ECDSA over the curve of that many bits: P-256, P-384 or P-521.
     Ecdsa {
@@ -53,6 +59,7 @@ impl fmt::Display for KeyKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rsa { bits } => write!(formatter, "RSA of {bits} bits"),
+            Self::FalseRsa { got } => write!(formatter, "RSA with {got}"),
             Self::Ecdsa { bits } => write!(formatter, "ECDSA P-{bits}"),
             Self::Ed25519 => formatter.write_str("Ed25519"),
             Self::Other { algorithm } => write!(formatter, "a key of the kind {algorithm}"),
@@ -60,6 +67,8 @@ impl fmt::Display for KeyKind {
     }
 }
 
+/// `rsaEncryption`: 1.2.840.113549.1.1.1
+const RSA_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 const P384: &[u8] = &[0x2b, 0x81, 4, 0, 0x22];
@@ -67,12 +76,15 @@ const P521: &[u8] = &[0x2b, 0x81, 4, 0, 0x23];
 const ED25519_KEY: &[u8] = &[0x2b, 0x65, 0x70];
 
 impl PublicKey {
-    /// Reads a key. A kind that isn't known is no error here: the certificate can still be shown.
-    pub(crate) fn read(info: &SubjectPublicKeyInfo<'_>) -> Self {
-        Self {
-            kind: kind(info),
+    /// Reads a key. A kind that isn't known, or is too weak, is no error here: the certificate can still be shown.
+    ///
+    /// # Errors
+    /// [`NotDer`] for an RSA key in another form.
+    pub(crate) fn read(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, NotDer> {
+        Ok(Self {
+            kind: kind(info)?,
             bits: info.subject_public_key.data.as_ref().into(),
-        }
+        })
     }
 
     pub(crate) fn kind(&self) -> &KeyKind {
@@ -89,7 +101,7 @@ impl PublicKey {
         match self.kind {
             KeyKind::Rsa { bits } => (2048..=8192).contains(&bits),
             KeyKind::Ecdsa { .. } | KeyKind::Ed25519 => true,
-            KeyKind::Other { .. } => false,
+            KeyKind::FalseRsa { .. } | KeyKind::Other { .. } => false,
         }
     }
 
@@ -100,30 +112,67 @@ impl PublicKey {
     }
 }
 
-fn kind(info: &SubjectPublicKeyInfo<'_>) -> KeyKind {
-    if let Ok(ParsedKey::RSA(key)) = info.parsed() {
-        // Rounded up to whole bytes, as everybody counts: some keys of "2048 bits" have 2047.
-        return KeyKind::Rsa {
-            bits: 8 * without_leading_zeros(key.modulus).len(),
-        };
-    }
+fn kind(info: &SubjectPublicKeyInfo<'_>) -> Result<KeyKind, NotDer> {
     let algorithm = &info.algorithm.algorithm;
+    if algorithm.as_bytes() == RSA_KEY {
+        return rsa(&info.subject_public_key.data);
+    }
     let curve: Option<Oid<'_>> = info
         .algorithm
         .parameters
         .as_ref()
         .and_then(|parameters| parameters.clone().oid().ok());
-    match (algorithm.as_bytes(), curve.as_ref().map(Oid::as_bytes)) {
-        (EC_PUBLIC_KEY, Some(P256)) => KeyKind::Ecdsa { bits: 256 },
-        (EC_PUBLIC_KEY, Some(P384)) => KeyKind::Ecdsa { bits: 384 },
-        (EC_PUBLIC_KEY, Some(P521)) => KeyKind::Ecdsa { bits: 521 },
-        (ED25519_KEY, _) => KeyKind::Ed25519,
-        _ => KeyKind::Other {
-            algorithm: match curve {
-                Some(curve) => format!("{algorithm} {curve}"),
-                None => algorithm.to_string(),
+    Ok(
+        match (algorithm.as_bytes(), curve.as_ref().map(Oid::as_bytes)) {
+            (EC_PUBLIC_KEY, Some(P256)) => KeyKind::Ecdsa { bits: 256 },
+            (EC_PUBLIC_KEY, Some(P384)) => KeyKind::Ecdsa { bits: 384 },
+            (EC_PUBLIC_KEY, Some(P521)) => KeyKind::Ecdsa { bits: 521 },
+            (ED25519_KEY, _) => KeyKind::Ed25519,
+            _ => KeyKind::Other {
+                algorithm: match curve {
+                    Some(curve) => format!("{algorithm} {curve}"),
+                    None => algorithm.to_string(),
+                },
             },
         },
+    )
+}
+
+/// `RSAPublicKey ::= SEQUENCE { modulus INTEGER, publicExponent INTEGER }` (RFC 8017 section A.1.1): a product of odd primes, and
+/// an odd number from 3 on.
+fn rsa(key: &[u8]) -> Result<KeyKind, NotDer> {
+    der::check(key, "RSA key")?;
+    let is_odd = |number: &[u8]| number.last().is_some_and(|last| last % 2 == 1);
+    let Some((numbers, [])) = der::value(key, der::SEQUENCE) else {
+        return Ok(false_rsa("something else than two numbers"));
+    };
+    let Some((modulus, rest)) = der::natural(numbers).filter(|(modulus, _)| is_odd(modulus)) else {
+        return Ok(false_rsa("an even or negative modulus"));
+    };
+    let Some((exponent, [])) = der::natural(rest) else {
+        return Ok(false_rsa("a negative exponent, or something behind it"));
+    };
+    let exponent_bits = match exponent {
+        [first, rest @ ..] => 8 * (rest.len() + 1) - first.leading_zeros() as usize,
+        [] => 0,
+    };
+    if !is_odd(exponent) || exponent == [1] || exponent_bits > RSA_EXPONENT_BITS_MAX {
+        let got = match exponent_bits {
+            0 => "the exponent 0".to_owned(),
+            1..=RSA_EXPONENT_BITS_MAX => format!("the exponent 0x{}", hex(exponent)),
+            _ => format!("an exponent of {exponent_bits} bits"),
+        };
+        return Ok(KeyKind::FalseRsa { got });
+    }
+    // Rounded up to whole bytes, as everybody counts: some keys of "2048 bits" have 2047.
+    Ok(KeyKind::Rsa {
+        bits: 8 * modulus.len(),
+    })
+}
+
+fn false_rsa(got: &str) -> KeyKind {
+    KeyKind::FalseRsa {
+        got: got.to_owned(),
     }
 }
 

@@ -156,8 +156,8 @@ impl VerifiedIdentity {
         grid.map_or(&[], |grid| &grid.attribute_faults)
     }
 
-    /// The certificate, if any, whose extended key usages leave out TLS clients (RFC 5280 section 4.2.1.12): neither
-    /// `clientAuth` nor `anyExtendedKeyUsage` is among them. Of proxies and their end entity, the one nearest to the leaf.
+    /// The certificate, if any, whose extended key usages leave out TLS clients (RFC 5280 section 4.2.1.12): `clientAuth` isn't among
+    /// them. Of proxies, their end entity and the authorities above, the one nearest to the leaf.
     ///
     /// Whether such a peer may be a client is for who listens to say; verification takes a certificate for either use.
     pub fn unfit_for_clients(&self) -> Option<&WhichCertificate> {

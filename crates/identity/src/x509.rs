@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::nom::Parser as _;
 use x509_parser::x509::X509Version;
 
 use crate::certificate::{unix_time, without_leading_zeros};
+use crate::der;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
 use crate::limits::CERTIFICATE_BYTES_MAX;
@@ -22,7 +22,8 @@ mod extensions;
 mod name_constraints;
 mod proxy_information;
 
-pub(crate) use extensions::{AlternativeName, Extensions, KeyUsage};
+pub use extensions::Purposes;
+pub(crate) use extensions::{AlternativeName, Extensions, KeyUsage, repeated};
 pub(crate) use name_constraints::NameConstraints;
 pub use proxy_information::PolicyLanguage;
 pub(crate) use proxy_information::ProxyInformation;
@@ -56,17 +57,16 @@ pub(crate) struct Signed {
 impl Signed {
     /// Finds the parts of `SEQUENCE { message, AlgorithmIdentifier, BIT STRING }` in DER.
     ///
-    /// All but the message is outside of what is signed, and the parser lets some spellings of it pass that aren't DER.
-    /// They are refused here, so that nobody can give something signed a second form, with another fingerprint.
+    /// All but the message is outside of what is signed. Other spellings of it than DER are refused here, so that nobody can
+    /// give something signed a second form, with another fingerprint.
     pub(crate) fn read(der: &[u8]) -> Option<Self> {
-        let (whole, []) = element(der, Tag::Sequence)? else {
+        let (whole, []) = der::value(der, der::SEQUENCE)? else {
             return None;
         };
-        let (_, rest) = element(whole, Tag::Sequence)?;
+        let (_, rest) = der::value(whole, der::SEQUENCE)?;
         let message = &whole[..whole.len() - rest.len()];
-        let (algorithm, rest) = element(rest, Tag::Sequence)?;
-        // The first byte counts unused bits, of which a signature has none.
-        let ([0, signature @ ..], []) = element(rest, Tag::BitString)? else {
+        let (algorithm, rest) = der::value(rest, der::SEQUENCE)?;
+        let (signature, []) = der::whole_bits(rest)? else {
             return None;
         };
         Some(Self {
@@ -106,23 +106,6 @@ impl Signed {
     }
 }
 
-/// The content of the element of that kind at the beginning of `der`, and what follows it.
-fn element(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
-    let (rest, found) = Any::from_der(der).ok()?;
-    is_der(&found, tag, der.len() - rest.len()).then_some((found.data, rest))
-}
-
-/// Whether a value of `length` bytes in all has the tag, and the one header that DER has for it.
-fn is_der(value: &Any<'_>, tag: Tag, length: usize) -> bool {
-    let digits = match value.data.len() {
-        0..0x80 => 0,
-        long => size_of::<usize>() - long.leading_zeros() as usize / 8,
-    };
-    (value.class(), value.tag()) == (Class::Universal, tag)
-        && value.header.is_constructed() == (tag == Tag::Sequence)
-        && length == 2 + digits + value.data.len()
-}
-
 /// Where `part`, which was cut out of `whole`, lies in it.
 fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
@@ -133,7 +116,7 @@ impl Certificate {
     /// Reads a certificate.
     ///
     /// # Errors
-    /// [`Malformed`] when it is longer than [`CERTIFICATE_BYTES_MAX`], no X.509 certificate, followed by other bytes,
+    /// [`Malformed`] when it is longer than [`CERTIFICATE_BYTES_MAX`], no X.509 certificate, followed by other bytes, not DER,
     /// signed by another algorithm than it says inside (RFC 5280 section 4.1.1.2), or holds an extension that is
     /// repeated, too long, or malformed where this crate reads it.
     pub(crate) fn read(certificate: &CertificateDer<'_>) -> Result<Self, Malformed> {
@@ -154,6 +137,7 @@ impl Certificate {
                 got: rest.len(),
             });
         }
+        der::check(certificate, "certificate")?;
         if parsed.signature_algorithm != parsed.tbs_certificate.signature {
             return Err(Malformed::TwoSignatureAlgorithms);
         }
@@ -183,7 +167,7 @@ impl Certificate {
             issuer: DistinguishedName::from_parsed(parsed.issuer())?,
             not_before: unix_time(parsed.validity().not_before),
             not_after: unix_time(parsed.validity().not_after),
-            key: PublicKey::read(parsed.public_key()),
+            key: PublicKey::read(parsed.public_key())?,
             extensions: Extensions::read(der, parsed.extensions())?,
             signed: Signed::read(der).ok_or(Malformed::NoCertificate)?,
             serial: range_in(der, parsed.raw_serial()),
@@ -220,6 +204,11 @@ impl Certificate {
         self.extensions
             .key_usage
             .is_none_or(|usage| usage.contains(use_of_key))
+    }
+
+    /// What it allows by its extended key usages.
+    pub(crate) fn purposes(&self) -> Purposes {
+        self.extensions.purposes.unwrap_or(Purposes::ALL)
     }
 
     /// Checks that `key` signed it.

@@ -3,6 +3,7 @@
 //! # Layout
 //!
 //! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
+//! - [`folder`]: whether a folder is one in which nobody else can replace our files.
 //! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
@@ -17,6 +18,7 @@ pub mod connection;
 pub mod descendants;
 mod descriptor;
 pub mod establish;
+pub mod folder;
 pub mod key_memory;
 pub mod listening;
 pub mod manager;

@@ -4,7 +4,7 @@
 //! processes (and root's) can connect; one that a killed process left is replaced, one where somebody listens never is;
 //! and it goes when its [`Listening`] goes. Between processes that start at the same time a lock on the directory decides.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::address::Address;
+use crate::folder::{Replaceable, replaceable};
 use crate::socket::Socket;
 
 /// Connections that wait to be accepted, at most; one slot may be busy with a handshake for a while.
@@ -30,12 +31,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Only the owner may connect.
 const SOCKET_MODE: u32 = 0o600;
-
-/// Permission bits of a directory in which others may make and remove files.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-
-/// Others may make files in a directory with this bit, but not remove or rename ours.
-const STICKY: u32 = 0o1000;
 
 /// Why an address can't be listened at.
 #[derive(Debug, thiserror::Error)]
@@ -58,19 +53,12 @@ pub enum ListenError {
     )]
     NoSocket(String),
     /// Others could put a socket of theirs into the place of ours.
-    #[error(
-        "can't listen on {address}: others can replace files in {directory} (mode {mode:o}, owner {owner}), expected a directory \
-         of your own that only you can write to (chmod 700)"
-    )]
+    #[error("can't listen on {address}: {reason}")]
     Directory {
         /// Where.
         address: String,
-        /// The directory.
-        directory: String,
-        /// Its permission bits.
-        mode: u32,
-        /// The number of its owner's account.
-        owner: u32,
+        /// How they could.
+        reason: Replaceable,
     },
     /// Some process holds a lock.
     #[error(
@@ -187,13 +175,10 @@ impl<'a> UnixPlace<'a> {
     fn lock_directory(&self) -> Result<File, ListenError> {
         let directory = self.path.parent().unwrap_or(self.path);
         let file = File::open(directory).map_err(|error| self.error(error))?;
-        let metadata = file.metadata().map_err(|error| self.error(error))?;
-        if !is_safe(&metadata, rustix::process::geteuid().as_raw()) {
+        if let Some(reason) = replaceable(directory).map_err(|error| self.error(error))? {
             return Err(ListenError::Directory {
                 address: self.address.clone(),
-                directory: directory.display().to_string(),
-                mode: metadata.mode() & 0o7777,
-                owner: metadata.uid(),
+                reason,
             });
         }
         let deadline = Instant::now() + LOCK_TIME;
@@ -262,13 +247,6 @@ impl<'a> UnixPlace<'a> {
             address: Address::Unix(self.path.to_owned()),
         })
     }
-}
-
-/// Whether nobody but root and this account can put another file into the place of one of ours.
-fn is_safe(directory: &Metadata, account: u32) -> bool {
-    let owner = directory.uid();
-    let mode = directory.mode();
-    (owner == account || owner == 0) && (mode & WRITABLE_BY_OTHERS == 0 || mode & STICKY != 0)
 }
 
 /// The file of a socket of ours; dropping this removes it.

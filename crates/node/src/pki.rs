@@ -10,6 +10,8 @@ use std::time::Duration;
 use exoskel_identity::{ClaimError, CredentialError, Date, IdentityError, Malformed};
 use rustls_pki_types::UnixTime;
 
+use crate::folder::Replaceable;
+
 mod directory;
 mod file;
 mod form;
@@ -17,7 +19,10 @@ mod record;
 mod throw_away;
 
 pub use directory::AuthorityDirectory;
-pub use file::{read_credential, read_credential_and_key, read_revocation_lists, write_credential};
+pub use file::{
+    read_credential, read_credential_and_key, read_revocation_lists, write_credential,
+    write_public, write_secret,
+};
 pub use record::IssuedCertificate;
 pub use throw_away::ThrowAwayAuthority;
 
@@ -56,6 +61,14 @@ pub enum PkiError {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+    },
+    /// Somebody else can put a file of theirs into the place of a secret.
+    #[error("can't keep a secret in {}: {reason}", .path.display())]
+    Replaceable {
+        /// What was to be written.
+        path: PathBuf,
+        /// How they could.
+        reason: Replaceable,
     },
     /// A directory, a device or a pipe.
     #[error("{} is no regular file", .path.display())]

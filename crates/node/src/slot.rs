@@ -245,15 +245,15 @@ impl SlotNode {
     }
 
     fn handle(&self, event: Event) {
-        let (link, handler, head, bulk, size) = match event {
+        let (link, handler, kind, head, bulk, size) = match event {
             Event::Message {
                 link,
                 handler,
+                kind,
                 head,
                 bulk,
                 size,
-                ..
-            } => (link, handler, head, bulk, size),
+            } => (link, handler, kind, head, bulk, size),
             Event::LinkOpened { link, endpoint, .. } => {
                 if endpoint == CODE_ENDPOINT {
                     self.lock().code_link = Some(link);
@@ -262,6 +262,11 @@ impl SlotNode {
             }
             _ => return,
         };
+        if kind != MessageKind::Post {
+            // Nothing here answers: whoever asks would wait for ever.
+            let text = format!("got {kind:?}, expected a post");
+            return self.connection.close(CloseReason::Fault(text.into()));
+        }
         let is_code = self.lock().code_link == Some(link);
         let message = if is_code {
             ToSlot::decode_code(handler, head)

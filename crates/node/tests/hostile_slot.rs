@@ -12,7 +12,7 @@ use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
 use exoskel_node::manager::Notice;
 use exoskel_node::message::{Execute, RESULT_ENDPOINT, ToManager};
-use exoskel_node::payload::RecordWriter;
+use exoskel_node::payload::{Format, RecordWriter};
 
 use crew::{Hostile, Strike, outcomes, records};
 
@@ -169,7 +169,7 @@ fn records_that_are_none_end_the_session() {
             Bytes::from_static(&[0xff; 64]),
         ));
     });
-    // A pickle of 2^62 bytes.
+    // A body of 2^61 bytes.
     assert_dismissed(|slot, execute| {
         let huge = [
             0xfc, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0, 0,
@@ -221,7 +221,13 @@ fn bulk_parts_that_do_not_match_end_the_session() {
     assert_dismissed(|slot, execute| {
         let mut writer = RecordWriter::default();
         for _ in 0..execute.count {
-            writer.push(false, b"pickle", &[], [Bytes::from_static(b"part")]);
+            writer.push(
+                Format::Data,
+                false,
+                b"data",
+                &[],
+                [Bytes::from_static(b"part")],
+            );
         }
         slot.say(&claim(execute, execute.count, writer.take().1));
     });
@@ -232,10 +238,42 @@ fn splices_outside_their_pickle_end_the_session() {
     assert_dismissed(|slot, execute| {
         let mut writer = RecordWriter::default();
         for _ in 0..execute.count {
-            writer.push(false, b"pickle", &[1 << 30], [Bytes::from_static(b"part")]);
+            writer.push(
+                Format::Pickle,
+                false,
+                b"pickle",
+                &[1 << 30],
+                [Bytes::from_static(b"part")],
+            );
         }
         let (count, records, bulk) = writer.take();
         slot.say_with(&claim(execute, count, records), bulk);
+    });
+}
+
+/// A manager must not have to hold what it never asked for.
+#[test]
+fn results_over_their_grants_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        let size = usize::try_from(execute.grant).unwrap() + 1;
+        let mut writer = RecordWriter::default();
+        writer.push(Format::Data, false, &[], &[], [vec![7; size].into()]);
+        let (_, records, bulk) = writer.take();
+        slot.say_with(&claim(execute, 1, records), bulk);
+    });
+}
+
+#[test]
+fn results_that_are_announced_twice_end_the_session() {
+    assert_dismissed(|slot, execute| {
+        for bytes in [1 << 20, 1] {
+            slot.say(&ToManager::Announced {
+                frame: execute.frame,
+                index: execute.first,
+                bytes,
+                busy: 0,
+            });
+        }
     });
 }
 

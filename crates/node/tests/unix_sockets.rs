@@ -277,6 +277,10 @@ fn a_directory_in_which_others_can_replace_files_is_refused() {
         if let Err(error) = result {
             let said = error.to_string();
             assert!(said.contains(&format!("mode {bits:o}")), "{said}");
+            // Nor in a folder of one's own below it.
+            fs::create_dir(directory.join("own")).unwrap();
+            let below = text(listen(directory.join("own/x.sock")));
+            assert!(below.contains(&format!("mode {bits:o}")), "{below}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Certificates and policies for the command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::Policy;
-use exoskel_node::pki::{self, AuthorityDirectory};
+use exoskel_node::pki::{self, AuthorityDirectory, PkiError};
 use exoskel_service::Rules;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -21,6 +21,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pki_revoke, module)?)?;
     module.add_function(wrap_pyfunction!(pki_list, module)?)?;
     module.add_function(wrap_pyfunction!(write_credential, module)?)?;
+    module.add_function(wrap_pyfunction!(write_secret, module)?)?;
+    module.add_function(wrap_pyfunction!(write_public, module)?)?;
     module.add_function(wrap_pyfunction!(policy_check, module)?)?;
     module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
     module.add_function(wrap_pyfunction!(policy_explain, module)?)
@@ -88,10 +90,38 @@ fn pki_list<'py>(py: Python<'py>, directory: &str) -> PyResult<Vec<Bound<'py, Py
 }
 
 #[pyfunction]
-fn write_credential(py: Python<'_>, path: &str, pem: &[u8]) -> PyResult<()> {
+fn write_credential(py: Python<'_>, path: PathBuf, pem: &[u8]) -> PyResult<()> {
     let credential = Credential::from_pem(pem)
         .map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
-    pki::write_credential(Path::new(path), &credential).map_err(|error| error::pki(py, &error))
+    written(py, pki::write_credential(path, &credential))
+}
+
+/// Writes a secret file that replaces what is there, unless somebody else made that or could replace the new one.
+#[pyfunction]
+fn write_secret(py: Python<'_>, path: PathBuf, content: &[u8]) -> PyResult<()> {
+    written(py, pki::write_secret(path, content))
+}
+
+/// The same for what all may read.
+#[pyfunction]
+fn write_public(py: Python<'_>, path: PathBuf, content: &[u8]) -> PyResult<()> {
+    written(py, pki::write_public(path, content))
+}
+
+/// What the system says becomes an `OSError` with the file's name, as if Python had written it.
+fn written(py: Python<'_>, result: Result<(), PkiError>) -> PyResult<()> {
+    let error = match result {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    if let PkiError::File { path, source, .. } = &error
+        && let Some(number) = source.raw_os_error()
+    {
+        let said = py.import("os")?.call_method1("strerror", (number,))?;
+        let said: String = said.extract()?;
+        return Err(PyOSError::new_err((number, said, path.clone())));
+    }
+    Err(error::pki(py, &error))
 }
 
 /// Whether a policy's text can be used.

@@ -23,6 +23,18 @@ pub(crate) enum Kind {
 
 /// An exception of `exoskel.errors` with this text.
 pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
+    match class(py, kind) {
+        Ok(class) => PyErr::from_type(class.clone(), (text.into(),)),
+        Err(error) => error,
+    }
+}
+
+/// Whether an exception is one of this kind.
+pub(crate) fn is(py: Python<'_>, kind: Kind, error: &PyErr) -> bool {
+    class(py, kind).is_ok_and(|class| error.is_instance(py, class))
+}
+
+fn class(py: Python<'_>, kind: Kind) -> PyResult<&Bound<'_, PyType>> {
     static CLASSES: [PyOnceLock<Py<PyType>>; 10] = [const { PyOnceLock::new() }; 10];
     let name = match kind {
         Kind::Authentication => "AuthenticationError",
@@ -36,10 +48,7 @@ pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyEr
         Kind::ResultRejected => "ResultRejectedError",
         Kind::SizeLimit => "SizeLimitError",
     };
-    match CLASSES[kind as usize].import(py, "exoskel.errors", name) {
-        Ok(class) => PyErr::from_type(class.clone(), (text.into(),)),
-        Err(error) => error,
-    }
+    CLASSES[kind as usize].import(py, "exoskel.errors", name)
 }
 
 pub(crate) fn pki(py: Python<'_>, error: &PkiError) -> PyErr {

@@ -3,8 +3,8 @@
 //! - `manager`, `stream`: a running manager and its streams as Python sees them.
 //! - `recording`: a trace of its messages.
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
-//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go;
-//!   `shape`: what a stranger's pickle may look like.
+//! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go.
+//! - `data`: the same for answers of machines that aren't trusted, as plain data.
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
 //! - `sim`: the study of session-key caches; `packing`: traces of other tools for it.
@@ -15,6 +15,7 @@
 
 mod administration;
 mod buffer;
+mod data;
 mod error;
 mod fork;
 mod identity;
@@ -26,7 +27,6 @@ mod packing;
 mod pickle;
 mod recording;
 mod service;
-mod shape;
 mod sim;
 mod slot;
 mod stream;
@@ -49,5 +49,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     identity::add(module)?;
     service::add(module)?;
     sim::add(module)?;
-    packing::add(module)
+    packing::add(module)?;
+    data::add(module)
 }

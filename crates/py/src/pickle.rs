@@ -5,7 +5,7 @@
 //! and out-of-band buffers (PEP 574) become bulk parts and are not copied on the way out.
 
 use bytes::Bytes;
-use exoskel_node::payload::{BatchBuilder, Record, RecordWriter};
+use exoskel_node::payload::{BatchBuilder, Format, Record, RecordWriter};
 use memchr::memmem;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,9 +13,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
+use crate::data;
 use crate::error::{Kind, raise};
 use crate::memory;
-use crate::shape;
 
 /// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
 ///
@@ -34,18 +34,29 @@ const FAST_DEPTH_MAX: usize = 3;
 /// Where an encoded item goes.
 pub(crate) trait Sink {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>);
+
+    /// Whether somebody else's script will read it.
+    fn goes_to_slots(&self) -> bool;
 }
 
 impl Sink for BatchBuilder {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
-        Self::push(self, pickle, splices, bulk);
+        Self::push(self, Format::Pickle, pickle, splices, bulk);
+    }
+
+    fn goes_to_slots(&self) -> bool {
+        true
     }
 }
 
 /// Results are values; exceptions are pushed by the slot itself.
 impl Sink for RecordWriter {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
-        Self::push(self, false, pickle, splices, bulk);
+        Self::push(self, Format::Pickle, false, pickle, splices, bulk);
+    }
+
+    fn goes_to_slots(&self) -> bool {
+        false
     }
 }
 
@@ -53,19 +64,9 @@ impl Sink for RecordWriter {
 #[derive(Default)]
 pub(crate) struct Encoder {
     scratch: Vec<u8>,
-    /// Whether arrays are written as `exoskel.arrays` has it, which a restricted unpickler accepts.
-    for_results: bool,
 }
 
 impl Encoder {
-    /// An encoder for what goes back to a manager.
-    pub(crate) fn for_results() -> Self {
-        Self {
-            for_results: true,
-            ..Self::default()
-        }
-    }
-
     /// Appends `object` to `sink`; nothing is appended when it fails.
     ///
     /// # Errors
@@ -90,11 +91,11 @@ impl Encoder {
             sink.push(&self.scratch, &[splice], vec![BytesOwner::share(bytes)]);
             return Ok(());
         }
-        let mut pickled = Pickled::dump(object, "pickle", self.for_results)
+        let mut pickled = Pickled::dump(object, "pickle")
             .or_else(|error| Pickled::dump_by_value(object, error))?;
-        if !self.for_results && memmem::find(&pickled.pickle, b"__main__").is_some() {
+        if sink.goes_to_slots() && memmem::find(&pickled.pickle, b"__main__").is_some() {
             // By name it would be looked up in the slot's own script, which is another.
-            pickled = Pickled::dump(object, "cloudpickle", false)?;
+            pickled = Pickled::dump(object, "cloudpickle")?;
         }
         let bulk = pickled.take_bulk(object.py())?;
         let bytes =
@@ -215,7 +216,7 @@ struct Pickled {
 }
 
 impl Pickled {
-    fn dump(object: &Bound<'_, PyAny>, module: &str, for_results: bool) -> PyResult<Self> {
+    fn dump(object: &Bound<'_, PyAny>, module: &str) -> PyResult<Self> {
         static PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static CLOUD_PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = object.py();
@@ -230,20 +231,13 @@ impl Pickled {
         options.set_item("protocol", 5)?;
         options.set_item("buffer_callback", file.getattr("take_buffer")?)?;
         let pickler = pickler.call((&file,), Some(&options))?;
-        if for_results {
-            static REDUCERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-            let reducers = REDUCERS.import(py, "exoskel.arrays", "reducers")?.call0()?;
-            if !reducers.is_none() {
-                pickler.setattr("dispatch_table", reducers)?;
-            }
-        }
         pickler.call_method1("dump", (object,))?;
         Ok(std::mem::take(&mut file.borrow_mut().pickled))
     }
 
     /// Closures, lambdas and classes of `__main__` can't be pickled by name; `cloudpickle` writes them out.
     fn dump_by_value(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Self> {
-        Self::dump(object, "cloudpickle", false)
+        Self::dump(object, "cloudpickle")
             .inspect_err(|second| second.set_cause(object.py(), Some(error)))
     }
 
@@ -323,29 +317,35 @@ impl PickleFile {
     }
 }
 
-/// Decodes a record's value. Memory that is not part of it goes to `spent`, and for a result fresh memory in place of what
-/// is. `worker` is who sent it when it is a result, for the error.
+/// Decodes a record's value, each in its own format. Memory that is not part of it goes to `spent`, and for a result
+/// (`is_result`) fresh memory in place of what is. `sender` is who made it, for errors.
+///
+/// # Security
+/// A pickle is run: the caller has made sure that the record's origin allows one.
 ///
 /// # Errors
-/// What unpickling raises; `ResultRejectedError` when `restricted` and the record asks for more than plain data.
+/// What unpickling raises; `ResultRejectedError` when data isn't taken.
 pub(crate) fn decode<'py>(
     py: Python<'py>,
     mut record: Record,
-    restricted: bool,
-    worker: Option<&str>,
+    sender: &str,
+    is_result: bool,
     spent: &mut Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    if record.format == Format::Data {
+        return data::decode(py, &record.body, record.bulk, sender, spent);
+    }
     if record.bulk.is_empty()
-        && let Some(value) = read_fast(py, &record.pickle)?
+        && let Some(value) = read_fast(py, &record.body)?
     {
         return Ok(value);
     }
     if record.splices.len() == 1
         && record.bulk.len() == 1
         && record.splices[0] == 9
-        && record.pickle.len() == 10
-        && record.pickle[0] == 0x8e
-        && record.pickle[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
+        && record.body.len() == 10
+        && record.body[0] == 0x8e
+        && record.body[1..9] == (record.bulk[0].len() as u64).to_le_bytes()
     {
         let value = memory::bytes_of(py, &record.bulk[0])?;
         spent.append(&mut record.bulk);
@@ -354,7 +354,7 @@ pub(crate) fn decode<'py>(
     let buffers: Vec<Vec<u8>> = record
         .bulk
         .split_off(record.splices.len().min(record.bulk.len()));
-    if worker.is_some() {
+    if is_result {
         // The user keeps these; who receives the next ones shouldn't wait for the kernel to find as much again.
         spent.extend(buffers.iter().map(|buffer| memory::buffer_of(buffer.len())));
     }
@@ -365,28 +365,12 @@ pub(crate) fn decode<'py>(
             .map(OwnedBuffer::new)
             .collect::<Vec<_>>(),
     )?;
-    if restricted {
-        static RESTRICTED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let loads = RESTRICTED.import(py, "exoskel.restricted", "loads")?;
-        let whole = join(&record)?;
-        shape::check(&whole).map_err(|error| {
-            let sender = worker.unwrap_or("another worker");
-            raise(
-                py,
-                Kind::ResultRejected,
-                format!("got a result from {sender} that isn't taken: {error}"),
-            )
-        })?;
-        let options = PyDict::new(py);
-        options.set_item("worker", worker)?;
-        return loads.call((PyBytes::new(py, &whole), buffers), Some(&options));
-    }
     let options = PyDict::new(py);
     options.set_item("buffers", buffers)?;
     if record.splices.is_empty() {
         static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let loads = LOADS.import(py, "pickle", "loads")?;
-        return loads.call((PyBytes::new(py, &record.pickle),), Some(&options));
+        return loads.call((PyBytes::new(py, &record.body),), Some(&options));
     }
     static UNPICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let unpickler = UNPICKLER.import(py, "pickle", "Unpickler")?;
@@ -398,24 +382,6 @@ pub(crate) fn decode<'py>(
     unpickler
         .call((file,), Some(&options))?
         .call_method0("load")
-}
-
-/// The whole pickle with its splices put in.
-fn join(record: &Record) -> PyResult<Vec<u8>> {
-    let spliced: usize = record.bulk.iter().map(Vec::len).sum();
-    let mut whole = Vec::with_capacity(record.pickle.len() + spliced);
-    let mut position = 0;
-    for (offset, part) in record.splices.iter().zip(&record.bulk) {
-        let offset = *offset as usize;
-        let before = record.pickle.get(position..offset);
-        whole.extend_from_slice(
-            before.ok_or_else(|| PyValueError::new_err("got a splice outside its pickle"))?,
-        );
-        whole.extend_from_slice(part);
-        position = offset;
-    }
-    whole.extend_from_slice(&record.pickle[position..]);
-    Ok(whole)
 }
 
 /// Reads what [`write_fast`] writes; none when the pickle needs the real unpickler.
@@ -557,7 +523,7 @@ impl SplicedFile {
             if self.position < offset {
                 let end = offset.min(self.position + wanted);
                 let start = std::mem::replace(&mut self.position, end);
-                return &self.record.pickle[start..end];
+                return &self.record.body[start..end];
             }
             let length = self.record.bulk[self.splice].len();
             if self.spliced < length {
@@ -568,9 +534,9 @@ impl SplicedFile {
             self.splice += 1;
             self.spliced = 0;
         }
-        let end = self.record.pickle.len().min(self.position + wanted);
+        let end = self.record.body.len().min(self.position + wanted);
         let start = std::mem::replace(&mut self.position, end);
-        &self.record.pickle[start..end]
+        &self.record.body[start..end]
     }
 
     fn collect(&mut self, size: usize) -> Vec<u8> {

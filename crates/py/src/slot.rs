@@ -10,7 +10,7 @@ use exoskel_flow::Lease;
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
 use exoskel_node::message::{Call, Digest, SegmentFunctions, ToSlot};
-use exoskel_node::payload::{Record, RecordWriter};
+use exoskel_node::payload::{Format, RecordWriter};
 use exoskel_node::process::Owned;
 use exoskel_node::rendezvous::{News, Rendezvous, meet};
 use exoskel_node::slot::{Item, ItemKey, SlotNode, Work};
@@ -18,6 +18,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::data::DataEncoder;
 use crate::error::{Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
@@ -194,12 +195,23 @@ struct Interpreter<'py> {
     pickles: HashMap<Digest, Py<PyBytes>>,
     functions: HashMap<Digest, Loaded>,
     programs: HashMap<u32, Program>,
+    /// How answers to this manager must be written, at least: it says so before the first item.
+    answers: Format,
     encoder: Encoder,
+    data: DataEncoder,
     /// Where a result is written before it is known to be good.
     scratch: RecordWriter,
-    /// What has passed the serial function of a frame whose lease is passed on: a value, or the record of an exception
-    /// that goes through.
-    passed: Vec<(ItemKey, usize, Result<Passing<'py>, Record>)>,
+    /// What has passed the serial function of a frame whose lease is passed on.
+    passed: Vec<Passed<'py>>,
+}
+
+/// An item that has passed a serial function.
+struct Passed<'py> {
+    key: ItemKey,
+    segment: usize,
+    /// How its answer must be written.
+    format: Format,
+    value: Passing<'py>,
 }
 
 /// A value on its way through a segment, or the exception that ended its way.
@@ -213,7 +225,9 @@ impl<'py> Interpreter<'py> {
             pickles: HashMap::new(),
             functions: HashMap::new(),
             programs: HashMap::new(),
-            encoder: Encoder::for_results(),
+            answers: Format::Data,
+            encoder: Encoder::default(),
+            data: DataEncoder::default(),
             scratch: RecordWriter::default(),
             passed: Vec::new(),
         }
@@ -263,10 +277,11 @@ impl<'py> Interpreter<'py> {
 
     fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
         match code {
-            ToSlot::Setup(setup) => {
+            ToSlot::Setup { answers, settings } => {
+                self.answers = answers;
                 let lacks = self
                     .loader
-                    .call_method1("setup", (PyBytes::new(py, &setup),))?
+                    .call_method1("setup", (PyBytes::new(py, &settings),))?
                     .extract()?;
                 self.node()?.ready(lacks)?;
             }
@@ -291,61 +306,56 @@ impl<'py> Interpreter<'py> {
 
     fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), Failed> {
         let key = item.key;
+        // What was made of data is no better than data.
+        let format = match item.record.format {
+            Format::Data => Format::Data,
+            Format::Pickle => self.answers,
+        };
         let (segment, lease) = (usize::from(item.segment), item.lease);
-        if item.record.exception {
-            // An earlier segment's exception is the item's outcome: it goes through unopened.
-            if lease == Lease::PassedOn {
-                self.passed.push((key, segment, Err(item.record)));
-                return Ok(());
-            }
-            return self.finish_exception(key, item.record);
-        }
         let value = self.start(py, item)?;
         if lease == Lease::None {
             let value = self.apply(py, key, segment, 0..usize::MAX, value);
-            return self.finish(py, key, value);
+            return self.finish(py, key, format, value);
         }
         let value = self.apply(py, key, segment, 0..1, value);
         if lease == Lease::PassedOn {
-            self.passed.push((key, segment, Ok(value)));
+            self.passed.push(Passed {
+                key,
+                segment,
+                format,
+                value,
+            });
             return Ok(());
         }
         self.node()?.pass(key)?;
         let value = self.apply(py, key, segment, 1..usize::MAX, value);
-        self.finish(py, key, value)
+        self.finish(py, key, format, value)
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.
     fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), Failed> {
         self.node()?.release(frame)?;
         let mut passed = std::mem::take(&mut self.passed);
-        for (key, segment, value) in passed.drain(..) {
-            match value {
+        for Passed {
+            key,
+            segment,
+            format,
+            value,
+        } in passed.drain(..)
+        {
+            if !self.programs.contains_key(&key.stream) {
                 // Nobody reads what a forgotten stream makes, but the frame must be answered for.
-                _ if !self.programs.contains_key(&key.stream) => {
-                    self.finish_exception(key, Record::default())?;
-                }
-                Ok(value) => {
-                    let value = self.apply(py, key, segment, 1..usize::MAX, value);
-                    self.finish(py, key, value)?;
-                }
-                Err(record) => self.finish_exception(key, record)?,
+                self.node()?.finish(key, |writer| {
+                    writer.push(Format::Data, true, &[], &[], []);
+                })?;
+                continue;
             }
+            let value = self.apply(py, key, segment, 1..usize::MAX, value);
+            self.finish(py, key, format, value)?;
         }
         // Its memory serves the next frame.
         self.passed = passed;
         Ok(())
-    }
-
-    fn finish_exception(&self, key: ItemKey, record: Record) -> Result<(), Failed> {
-        Ok(self.node()?.finish(key, |writer| {
-            writer.push(
-                true,
-                &record.pickle,
-                &record.splices,
-                record.bulk.into_iter().map(Into::into),
-            );
-        })?)
     }
 
     fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, Failed> {
@@ -353,7 +363,7 @@ impl<'py> Interpreter<'py> {
         // a slot that always has something to run wouldn't, and would keep them all.
         Python::attach(|_| ());
         let mut spent = Vec::new();
-        let value = decode(py, item.record, item.restricted, None, &mut spent);
+        let value = decode(py, item.record, "an earlier worker", false, &mut spent);
         let node = self.node()?;
         spent.into_iter().for_each(|buffer| node.recycle(buffer));
         Ok(value)
@@ -399,9 +409,15 @@ impl<'py> Interpreter<'py> {
         Ok(value)
     }
 
-    fn finish(&mut self, py: Python<'_>, key: ItemKey, value: Passing<'_>) -> Result<(), Failed> {
+    fn finish(
+        &mut self,
+        py: Python<'_>,
+        key: ItemKey,
+        format: Format,
+        value: Passing<'_>,
+    ) -> Result<(), Failed> {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let sent = self.finish_with(py, key, value, &mut scratch);
+        let sent = self.finish_with(py, key, format, value, &mut scratch);
         self.scratch = scratch;
         sent
     }
@@ -410,12 +426,17 @@ impl<'py> Interpreter<'py> {
         &mut self,
         py: Python<'_>,
         key: ItemKey,
+        format: Format,
         value: Passing<'_>,
         scratch: &mut RecordWriter,
     ) -> Result<(), Failed> {
-        let encoded = match value {
-            Ok(value) => self.encoder.encode(&value, scratch, u64::MAX),
-            Err(error) => Err(error),
+        let encoded = match (value, format) {
+            (Ok(value), Format::Pickle) => self.encoder.encode(&value, scratch, u64::MAX),
+            (Ok(value), Format::Data) => self.data.encode(&value).map(|()| {
+                let bulk = self.data.take_bulk();
+                scratch.push(Format::Data, false, self.data.body(), &[], bulk);
+            }),
+            (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
             if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
@@ -423,14 +444,15 @@ impl<'py> Interpreter<'py> {
             {
                 return Err(error.into());
             }
-            self.write_exception(py, scratch, error)?;
+            self.write_exception(py, format, scratch, error)?;
         }
         match self.node()?.finish(key, |writer| writer.append(scratch)) {
             Err(SessionError::Limit { got, maximum, .. }) => {
                 let text = format!(
                     "got a result of {got} bytes, expected at most {maximum}; return less, or raise message_bytes_max of the Manager"
                 );
-                self.write_exception(py, scratch, raise(py, Kind::SizeLimit, text))?;
+                let error = raise(py, Kind::SizeLimit, text);
+                self.write_exception(py, format, scratch, error)?;
                 Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
             }
             other => Ok(other?),
@@ -438,17 +460,24 @@ impl<'py> Interpreter<'py> {
     }
 
     fn write_exception(
-        &self,
+        &mut self,
         py: Python<'_>,
+        format: Format,
         writer: &mut RecordWriter,
         error: PyErr,
     ) -> Result<(), Failed> {
         let _ = writer.take();
-        let pickle = self
-            .loader
-            .call_method1("exception", (error.into_value(py),))?;
-        let pickle = pickle.cast_into::<PyBytes>().map_err(PyErr::from)?;
-        writer.push(true, pickle.as_bytes(), &[], []);
+        let error = error.into_value(py);
+        let is_data = format == Format::Data;
+        let travels = self.loader.call_method1("exception", (error, is_data))?;
+        if is_data {
+            self.data.encode(&travels)?;
+            let bulk = self.data.take_bulk();
+            writer.push(format, true, self.data.body(), &[], bulk);
+        } else {
+            let pickle = travels.cast_into::<PyBytes>().map_err(PyErr::from)?;
+            writer.push(format, true, pickle.as_bytes(), &[], []);
+        }
         Ok(())
     }
 }

@@ -1,17 +1,19 @@
 //! Streams as Python sees them: an iterator for `map`, a queue of numbered outcomes for `submit`.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use exoskel_node::manager::StreamHandle;
-use exoskel_node::outlet::{Contents, Outcomes, Taken};
-use exoskel_node::payload::{BatchBuilder, Record};
+use exoskel_node::outlet::{Contents, Origin, Outcomes, Taken};
+use exoskel_node::payload::{BatchBuilder, Format, Record};
 use exoskel_node::process::{Owned, Process};
 use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
+use crate::data;
 use crate::error::{Kind, raise};
 use crate::fork;
 use crate::manager::Notices;
@@ -298,9 +300,9 @@ impl Feeder {
         static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let encode = ENCODE.import(py, "exoskel.outcome", "encode_exception")?;
         let pickle = encode
-            .call1((error.into_value(py),))?
+            .call1((error.into_value(py), false))?
             .cast_into::<PyBytes>()?;
-        self.batch.push_exception(pickle.as_bytes());
+        self.batch.push_exception(Format::Pickle, pickle.as_bytes());
         Ok(())
     }
 
@@ -321,7 +323,7 @@ impl Feeder {
         let count = self.batch.count();
         if count > 0 {
             self.sent += u64::from(count);
-            stream.admit(self.batch.take());
+            stream.admit(self.batch.take(Origin::user()));
         }
     }
 }
@@ -355,17 +357,32 @@ impl Walk {
         self.next += 1;
         let (reader, origin) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin),
+            Contents::Refused(origin) => {
+                let sender = Sender {
+                    worker: &origin.worker,
+                    item: index,
+                };
+                return Ok(Some(Outcome::Exception(pickle_refused(py, &sender))));
+            }
             Contents::WorkersLost(count) => {
                 return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?)));
             }
         };
         let mark = reader.position();
-        if let Some(pickle) = reader.next_small()
-            && let Some(value) = read_fast(py, pickle)?
-        {
-            return Ok(Some(Outcome::Value(value)));
+        if let Some((format, body)) = reader.next_small() {
+            let value = match format {
+                Format::Pickle => read_fast(py, body)?,
+                Format::Data => data::read_small(py, body)?,
+            };
+            if let Some(value) = value {
+                return Ok(Some(Outcome::Value(value)));
+            }
         }
         reader.rewind(mark);
+        let sender = Sender {
+            worker: &origin.worker,
+            item: index,
+        };
         let record = reader.next_record();
         let record = record.map_err(|error| {
             raise(
@@ -375,21 +392,14 @@ impl Walk {
             )
         })?;
         let record = record.unwrap_or_default();
+        if !origin.allows(record.format) {
+            // The router has thrown such a record away; here is where it would do harm.
+            return Ok(Some(Outcome::Exception(pickle_refused(py, &sender))));
+        }
         let outcome = if record.exception {
-            Outcome::Exception(remote_exception(
-                py,
-                &record,
-                origin.restricted,
-                &origin.worker,
-            )?)
+            Outcome::Exception(remote_exception(py, &record, &sender)?)
         } else {
-            match decode(
-                py,
-                record,
-                origin.restricted,
-                Some(&origin.worker),
-                &mut self.spent,
-            ) {
+            match decode(py, record, &sender.to_string(), true, &mut self.spent) {
                 Ok(value) => Outcome::Value(value),
                 Err(error) => Outcome::Exception(error),
             }
@@ -398,16 +408,48 @@ impl Walk {
     }
 }
 
+/// Who sent what: for errors.
+struct Sender<'a> {
+    worker: &'a str,
+    item: u64,
+}
+
+impl fmt::Display for Sender<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.worker.is_empty() {
+            return write!(formatter, "this manager for item {}", self.item);
+        }
+        write!(formatter, "worker {} for item {}", self.worker, self.item)
+    }
+}
+
+fn pickle_refused(py: Python<'_>, sender: &Sender<'_>) -> PyErr {
+    data::rejected(
+        py,
+        &sender.to_string(),
+        "got a pickle, expected plain data; it was not read. The worker doesn't keep to the rules, or its exoskel is damaged",
+    )
+}
+
 /// The exception that a task raised, with its remote traceback as cause.
-fn remote_exception(
-    py: Python<'_>,
-    record: &Record,
-    restricted: bool,
-    worker: &str,
-) -> PyResult<PyErr> {
+fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyResult<PyErr> {
     static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let decode = DECODE.import(py, "exoskel.outcome", "decode_exception")?;
-    let error = decode.call1((PyBytes::new(py, &record.pickle), worker, restricted))?;
+    static FROM_DATA: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let error = match record.format {
+        Format::Pickle => {
+            let decode = DECODE.import(py, "exoskel.outcome", "decode_pickled_exception")?;
+            decode.call1((PyBytes::new(py, &record.body), sender.worker))?
+        }
+        Format::Data => {
+            let from_data = FROM_DATA.import(py, "exoskel.outcome", "exception_from_data")?;
+            match data::decode_exception(py, &record.body, &sender.to_string()) {
+                Ok((kind, text, lines, data)) => {
+                    from_data.call1((kind, text, lines, data, sender.worker, sender.to_string()))?
+                }
+                Err(error) => return Ok(error),
+            }
+        }
+    };
     Ok(PyErr::from_value(error))
 }
 

@@ -116,8 +116,8 @@ pub(crate) struct Followed<B> {
 }
 
 impl<B> ResponseBody<B> {
-    pub(crate) fn text(text: &'static str) -> Self {
-        Self::Text(Some(Bytes::from_static(text.as_bytes())))
+    pub(crate) fn text(text: impl Into<Bytes>) -> Self {
+        Self::Text(Some(text.into()))
     }
 
     pub(crate) fn inner(body: B, connection: &Arc<Connection>, place: Place) -> Self {

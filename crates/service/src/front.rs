@@ -1,6 +1,7 @@
 //! A front for any HTTP server: it ends TLS, states in headers who asks, and passes everything else on.
 
 mod headers;
+mod upload;
 mod upstream;
 
 use std::future::Future;
@@ -25,12 +26,14 @@ pub use headers::HeaderError;
 pub use upstream::{BadUpstream, Upstream};
 
 use crate::body::{BodyError, RequestBody};
+use crate::head;
 use crate::http::{HTTP_PROTOCOLS, serve_connection};
 use crate::limits::RETRY_AFTER_SECONDS;
 use crate::places::{Part, Share, Shares};
 use crate::secret::FrontSecret;
 use crate::server::{Handler, Peer, Stream};
-use headers::{IdentityHeaders, WebSocket, WithoutTrailers};
+use headers::{IdentityHeaders, WebSocket};
+use upload::{Turn, Upload};
 use upstream::Client;
 
 /// How a front treats the server behind it.
@@ -42,7 +45,8 @@ pub struct FrontSettings {
     pub secret: Option<FrontSecret>,
     /// Whether `Client-Cert-Chain` is sent: it has the size of the chain, which can pass a server's limit.
     pub chain: bool,
-    /// How long the server behind may take to begin its answer.
+    /// How long the server behind may take to begin its answer. The time in which it waits for the client's body does not
+    /// count.
     pub response_time: Duration,
     /// How long an idle connection to the server behind is kept: less than that server keeps it, or requests meet
     /// its end.
@@ -117,6 +121,7 @@ impl Handler for Front {
                 self.0.chain,
             )),
             share: self.0.shares.of(peer.identity()),
+            head_bytes_max: peer.shared().connections.limits().header_bytes_max,
             tunnels,
         };
         let mut served = pin!(serve_connection(stream, &peer, service));
@@ -149,6 +154,8 @@ struct PassOn {
     headers: Arc<IdentityHeaders>,
     /// What the client has of the front's tunnels.
     share: Arc<Share>,
+    /// Bytes of the head of an answer.
+    head_bytes_max: usize,
     tunnels: mpsc::UnboundedSender<Tunnel>,
 }
 
@@ -174,6 +181,8 @@ enum Fault {
     Request(#[from] HeaderError),
     #[error("the request's body came too slowly")]
     Slow,
+    #[error("the request's body is malformed, or broke off")]
+    Broken,
     #[error("too many WebSockets at once: try again later")]
     Tunnels,
     #[error("too many WebSockets of yours at once: close some of them")]
@@ -188,7 +197,7 @@ impl Fault {
     fn answer(self) -> Answer {
         let status = match self {
             Self::Request(HeaderError::Method) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Request(_) | Self::Broken => StatusCode::BAD_REQUEST,
             Self::Slow => StatusCode::REQUEST_TIMEOUT,
             Self::Tunnels => StatusCode::SERVICE_UNAVAILABLE,
             Self::OwnTunnels => StatusCode::TOO_MANY_REQUESTS,
@@ -227,32 +236,41 @@ impl PassOn {
             .then(|| hyper::upgrade::on(&mut request));
         let (mut head, body) = request.into_parts();
         head.extensions.clear();
-        headers::prepare(&mut head, &self.headers, websocket.as_ref())?;
-        let request = Request::from_parts(head, WithoutTrailers(body));
-        let answered =
-            tokio::time::timeout(self.front.response_time, self.front.client.request(request));
-        let mut response = match answered.await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(fault(&error)),
-            Err(_) => return Err(Fault::Silent),
+        headers::prepare(&mut head, &body, &self.headers, websocket.as_ref())?;
+        let turn = Turn::new();
+        let request = Request::from_parts(head, Upload::new(body, turn.clone()));
+        let answer = self.front.client.request(request);
+        let mut response = match turn.wait(self.front.response_time, answer).await {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return Err(fault(&error)),
+            None => return Err(Fault::Silent),
         };
+        let got = head::response_bytes(&response);
+        if got > self.head_bytes_max {
+            let max = self.head_bytes_max;
+            tracing::warn!("the server behind sent a head of {got} bytes, expected at most {max}");
+            return Err(Fault::Upstream);
+        }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let tunnel = match (switched, client_side, place) {
+        let agreed = switched && headers::agrees_to_websocket(response.headers());
+        let tunnel = match (agreed, client_side, place) {
             (true, Some(client), Some(place)) => Some(Tunnel {
                 client,
                 upstream: hyper::upgrade::on(&mut response),
                 _place: place,
             }),
-            (true, ..) => {
-                tracing::warn!("the server behind switched protocols without being asked");
+            _ if switched => {
+                tracing::warn!(
+                    "the server behind switched to a protocol that it was not asked for"
+                );
                 return Err(Fault::Upstream);
             }
-            (false, ..) => None,
+            _ => None,
         };
         headers::clean_response(response.headers_mut(), switched);
         let answer = match websocket {
             Some(WebSocket::Connect { accept, .. }) => connected(response, &accept)?,
-            _ => response.map(|body| body.boxed_unsync()),
+            _ => response.map(passed_back),
         };
         if let Some(tunnel) = tunnel {
             // The receiver lives as long as the connection.
@@ -271,7 +289,7 @@ fn connected(response: Response<Incoming>, accept: &HeaderValue) -> Result<Answe
             tracing::warn!("the server behind was asked for a WebSocket and sent a page");
             return Err(Fault::Upstream);
         }
-        return Ok(Response::from_parts(head, body.boxed_unsync()));
+        return Ok(Response::from_parts(head, passed_back(body)));
     }
     if head.headers.remove(SEC_WEBSOCKET_ACCEPT).as_ref() != Some(accept) {
         tracing::warn!("the server behind answered for another WebSocket than was asked for");
@@ -285,11 +303,18 @@ fn connected(response: Response<Incoming>, accept: &HeaderValue) -> Result<Answe
     Ok(Response::from_parts(head, empty.boxed_unsync()))
 }
 
+/// The body of an answer, without what its trailers must not say.
+fn passed_back(body: Incoming) -> UnsyncBoxBody<Bytes, hyper::Error> {
+    body.map_frame(headers::clean_trailers).boxed_unsync()
+}
+
 fn fault(error: &hyper_util::client::legacy::Error) -> Fault {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = source {
-        if let Some(BodyError::Slow(_)) = cause.downcast_ref() {
-            return Fault::Slow;
+        match cause.downcast_ref() {
+            Some(BodyError::Slow(_)) => return Fault::Slow,
+            Some(BodyError::Transport(_)) => return Fault::Broken,
+            None => {}
         }
         source = cause.source();
     }

@@ -16,6 +16,7 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 
 use crate::body::{RequestBody, ResponseBody};
+use crate::head;
 use crate::layer::IdentityLayer;
 use crate::limits::{HEADERS_MAX_OF_PARSER, RETRY_AFTER_SECONDS};
 use crate::places::{NoPlace, Share};
@@ -67,6 +68,7 @@ where
     B::Error: Into<BoxError>,
 {
     let limits = peer.shared().connections.limits();
+    let head_bytes_max = head::parsed_bytes_max(limits);
     let io = TokioIo::new(stream);
     let answering = peer.clone();
     let share = peer.shared().places.share_of(peer.identity());
@@ -80,7 +82,7 @@ where
             // WebSockets over HTTP/2 (RFC 8441).
             .enable_connect_protocol()
             .max_concurrent_streams(limits.streams_max)
-            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX));
+            .max_header_list_size(u32::try_from(head_bytes_max).unwrap_or(u32::MAX));
         let mut connection = pin!(builder.serve_connection(io, service));
         tokio::select! {
             biased;
@@ -95,7 +97,8 @@ where
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_time)
-            .max_buf_size(limits.header_bytes_max);
+            .max_buf_size(head_bytes_max)
+            .max_header_size(head_bytes_max);
         if limits.headers_max != HEADERS_MAX_OF_PARSER {
             builder.max_headers(limits.headers_max);
         }
@@ -110,6 +113,13 @@ where
         }
     };
     if let Err(error) = result {
+        // The parser has answered by itself, without the service.
+        let metrics = peer.shared().connections.metrics();
+        if error.is_parse_too_large() {
+            metrics.count_request(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16());
+        } else if error.is_parse() {
+            metrics.count_request(StatusCode::BAD_REQUEST.as_u16());
+        }
         tracing::debug!(address = %peer.address(), "connection ended: {error}");
     }
 }
@@ -129,6 +139,11 @@ where
     let working = peer.connection().run();
     let shared = Arc::clone(peer.shared());
     let metrics = shared.connections.metrics();
+    if let Err(fault) = head::check(&request, shared.connections.limits()) {
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        metrics.count_request(status.as_u16());
+        return Ok(plain(status, format!("{fault}\n")));
+    }
     let place = match shared.places.take(&share).await {
         Ok(place) => place,
         Err(reason) => {
@@ -176,7 +191,7 @@ fn overloaded<B>(reason: NoPlace) -> Response<ResponseBody<B>> {
 }
 
 /// An answer of the door's own.
-pub(crate) fn plain<B>(status: StatusCode, text: &'static str) -> Response<ResponseBody<B>> {
+pub(crate) fn plain<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody<B>> {
     let mut response = Response::new(ResponseBody::text(text));
     *response.status_mut() = status;
     response.headers_mut().insert(

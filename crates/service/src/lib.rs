@@ -11,6 +11,7 @@ mod configuration;
 mod connections;
 mod door;
 mod front;
+mod head;
 mod host;
 mod http;
 mod layer;

@@ -74,9 +74,9 @@ pub struct Limits {
     pub idle_time: Duration,
     /// How long the head of an HTTP request may take, the wait for it on a kept connection included.
     pub header_time: Duration,
-    /// Bytes of the head of an HTTP request.
+    /// Bytes of the head of an HTTP request, and of an answer from the server behind a front.
     pub header_bytes_max: usize,
-    /// Fields in the head of an HTTP request.
+    /// Fields in the head of an HTTP request. A cookie of HTTP/2 that comes in pieces is one.
     pub headers_max: usize,
     /// How long a client may let us wait within one HTTP body, beside what
     /// [`body_bytes_per_second_min`](Self::body_bytes_per_second_min) allows for the bytes that came.

@@ -47,8 +47,8 @@ pub struct Settings {
     pub verifier: Arc<dyn Renewable>,
     /// Who may connect, as the action `connect`; everybody with a good identity where there are no rules.
     pub rules: Option<Arc<Rules>>,
-    /// Whether clients may show certificates that are for servers only: their extended key usages have neither
-    /// `clientAuth` nor `anyExtendedKeyUsage` (RFC 5280 section 4.2.1.12).
+    /// Whether clients may show certificates that are for servers only: their extended key usages, or those of an authority
+    /// above, lack `clientAuth` (RFC 5280 section 4.2.1.12).
     pub server_certificates: bool,
     /// What strangers and slow clients may take.
     pub limits: Limits,

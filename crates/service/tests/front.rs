@@ -13,62 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_service::{End, Front, FrontSecret, FrontSettings, Settings, Upstream};
-use http::{HeaderMap, Request, Response, StatusCode};
+use exoskel_service::{End, FrontSecret, FrontSettings};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use peers::behind::{Behind, Body, text};
-use peers::{Card, HeldTime, Running, Scratch, raw};
+use peers::fronts::{Parts, before, front_of, hello, http2_client, values};
+use peers::{HeldTime, Scratch, raw};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, Semaphore, mpsc};
-use tokio::task::JoinHandle;
 use tokio::time::advance;
-
-async fn hello(_request: Request<Incoming>) -> Response<Body> {
-    Response::new(text("hello"))
-}
-
-fn front_of(
-    scratch: Scratch,
-    change: impl FnOnce(&mut FrontSettings),
-    limits: impl FnOnce(&mut Settings),
-) -> Running {
-    let mut settings = FrontSettings::new(Upstream::Unix(scratch.path().join("app.sock")));
-    change(&mut settings);
-    Running::start_in(scratch, Front::new(settings), limits)
-}
-
-/// A front with default settings before a server that answers so, and a client's card.
-fn before<F, R>(answer: F) -> (Behind, Running, Card)
-where
-    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
-    R: Future<Output = Response<Body>> + Send,
-{
-    let scratch = Scratch::new();
-    let behind = Behind::start(&scratch, answer);
-    let server = front_of(scratch, |_| (), |_| ());
-    let card = server.authority.user("ada");
-    (behind, server, card)
-}
-
-/// An HTTP/2 connection, and the task that drives it.
-async fn http2_client(
-    server: &Running,
-    card: &Card,
-) -> (http2::SendRequest<Body>, JoinHandle<hyper::Result<()>>) {
-    let stream = server.connect_as(card, &[b"h2"]).await.unwrap();
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .unwrap();
-    (sender, tokio::spawn(connection))
-}
-
-fn values<'a>(head: &'a HeaderMap, name: &str) -> Vec<&'a str> {
-    let values = head.get_all(name).into_iter();
-    values.map(|value| value.to_str().unwrap()).collect()
-}
 
 #[tokio::test]
 async fn only_the_front_states_who_asks() {
@@ -245,23 +201,6 @@ async fn bodies_stream_both_ways_over_http_2() {
     drop(sender);
     driver.await.unwrap().unwrap();
     server.stop().await;
-}
-
-/// A body that is what comes through a channel.
-struct Parts(mpsc::Receiver<Bytes>);
-
-impl hyper::body::Body for Parts {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        self.0
-            .poll_recv(context)
-            .map(|part| part.map(|part| Ok(Frame::data(part))))
-    }
 }
 
 /// A body without an end.
@@ -677,7 +616,7 @@ async fn what_would_betray_or_mislead_the_server_behind_is_not_passed_on() {
     let request = |method: &str, host: &str, more: &str| {
         format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n")
     };
-    for method in ["TRACE", "TRACK"] {
+    for method in ["TRACE", "TRACK", "trace", "Track", "connect"] {
         let answer = raw(&server, &card, request(method, "a", "").as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
     }

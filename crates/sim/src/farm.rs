@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use exoskel_flow::{
-    Action, FrameId, FunctionId, Index, Lease, Program, Scheduler, SchedulerConfig, Segment, Sizes,
-    Skeleton, SlotId, StreamId, StreamOptions,
+    Action, FrameId, FunctionId, Index, Lease, Program, Results, Scheduler, SchedulerConfig,
+    Segment, Skeleton, SlotId, StreamId, StreamOptions,
 };
 
 use crate::agenda::Agenda;
@@ -301,16 +301,18 @@ impl Run<'_> {
     fn results(&mut self, slot: u32, frame: Frame, busy: Duration) -> Result<(), Violation> {
         let cost = (self.farm.frame_cost + self.farm.item_cost * frame.count) / 2;
         let at = self.works(cost);
-        let sizes = Sizes::Total {
-            count: frame.count,
-            bytes: ITEM_BYTES * u64::from(frame.count),
+        let results = Results {
+            frame: frame.id,
+            first: frame.first,
+            sizes: &vec![ITEM_BYTES; frame.count as usize],
+            ended: &[],
+            busy,
         };
-        let accepted = self
-            .scheduler
-            .results(SlotId(slot), frame.id, frame.first, sizes, busy, at);
-        // Those of an inner segment are tokens for the next one.
-        let accepted = accepted.filter(|accepted| accepted.last);
-        let ranges = accepted.map(|accepted| accepted.ranges.to_vec());
+        let accepted = match self.scheduler.results(SlotId(slot), results, at) {
+            Ok(accepted) => accepted,
+            Err(breach) => return self.broken(breach.to_string()),
+        };
+        let ranges = accepted.map(|accepted| accepted.outcomes.to_vec());
         for range in ranges.into_iter().flatten() {
             for index in range.clone() {
                 let (word, bit) = ((index / 64) as usize, 1 << (index % 64));

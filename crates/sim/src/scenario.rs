@@ -97,6 +97,8 @@ pub struct Scenario {
     pub input_bytes_max: u64,
     /// Bytes of a result, evenly from 1 to this.
     pub result_bytes_max: u64,
+    /// One of so many items raises in each segment, which is its outcome; 0: none.
+    pub raises_one_in: u64,
     /// The wires.
     pub link: LinkModel,
     /// Results older than this are sent although their frame is not finished.
@@ -127,6 +129,7 @@ impl Scenario {
             service,
             input_bytes_max: 200,
             result_bytes_max: 200,
+            raises_one_in: 0,
             link: LinkModel::default(),
             flush_time: Duration::from_millis(2),
             take_time: Duration::ZERO,
@@ -142,5 +145,11 @@ impl Scenario {
     pub(crate) fn bytes(&self, most: u64, index: Index, segment: u16) -> u64 {
         let mix = index.wrapping_mul(0x9E6C_63D0_876A_68DE) ^ u64::from(segment).rotate_left(40);
         1 + SplitMix64::new(self.seed ^ mix).below(most)
+    }
+
+    /// Whether the item raises in this segment.
+    pub(crate) fn raises(&self, index: Index, segment: u16) -> bool {
+        let mix = index.wrapping_mul(0xA24B_AED4_963E_E407) ^ u64::from(segment).rotate_left(20);
+        self.raises_one_in > 0 && SplitMix64::new(self.seed ^ mix).below(self.raises_one_in) == 0
     }
 }

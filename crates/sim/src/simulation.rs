@@ -3,9 +3,12 @@
 mod slot_side;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
-use exoskel_flow::{Action, Index, Program, Scheduler, Sizes, SlotId, StreamId, StreamOptions};
+use exoskel_flow::{
+    Action, Departure, Index, Program, Results, Scheduler, SlotId, StreamId, StreamOptions,
+};
 
 use crate::agenda::Agenda;
 use crate::digest::Digest;
@@ -168,7 +171,7 @@ impl Simulation {
                 self.send_answers(slot, answers);
             }
             Event::Lost(slot) => {
-                self.scheduler.remove_slot(slot, now);
+                self.scheduler.remove_slot(slot, Departure::Lost, now);
                 self.report.unfinished += self
                     .unanswered
                     .remove(&slot)
@@ -234,7 +237,10 @@ impl Simulation {
                 frame,
                 index,
                 bytes,
-            } => self.scheduler.announced(slot, frame, index, bytes, now),
+            } => {
+                let announced = self.scheduler.announced(slot, frame, index, bytes, now);
+                return announced.or_else(|breach| self.broken(breach.to_string()));
+            }
             Answer::Recalled {
                 frame,
                 first,
@@ -249,26 +255,36 @@ impl Simulation {
                 sizes,
                 busy,
             } => {
-                let accepted =
-                    self.scheduler
-                        .results(slot, frame, first, Sizes::Each(&sizes), busy, now);
-                let Some(accepted) = accepted else {
-                    return Ok(());
+                let raised = self.scheduler.frame(slot, frame).map(|(_, segment)| {
+                    let items = first..first + sizes.len() as u64;
+                    let raises = |index: &Index| self.scenario.raises(*index, segment);
+                    items.filter(raises).collect::<Vec<Index>>()
+                });
+                let ended = raised.unwrap_or_default();
+                let results = Results {
+                    frame,
+                    first,
+                    sizes: &sizes,
+                    ended: &ended,
+                    busy,
                 };
-                let (segment, last) = (accepted.segment, accepted.last);
-                for index in accepted
-                    .ranges
-                    .iter()
-                    .cloned()
-                    .flatten()
-                    .collect::<Vec<_>>()
-                {
+                let accepted = match self.scheduler.results(slot, results, now) {
+                    Ok(Some(accepted)) => accepted,
+                    Ok(None) => return Ok(()),
+                    Err(breach) => return self.broken(breach.to_string()),
+                };
+                let segment = accepted.segment;
+                let items = |ranges: &[Range<Index>]| -> Vec<Index> {
+                    ranges.iter().cloned().flatten().collect()
+                };
+                let (outcomes, tokens) = (items(accepted.outcomes), items(accepted.tokens));
+                for index in outcomes.iter().chain(&tokens) {
                     if let Some(begun) = self.unanswered.get_mut(&slot) {
-                        begun.remove(&(segment, index));
+                        begun.remove(&(segment, *index));
                     }
-                    if last {
-                        self.outcome(index)?;
-                    }
+                }
+                for index in outcomes {
+                    self.outcome(index)?;
                 }
             }
         }

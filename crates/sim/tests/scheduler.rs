@@ -157,6 +157,32 @@ fn huge_results_and_a_slow_user() {
     }
 }
 
+/// Aim: items that raise on the way hold nobody up, in no kind of program, whoever is lost meanwhile. Method: one of
+/// five raises in each segment; a slot dies in the middle.
+#[test]
+fn exceptions_are_outcomes_at_once() {
+    for seed in SEEDS {
+        for program in programs() {
+            let calm = Scenario::new(seed, program, 400, Service::Uniform(micros(1), millis(1)));
+            let raising = Scenario {
+                raises_one_in: 5,
+                slots: 3,
+                ..calm
+            };
+            let steps = run(&raising).steps;
+            let report = run(&Scenario {
+                faults: vec![Fault {
+                    step: steps / 2,
+                    slot: 0,
+                    restart: Some(millis(3)),
+                }],
+                ..raising
+            });
+            assert_eq!((report.results, report.failed.len()), (400, 0));
+        }
+    }
+}
+
 /// The share of the slots' time that was spent in functions, in percent.
 fn efficiency(report: &Report, slots: u32) -> u128 {
     report.busy.as_nanos() * 100 / (report.makespan.as_nanos() * u128::from(slots))

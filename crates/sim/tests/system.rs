@@ -31,6 +31,8 @@ fn everything_holds_whatever_happens() {
         assert!(closes_early || report.left == 0, "seed {seed}");
         all.left += report.left;
         all.outcomes += report.outcomes;
+        all.refused += report.refused;
+        all.unsent += report.unsent;
         all.cancelled += report.cancelled;
         all.slots_lost += report.slots_lost;
         all.crashes += report.crashes;
@@ -43,6 +45,8 @@ fn everything_holds_whatever_happens() {
     }
     let seen = [
         all.outcomes,
+        all.refused,
+        all.unsent,
         all.cancelled,
         all.left,
         all.slots_lost,

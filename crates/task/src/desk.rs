@@ -43,12 +43,10 @@ pub struct Item {
     pub key: ItemKey,
     /// The segment.
     pub segment: u16,
-    /// Whether it must be decoded with restrictions.
-    pub restricted: bool,
     /// How to go about the segment's serial function: with [`Lease::PassedOn`] that is all to be done now, and
     /// [`Work::Rest`] says when to go on.
     pub lease: Lease,
-    /// The item itself.
+    /// The item itself. If it is data, its result must be data too.
     pub record: Record,
 }
 
@@ -475,7 +473,6 @@ impl Job {
             frame,
             stream,
             segment,
-            restricted,
             lease,
             grant,
             ..
@@ -488,7 +485,6 @@ impl Job {
                 grant,
             },
             segment,
-            restricted,
             lease,
             record,
         })

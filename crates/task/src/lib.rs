@@ -8,7 +8,7 @@
 //! # Layout
 //!
 //! * [`payload`], [`message`]: items and instructions as they travel
-//! * [`outcome`]: what an item came to
+//! * [`outcome`]: what an item came to, and where its bytes come from
 //! * [`router`]: the manager's side; `tokens`: what waits there between segments
 //! * [`desk`]: the slot's side
 

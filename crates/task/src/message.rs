@@ -6,6 +6,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use exoskel_flow::Lease;
 
+use crate::payload::Format;
+
 /// The slot's endpoint for instructions.
 pub const TASK_ENDPOINT: &str = "exoskel.task";
 /// The slot's endpoint for code: functions, programs, modules.
@@ -27,10 +29,16 @@ pub const RESULT_HANDLERS: &[&str] = &[
 ];
 
 /// What a frame of work has before its records.
-const EXECUTE_BYTES: usize = 36;
+const EXECUTE_BYTES: usize = 35;
 
 /// So many modules that a worker lacks are named; what comes after them is known when it has those.
 const LACKS_MAX: usize = 100;
+
+/// The longest name of one, in bytes: a module is a file, whose name can't be longer. It is shown to users.
+const LACKS_NAME_BYTES_MAX: usize = 255;
+
+/// The greatest number of a stream of output.
+const OUTPUT_STREAM_MAX: u8 = 2;
 
 /// A function's name on the wire: SHA-256 of its pickle.
 pub type Digest = [u8; 32];
@@ -65,7 +73,12 @@ pub enum ToSlot {
         stream: u32,
     },
     /// What the Python side needs before any function is loaded (modules, search path), opaque here.
-    Setup(Bytes),
+    Setup {
+        /// How its answers must be written.
+        answers: Format,
+        /// The settings.
+        settings: Bytes,
+    },
     /// A function's pickle.
     Function {
         /// Its name.
@@ -111,8 +124,6 @@ pub struct Execute {
     pub stream: u32,
     /// The segment of its program.
     pub segment: u16,
-    /// Whether the items come from outside the trusted domains and must be decoded with restrictions.
-    pub restricted: bool,
     /// How to go about the segment's serial function.
     pub lease: Lease,
     /// How many bytes a result may have without being announced first.
@@ -188,7 +199,7 @@ impl ToSlot {
     pub fn is_code(&self) -> bool {
         matches!(
             self,
-            Self::Setup(_) | Self::Function { .. } | Self::Define { .. }
+            Self::Setup { .. } | Self::Function { .. } | Self::Define { .. }
         )
     }
 
@@ -217,7 +228,11 @@ impl ToSlot {
                 out.put_u32(*stream);
                 3
             }
-            Self::Setup(setup) => return (0, setup.clone()),
+            Self::Setup { answers, settings } => {
+                out.put_u8(u8::from(*answers == Format::Data));
+                out.put_slice(settings);
+                0
+            }
             Self::Function { digest, pickle } => {
                 out.put_slice(digest);
                 out.put_slice(pickle);
@@ -264,7 +279,14 @@ impl ToSlot {
     /// When the head isn't one of `handler`'s.
     pub fn decode_code(handler: u16, mut head: Bytes) -> Result<Self, MessageError> {
         match handler {
-            0 => Ok(Self::Setup(head)),
+            0 => Ok(Self::Setup {
+                answers: match head.try_get_u8() {
+                    Ok(0) => Format::Pickle,
+                    Ok(1) => Format::Data,
+                    _ => return Err(MessageError("setup")),
+                },
+                settings: head,
+            }),
             1 if head.len() >= 32 => {
                 let mut digest = [0; 32];
                 head.copy_to_slice(&mut digest);
@@ -334,13 +356,22 @@ impl ToManager {
             }
             Self::Ready { lacks } => {
                 for name in lacks.iter().take(LACKS_MAX) {
-                    out.put_u16(u16::try_from(name.len()).unwrap_or(u16::MAX));
-                    out.put_slice(&name.as_bytes()[..name.len().min(usize::from(u16::MAX))]);
+                    let ends = name.char_indices().map(|(at, part)| at + part.len_utf8());
+                    let end = ends.take_while(|end| *end <= LACKS_NAME_BYTES_MAX).last();
+                    let name = &name.as_bytes()[..end.unwrap_or(0)];
+                    out.put_u16(name.len() as u16);
+                    out.put_slice(name);
                 }
                 5
             }
         };
         (handler, out.freeze())
+    }
+
+    /// Whether such a message may have bulk parts.
+    #[must_use]
+    pub fn takes_bulk(&self) -> bool {
+        matches!(self, Self::Results { .. })
     }
 
     /// Reads a message of [`RESULT_ENDPOINT`].
@@ -371,10 +402,15 @@ impl ToManager {
                 bytes: head.get_u64(),
                 busy: head.get_u64(),
             },
-            4 if !head.is_empty() => Self::Output {
-                stream: head.get_u8(),
-                text: head,
-            },
+            4 if head
+                .first()
+                .is_some_and(|stream| *stream <= OUTPUT_STREAM_MAX) =>
+            {
+                Self::Output {
+                    stream: head.get_u8(),
+                    text: head,
+                }
+            }
             5 => return read_ready(head).ok_or(MessageError("ready")),
             _ => return Err(MessageError("result")),
         };
@@ -386,7 +422,7 @@ fn read_ready(mut head: Bytes) -> Option<ToManager> {
     let mut lacks = Vec::new();
     while head.has_remaining() {
         let length = usize::from(head.try_get_u16().ok()?);
-        if length > head.remaining() || lacks.len() == LACKS_MAX {
+        if length > head.remaining().min(LACKS_NAME_BYTES_MAX) || lacks.len() == LACKS_MAX {
             return None;
         }
         let name = String::from_utf8(head.split_to(length).into()).ok()?;
@@ -407,7 +443,6 @@ fn put_execute(out: &mut BytesMut, execute: &Execute) {
     out.put_u64(execute.frame);
     out.put_u32(execute.stream);
     out.put_u16(execute.segment);
-    out.put_u8(u8::from(execute.restricted));
     out.put_u8(match execute.lease {
         Lease::None => 0,
         Lease::Kept => 1,
@@ -426,7 +461,6 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
         frame: head.get_u64(),
         stream: head.get_u32(),
         segment: head.get_u16(),
-        restricted: head.get_u8() != 0,
         lease: match head.get_u8() {
             0 => Lease::None,
             1 => Lease::Kept,
@@ -492,7 +526,6 @@ mod tests {
             frame: 7,
             stream: 1,
             segment: 2,
-            restricted: true,
             lease: Lease::PassedOn,
             grant: 65_536,
             first: 1 << 40,
@@ -514,7 +547,14 @@ mod tests {
             assert_eq!(ToSlot::decode_task(handler, head), Ok(message));
         }
         let code = [
-            ToSlot::Setup(Bytes::from_static(b"x")),
+            ToSlot::Setup {
+                answers: Format::Data,
+                settings: Bytes::from_static(b"x"),
+            },
+            ToSlot::Setup {
+                answers: Format::Pickle,
+                settings: Bytes::new(),
+            },
             ToSlot::Function {
                 digest: [9; 32],
                 pickle: Bytes::from_static(b"p"),
@@ -577,6 +617,15 @@ mod tests {
                 "{name:?}"
             );
         }
+        let long = ToManager::Ready {
+            lacks: vec!["\u{fc}".repeat(LACKS_NAME_BYTES_MAX)],
+        };
+        let (handler, head) = long.encode();
+        assert_eq!(head.len(), 2 + LACKS_NAME_BYTES_MAX - 1, "whole characters");
+        assert!(ToManager::decode(handler, head).is_ok());
+        let mut longer = vec![b'x'; 2 + LACKS_NAME_BYTES_MAX + 1];
+        longer[..2].copy_from_slice(&256_u16.to_be_bytes());
+        assert!(ToManager::decode(5, longer.into()).is_err());
         let lacks = vec!["x".to_owned(); LACKS_MAX + 1];
         let (handler, head) = ToManager::Ready { lacks }.encode();
         let mut more = head.to_vec();
@@ -586,6 +635,14 @@ mod tests {
         );
         more.extend([0, 1, b'x']);
         assert!(ToManager::decode(handler, more.into()).is_err());
+    }
+
+    #[test]
+    fn output_has_a_stream_that_there_is() {
+        for (stream, is_read) in [(0, true), (2, true), (3, false), (200, false)] {
+            let head = Bytes::copy_from_slice(&[stream, b'x']);
+            assert_eq!(ToManager::decode(4, head).is_ok(), is_read, "{stream}");
+        }
     }
 
     proptest! {

@@ -4,6 +4,7 @@ mod actions;
 mod answers;
 mod streams;
 
+pub use answers::AnswerError;
 pub use streams::OpenError;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -12,9 +13,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::{
-    FlowError, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics, StreamId, Tickets,
+    Departure, FlowError, Scheduler, SchedulerConfig, Skeleton, SlotId, SlotStatistics, StreamId,
+    Tickets,
 };
 
+use self::answers::Heads;
 use crate::message::{Call, Digest, SegmentFunctions, ToSlot};
 use crate::outcome::{Origin, Outcomes};
 use crate::tokens::Tokens;
@@ -92,6 +95,8 @@ pub struct Router {
     /// From the scheduler's number of a stream to the driver's.
     numbers: BTreeMap<StreamId, u64>,
     effects: VecDeque<Effect>,
+    /// Of the last answer: kept to save allocations.
+    heads: Heads,
 }
 
 /// What a slot has been told.
@@ -113,9 +118,17 @@ struct Stream {
     tokens: Vec<Tokens>,
     /// Items handed over by the user, admitted or not.
     received: u64,
-    /// Sizes of items that have no ticket yet, though they had when the user looked.
-    backlog: VecDeque<u64>,
+    /// Items that have no ticket yet, though they had when the user looked.
+    backlog: VecDeque<Backlogged>,
     input_ended: bool,
+}
+
+/// An item that waits for a ticket.
+#[derive(Clone, Copy, Debug)]
+struct Backlogged {
+    bytes: u64,
+    /// It is its own outcome: an exception in the place of an item that can't be sent.
+    is_outcome: bool,
 }
 
 impl Router {
@@ -128,6 +141,7 @@ impl Router {
             streams: BTreeMap::new(),
             numbers: BTreeMap::new(),
             effects: VecDeque::new(),
+            heads: Heads::default(),
         }
     }
 
@@ -151,20 +165,21 @@ impl Router {
         Ok(())
     }
 
-    /// A slot is gone. When it said good-bye (`orderly`), whatever it had is innocent; else its items are suspects.
-    /// Says what it did; nothing if it never got work.
+    /// A slot is gone. Its items are suspects only if it is lost. Says what it did; nothing if it never got work.
     pub fn remove_slot(
         &mut self,
         slot: u32,
-        orderly: bool,
+        departure: Departure,
         now: Duration,
     ) -> Option<SlotStatistics> {
         self.slots.remove(&slot)?;
-        if orderly {
-            self.scheduler.retire_slot(SlotId(slot), now)
-        } else {
-            self.scheduler.remove_slot(SlotId(slot), now)
-        }
+        self.scheduler.remove_slot(SlotId(slot), departure, now)
+    }
+
+    /// The most bytes of records and bulk parts that a slot may send now: no results beyond this can count.
+    #[must_use]
+    pub fn receivable(&self, slot: u32) -> u64 {
+        self.scheduler.receivable(SlotId(slot))
     }
 
     /// What a slot did so far.

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::outcome::Origin;
 use crate::payload::Batch;
 
 /// Batches by their first item. A batch goes when all of its items are through.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     batches: BTreeMap<u64, Stored>,
+    /// Batches whose origin is not trusted.
+    untrusted: usize,
 }
 
 #[derive(Debug)]
@@ -24,13 +28,56 @@ struct Stored {
 pub(crate) struct Collected {
     pub(crate) records: Bytes,
     pub(crate) bulk: Vec<Bytes>,
-    pub(crate) restricted: bool,
 }
 
 impl Tokens {
     pub(crate) fn insert(&mut self, first: u64, batch: Batch) {
         let remaining = batch.count();
+        self.untrusted += usize::from(!batch.origin().is_trusted());
         self.batches.insert(first, Stored { batch, remaining });
+    }
+
+    /// Whether all tokens here are of trusted origins.
+    pub(crate) fn are_trusted(&self) -> bool {
+        self.untrusted == 0
+    }
+
+    /// Whether the token of this item is here and of a trusted origin.
+    pub(crate) fn is_trusted(&self, item: u64) -> bool {
+        let found = self.origins(item..item.saturating_add(1)).next();
+        found.is_some_and(|(_, origin)| origin.is_some_and(|origin| origin.is_trusted()))
+    }
+
+    /// These items, cut where the origins of their tokens change; none for an item whose token isn't here.
+    pub(crate) fn origins(
+        &self,
+        items: Range<u64>,
+    ) -> impl Iterator<Item = (Range<u64>, Option<&Arc<Origin>>)> {
+        let mut position = items.start;
+        let origin_at = |items: Range<u64>| {
+            let before = self.batches.range(..=items.start).next_back();
+            let found = before.and_then(|(first, stored)| {
+                let (_, count) = overlap(*first, stored.batch.count(), &items)?;
+                Some((u64::from(count), stored.batch.origin()))
+            });
+            found.map_or((1, None), |(count, origin)| (count, Some(origin)))
+        };
+        std::iter::from_fn(move || {
+            if position >= items.end {
+                return None;
+            }
+            let start = position;
+            let (count, origin) = origin_at(start..items.end);
+            position += count;
+            while position < items.end {
+                let (count, next) = origin_at(position..items.end);
+                if next != origin {
+                    break;
+                }
+                position += count;
+            }
+            Some((start..position, origin))
+        })
     }
 
     /// The tokens of these items; none if one isn't here.
@@ -42,7 +89,6 @@ impl Tokens {
             let (first, stored) = self.batches.range(..=position).next_back()?;
             let (start, count) = overlap(*first, stored.batch.count(), &(position..items.end))?;
             let (records, bulk) = stored.batch.range(start, count);
-            collected.restricted |= stored.batch.restricted;
             collected.bulk.extend_from_slice(bulk);
             position += u64::from(count);
             if joined.is_empty() && position == items.end {
@@ -68,6 +114,7 @@ impl Tokens {
             };
             stored.remaining = stored.remaining.saturating_sub(count);
             if stored.remaining == 0 {
+                self.untrusted -= usize::from(!stored.batch.origin().is_trusted());
                 self.batches.remove(&first);
             }
             position += u64::from(count);
@@ -86,25 +133,25 @@ fn overlap(first: u64, count: u32, items: &Range<u64>) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::payload::{BatchBuilder, RecordReader};
+    use crate::payload::{BatchBuilder, Format, RecordReader};
 
-    fn batch(values: Range<u8>) -> Batch {
+    fn batch(values: Range<u8>, origin: Arc<Origin>) -> Batch {
         let mut builder = BatchBuilder::default();
         for value in values {
-            builder.push(&[value], &[], Vec::new());
+            builder.push(Format::Data, &[value], &[], Vec::new());
         }
-        builder.take()
+        builder.take(origin)
     }
 
     #[test]
     fn ranges_span_batches_and_go_when_released() {
         let mut tokens = Tokens::default();
-        tokens.insert(0, batch(0..4));
-        tokens.insert(4, batch(4..6));
+        tokens.insert(0, batch(0..4, Origin::user()));
+        tokens.insert(4, batch(4..6, Origin::user()));
         let collected = tokens.collect(3..6).unwrap();
         let mut reader = RecordReader::new(collected.records, Vec::new());
         let values: Vec<u8> = std::iter::from_fn(|| reader.next_record().unwrap())
-            .map(|record| record.pickle[0])
+            .map(|record| record.body[0])
             .collect();
         assert_eq!(values, [3, 4, 5]);
         assert!(tokens.collect(5..7).is_none());
@@ -113,5 +160,30 @@ mod tests {
         tokens.release(&(3..5));
         assert!(tokens.collect(3..4).is_none());
         assert_eq!(tokens.batches.len(), 1);
+    }
+
+    #[test]
+    fn ranges_are_cut_where_origins_change() {
+        let stranger = Arc::new(Origin {
+            worker: "stranger".to_owned(),
+            format: Format::Data,
+        });
+        let mut tokens = Tokens::default();
+        tokens.insert(0, batch(0..4, Origin::user()));
+        assert!(tokens.are_trusted());
+        tokens.insert(4, batch(4..6, stranger.clone()));
+        tokens.insert(8, batch(8..9, Origin::user()));
+        assert!(!tokens.are_trusted());
+        let cut: Vec<_> = tokens.origins(2..9).collect();
+        let (user, nobody) = (Origin::user(), None);
+        let expected = [
+            (2..4, Some(&user)),
+            (4..6, Some(&stranger)),
+            (6..8, nobody),
+            (8..9, Some(&user)),
+        ];
+        assert_eq!(cut, expected);
+        tokens.release(&(4..6));
+        assert!(tokens.are_trusted());
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{FunctionId, Lease, SchedulerConfig, Skeleton, Tickets};
+use exoskel_flow::{Departure, FunctionId, Lease, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
 use exoskel_task::message::{Call, Execute, ToManager, ToSlot};
 use exoskel_task::outcome::{Contents, Origin};
-use exoskel_task::payload::{BatchBuilder, RecordReader};
+use exoskel_task::payload::{BatchBuilder, Format, RecordReader};
 use exoskel_task::router::{Effect, Function, StreamPlan};
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ impl Site {
     fn start_slot(&mut self) {
         let origin = Origin {
             worker: format!("worker-{}", self.next_slot),
-            restricted: false,
+            format: Format::Pickle,
         };
         let origin = Arc::new(origin);
         self.router
@@ -91,12 +91,13 @@ impl Site {
                 Effect::Deliver { outcomes, .. } => {
                     let mut values = match outcomes.contents {
                         Contents::WorkersLost(_) => None,
+                        Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),
                     };
                     for index in outcomes.first..outcomes.first + u64::from(outcomes.count) {
                         let value = values
                             .as_mut()
-                            .map(|reader| reader.next_record().unwrap().unwrap().pickle[0]);
+                            .map(|reader| reader.next_record().unwrap().unwrap().body[0]);
                         let former = self.outcomes.insert(index, value);
                         assert_eq!(former, None, "item {index} had an outcome");
                     }
@@ -137,15 +138,15 @@ impl Site {
             self.say(slot, released);
         }
         for first in execute.first..execute.first + u64::from(execute.count) {
-            let value = reader.next_record().unwrap().unwrap().pickle[0];
+            let value = reader.next_record().unwrap().unwrap().body[0];
             if self.deadly.contains(&(execute.segment, value)) {
                 self.inboxes.remove(&slot);
-                self.router.remove_slot(slot, false, self.now);
+                self.router.remove_slot(slot, Departure::Lost, self.now);
                 return self.start_slot();
             }
             let mut builder = BatchBuilder::default();
-            builder.push(&[value], &[], Vec::new());
-            let (records, _) = builder.take().range(0, 1);
+            builder.push(Format::Pickle, &[value], &[], Vec::new());
+            let (records, _) = builder.take(Origin::user()).range(0, 1);
             let result = ToManager::Results {
                 frame: execute.frame,
                 first,
@@ -175,9 +176,9 @@ proptest! {
         site.router.open(STREAM, plan(), site.now).unwrap();
         let mut builder = BatchBuilder::default();
         for value in 0..ITEMS {
-            builder.push(&[value], &[], Vec::new());
+            builder.push(Format::Pickle, &[value], &[], Vec::new());
         }
-        site.router.admit(STREAM, builder.take(), site.now);
+        site.router.admit(STREAM, builder.take(Origin::user()), site.now);
         site.router.end_of_input(STREAM, site.now);
         let mut picks = order.into_iter().cycle();
         for _ in 0..20_000 {

@@ -99,7 +99,6 @@ def _init(arguments: argparse.Namespace) -> int:
     from .. import _core
 
     directory: Path = arguments.directory
-    directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _core.pki_init(os.fspath(directory))
     option = "" if directory == DEFAULT_DIRECTORY else f" --directory {directory}"
     report(
@@ -116,7 +115,8 @@ def _issue(arguments: argparse.Namespace) -> int:
     from .. import _core
 
     output: Path = arguments.output or Path(f"{arguments.role}-{_file_name(arguments.name)}.pem")
-    if output.exists() and not arguments.force:
+    # A link that leads nowhere is something, too.
+    if os.path.lexists(output) and not arguments.force:
         raise ValueError(f"{output} exists; choose another --output, or replace it with --force")
     pem, serial = issue(arguments.directory, arguments.role, arguments.name, arguments.days)
     _core.write_credential(os.fspath(output), pem)

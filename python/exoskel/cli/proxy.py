@@ -13,7 +13,6 @@ from ..identity import (
     own_certificate,
     proxy_path,
     read_private,
-    write_private,
 )
 from . import judgement
 from .report import Commands, moment, report, shown
@@ -173,6 +172,8 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _init(arguments: argparse.Namespace) -> int:
+    from .. import _core
+
     proxies = _proxies()
     files = _named(arguments) or own_certificate()
     if files is None:
@@ -182,19 +183,22 @@ def _init(arguments: argparse.Namespace) -> int:
     issuer = proxies.read_issuer(files, _asker(arguments))
     content, proxy = proxies.make(issuer, _wishes(arguments), arguments.key_type)
     out: Path = arguments.out or proxy_path()
-    write_private(out, content)
+    _core.write_secret(out, content)
     return _say_written(arguments, out, proxy, secret=True)
 
 
 def _request(arguments: argparse.Namespace) -> int:
+    from .. import _core
+
     # Every other command reads the key that --key names: this one must not make an end of it, nor of one that waits for its chain.
     if os.path.lexists(arguments.key):
         raise CredentialError(
             f"{arguments.key} is there already, expected a new name for the new key: remove it if nothing needs it any more"
         )
     key, request = _proxies().request(arguments.key_type)
-    write_private(arguments.key, key)
-    arguments.out.write_bytes(request)
+    # In this order: a request without its key harms nobody, and a key that is there would stand in the way of the next attempt.
+    _core.write_public(arguments.out, request)
+    _core.write_secret(arguments.key, key)
     report(
         arguments,
         f"wrote the key {arguments.key}: it stays here\n"
@@ -205,23 +209,27 @@ def _request(arguments: argparse.Namespace) -> int:
 
 
 def _sign(arguments: argparse.Namespace) -> int:
+    from .. import _core
+
     proxies = _proxies()
     files = _named(arguments) or current_credential()
     issuer = proxies.read_issuer(files, _asker(arguments))
     with open(arguments.request, "rb") as file:
         request = file.read(1 << 20)
     chain, proxy = proxies.sign(issuer, _wishes(arguments), request)
-    arguments.out.write_bytes(chain)
+    _core.write_public(arguments.out, chain)
     return _say_written(arguments, arguments.out, proxy, secret=False)
 
 
 def _store(arguments: argparse.Namespace) -> int:
+    from .. import _core
+
     with open(arguments.chain, "rb") as file:
         chain = file.read(1 << 20)
     key = read_private(arguments.key)
     content, proxy = _proxies().complete(chain, key, arguments.key)
     out: Path = arguments.out or proxy_path()
-    write_private(out, content)
+    _core.write_secret(out, content)
     return _say_written(arguments, out, proxy, secret=True)
 
 

@@ -156,7 +156,11 @@ def start_script(arguments: argparse.Namespace, host: HostAddress, credential_by
     steps = [
         "umask 077",
         'mkdir -p "$HOME/.exoskel/run"',
+        'chmod 700 "$HOME/.exoskel/run"',
         'cd "$HOME/.exoskel/run"',
+        # What is there is removed, and `set -C` makes a new file or none: nothing is written through a link.
+        f"rm -f {base}.pem.new {base}.toml.new",
+        "set -C",
         # Renamed, so that a worker never reads half a file, and never into a file that others may read already.
         f"head -c {credential_bytes} > {base}.pem.new",
         f"mv {base}.pem.new {base}.pem",

@@ -10,6 +10,10 @@ RULES: dict[str, tuple[str, str]] = {
         "each element is one DER certificate, nothing missing, nothing after it, both algorithm fields alike",
     ),
     "extension-once": ("RFC 5280 4.2", "no extension stands twice in a certificate"),
+    "alternative-names": (
+        "RFC 5280 4.2.1.6",
+        "where there are alternative names of the subject, there is one at least, and none is empty",
+    ),
     "signature": ("RFC 5280 6.1.3 (a)(1)", "each certificate is signed by the key of the next one"),
     "validity": (
         "RFC 5280 6.1.3 (a)(2)",
@@ -27,6 +31,10 @@ RULES: dict[str, tuple[str, str]] = {
     "crl-issuer": (
         "RFC 5280 6.3.3 (f)-(g)",
         "a list is signed by its authority, whose key may sign lists",
+    ),
+    "crl-encoding": (
+        "RFC 5280 5.1 to 5.3",
+        "a list is DER, with no extension twice in it or in one of its entries",
     ),
     "crl-extensions": (
         "RFC 5280 5.2 and 5.3",
@@ -66,6 +74,10 @@ RULES: dict[str, tuple[str, str]] = {
         "RFC 5280 4.2.1.12",
         "a leaf with an extended key usage may be a TLS client, or server",
     ),
+    "ca-extended-key-usage": (
+        "RFC 5280 4.2.1.12, OpenSSL",
+        "an authority with an extended key usage, the anchor too, may sign for TLS clients, or servers, as what is below it",
+    ),
     "end-entity": (
         "RFC 5280 6.1.5",
         "the leaf is no authority, and only authorities issue end entities",
@@ -77,6 +89,10 @@ RULES: dict[str, tuple[str, str]] = {
     "key-strength": (
         "NIST SP 800-131A",
         "keys are RSA 2048 or P-256 at least, those of anchors RSA 1024",
+    ),
+    "rsa-numbers": (
+        "RFC 8017 3.1; own bound, 33 bits",
+        "the modulus of an RSA key is odd and positive, its exponent odd and from 3 to 33 bits long",
     ),
     "signing-policy": (
         "Globus EACL signing_policy",

@@ -2,6 +2,7 @@
 //! like, results are huge, slots are lost. It mirrors what the scheduler may know and checks every dispatch.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use exoskel_flow::*;
@@ -124,7 +125,14 @@ impl World {
         let tickets = self.scheduler.tickets(stream);
         let sizes: Vec<u64> = (0..count.min(tickets)).map(|_| self.size(tape)).collect();
         if !sizes.is_empty() {
-            self.scheduler.admit(stream, &sizes, self.now).unwrap();
+            let first = self.scheduler.admit(stream, &sizes, self.now).unwrap();
+            // Some can't be sent and are their own outcomes.
+            for index in first..first + sizes.len() as u64 {
+                if tape.below(12) == 11 {
+                    assert!(self.scheduler.finish(stream, index, self.now));
+                    self.outcome(stream, index);
+                }
+            }
         }
         sizes.len() as u32
     }
@@ -183,7 +191,7 @@ impl World {
     }
 
     /// Loses a slot, or lets it leave.
-    pub(crate) fn lose(&mut self, pick: u32, lost: bool) {
+    pub(crate) fn lose(&mut self, pick: u32, departure: Departure) {
         let Some(slot) = self
             .processes
             .keys()
@@ -196,7 +204,7 @@ impl World {
         let alone = process.running.len() == 1;
         for (frame, index) in process.running {
             let item = (self.frames[&frame].0, index);
-            if self.closed.contains(&item.0) || !lost {
+            if self.closed.contains(&item.0) || departure != Departure::Lost {
                 continue;
             }
             if alone {
@@ -204,11 +212,9 @@ impl World {
             }
             self.suspects.insert(item);
         }
-        if lost {
-            self.scheduler.remove_slot(slot, self.now).unwrap();
-        } else {
-            self.scheduler.retire_slot(slot, self.now).unwrap();
-        }
+        self.scheduler
+            .remove_slot(slot, departure, self.now)
+            .unwrap();
     }
 
     pub(crate) fn drain(&mut self, pick: u32) {
@@ -516,7 +522,7 @@ impl World {
             .is_some_and(|index| Some(*index) == self.poison && job.stream == StreamId(0));
         if poisoned {
             let pick = self.processes.keys().position(|key| *key == slot).unwrap();
-            self.lose(pick as u32, true);
+            self.lose(pick as u32, Departure::Lost);
             self.add_slot();
             return true;
         }
@@ -563,8 +569,10 @@ impl World {
                 }
                 self.suspects.remove(&(stream, index));
                 self.free_lease(slot, frame);
-                self.scheduler
+                let announced = self
+                    .scheduler
                     .announced(slot, frame, index, bytes, self.now);
+                assert_eq!(announced, Ok(()));
             }
             Some(Answer::Recalled(frame, first, count)) => {
                 (first..first + u64::from(count)).for_each(|index| {
@@ -581,47 +589,40 @@ impl World {
                     self.suspects.remove(&(stream, index));
                 }
                 self.free_lease(slot, frame);
-                let total = Sizes::Total {
-                    count: sizes.len() as u32,
-                    bytes: sizes.iter().sum(),
+                let items = first..first + sizes.len() as u64;
+                let last = usize::from(segment) + 1 == self.programs[&stream].segments().len();
+                let ends: Vec<bool> = items.clone().map(|_| tape.below(4) == 3).collect();
+                let (ended, goes_on): (Vec<Index>, Vec<Index>) =
+                    items.partition(|index| ends[(index - first) as usize]);
+                let results = Results {
+                    frame,
+                    first,
+                    sizes: &sizes,
+                    ended: &ended,
+                    busy: Duration::from_micros(10 * sizes.len() as u64),
                 };
-                let said = if tape.below(2) == 0 {
-                    Sizes::Each(&sizes)
-                } else {
-                    total
-                };
-                let busy = Duration::from_micros(10 * sizes.len() as u64);
-                let accepted = self
-                    .scheduler
-                    .results(slot, frame, first, said, busy, self.now);
-                let accepted = accepted
-                    .map(|accepted| (accepted.last, accepted.segment, accepted.ranges.to_vec()));
+                let accepted = self.scheduler.results(slot, results, self.now).unwrap();
                 if self.closed.contains(&stream) {
                     assert!(accepted.is_none());
                     return true;
                 }
-                let (last, passed, ranges) = accepted.expect("the answer is in time");
-                assert_eq!(passed, segment);
-                assert_eq!(
-                    ranges.as_slice(),
-                    std::slice::from_ref(&(first..first + sizes.len() as u64))
-                );
-                assert_eq!(
-                    last,
-                    usize::from(segment) + 1 == self.programs[&stream].segments().len()
-                );
+                let accepted = accepted.expect("the answer is in time");
+                assert_eq!((accepted.stream, accepted.segment), (stream, segment));
+                let flat = |ranges: &[Range<Index>]| ranges.iter().cloned().flatten().collect();
+                let outcomes: Vec<Index> = flat(accepted.outcomes);
+                let tokens: Vec<Index> = flat(accepted.tokens);
                 if last {
-                    ranges
-                        .into_iter()
-                        .flatten()
-                        .for_each(|index| self.outcome(stream, index));
+                    let all: Vec<Index> = (first..first + sizes.len() as u64).collect();
+                    assert_eq!((&outcomes, tokens.len()), (&all, 0));
+                } else {
+                    assert_eq!((&outcomes, &tokens), (&ended, &goes_on));
                 }
                 // Said twice, it counts once.
-                assert!(
-                    self.scheduler
-                        .results(slot, frame, first, said, busy, self.now)
-                        .is_none()
-                );
+                let again = self.scheduler.results(slot, results, self.now);
+                assert_eq!(again, Ok(None));
+                outcomes
+                    .into_iter()
+                    .for_each(|index| self.outcome(stream, index));
             }
         }
         true

@@ -3,59 +3,111 @@
 /// `2.5.4.3`, content octets.
 pub(super) const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 
+/// Object identifiers (content octets) and their short names.
+const TYPES: &[(&[u8], &str)] = &[
+    // joint-iso-itu-t(2) ds(5) attributeType(4)
+    (&[0x55, 4, 3], "CN"),
+    (&[0x55, 4, 4], "SN"),
+    (&[0x55, 4, 5], "serialNumber"),
+    (&[0x55, 4, 6], "C"),
+    (&[0x55, 4, 7], "L"),
+    (&[0x55, 4, 8], "ST"),
+    (&[0x55, 4, 9], "street"),
+    (&[0x55, 4, 10], "O"),
+    (&[0x55, 4, 11], "OU"),
+    (&[0x55, 4, 12], "title"),
+    (&[0x55, 4, 13], "description"),
+    (&[0x55, 4, 15], "businessCategory"),
+    (&[0x55, 4, 16], "postalAddress"),
+    (&[0x55, 4, 17], "postalCode"),
+    (&[0x55, 4, 18], "postOfficeBox"),
+    (&[0x55, 4, 20], "telephoneNumber"),
+    (&[0x55, 4, 41], "name"),
+    (&[0x55, 4, 42], "GN"),
+    (&[0x55, 4, 43], "initials"),
+    (&[0x55, 4, 44], "generationQualifier"),
+    (&[0x55, 4, 45], "x500UniqueIdentifier"),
+    (&[0x55, 4, 46], "dnQualifier"),
+    (&[0x55, 4, 65], "pseudonym"),
+    (&[0x55, 4, 72], "role"),
+    (&[0x55, 4, 97], "organizationIdentifier"),
+    // PKCS #9
+    (
+        &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1],
+        "emailAddress",
+    ),
+    (
+        &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2],
+        "unstructuredName",
+    ),
+    (
+        &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 8],
+        "unstructuredAddress",
+    ),
+    // RFC 4519: 0.9.2342.19200300.100.1
+    (
+        &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1],
+        "UID",
+    ),
+    (
+        &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 3],
+        "mail",
+    ),
+    (
+        &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25],
+        "DC",
+    ),
+    // Extended validation: 1.3.6.1.4.1.311.60.2.1
+    (
+        &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 1],
+        "jurisdictionL",
+    ),
+    (
+        &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 2],
+        "jurisdictionST",
+    ),
+    (
+        &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, 3],
+        "jurisdictionC",
+    ),
+];
+
+/// Older spellings that files of thirty years have.
+const ALIASES: &[(&str, &str)] = &[
+    ("e", "emailAddress"),
+    ("email", "emailAddress"),
+    ("userid", "UID"),
+];
+
 /// The short name for a type's object identifier (content octets), or nothing for a type without one.
 pub(super) fn short_name(oid: &[u8]) -> Option<&'static str> {
-    Some(match oid {
-        // joint-iso-itu-t(2) ds(5) attributeType(4)
-        [0x55, 4, last] => match last {
-            3 => "CN",
-            4 => "SN",
-            5 => "serialNumber",
-            6 => "C",
-            7 => "L",
-            8 => "ST",
-            9 => "street",
-            10 => "O",
-            11 => "OU",
-            12 => "title",
-            13 => "description",
-            15 => "businessCategory",
-            16 => "postalAddress",
-            17 => "postalCode",
-            18 => "postOfficeBox",
-            20 => "telephoneNumber",
-            41 => "name",
-            42 => "GN",
-            43 => "initials",
-            44 => "generationQualifier",
-            45 => "x500UniqueIdentifier",
-            46 => "dnQualifier",
-            65 => "pseudonym",
-            72 => "role",
-            97 => "organizationIdentifier",
-            _ => return None,
-        },
-        // PKCS #9
-        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, last] => match last {
-            1 => "emailAddress",
-            2 => "unstructuredName",
-            8 => "unstructuredAddress",
-            _ => return None,
-        },
-        // RFC 4519: 0.9.2342.19200300.100.1
-        [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, last] => match last {
-            1 => "UID",
-            3 => "mail",
-            25 => "DC",
-            _ => return None,
-        },
-        // Extended validation: 1.3.6.1.4.1.311.60.2.1
-        [0x2b, 6, 1, 4, 1, 0x82, 0x37, 60, 2, 1, last] => match last {
-            1 => "jurisdictionL",
-            2 => "jurisdictionST",
-            3 => "jurisdictionC",
-            _ => return None,
-        },
-        _ => return None,
-    })
+    let mut types = TYPES.iter();
+    types.find(|(one, _)| *one == oid).map(|(_, name)| *name)
+}
+
+/// The type that a text at this place names, up to its `=`, in the spelling of OpenSSL: a short name, one of its older
+/// spellings, or an object identifier with dots. Nothing for other text.
+pub(super) fn written_type(text: &str) -> Option<&str> {
+    // A name ends where another character stands, so that a long line is not searched again for each of its slashes.
+    let end = text.find(|one: char| !one.is_ascii_alphanumeric() && one != '.')?;
+    let (name, _) = text
+        .split_at_checked(end)
+        .filter(|(_, rest)| rest.starts_with('='))?;
+    let is = |one: &str| one.eq_ignore_ascii_case(name);
+    let known = TYPES.iter().map(|(_, known)| *known).find(|one| is(one));
+    let alias = || {
+        ALIASES
+            .iter()
+            .find(|(old, _)| is(old))
+            .map(|(_, known)| *known)
+    };
+    let is_identifier = || {
+        name.contains('.')
+            && name
+                .split('.')
+                .all(|arc| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    known
+        .or_else(alias)
+        .or_else(|| is_identifier().then_some(name))
 }

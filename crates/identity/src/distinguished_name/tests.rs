@@ -21,6 +21,7 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
         length @ 0..=0x7f => out.push(length as u8),
+        length @ 0x80..=0xff => out.extend([0x81, length as u8]),
         length => out.extend([0x82, (length >> 8) as u8, length as u8]),
     }
     out.extend_from_slice(content);

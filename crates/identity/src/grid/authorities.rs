@@ -16,7 +16,7 @@ use crate::revocation::RevocationList;
 use crate::signature::{PublicKey, SignatureFault};
 use crate::slash_name::normal_form;
 use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
-use crate::x509::{Certificate, KeyUsage, NameConstraints};
+use crate::x509::{Certificate, KeyUsage, NameConstraints, Purposes};
 
 /// What was found above an end entity.
 pub(super) struct Above {
@@ -24,6 +24,10 @@ pub(super) struct Above {
     pub(super) names: Vec<DistinguishedName>,
     /// The earliest end of a certificate or a list.
     pub(super) ends: UnixTime,
+    /// What all certificates of the path allow.
+    pub(super) purposes: Purposes,
+    /// The authority nearest to the end entity that leaves out TLS clients.
+    pub(super) unfit_for_clients: Option<WhichCertificate>,
 }
 
 /// A certificate of a path in the making.
@@ -62,6 +66,8 @@ pub(super) struct Search<'a> {
     presented: &'a [Certificate],
     now: UnixTime,
     pub(super) budget: SignatureBudget,
+    /// What the end entity and its proxies allow.
+    purposes: Purposes,
 }
 
 /// What the authorities above say about the certificate that is next on the way down.
@@ -87,6 +93,7 @@ impl<'a> Search<'a> {
             presented,
             now,
             budget,
+            purposes: Purposes::ALL,
         }
     }
 
@@ -100,8 +107,13 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Finds a path from the end entity at that position to a trust anchor.
-    pub(super) fn find(&mut self, end_entity: usize) -> Result<Above, IdentityError> {
+    /// Finds a path from the end entity at that position to a trust anchor. `purposes` are what it and its proxies allow.
+    pub(super) fn find(
+        &mut self,
+        end_entity: usize,
+        purposes: Purposes,
+    ) -> Result<Above, IdentityError> {
+        self.purposes = purposes;
         self.climb(&mut vec![Node::Presented(end_entity)])
     }
 
@@ -266,6 +278,7 @@ impl<'a> Search<'a> {
         let (&anchor, below) = path.split_last().ok_or(IdentityError::NoCertificate)?;
         let certificate = self.certificate(anchor);
         self.check_anchor_dates(certificate)?;
+        let (purposes, unfit_for_clients) = self.check_purposes(&path[1..])?;
         let mut descent = Descent {
             path_length: certificate
                 .extensions
@@ -287,7 +300,35 @@ impl<'a> Search<'a> {
                 .map(|&node| self.certificate(node).subject.clone())
                 .collect(),
             ends: descent.ends,
+            purposes,
+            unfit_for_clients,
         })
+    }
+
+    /// What the authorities of a path leave of the end entity's purposes, and the first that leaves out TLS clients. As OpenSSL has it,
+    /// each binds all that is below it, and the anchor is one of them.
+    fn check_purposes(
+        &self,
+        authorities: &[Node],
+    ) -> Result<(Purposes, Option<WhichCertificate>), IdentityError> {
+        let mut allowed = self.purposes;
+        let mut unfit_for_clients = None;
+        for &node in authorities {
+            let got = self.certificate(node).purposes();
+            let expected = allowed;
+            allowed = expected.and(got);
+            if allowed.allow_neither() {
+                return Err(IdentityError::AuthorityPurpose {
+                    certificate: self.which(node),
+                    got,
+                    expected,
+                });
+            }
+            if unfit_for_clients.is_none() && !got.client {
+                unfit_for_clients = Some(self.which(node));
+            }
+        }
+        Ok((allowed, unfit_for_clients))
     }
 
     /// Takes up what `issuer` says about everything below it.

@@ -7,7 +7,7 @@ use crate::distinguished_name::DistinguishedName;
 use crate::error::{ClaimError, IdentityError};
 use crate::peer_text::PeerText;
 use crate::verified::Expected;
-use crate::x509::{AlternativeName, Certificate};
+use crate::x509::{AlternativeName, Certificate, Purposes};
 
 /// What a judged chain may be called.
 pub(super) enum Names {
@@ -25,20 +25,27 @@ pub(super) enum Names {
 
 impl Names {
     pub(super) fn of(path: &JudgedPath) -> Self {
-        Self::of_leaf(path.leaf(), path.subject(), path.proxy.is_some())
+        Self::of_leaf(
+            path.leaf(),
+            path.subject(),
+            path.proxy.is_some(),
+            path.purposes,
+        )
     }
 
-    /// The names of a leaf whose holder acts as `subject`.
-    pub(super) fn of_leaf(leaf: &Certificate, subject: &DistinguishedName, is_proxy: bool) -> Self {
+    /// The names of a leaf whose holder acts as `subject`, and who may be what `purposes` allow.
+    pub(super) fn of_leaf(
+        leaf: &Certificate,
+        subject: &DistinguishedName,
+        is_proxy: bool,
+        purposes: Purposes,
+    ) -> Self {
         let certificate = WhichCertificate {
             position: Some(0),
             subject: PeerText::new(&leaf.subject.slash()),
         };
         let extensions = &leaf.extensions;
-        let may_serve = extensions
-            .purposes
-            .is_none_or(|purposes| purposes.server || purposes.any);
-        if !is_proxy && may_serve {
+        if !is_proxy && purposes.server {
             let names: Vec<_> = extensions
                 .alternative_names
                 .iter()

@@ -14,7 +14,7 @@ use crate::error::IdentityError;
 use crate::limits::{GRID_CHAIN_CERTIFICATES_MAX, PROXY_DEPTH_MAX};
 use crate::peer_text::PeerText;
 use crate::trust_store::TrustStore;
-use crate::x509::{Certificate, KeyUsage};
+use crate::x509::{Certificate, KeyUsage, Purposes};
 
 /// A chain that was found good.
 pub(crate) struct JudgedPath {
@@ -31,6 +31,10 @@ pub(crate) struct JudgedPath {
     pub(crate) subject_index: usize,
     /// The earliest end of any certificate and revocation list that was used.
     pub(crate) ends: UnixTime,
+    /// What all certificates of the path allow, the authorities' too.
+    pub(crate) purposes: Purposes,
+    /// The authority nearest to the end entity whose extended key usages leave out TLS clients.
+    unfit_authority: Option<WhichCertificate>,
 }
 
 impl JudgedPath {
@@ -52,16 +56,13 @@ impl JudgedPath {
     }
 
     /// The certificate nearest to the leaf whose extended key usages leave out TLS clients (RFC 5280 section 4.2.1.12).
-    /// A proxy can't have more uses than who issued it, so all of them count.
+    /// Nothing can have more uses than who issued it, so all of them count.
     pub(crate) fn unfit_for_clients(&self) -> Option<WhichCertificate> {
-        let unfit = |position: usize| {
-            let purposes = self.presented[position].extensions.purposes;
-            purposes.is_some_and(|found| !found.any && !found.client)
-        };
         let mut entities = self.entities.iter().copied();
         entities
-            .find(|&position| unfit(position))
+            .find(|&position| !self.presented[position].purposes().client)
             .map(|position| self.which(position))
+            .or_else(|| self.unfit_authority.clone())
     }
 
     /// The certificate at that position of the presented chain, for messages.
@@ -108,11 +109,19 @@ fn judge_read(
     let mut ends = UnixTime::since_unix_epoch(std::time::Duration::MAX);
     let (end_entity, proxies) = entities.split_last().ok_or(IdentityError::NoCertificate)?;
     check_end_entity(&presented, *end_entity)?;
+    let mut purposes = Purposes::ALL;
     for &position in &entities {
         search.check_entity(position)?;
         ends = ends.min(presented[position].not_after);
+        purposes = purposes.and(presented[position].purposes());
+        if purposes.allow_neither() {
+            return Err(IdentityError::WrongUsage {
+                certificate: which(&presented, position),
+                expected: "the extended key usage of the proxies below it",
+            });
+        }
     }
-    let above = search.find(*end_entity)?;
+    let above = search.find(*end_entity, purposes)?;
     for (index, &position) in proxies.iter().enumerate() {
         let issuer = entities[index + 1];
         search.budget.take()?;
@@ -128,6 +137,8 @@ fn judge_read(
     Ok(JudgedPath {
         authorities: above.names,
         ends: ends.min(above.ends),
+        purposes: above.purposes,
+        unfit_authority: above.unfit_for_clients,
         entities,
         proxy,
         subject_index,
@@ -321,8 +332,7 @@ pub(super) fn check_uses(certificate: &Certificate) -> Result<(), &'static str> 
     if !certificate.allows(KeyUsage::DigitalSignature) {
         return Err("key usage for digital signatures");
     }
-    let purposes = certificate.extensions.purposes;
-    if purposes.is_some_and(|found| !found.any && !found.client && !found.server) {
+    if certificate.purposes().allow_neither() {
         return Err("extended key usage for client or server authentication");
     }
     Ok(())

@@ -144,6 +144,64 @@ fn only_a_host_certificate_itself_is_a_worker() {
     assert!(matches!(error, IdentityError::WrongUsage { .. }), "{error}");
 }
 
+/// What an authority is not for, nobody below it is.
+#[test]
+fn an_authority_bounds_what_its_certificates_are_for() {
+    use ExtendedKeyUsagePurpose::{Any, ClientAuth, EmailProtection, ServerAuth};
+    let mut parameters = host_parameters(&["lab1.example.org"]);
+    parameters.extended_key_usages = Vec::new();
+    let judged = |uses: &[ExtendedKeyUsagePurpose]| {
+        let root = authority_for("CA", uses);
+        present(
+            &verifier(directory(&root)),
+            &[&issue(parameters.clone(), &root)],
+        )
+    };
+    for (uses, role, is_client) in [
+        (&[][..], Role::Worker, true),
+        (&[ClientAuth, ServerAuth], Role::Worker, true),
+        (&[ServerAuth, Any], Role::Worker, false),
+        (&[ClientAuth, EmailProtection], Role::Manager, true),
+    ] {
+        let peer = judged(uses).unwrap();
+        assert_eq!(peer.role(), role, "{uses:?}");
+        let unfit = peer.unfit_for_clients().map(ToString::to_string);
+        let authority = "the trust directory's certificate \"/O=Grid/CN=CA\"".to_owned();
+        assert_eq!(unfit, (!is_client).then_some(authority), "{uses:?}");
+    }
+    for uses in [EmailProtection, Any] {
+        assert_eq!(
+            judged(&[uses]).unwrap_err().to_string(),
+            "the trust directory's certificate \"/O=Grid/CN=CA\" is an authority whose extended key usages allow neither \
+             clientAuth nor serverAuth, expected clientAuth and serverAuth, or no extended key usages: ask that authority"
+        );
+    }
+    let root = authority_for("CA", &[ServerAuth]);
+    let alice = issue(user_parameters("alice"), &root);
+    let error = present(&verifier(directory(&root)), &[&alice]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("allow serverAuth only, expected clientAuth only"),
+        "{error}"
+    );
+}
+
+/// A proxy and its issuer have to be for one use.
+#[test]
+fn a_chain_is_for_what_all_of_its_certificates_are_for() {
+    let root = authority("CA");
+    let host = issue(host_parameters(&["lab1.example.org"]), &root);
+    let mut client = proxy_parameters("host", &["1"]);
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let proxy = issue(client, &host);
+    let error = present(&verifier(directory(&root)), &[&proxy, &host]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "certificate 1 of the chain \"/O=Grid/OU=host\" is not made for this use, expected the extended key usage of the proxies below it"
+    );
+}
+
 #[test]
 fn each_message_names_the_certificate_the_rule_and_what_was_expected() {
     let root = authority("CA");

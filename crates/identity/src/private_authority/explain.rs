@@ -82,7 +82,7 @@ impl PrivateAuthority {
                 }
             }
             Rule::RequiredEkuNotFoundContext(_) | Rule::EmptyEkuExtension => {
-                let position = first(&|one| !one.usage.names_client_and_server).unwrap_or(0);
+                let position = first(&|one| one.usage.lacks_client_or_server()).unwrap_or(0);
                 IdentityError::WrongUsage {
                     certificate: which(details, position),
                     expected: BOTH_USES,

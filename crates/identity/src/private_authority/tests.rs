@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, date_time_ymd,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256,
+    PublicKeyData, SanType, SignatureAlgorithm, date_time_ymd,
 };
 
 use self::fixture::*;
@@ -176,6 +177,88 @@ fn a_leaf_must_be_made_for_both_ends_of_a_handshake() {
         change(&mut leaf);
         let error = verify_leaf(&leaf).unwrap_err();
         assert!(matches!(error, IdentityError::WrongUsage { .. }), "{error}");
+    }
+}
+
+/// Whoever proves that they hold such a key proves nothing.
+#[test]
+fn a_leaf_has_a_key_that_keeps_others_out() {
+    struct Key(Vec<u8>);
+    impl PublicKeyData for Key {
+        fn der_bytes(&self) -> &[u8] {
+            &self.0
+        }
+        fn algorithm(&self) -> &'static SignatureAlgorithm {
+            &PKCS_RSA_SHA256
+        }
+    }
+    let root = authority("root");
+    let verifier = trusting(&[&root], &[]);
+    let judged = |size: u8, last: u8, exponent: &[u8]| {
+        let length = u8::try_from(exponent.len()).unwrap();
+        let mut key = vec![0x30, 0x82, size, 7 + length, 2, 0x82, size, 1, 0, 0x80];
+        key.resize(8 + usize::from(size) * 256, 0);
+        key.push(last);
+        key.extend([2, length]);
+        key.extend(exponent);
+        let leaf = worker().signed_by(&Key(key), &root).unwrap();
+        verify(&verifier, &[leaf.der().clone()])
+    };
+    assert!(judged(1, 1, &[3]).is_ok());
+    assert!(judged(1, 1, &[1, 0, 1]).is_ok());
+    for (size, last, exponent, got) in [
+        (1, 1, &[1][..], "RSA with the exponent 0x01"),
+        (1, 1, &[0], "RSA with the exponent 0"),
+        (1, 1, &[0x10], "RSA with the exponent 0x10"),
+        (1, 1, &[2, 0, 0, 0, 1], "RSA with an exponent of 34 bits"),
+        (1, 0, &[3], "RSA with an even or negative modulus"),
+        (5, 1, &[3], "RSA of 10240 bits"),
+    ] {
+        let error = judged(size, last, exponent).unwrap_err();
+        assert!(matches!(error, IdentityError::WeakKey { .. }), "{error}");
+        assert!(error.to_string().contains(got), "{error}");
+    }
+    let error = judged(1, 1, &[0, 1]).unwrap_err();
+    assert!(matches!(error, IdentityError::Malformed { .. }), "{error}");
+}
+
+/// The path check asks intermediates, and leaves the root to us.
+#[test]
+fn an_authority_must_be_for_both_ends_of_a_handshake() {
+    use ExtendedKeyUsagePurpose::{Any, ClientAuth, EmailProtection, ServerAuth};
+    for (uses, is_good) in [
+        (&[][..], true),
+        (&[ClientAuth, ServerAuth, EmailProtection], true),
+        (&[ServerAuth], false),
+        (&[EmailProtection], false),
+        (&[Any], false),
+    ] {
+        let mut parameters = authority_parameters("bound");
+        parameters.extended_key_usages = uses.to_vec();
+        let own = CertifiedIssuer::self_signed(parameters.clone(), KeyPair::generate().unwrap());
+        let loaded = PrivateAuthority::new(&[own.unwrap().der().clone()], &[], 0);
+        match loaded {
+            Ok(_) => assert!(is_good, "{uses:?}"),
+            Err(error) => {
+                assert!(!is_good, "{error}");
+                let expected = "expected clientAuth and serverAuth, or no extended key usages";
+                assert!(error.to_string().ends_with(expected), "{error}");
+            }
+        }
+        let root = authority("root");
+        let between = intermediate(parameters, &root);
+        let chain = [issue(&worker(), &between), between.der().clone()];
+        match verify(&trusting(&[&root], &[]), &chain) {
+            Ok(_) => assert!(is_good, "{uses:?}"),
+            Err(IdentityError::WrongUsage { certificate, .. }) => {
+                assert_eq!(
+                    (is_good, certificate.position),
+                    (false, Some(1)),
+                    "{uses:?}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

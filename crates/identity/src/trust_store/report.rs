@@ -140,7 +140,8 @@ impl AuthorityReport {
             self_signature,
             not_before: certificate.not_before,
             not_after: certificate.not_after,
-            is_usable: authority.kind != AuthorityKind::Unusable,
+            is_usable: authority.kind != AuthorityKind::Unusable
+                && !certificate.purposes().allow_neither(),
             revocation_list: list.map(|list| RevocationListReport {
                 this_update: list.this_update,
                 next_update: list.next_update,
@@ -219,6 +220,12 @@ fn weaknesses(authority: &Authority, self_signature: &SelfSignature) -> Vec<Stri
     let mut weaknesses = Vec::new();
     if !may_sign(certificate) {
         weaknesses.push("it may not sign certificates".to_owned());
+    }
+    let purposes = certificate.purposes();
+    if purposes.allow_neither() {
+        weaknesses.push(format!(
+            "its extended key usages allow {purposes}, expected one of them, or no extended key usages"
+        ));
     }
     let is_anchor = certificate.is_self_issued();
     let key = certificate.key.kind();

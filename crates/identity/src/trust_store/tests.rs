@@ -6,8 +6,8 @@ use rcgen::KeyPair;
 use super::*;
 use crate::certificate::Date;
 use crate::error::IdentityError;
-use crate::grid::GridVerifier;
 use crate::grid::fixture::*;
+use crate::grid::{GridSettings, GridVerifier};
 use crate::verified::VerifiedIdentity;
 
 fn reload(files: Vec<TrustFile>, previous: &TrustStore) -> (TrustStore, TrustReport) {
@@ -279,6 +279,15 @@ fn a_certificate_that_may_not_sign_is_reported_and_not_trusted() {
         report.authorities[0].problems(at(NOW))[0],
         "it may not sign certificates"
     );
+    let mail = authority_for("CA", &[rcgen::ExtendedKeyUsagePurpose::EmailProtection]);
+    let (_, report) = load(directory(&mail));
+    assert!(!report.authorities[0].is_usable);
+    assert_eq!(
+        report.authorities[0].refusals(&GridSettings::default(), at(NOW)),
+        [
+            "its extended key usages allow neither clientAuth nor serverAuth, expected one of them, or no extended key usages"
+        ]
+    );
     let mut parameters = rcgen::CertificateParams::default();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let orphan =
@@ -381,10 +390,10 @@ fn sound() -> &'static (Vec<TrustFile>, Issuer) {
 fn a_file_that_cannot_be_read_is_not_an_absent_one() {
     let root = authority("CA");
     let alice = issue(user_parameters("alice"), &root);
-    let settings = crate::GridSettings {
+    let settings = GridSettings {
         revocation: crate::Revocation::WhereListed,
         name_spaces: crate::NameSpaces::WherePresent,
-        ..crate::GridSettings::default()
+        ..GridSettings::default()
     };
     let present_to = |files: Vec<TrustFile>| {
         let verifier = with(files, settings.clone());
@@ -431,9 +440,9 @@ fn a_broken_list_of_nobody_known_may_be_an_intermediates() {
     parameters.extended_key_usages = Vec::new();
     let between = issue(parameters, &root);
     let alice = issue(user_parameters("alice"), &between);
-    let settings = crate::GridSettings {
+    let settings = GridSettings {
         revocation: crate::Revocation::WhereListed,
-        ..crate::GridSettings::default()
+        ..GridSettings::default()
     };
     let present_to = |files: Vec<TrustFile>| {
         let verifier = with(files, settings.clone());

@@ -8,6 +8,7 @@ use x509_parser::time::ASN1Time;
 use super::GenericAttribute;
 use super::error::AttributeProblem;
 use crate::certificate::unix_time;
+use crate::der;
 use crate::limits::{
     ATTRIBUTE_CERTIFICATES_MAX, ATTRIBUTE_TARGETS_MAX, FQANS_MAX, GENERIC_ATTRIBUTES_MAX,
     SIGNER_CERTIFICATES_MAX,
@@ -80,9 +81,10 @@ impl<'a> AttributeCertificate<'a> {
     /// Reads one attribute certificate.
     ///
     /// # Errors
-    /// [`AttributeProblem`] names the field that is not what RFC 5755 and VOMS prescribe, or the extension that is
+    /// [`AttributeProblem`] says that it is not DER, or names the field that is not what RFC 5755 and VOMS prescribe, or the extension that is
     /// critical and not known.
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, AttributeProblem> {
+        der::check(der, "attribute certificate")?;
         let mut outer = Fields::within(der, "structure")?;
         let signed = outer.element()?.raw;
         let algorithm = outer.at("signature algorithm").element()?.raw;
@@ -357,6 +359,9 @@ impl<'a> Fields<'a> {
 
     fn element(&mut self) -> Result<Element<'a>, AttributeProblem> {
         let before = self.rest;
+        if !der::has_strict_header(before) {
+            return Err(malformed(self.field));
+        }
         let any: Any<'a> = self.next()?;
         let raw = &before[..before.len() - self.rest.len()];
         Ok(Element { raw, any })
@@ -390,7 +395,7 @@ impl<'a> Fields<'a> {
     fn serial(&mut self) -> Result<&'a [u8], AttributeProblem> {
         let any = self.element()?.any;
         let integer = Integer::try_from(&any).map_err(|_| malformed(self.field))?;
-        if any.data.is_empty() || integer.as_ref().len() > SERIAL_BYTES_MAX {
+        if integer.as_ref().len() > SERIAL_BYTES_MAX {
             return Err(malformed(self.field));
         }
         Ok(any.data)

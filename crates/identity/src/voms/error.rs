@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::fqan::BadFqan;
 use crate::certificate::{Date, WhichCertificate};
+use crate::der::NotDer;
 use crate::error::IdentityError;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
 use crate::peer_text::PeerText;
@@ -63,6 +64,9 @@ pub enum AttributeProblem {
         /// Where reading ended.
         field: &'static str,
     },
+    /// RFC 5755 section 4.1: it is signed in DER.
+    #[error("it is not DER: {0}: its VOMS server must issue another one")]
+    NotDer(#[from] NotDer),
     /// A list beyond its limit.
     #[error("got {got} {what}, expected at most {max}")]
     TooMany {

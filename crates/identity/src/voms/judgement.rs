@@ -12,11 +12,10 @@ use super::policy_authority::PolicyAuthority;
 use super::signers::SignerChains;
 use super::{Attributes, VomsAttributes, name};
 use crate::certificate::{hex, without_leading_zeros};
-use crate::distinguished_name::DistinguishedName;
+use crate::distinguished_name::{DistinguishedName, NameParts};
 use crate::error::IdentityError;
 use crate::grid::{GridSettings, JudgedPath, judge_signer};
 use crate::peer_text::PeerText;
-use crate::slash_name::SlashName;
 use crate::trust_store::{TrustStore, VomsFile};
 use crate::x509::{Certificate, KeyUsage, Signed};
 
@@ -239,11 +238,9 @@ impl<'a> Judge<'a> {
             });
         }
         // Before anything is computed for a signer whom nobody named.
-        if !chains.begin_with(&slash_names([&certificate.subject, &certificate.issuer])) {
-            return Err(other_chain(
-                [&certificate.subject, &certificate.issuer],
-                authority,
-            ));
+        let first = [&certificate.subject, &certificate.issuer];
+        if !chains.begin_with(&first.map(NameParts::of)) {
+            return Err(other_chain(first, authority));
         }
         Ok(Signer {
             certificate,
@@ -269,7 +266,7 @@ impl<'a> Judge<'a> {
         match judged {
             Ok(path) => {
                 let names = || std::iter::once(path.subject()).chain(&path.authorities);
-                if chains.name(&slash_names(names())) {
+                if chains.name(&parts(names())) {
                     Ok(path)
                 } else {
                     Err(other_chain(names(), authority))
@@ -278,7 +275,7 @@ impl<'a> Judge<'a> {
             // That the chain is another one says more than that it leads nowhere.
             Err(error) => {
                 let names = signer.names_as_sent();
-                if chains.name(&slash_names(names.iter().copied())) {
+                if chains.name(&parts(names.iter().copied())) {
                     Err(signer_error(error))
                 } else {
                     Err(other_chain(names, authority))
@@ -373,12 +370,8 @@ fn check_signer_use(signer: &Certificate) -> Result<(), AttributeProblem> {
     })
 }
 
-/// Names as `.lsc` files have them. One without that form could be in no file.
-fn slash_names<'a>(names: impl IntoIterator<Item = &'a DistinguishedName>) -> Vec<SlashName> {
-    names
-        .into_iter()
-        .map_while(|name| SlashName::parse(&name.slash()))
-        .collect()
+fn parts<'a>(names: impl IntoIterator<Item = &'a DistinguishedName>) -> Vec<NameParts> {
+    names.into_iter().map(NameParts::of).collect()
 }
 
 fn other_chain<'a>(
@@ -387,7 +380,7 @@ fn other_chain<'a>(
 ) -> AttributeProblem {
     let names: Vec<PeerText> = names
         .into_iter()
-        .map(|name| PeerText::new(&name.slash()))
+        .map(|name| PeerText::new(&name.slash_by_parts()))
         .collect();
     AttributeProblem::OtherChain {
         got: names,

@@ -1,18 +1,18 @@
 //! Who may sign attributes of a virtual organisation: the `.lsc` files of a `vomsdir`.
 
 use super::error::SignerChainsError;
+use crate::distinguished_name::NameParts;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
 use crate::peer_text::PeerText;
-use crate::slash_name::SlashName;
 
 /// The chains of names that a `.lsc` file states: each the VOMS server's name, its issuer's, and perhaps further ones up
 /// to a root.
 ///
-/// The format is that of VOMS: one name a line in OpenSSL's slash form, `#` before comments, a line
+/// The format is that of VOMS: one name a line in OpenSSL's slash form, which [`NameParts`] takes apart, `#` before comments, a line
 /// `------ NEXT CHAIN ------` between alternatives. The two VOMS libraries read longer chains differently: one wants each certificate's
 /// subject *and* issuer, so that the names between stand twice, the other one wants each name once. Both are read here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SignerChains(Vec<Vec<SlashName>>);
+pub(crate) struct SignerChains(Vec<Vec<NameParts>>);
 
 const NEXT_CHAIN: &str = "NEXT CHAIN";
 
@@ -24,7 +24,7 @@ impl SignerChains {
     pub(crate) fn parse(content: &[u8]) -> Result<Self, SignerChainsError> {
         let text = std::str::from_utf8(content).map_err(|_| SignerChainsError::NotText)?;
         let mut chains = Vec::new();
-        let mut chain: Vec<SlashName> = Vec::new();
+        let mut chain: Vec<NameParts> = Vec::new();
         let mut last = 0;
         for (index, line) in text.lines().enumerate() {
             last = index + 1;
@@ -36,7 +36,7 @@ impl SignerChains {
                 finish(&mut chains, std::mem::take(&mut chain), last)?;
                 continue;
             }
-            let name = SlashName::parse(line).ok_or_else(|| SignerChainsError::NoName {
+            let name = NameParts::parse(line).ok_or_else(|| SignerChainsError::NoName {
                 line: last,
                 got: PeerText::new(line),
             })?;
@@ -55,13 +55,13 @@ impl SignerChains {
     }
 
     /// Whether a signer of that name and issuer is stated at all.
-    pub(crate) fn begin_with(&self, signer: &[SlashName]) -> bool {
+    pub(crate) fn begin_with(&self, signer: &[NameParts]) -> bool {
         !signer.is_empty() && self.0.iter().any(|chain| chain.starts_with(signer))
     }
 
     /// Whether the signer's path is one of those stated. `path` has the signer's name, its issuer's, and so on up to a
     /// trust anchor; a chain of the file may end earlier, since the path is checked up to the anchor anyway.
-    pub(crate) fn name(&self, path: &[SlashName]) -> bool {
+    pub(crate) fn name(&self, path: &[NameParts]) -> bool {
         self.0.iter().any(|chain| path.starts_with(chain))
     }
 }
@@ -72,8 +72,8 @@ fn is_text_mark(line: &str) -> bool {
 }
 
 fn finish(
-    chains: &mut Vec<Vec<SlashName>>,
-    chain: Vec<SlashName>,
+    chains: &mut Vec<Vec<NameParts>>,
+    chain: Vec<NameParts>,
     line: usize,
 ) -> Result<(), SignerChainsError> {
     match chain.len() {
@@ -97,10 +97,10 @@ mod tests {
     const AUTHORITY: &str = "/DC=org/DC=grid/CN=Grid CA";
     const ROOT: &str = "/DC=org/DC=grid/CN=Root";
 
-    fn names(lines: &[&str]) -> Vec<SlashName> {
+    fn names(lines: &[&str]) -> Vec<NameParts> {
         lines
             .iter()
-            .map(|line| SlashName::parse(line).unwrap())
+            .map(|line| NameParts::parse(line).unwrap())
             .collect()
     }
 
@@ -170,7 +170,7 @@ mod tests {
             lines in prop::collection::vec("/DC=[a-z]{1,8}/CN=[a-zA-Z0-9 .]{0,8}[a-z]", 2..8)
         ) {
             let chains = SignerChains::parse(lines.join("\n").as_bytes());
-            let mut path: Vec<SlashName> = lines.iter().filter_map(|line| SlashName::parse(line)).collect();
+            let mut path: Vec<NameParts> = lines.iter().filter_map(|line| NameParts::parse(line)).collect();
             path.dedup();
             if path.len() > 1 {
                 prop_assert!(chains.unwrap().name(&path));

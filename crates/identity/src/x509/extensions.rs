@@ -1,5 +1,6 @@
 //! The extensions of a certificate that this crate understands (RFC 5280 section 4.2, RFC 3820, VOMS).
 
+use std::fmt;
 use std::ops::Range;
 
 use x509_parser::asn1_rs::FromDer as _;
@@ -10,6 +11,7 @@ use x509_parser::extensions::{
 };
 
 use super::{NameConstraints, ProxyInformation, range_in};
+use crate::der;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::Malformed;
 use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSION_BYTES_MAX, EXTENSIONS_MAX};
@@ -64,12 +66,46 @@ impl KeyUsages {
     }
 }
 
-/// The extended uses that matter here (RFC 5280 section 4.2.1.12).
+/// The ends of a connection that a certificate may stand for, by its extended key usages (RFC 5280 section 4.2.1.12).
+///
+/// `anyExtendedKeyUsage` stands for neither: RFC 5280 leaves that to applications, and OpenSSL and webpki have it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Purposes {
-    pub(crate) any: bool,
-    pub(crate) client: bool,
-    pub(crate) server: bool,
+pub struct Purposes {
+    /// `clientAuth`
+    pub client: bool,
+    /// `serverAuth`
+    pub server: bool,
+}
+
+impl Purposes {
+    /// What a certificate without extended key usages allows.
+    pub(crate) const ALL: Self = Self {
+        client: true,
+        server: true,
+    };
+
+    /// What both allow.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            client: self.client && other.client,
+            server: self.server && other.server,
+        }
+    }
+
+    pub(crate) fn allow_neither(self) -> bool {
+        !self.client && !self.server
+    }
+}
+
+impl fmt::Display for Purposes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match (self.client, self.server) {
+            (true, true) => "clientAuth and serverAuth",
+            (true, false) => "clientAuth only",
+            (false, true) => "serverAuth only",
+            (false, false) => "neither clientAuth nor serverAuth",
+        })
+    }
 }
 
 /// A subject alternative name (RFC 5280 section 4.2.1.6).
@@ -103,7 +139,13 @@ impl Extensions {
             });
         }
         let mut extensions = Self::default();
-        for (position, extension) in found.iter().enumerate() {
+        if let Some(repeated) = repeated(found) {
+            return Err(Malformed::RepeatedExtension {
+                extension: name_of(repeated),
+                place: "a certificate",
+            });
+        }
+        for extension in found {
             if extension.value.len() > EXTENSION_BYTES_MAX {
                 return Err(Malformed::LongExtension {
                     extension: name_of(extension),
@@ -111,38 +153,36 @@ impl Extensions {
                     max: EXTENSION_BYTES_MAX,
                 });
             }
-            // RFC 5280 section 4.2: no extension twice.
-            if found[..position]
-                .iter()
-                .any(|other| other.oid == extension.oid)
-            {
-                return Err(Malformed::BadExtension);
-            }
             extensions.take(certificate, extension)?;
         }
         Ok(extensions)
     }
 
     fn take(&mut self, certificate: &[u8], extension: &X509Extension<'_>) -> Result<(), Malformed> {
-        let value = extension.value;
+        // What is read is DER; the value of an extension that isn't read is anybody's.
+        let read = || match der::check(extension.value, "value of an extension") {
+            Ok(()) => Ok(extension.value),
+            Err(fault) => Err(Malformed::NotDer(fault)),
+        };
         match extension.oid.as_bytes() {
             [a, b, last] if [*a, *b] == STANDARD => match last {
                 15 => {
-                    self.key_usage = Some(KeyUsages(whole(ParsedKeyUsage::from_der(value))?.flags))
+                    self.key_usage =
+                        Some(KeyUsages(whole(ParsedKeyUsage::from_der(read()?))?.flags))
                 }
-                17 => self.alternative_names = Some(alternative_names(value)?),
+                17 => self.alternative_names = Some(alternative_names(read()?)?),
                 18 => {
                     self.has_issuer_alternative_name = true;
                     self.refuse_if_critical(extension);
                 }
-                19 => self.basic_constraints = Some(basic_constraints(value)?),
-                30 => self.name_constraints = Some(NameConstraints::read(value)?),
+                19 => self.basic_constraints = Some(basic_constraints(read()?)?),
+                30 => self.name_constraints = Some(NameConstraints::read(read()?)?),
                 // Certificate policies, their mappings, and the prohibition of any-policy: nobody here asks for a
                 // policy, so they exclude nothing (RFC 5280 section 6.1.1 (c) and (e)). Policy *constraints* do where they
                 // require an explicit policy, and are unknown then when critical; to inhibit mappings excludes nothing either.
                 32 | 33 | 54 => {}
                 36 => {
-                    if whole(PolicyConstraints::from_der(value))?
+                    if whole(PolicyConstraints::from_der(read()?))?
                         .require_explicit_policy
                         .is_some()
                     {
@@ -151,21 +191,21 @@ impl Extensions {
                 }
                 // Lists come from the trust directory, but some say that they are only about certificates that
                 // name them.
-                31 => self.distribution_points = distribution_points(value)?,
-                37 => self.purposes = Some(purposes(value)?),
+                31 => self.distribution_points = distribution_points(read()?)?,
+                37 => self.purposes = Some(purposes(read()?)?),
                 _ => self.refuse_if_critical(extension),
             },
             PROXY => {
                 self.proxy =
-                    Some(self.only_proxy(ProxyInformation::read(value, extension.critical)?)?)
+                    Some(self.only_proxy(ProxyInformation::read(read()?, extension.critical)?)?)
             }
             DRAFT_PROXY => {
                 self.proxy = Some(
-                    self.only_proxy(ProxyInformation::read_draft(value, extension.critical)?)?,
+                    self.only_proxy(ProxyInformation::read_draft(read()?, extension.critical)?)?,
                 );
             }
             ATTRIBUTE_CERTIFICATES => {
-                self.attribute_certificates = Some(range_in(certificate, value));
+                self.attribute_certificates = Some(range_in(certificate, extension.value));
             }
             _ => self.refuse_if_critical(extension),
         }
@@ -185,6 +225,17 @@ impl Extensions {
             Some(_) => Err(Malformed::BadExtension),
         }
     }
+}
+
+/// The first extension whose kind stands there before it already (RFC 5280 section 4.2); `found` has few.
+pub(crate) fn repeated<'a, 'b>(found: &'a [X509Extension<'b>]) -> Option<&'a X509Extension<'b>> {
+    let mut later = found.iter().enumerate();
+    later
+        .find(|(position, extension)| {
+            let mut earlier = found[..*position].iter();
+            earlier.any(|other| other.oid == extension.oid)
+        })
+        .map(|(_, extension)| extension)
 }
 
 /// What an extension is called, for people.
@@ -217,7 +268,6 @@ fn basic_constraints(value: &[u8]) -> Result<BasicConstraints, Malformed> {
 fn purposes(value: &[u8]) -> Result<Purposes, Malformed> {
     let parsed = whole(ExtendedKeyUsage::from_der(value))?;
     Ok(Purposes {
-        any: parsed.any,
         client: parsed.client_auth,
         server: parsed.server_auth,
     })
@@ -258,10 +308,31 @@ fn alternative_names(value: &[u8]) -> Result<Vec<AlternativeName>, Malformed> {
             max: ALTERNATIVE_NAMES_MAX,
         });
     }
-    names.iter().map(AlternativeName::read).collect()
+    if names.is_empty() {
+        return Err(Malformed::EmptyAlternativeName { got: "no name" });
+    }
+    let names: Vec<_> = names
+        .iter()
+        .map(AlternativeName::read)
+        .collect::<Result<_, _>>()?;
+    match names.iter().any(AlternativeName::is_empty) {
+        true => Err(Malformed::EmptyAlternativeName {
+            got: "an empty name",
+        }),
+        false => Ok(names),
+    }
 }
 
 impl AlternativeName {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Dns(text) | Self::Mail(text) | Self::Uri(text) => text.is_empty(),
+            Self::Address(bytes) => bytes.is_empty(),
+            Self::Directory(name) => name.is_empty(),
+            Self::Other(_) => false,
+        }
+    }
+
     pub(super) fn read(name: &GeneralName<'_>) -> Result<Self, Malformed> {
         Ok(match name {
             GeneralName::DNSName(text) => Self::Dns((*text).to_owned()),

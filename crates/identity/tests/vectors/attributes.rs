@@ -15,7 +15,9 @@ fn rules(problem: &AttributeProblem) -> &'static [&'static str] {
     match problem {
         Problem::NotInherited | Problem::NotNearest => &["ac-place"],
         Problem::Malformed { field: "holder" } => &["ac-holder"],
-        Problem::Malformed { .. } | Problem::TooMany { .. } => &["ac-encoding"],
+        Problem::Malformed { .. } | Problem::NotDer(_) | Problem::TooMany { .. } => {
+            &["ac-encoding"]
+        }
         Problem::TwoAlgorithms | Problem::Signature { .. } => &["ac-signature"],
         // The site has another certificate of that name, or the signature is wrong: nothing tells these apart.
         Problem::OtherThanPinned { .. } => &["ac-signer-pinned", "ac-signature"],

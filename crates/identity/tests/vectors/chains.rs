@@ -37,6 +37,7 @@ fn reasons(error: &IdentityError) -> &'static [&'static str] {
         IdentityError::ChainTooLong { .. } => &["chain-length"],
         IdentityError::Malformed { .. } => &[
             "encoding",
+            "alternative-names",
             "extension-once",
             "certificate-size",
             "extension-size",
@@ -50,11 +51,15 @@ fn reasons(error: &IdentityError) -> &'static [&'static str] {
         IdentityError::RevocationListStale { .. }
         | IdentityError::RevocationListFromFuture { .. } => &["crl-current"],
         // A list that can't be used never gets into the store, which reports it.
-        IdentityError::NoRevocationList { .. } => {
-            &["crl-missing", "crl-issuer", "crl-extensions", "digest"]
-        }
+        IdentityError::NoRevocationList { .. } => &[
+            "crl-missing",
+            "crl-issuer",
+            "crl-encoding",
+            "crl-extensions",
+            "digest",
+        ],
         IdentityError::UnknownCriticalExtension { .. } => &["critical-extension"],
-        IdentityError::WeakKey { .. } => &["key-strength"],
+        IdentityError::WeakKey { .. } => &["key-strength", "rsa-numbers"],
         IdentityError::WeakSignature { .. } => &["digest"],
         IdentityError::WrongSignature { .. } => &["signature"],
         IdentityError::UntrustedAuthority { .. } => {
@@ -74,6 +79,7 @@ fn reasons(error: &IdentityError) -> &'static [&'static str] {
             "key usage for signing certificates" => &["ca-key-usage"],
             _ => &["extended-key-usage"],
         },
+        IdentityError::AuthorityPurpose { .. } => &["ca-extended-key-usage"],
         IdentityError::Proxy { fault, .. } => proxy_reasons(fault),
     }
 }

@@ -20,7 +20,9 @@ use rcgen::{CertificateRevocationList, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use zeroize::Zeroizing;
 
-use super::file::{PRIVATE, PUBLIC, lock, make_folder, read_private, read_revocation_lists, write};
+use super::file::{
+    PRIVATE, PUBLIC, check_folder, lock, make_folder, read_private, read_revocation_lists, write,
+};
 use super::record::{IssuedCertificate, Recorded, read_certificate, recorded};
 use super::{AUTHORITY_VALIDITY, CLOCK_SKEW, DAY, PkiError, form};
 
@@ -50,9 +52,11 @@ impl AuthorityDirectory {
     /// Makes a new authority in a folder, which is made if it is missing.
     ///
     /// # Errors
-    /// [`PkiError::AuthorityExists`] when the folder holds one, finished or not; otherwise when a file can't be written.
+    /// [`PkiError::AuthorityExists`] when the folder holds one, finished or not; [`PkiError::Replaceable`] when somebody
+    /// else could replace files in it; otherwise when a file can't be written.
     pub fn initialise(path: impl AsRef<Path>, now: UnixTime) -> Result<Self, PkiError> {
         let path = path.as_ref();
+        check_folders(path)?;
         make_folder(&path.join(ISSUED))?;
         let _lock = lock(path)?;
         if path.join(ROOT).exists() || path.join(KEY).exists() {
@@ -77,7 +81,8 @@ impl AuthorityDirectory {
     /// Opens the authority in a folder.
     ///
     /// # Errors
-    /// [`PkiError::NoAuthority`] when there is none; otherwise when its certificate can't be used.
+    /// [`PkiError::NoAuthority`] when there is none; [`PkiError::Replaceable`] when somebody else could replace files in
+    /// it; otherwise when its certificate can't be used.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, PkiError> {
         let path = path.as_ref();
         let file = path.join(ROOT);
@@ -86,6 +91,7 @@ impl AuthorityDirectory {
                 path: path.to_owned(),
             });
         }
+        check_folders(path)?;
         let (root, details) = read_certificate(&file)?;
         let foreign = |reason| PkiError::Foreign {
             path: file.clone(),
@@ -327,4 +333,11 @@ impl AuthorityDirectory {
         let (_, list) = self.current_list()?;
         recorded(&self.path.join(ISSUED), list.revoked)
     }
+}
+
+/// Who replaces a certificate of the authority becomes the one whom everybody trusts; who plants one among the issued has
+/// it taken back, or not.
+fn check_folders(path: &Path) -> Result<(), PkiError> {
+    check_folder(path)?;
+    check_folder(&path.join(ISSUED))
 }

@@ -13,6 +13,7 @@ use rustls_pki_types::CertificateRevocationListDer;
 use zeroize::Zeroizing;
 
 use super::PkiError;
+use crate::folder::{Replaceable, of_somebody_else, replaceable, shared};
 
 /// Readable by the owner only.
 pub(super) const PRIVATE: u32 = 0o600;
@@ -60,9 +61,57 @@ pub fn read_credential_and_key(
 /// Writes a credential to a file that only its owner can read. Who reads it meanwhile sees the old one or the new one.
 ///
 /// # Errors
-/// [`PkiError::File`]; the old file, if there was one, is unchanged then.
+/// Those of [`write_secret`].
 pub fn write_credential(path: impl AsRef<Path>, credential: &Credential) -> Result<(), PkiError> {
-    write(path.as_ref(), &credential.to_pem(), PRIVATE)
+    write_secret(path, &credential.to_pem())
+}
+
+/// Writes a secret to a new file of mode 0600, which then takes its place whole. A link of this account's in its place is
+/// replaced, and never followed.
+///
+/// # Errors
+/// [`PkiError::Replaceable`] when somebody else made what is there, or a link on the way, or can replace files there;
+/// [`PkiError::File`] when the system refuses. The old file, if there was one, is unchanged then.
+pub fn write_secret(path: impl AsRef<Path>, secret: &[u8]) -> Result<(), PkiError> {
+    write_own(path.as_ref(), secret, PRIVATE)
+}
+
+/// Writes a file that all may read, as [`write_secret`] does.
+///
+/// # Errors
+/// Those of [`write_secret`].
+pub fn write_public(path: impl AsRef<Path>, content: &[u8]) -> Result<(), PkiError> {
+    write_own(path.as_ref(), content, PUBLIC)
+}
+
+fn write_own(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
+    let refused = |judged: io::Result<Option<Replaceable>>| match judged {
+        Ok(None) => Ok(()),
+        Ok(Some(reason)) => Err(PkiError::Replaceable {
+            path: path.to_owned(),
+            reason,
+        }),
+        Err(source) => Err(file_error("write", path, source)),
+    };
+    refused(replaceable(folder(path)))?;
+    refused(of_somebody_else(path))?;
+    write(path, bytes, mode)
+}
+
+/// Refuses a folder in which somebody else could replace or plant files, one that is to be made included.
+pub(super) fn check_folder(path: &Path) -> Result<(), PkiError> {
+    let failed = |source| file_error("look at", path, source);
+    let mut judged = replaceable(path).map_err(failed)?;
+    if judged.is_none() && path.exists() {
+        judged = shared(&path.canonicalize().map_err(failed)?).map_err(failed)?;
+    }
+    match judged {
+        None => Ok(()),
+        Some(reason) => Err(PkiError::Replaceable {
+            path: path.to_owned(),
+            reason,
+        }),
+    }
 }
 
 /// Reads the revocation lists of a PEM file, such as an authority's `revoked.crl`. They are signed and no secret.

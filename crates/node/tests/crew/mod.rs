@@ -25,8 +25,8 @@ use exoskel_node::manager::{
     StreamPlan,
 };
 use exoskel_node::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
-use exoskel_node::outlet::{Contents, Order, Taken};
-use exoskel_node::payload::{BatchBuilder, RecordReader, RecordWriter};
+use exoskel_node::outlet::{Contents, Order, Origin, Taken};
+use exoskel_node::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
 use exoskel_node::slot::{SlotNode, Work};
 use exoskel_node::socket::Socket;
 use tokio::sync::watch;
@@ -96,15 +96,15 @@ impl Hostile {
 pub(crate) fn records(segment: u16, first: u64, count: u32) -> Bytes {
     let mut writer = RecordWriter::default();
     for index in first..first + u64::from(count) {
-        writer.push(false, &outcome(index, segment), &[], []);
+        writer.push(Format::Data, false, &outcome(index, segment), &[], []);
     }
     writer.take().1
 }
 
 fn outcome(index: u64, segment: u16) -> Vec<u8> {
-    let mut pickle = index.to_be_bytes().to_vec();
-    pickle.push(u8::try_from(segment).unwrap() + 1);
-    pickle
+    let mut body = index.to_be_bytes().to_vec();
+    body.push(u8::try_from(segment).unwrap() + 1);
+    body
 }
 
 /// A worker's thread.
@@ -236,9 +236,11 @@ async fn honest(established: Established, _: watch::Receiver<bool>) {
 /// What stands in for an interpreter: it counts the segments that an item has been through.
 fn interpret(node: &SlotNode) {
     let finish = |item: exoskel_node::slot::Item| {
-        let pickle = outcome(item.key.index, item.segment);
+        let body = outcome(item.key.index, item.segment);
         // The session may be over.
-        let _ = node.finish(item.key, |writer| writer.push(false, &pickle, &[], []));
+        let _ = node.finish(item.key, |writer| {
+            writer.push(Format::Data, false, &body, &[], []);
+        });
     };
     let mut passed = Vec::new();
     loop {
@@ -254,7 +256,7 @@ fn interpret(node: &SlotNode) {
                 let _ = node.release(frame);
                 passed.drain(..).for_each(finish);
             }
-            Work::Code(ToSlot::Setup(_)) => drop(node.ready(Vec::new())),
+            Work::Code(ToSlot::Setup { .. }) => drop(node.ready(Vec::new())),
             Work::Ended(_) => return,
             _ => {}
         }
@@ -391,9 +393,9 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
     });
     let mut batch = BatchBuilder::default();
     for index in 0..ITEMS {
-        batch.push(&index.to_be_bytes(), &[], Vec::new());
+        batch.push(Format::Pickle, &index.to_be_bytes(), &[], Vec::new());
     }
-    stream.admit(batch.take());
+    stream.admit(batch.take(Origin::user()));
     stream.end_of_input();
     take_all(&stream, deadline, &manager);
     // The driver is alive and well.
@@ -434,7 +436,7 @@ fn check(mut reader: RecordReader, first: u64, count: u32, worker: &str) {
         let record = record.unwrap_or_else(|error| panic!("item {index} of {worker}: {error}"));
         let record = record.unwrap_or_else(|| panic!("item {index} of {worker} is missing"));
         assert_eq!(
-            record.pickle[..8],
+            record.body[..8],
             index.to_be_bytes(),
             "item {index} of {worker}"
         );

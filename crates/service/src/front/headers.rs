@@ -1,8 +1,5 @@
 //! What the server behind is told, and what a client may not tell it.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use aws_lc_rs::{digest, rand};
 use bytes::Bytes;
 use data_encoding::BASE64;
@@ -10,13 +7,12 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::uri::{Authority, PathAndQuery};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::{Body, Frame};
 use hyper::ext::Protocol;
 
 use crate::audit::subject;
-use crate::body::{BodyError, RequestBody};
 use crate::server::Peer;
 
 /// The shared secret of front and server.
@@ -58,19 +54,27 @@ const OF_ONE_HOP: [HeaderName; 10] = [
     UPGRADE,
 ];
 
+/// Methods that are not passed on in any spelling: methods have a case, but some servers don't look at it.
+///
+/// CONNECT asks for a tunnel to elsewhere. TRACE, which some servers also know as TRACK, asks for what the server behind was
+/// told, the front's secret included (RFC 9110 section 9.3.8).
+const REFUSED_METHODS: [&str; 3] = ["CONNECT", "TRACE", "TRACK"];
+
 /// Why a request is not passed on. The client must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// CONNECT asks for a tunnel to elsewhere, unless it is for a WebSocket; TRACE, which some servers also know as TRACK, for what the server behind was
-    /// told, the front's secret included (RFC 9110 section 9.3.8).
+    /// A method that is never passed on. CONNECT is served if it asks for a WebSocket.
     #[error("CONNECT and TRACE are not served here")]
     Method,
-    /// No host, several, or one that is none, or that is addressed to somebody at it.
-    #[error("expected exactly one well-formed Host")]
+    /// No host, several, or one that is none, or that is addressed to somebody at it, or two that differ.
+    #[error("expected exactly one well-formed Host, and no other :authority beside it")]
     Host,
     /// Something else than a path.
-    #[error("expected a path that begins with /")]
+    #[error("expected a path that begins with /, after https://HOST or alone")]
     Target,
+    /// The stream behind the head would be two things at once.
+    #[error("expected a request for a WebSocket without a body")]
+    WebSocketBody,
 }
 
 /// The fields that state who asks, made once for a connection.
@@ -224,24 +228,34 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 /// Makes the head that the server behind sees from the one that the client sent.
 pub(super) fn prepare(
     head: &mut request::Parts,
+    body: &impl Body,
     identity: &IdentityHeaders,
     websocket: Option<&WebSocket>,
 ) -> Result<(), HeaderError> {
     if matches!(websocket, Some(WebSocket::Connect { .. })) {
         head.method = Method::GET;
     }
-    if [Method::CONNECT, Method::TRACE].contains(&head.method) || head.method.as_str() == "TRACK" {
+    let method = head.method.as_str();
+    if REFUSED_METHODS
+        .iter()
+        .any(|refused| method.eq_ignore_ascii_case(refused))
+    {
         return Err(HeaderError::Method);
     }
+    if websocket.is_some() && !body.is_end_stream() {
+        return Err(HeaderError::WebSocketBody);
+    }
     let host = host(head)?;
+    let of_http = |scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme);
     let path = head
         .uri
         .path_and_query()
-        .filter(|path| path.as_str().starts_with('/'))
+        .filter(|path| path.as_str().starts_with('/') && head.uri.scheme().is_none_or(of_http))
         .cloned()
         .ok_or(HeaderError::Target)?;
     head.uri = target(path)?;
     remove_of_one_hop(&mut head.headers);
+    frame(&mut head.headers, body);
     head.headers.remove(EXPECT);
     remove_own(&mut head.headers);
     join_cookies(&mut head.headers);
@@ -271,7 +285,14 @@ fn host(head: &request::Parts) -> Result<HeaderValue, HeaderError> {
         return Err(HeaderError::Host);
     }
     if let Some(authority) = head.uri.authority() {
-        if !is_host(authority) {
+        // HTTP/1.1 has the target win (RFC 9112 section 3.2.2). In HTTP/2 two hosts are a malformed request (RFC 9113
+        // section 8.3.1).
+        let differs = |field: &HeaderValue| {
+            !field
+                .as_bytes()
+                .eq_ignore_ascii_case(authority.as_str().as_bytes())
+        };
+        if !is_host(authority) || head.version == Version::HTTP_2 && field.is_some_and(differs) {
             return Err(HeaderError::Host);
         }
         return HeaderValue::from_str(authority.as_str()).map_err(|_| HeaderError::Host);
@@ -290,7 +311,12 @@ fn host(head: &request::Parts) -> Result<HeaderValue, HeaderError> {
 
 /// A host and perhaps a port, without a user's name (RFC 9110 section 4.2.4), which servers read differently.
 fn is_host(authority: &Authority) -> bool {
-    !authority.as_str().contains('@')
+    let (text, host) = (authority.as_str(), authority.host());
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let after = text.strip_prefix(host);
+    !host.is_empty()
+        && after
+            .is_some_and(|after| after.is_empty() || after.strip_prefix(':').is_some_and(is_port))
 }
 
 fn target(path: PathAndQuery) -> Result<Uri, HeaderError> {
@@ -311,6 +337,21 @@ fn remove_of_one_hop(headers: &mut HeaderMap) {
         .collect();
     for name in OF_ONE_HOP.iter().chain(&named) {
         headers.remove(name);
+    }
+}
+
+/// States where the body ends, once: by what was understood, not by what the client wrote.
+fn frame(headers: &mut HeaderMap, body: &impl Body) {
+    match body.size_hint().exact() {
+        Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(length) => {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        None => {
+            headers.remove(CONTENT_LENGTH);
+            // Said here for GET too, whose body would be left out otherwise.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
     }
 }
 
@@ -355,6 +396,22 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether the server behind agreed to what it was asked for.
+pub(super) fn agrees_to_websocket(headers: &HeaderMap) -> bool {
+    tokens(headers, &UPGRADE).eq_by_case(["websocket"])
+}
+
+/// Removes the secret from the trailers of an answer, should it come back there.
+pub(super) fn clean_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            trailers.remove(SECRET);
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
+    }
+}
+
 /// Removes from an answer what concerns the connection to the server behind, and the secret should it come back.
 pub(super) fn clean_response(headers: &mut HeaderMap, switched: bool) {
     let upgrade = headers.get(UPGRADE).filter(|_| switched).cloned();
@@ -363,35 +420,6 @@ pub(super) fn clean_response(headers: &mut HeaderMap, switched: bool) {
     if let Some(upgrade) = upgrade {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, upgrade);
-    }
-}
-
-/// A request's body without its trailers: servers merge them into the head, after the front has looked at it.
-#[derive(Debug)]
-pub(super) struct WithoutTrailers(pub(super) RequestBody);
-
-impl Body for WithoutTrailers {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        loop {
-            match Pin::new(&mut self.0).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {}
-                other => return other,
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
     }
 }
 

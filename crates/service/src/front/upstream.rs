@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
-use super::headers::WithoutTrailers;
+use super::upload::Upload;
 use crate::limits::UPSTREAM_CONNECT_TIME;
 
 /// Where the server behind listens. On this host: what is said to it is neither encrypted nor authenticated but by the
@@ -74,7 +74,7 @@ pub struct BadUpstream {
     pub got: String,
 }
 
-pub(super) type Client = hyper_util::client::legacy::Client<Connector, WithoutTrailers>;
+pub(super) type Client = hyper_util::client::legacy::Client<Connector, Upload>;
 
 pub(super) fn client(upstream: Upstream, idle: Duration) -> Client {
     hyper_util::client::legacy::Client::builder(TokioExecutor::new())

@@ -9,6 +9,7 @@
 )]
 
 pub mod behind;
+pub mod fronts;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -86,9 +86,9 @@ impl Token {
 
     /// Whether this is what a record holds.
     pub(super) fn is_in(&self, record: &Record, sizes: Sizes) -> bool {
-        let (pickle, bulk) = self.contents(sizes);
+        let (body, bulk) = self.contents(sizes);
         record.exception == (self.what != What::Value)
-            && record.pickle == pickle
+            && record.body == body
             && record.splices.is_empty()
             && record
                 .bulk
@@ -100,7 +100,7 @@ impl Token {
     /// Whose item a record claims to be.
     pub(super) fn index_of(record: &Record) -> Option<u64> {
         Some(u64::from_be_bytes(
-            record.pickle.get(24..32)?.try_into().ok()?,
+            record.body.get(24..32)?.try_into().ok()?,
         ))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+use exoskel_task::payload::Format;
 
 use super::greeting::agreed;
 use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
@@ -25,6 +26,7 @@ impl Scenario {
     pub fn from_seed(seed: u64) -> Self {
         Generator {
             random: SplitMix64::new(seed ^ 0x5EED_0F5C_E4A2_1057),
+            later: SplitMix64::new(seed ^ 0x7A17_0DA7_A0F0_4161),
         }
         .scenario(seed)
     }
@@ -32,6 +34,8 @@ impl Scenario {
 
 struct Generator {
     random: SplitMix64,
+    /// For what was thought of later, so that the rest of a seed's scenario stays as it was.
+    later: SplitMix64,
 }
 
 impl Generator {
@@ -124,7 +128,11 @@ impl Generator {
             slowness: self.pick(&[1, 1, 1, 2, 7]),
             floors: self.floors(),
             is_relayed: self.chance(6),
-            restricted: self.chance(3),
+            format: if self.chance(3) {
+                Format::Data
+            } else {
+                Format::Pickle
+            },
             drift: self.pick(&[-300, 0, 0, 200]),
             joins_at: self.pick(&[Duration::ZERO, Duration::from_millis(30)]),
             rejoins_after: self.millis(800),
@@ -189,6 +197,8 @@ impl Generator {
                 Vec::new()
             },
             raises_one_in: self.pick(&[0, 0, 10]),
+            unsent_one_in: [0, 0, 7][self.later.below(3) as usize],
+            pickled_one_in: [0, 0, 5][self.later.below(3) as usize],
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
         }

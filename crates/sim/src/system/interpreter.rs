@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use exoskel_flow::Lease;
+use exoskel_task::Desk;
 use exoskel_task::desk::{Item, ItemKey, Outgoing, Passage, Work};
 use exoskel_task::message::{Digest, SegmentFunctions, ToManager, ToSlot};
-use exoskel_task::payload::Record;
-use exoskel_task::{Desk, payload::RecordWriter};
+use exoskel_task::payload::{Format, RecordWriter};
 
 use super::content::{Token, What, function};
 use super::streams::Streams;
@@ -29,22 +29,19 @@ pub(super) struct Running {
     lease: Lease,
     /// Functions of the segment.
     functions: u32,
+    /// How its result is written.
+    format: Format,
 }
 
-/// An item that has passed a serial function whose lease is passed on.
 #[derive(Debug)]
-struct Passed {
-    running: Running,
-    /// It came as an exception and goes through.
-    exception: Option<Record>,
-}
-
-#[derive(Debug, Default)]
 pub(super) struct Interpreter {
+    /// How results are written, whatever the items are.
+    format: Format,
     programs: BTreeMap<u32, Vec<SegmentFunctions>>,
     functions: BTreeSet<Digest>,
-    passed: Vec<Passed>,
-    rest: VecDeque<Passed>,
+    /// What has passed a serial function whose lease is passed on.
+    passed: Vec<Running>,
+    rest: VecDeque<Running>,
     pub(super) running: Option<Running>,
 }
 
@@ -57,6 +54,17 @@ pub(super) struct Turn {
 }
 
 impl Interpreter {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            programs: BTreeMap::new(),
+            functions: BTreeSet::new(),
+            passed: Vec::new(),
+            rest: VecDeque::new(),
+            running: None,
+        }
+    }
+
     /// Takes work as long as it costs no time.
     ///
     /// # Errors
@@ -71,33 +79,25 @@ impl Interpreter {
         let mut turn = Turn::default();
         while self.running.is_none() {
             if let Some(passed) = self.rest.pop_front() {
-                let forgotten = !self.programs.contains_key(&passed.running.key.stream);
-                match passed.exception {
-                    _ if forgotten => {
-                        let outgoing = desk.finish(passed.running.key, now, |writer| {
-                            writer.push(true, &[], &[], []);
-                        });
-                        turn.outgoing
-                            .extend(outgoing.map_err(|error| error.to_string())?);
-                    }
-                    Some(record) => {
-                        turn.outgoing
-                            .extend(pass_through(desk, passed.running.key, record, now)?);
-                    }
-                    None => {
-                        let running = Running {
-                            part: Part::Rest,
-                            ..passed.running
-                        };
-                        turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
-                        self.running = Some(running);
-                    }
+                if self.programs.contains_key(&passed.key.stream) {
+                    turn.time = Some(streams.time(&passed.key)? * (passed.functions - 1));
+                    self.running = Some(Running {
+                        part: Part::Rest,
+                        ..passed
+                    });
+                } else {
+                    // Nobody reads what a forgotten stream makes, but the frame must be answered for.
+                    let outgoing = desk.finish(passed.key, now, |writer| {
+                        writer.push(Format::Data, true, &[], &[], []);
+                    });
+                    turn.outgoing
+                        .extend(outgoing.map_err(|error| error.to_string())?);
                 }
                 continue;
             }
             match desk.begin(passage, now) {
                 Work::Code(code) => turn.outgoing.extend(self.code(code, streams)?),
-                Work::Item(item) => self.item(item, desk, streams, &mut turn, now)?,
+                Work::Item(item) => self.item(item, streams, &mut turn)?,
                 Work::Rest { frame } => {
                     turn.outgoing.push(desk.release(frame, now));
                     self.rest.extend(self.passed.drain(..));
@@ -110,7 +110,8 @@ impl Interpreter {
 
     fn code(&mut self, code: ToSlot, streams: &Streams) -> Result<Option<Outgoing>, String> {
         match code {
-            ToSlot::Setup(_) => {
+            ToSlot::Setup { answers, .. } => {
+                self.format = answers;
                 let lacks = Vec::new();
                 return Ok(Some(ToManager::Ready { lacks }.into()));
             }
@@ -142,14 +143,7 @@ impl Interpreter {
         Ok(None)
     }
 
-    fn item(
-        &mut self,
-        item: Item,
-        desk: &mut Desk,
-        streams: &Streams,
-        turn: &mut Turn,
-        now: Duration,
-    ) -> Result<(), String> {
+    fn item(&mut self, item: Item, streams: &Streams, turn: &mut Turn) -> Result<(), String> {
         let key = item.key;
         let segment = self
             .programs
@@ -165,17 +159,12 @@ impl Interpreter {
             },
             lease: item.lease,
             functions,
+            format: match item.record.format {
+                _ if streams.is_pickled(&key) => Format::Pickle,
+                Format::Data => Format::Data,
+                Format::Pickle => self.format,
+            },
         };
-        if item.record.exception {
-            if item.lease == Lease::PassedOn {
-                let exception = Some(item.record);
-                self.passed.push(Passed { running, exception });
-            } else {
-                turn.outgoing
-                    .extend(pass_through(desk, key, item.record, now)?);
-            }
-            return Ok(());
-        }
         streams.check_input(&key, item.segment, &item.record)?;
         if functions == 0 {
             return Err(format!(
@@ -210,8 +199,7 @@ impl Interpreter {
         };
         if running.part == Part::Serial {
             if running.lease == Lease::PassedOn {
-                let exception = None;
-                self.passed.push(Passed { running, exception });
+                self.passed.push(running);
                 return Ok(turn);
             }
             let frame = running.key.frame;
@@ -230,8 +218,9 @@ impl Interpreter {
         let sizes = streams.sizes(token.stream);
         let push = |token: Token| {
             move |writer: &mut RecordWriter| {
-                let (pickle, bulk) = token.contents(sizes);
-                writer.push(token.what != What::Value, &pickle, &[], bulk);
+                let (body, bulk) = token.contents(sizes);
+                let is_exception = token.what != What::Value;
+                writer.push(running.format, is_exception, &body, &[], bulk);
             }
         };
         let outgoing = desk
@@ -253,19 +242,6 @@ impl Interpreter {
                 && running.segment == segment
         })
     }
-}
-
-fn pass_through(
-    desk: &mut Desk,
-    key: ItemKey,
-    record: Record,
-    now: Duration,
-) -> Result<Vec<Outgoing>, String> {
-    desk.finish(key, now, |writer| {
-        let bulk = record.bulk.into_iter().map(Into::into);
-        writer.push(true, &record.pickle, &record.splices, bulk);
-    })
-    .map_err(|error| error.to_string())
 }
 
 /// All functions of a stream's program.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use exoskel_flow::Departure;
 use exoskel_link::SessionConfig;
 use exoskel_task::Router;
 
@@ -161,6 +162,8 @@ impl Machine {
         self.report.tokens_seen = self.world.tokens_seen;
         let users = &self.streams.users;
         self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
+        self.report.refused = users.iter().map(|user| user.refused()).sum();
+        self.report.unsent = users.iter().map(|user| user.unsent()).sum();
         self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
         self.report.left = users.iter().map(|user| user.left()).sum();
         Ok(self.report)
@@ -309,7 +312,7 @@ impl Machine {
             },
             Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
             Event::Timer(id, Way::ToManager) => self.worker_timer(id),
-            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, true),
+            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, Departure::Orderly),
             Event::Farewell(id, Way::ToManager) => match self.world.wires.worker(id) {
                 Some(worker) if self.workers[worker].connection() == Some(id) => {
                     self.depart(worker)
@@ -387,7 +390,7 @@ impl Machine {
             return Ok(());
         }
         let count = 1 + self.world.random.below(most);
-        let batch = user.batch(stream, count);
+        let batch = user.batch(stream, count, self.scenario.seed);
         self.manager.router.admit(stream, batch, now);
         if user.handed == user.scenario.items && !user.scenario.unbounded {
             user.input_ended = true;

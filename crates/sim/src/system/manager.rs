@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::StreamId;
+use exoskel_flow::{Departure, StreamId};
 use exoskel_link::{
     CloseReason, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
     TrafficClass,
@@ -173,7 +173,7 @@ impl Machine {
         seat.line.write(&mut self.world, clock)?;
         seat.line.arm(&mut self.world, clock);
         if seat.line.is_over(&mut self.world) {
-            self.dismiss(id, true)?;
+            self.dismiss(id, Departure::Orderly)?;
         }
         Ok(())
     }
@@ -337,7 +337,10 @@ impl Machine {
         if self.is_ending {
             line.close(CloseReason::Finished);
         }
-        let setup = ToSlot::Setup(Bytes::from_static(b"settings"));
+        let setup = ToSlot::Setup {
+            answers: self.scenario.workers[worker].format,
+            settings: Bytes::from_static(b"settings"),
+        };
         let sent = line.post(code, setup.encode(), Vec::new());
         let seat = Seat {
             line,
@@ -405,7 +408,7 @@ impl Machine {
                 let scenario = &self.scenario.workers[seat.worker];
                 let origin = Arc::new(Origin {
                     worker: greeting::worker(seat.worker).name,
-                    restricted: scenario.restricted,
+                    format: scenario.format,
                 });
                 let added = self.manager.router.add_slot(seat.slot, origin, now);
                 return added.or_else(|error| self.world.broken(error.to_string()));
@@ -431,7 +434,7 @@ impl Machine {
         };
         match seat.line.session.0.received_end() {
             // The peer had said Close, and nobody is there to read ours.
-            Ok(()) => self.dismiss(id, true),
+            Ok(()) => self.dismiss(id, Departure::Orderly),
             Err(error) => self.lose(id, &error),
         }
     }
@@ -462,18 +465,22 @@ impl Machine {
             seat.line.write(&mut self.world, clock)?;
         }
         self.report.slots_lost += 1;
-        self.dismiss(id, false)
+        self.dismiss(id, Departure::Lost)
     }
 
     /// A slot is gone.
-    pub(super) fn dismiss(&mut self, id: ConnectionId, orderly: bool) -> Result<(), Violation> {
+    pub(super) fn dismiss(
+        &mut self,
+        id: ConnectionId,
+        departure: Departure,
+    ) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         let Some(seat) = self.manager.seats.remove(&id) else {
             return Ok(());
         };
         self.report.keys_changed += seat.line.session.0.counts().epoch_sealing;
         self.manager.connections.remove(&seat.slot);
-        self.manager.router.remove_slot(seat.slot, orderly, now);
+        self.manager.router.remove_slot(seat.slot, departure, now);
         self.hang_up(id, Way::ToWorker)
     }
 

@@ -13,6 +13,10 @@ pub struct Report {
     pub ended_at: Duration,
     /// Items with an outcome.
     pub outcomes: u64,
+    /// Those of them that were refused: pickles where data was expected.
+    pub refused: u64,
+    /// Those of them that could not be sent.
+    pub unsent: u64,
     /// Items that a slot began.
     pub started: u64,
     /// Items taken back by their user.

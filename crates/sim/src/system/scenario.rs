@@ -7,6 +7,7 @@ use exoskel_link::keys::{
     COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreError, KeyStoreSettings, PrefetchSettings,
 };
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
+use exoskel_task::payload::Format;
 
 use crate::network::LinkModel;
 use crate::scenario::Service;
@@ -96,8 +97,8 @@ pub struct WorkerScenario {
     pub floors: Protections,
     /// It can't prove that nobody stands between.
     pub is_relayed: bool,
-    /// What it sends must be decoded with restrictions.
-    pub restricted: bool,
+    /// How it must answer.
+    pub format: Format,
     /// How much faster its clock runs, in parts per million.
     pub drift: i32,
     /// When it comes.
@@ -144,6 +145,10 @@ pub struct StreamScenario {
     pub poison: Vec<Index>,
     /// One of so many items raises; 0: none.
     pub raises_one_in: u64,
+    /// One of so many items can't be sent; 0: none.
+    pub unsent_one_in: u64,
+    /// Results that must be data are pickles for one of so many items; 0: none.
+    pub pickled_one_in: u64,
     /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`Order::Completion`].
     pub cancels_one_in: u64,
     /// The user closes the stream when so many outcomes are there.

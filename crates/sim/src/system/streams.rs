@@ -6,8 +6,8 @@ use std::time::Duration;
 use exoskel_flow::{Program, Tickets};
 use exoskel_task::desk::ItemKey;
 use exoskel_task::message::Call;
-use exoskel_task::outcome::{Contents, Outcomes};
-use exoskel_task::payload::{Batch, BatchBuilder, Record};
+use exoskel_task::outcome::{Contents, Origin, Outcomes};
+use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
 
 use super::content::{Sizes, Token, What};
@@ -37,6 +37,8 @@ pub(super) struct User {
     pub(super) input_ended: bool,
     fates: Vec<Fate>,
     finished: u64,
+    refused: u64,
+    unsent: u64,
     cancelled: u64,
     pub(super) taken: u64,
     /// Outcomes that wait to be taken, first item and count.
@@ -81,6 +83,8 @@ impl Streams {
                 input_ended: false,
                 fates: vec![Fate::Open; stream.items as usize],
                 finished: 0,
+                refused: 0,
+                unsent: 0,
                 cancelled: 0,
                 taken: 0,
                 ordered: BTreeMap::new(),
@@ -131,6 +135,12 @@ impl Streams {
     pub(super) fn is_poison(&self, key: &ItemKey) -> bool {
         self.user(key)
             .is_ok_and(|(_, user)| user.scenario.poison.contains(&key.index))
+    }
+
+    /// Whether slots answer with a pickle for it, come what may.
+    pub(super) fn is_pickled(&self, key: &ItemKey) -> bool {
+        self.user(key)
+            .is_ok_and(|(_, user)| user.is_pickled(self.seed, key.index))
     }
 
     /// What the item is after this segment.
@@ -209,13 +219,36 @@ impl Streams {
                     ));
                 }
             }
-            Contents::Records(mut reader, _) => {
+            Contents::Refused(origin) => {
+                let mut items = first..first + u64::from(count);
+                if origin.is_trusted() || !items.all(|index| user.is_pickled(seed, index)) {
+                    return Err(format!(
+                        "{count} items of stream {stream} from {first} on were refused: {origin:?}"
+                    ));
+                }
+                user.refused += u64::from(count);
+            }
+            Contents::Records(mut reader, origin) => {
                 for index in first..first + u64::from(count) {
                     let record = reader
                         .next_record()
                         .map_err(|error| error.to_string())?
                         .ok_or("fewer outcomes than said")?;
                     user.check_outcome(stream, index, &record, seed, limit)?;
+                    let is_own = origin.worker.is_empty();
+                    if is_own != user.is_unsent(seed, index) {
+                        return Err(format!(
+                            "the outcome of item {index} of stream {stream} is of {origin:?}"
+                        ));
+                    }
+                    user.unsent += u64::from(is_own);
+                    // Slots answer as they must, or are refused: so what one wrote says what has touched the item.
+                    if (record.format == Format::Pickle) != origin.is_trusted() {
+                        return Err(format!(
+                            "the outcome of item {index} of stream {stream} is {:?} of {origin:?}",
+                            record.format
+                        ));
+                    }
                 }
                 if !reader.is_empty() {
                     return Err("more outcomes than said".to_owned());
@@ -281,22 +314,41 @@ impl User {
         (one_in > 0 && random.below(one_in) == 0).then(|| random.below(segments) as u16)
     }
 
+    /// Whether slots answer with a pickle for this item, come what may.
+    fn is_pickled(&self, seed: u64, index: u64) -> bool {
+        let one_in = self.scenario.pickled_one_in;
+        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0x8CB9_2BA7_2F3D_8DD7));
+        one_in > 0 && random.below(one_in) == 0
+    }
+
+    /// Whether this item can't be sent, so that its user hands over an exception in its place.
+    fn is_unsent(&self, seed: u64, index: u64) -> bool {
+        let one_in = self.scenario.unsent_one_in;
+        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xC2B2_AE3D_27D4_EB4F));
+        one_in > 0 && random.below(one_in) == 0
+    }
+
     /// The next items, at most so many.
-    pub(super) fn batch(&mut self, number: u64, count: u64) -> Batch {
+    pub(super) fn batch(&mut self, number: u64, count: u64, seed: u64) -> Batch {
         let mut builder = BatchBuilder::default();
         for index in self.handed..self.handed + count {
+            let is_unsent = self.is_unsent(seed, index);
             let token = Token {
                 life: self.life,
                 stream: number,
                 index,
                 passed: 0,
-                what: What::Value,
+                what: if is_unsent { What::Raised } else { What::Value },
             };
-            let (pickle, bulk) = token.contents(self.sizes);
-            builder.push(&pickle, &[], bulk);
+            let (body, bulk) = token.contents(self.sizes);
+            if is_unsent {
+                builder.push_exception(Format::Pickle, &body);
+            } else {
+                builder.push(Format::Pickle, &body, &[], bulk);
+            }
         }
         self.handed += count;
-        builder.take()
+        builder.take(Origin::user())
     }
 
     fn check_outcome(
@@ -307,9 +359,14 @@ impl User {
         seed: u64,
         limit: u64,
     ) -> Result<(), String> {
+        let is_unsent = self.is_unsent(seed, index);
         let raises = self.raises(seed, index);
         let segments = self.program.segments().len() as u16;
-        let passed = raises.map_or(segments, |segment| segment + 1);
+        let passed = match raises {
+            _ if is_unsent => 0,
+            Some(segment) => segment + 1,
+            None => segments,
+        };
         let token = |passed, what| Token {
             life: self.life,
             stream,
@@ -317,7 +374,7 @@ impl User {
             passed,
             what,
         };
-        let what = if raises.is_some() {
+        let what = if raises.is_some() || is_unsent {
             What::Raised
         } else {
             What::Value
@@ -389,6 +446,14 @@ impl User {
 
     pub(super) fn outcomes(&self) -> u64 {
         self.finished
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    pub(super) fn unsent(&self) -> u64 {
+        self.unsent
     }
 
     pub(super) fn taken_back(&self) -> u64 {

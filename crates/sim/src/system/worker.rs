@@ -280,7 +280,7 @@ impl Machine {
             code_link: None,
             desk: Desk::new(self.scenario.limits.message_bytes_max),
             passage: Passage::default(),
-            interpreter: Interpreter::default(),
+            interpreter: Interpreter::new(self.workers[number].scenario.format),
             flush: None,
         };
         self.workers[number].state = State::Up(Box::new(process));

@@ -89,7 +89,6 @@ impl Router {
             frame: frame.0,
             stream: stream.0,
             segment,
-            restricted: collected.restricted,
             lease,
             grant,
             first,

@@ -1,29 +1,43 @@
 //! What slots say, carried to the scheduler and the users.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{FrameId, Sizes, SlotId};
+use exoskel_flow::{Breach, FrameId, Index, Results, SlotId};
+use thiserror::Error;
 
 use super::{Effect, Router};
 use crate::message::ToManager;
-use crate::outcome::{Contents, Outcomes};
-use crate::payload::{Batch, RecordError, RecordReader, check_records};
+use crate::outcome::{Contents, Origin, Outcomes};
+use crate::payload::{Batch, Format, RecordError, RecordIndex, RecordReader};
+use crate::tokens::Tokens;
+
+/// A slot broke the rules: nothing of its answer counts, and its session must end.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AnswerError {
+    /// The records can't be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// It sent more than it may.
+    #[error(transparent)]
+    Breach(#[from] Breach),
+}
 
 impl Router {
     /// A slot has answered. What it prints, and that it is ready, is the driver's affair and passed over here.
     ///
     /// # Errors
-    /// When the records can't be read. Nothing of the answer counts then: the items stay with the slot, and go to
-    /// another one when the driver dismisses this one.
+    /// When the records can't be read, or are larger than was granted. Nothing of the answer counts then: the items
+    /// stay with the slot, and go to another one when the driver dismisses this one.
     pub fn answer(
         &mut self,
         slot: u32,
         answer: ToManager,
         bulk: Vec<Vec<u8>>,
         now: Duration,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), AnswerError> {
         let id = SlotId(slot);
         match answer {
             ToManager::Results {
@@ -33,15 +47,21 @@ impl Router {
                 busy,
                 records,
             } => {
-                let results = Results {
+                let arrived = Arrived {
                     frame: FrameId(frame),
                     first,
-                    count,
                     busy: Duration::from_nanos(busy),
                     records,
                     bulk,
                 };
-                self.results(slot, results, now)?;
+                let mut heads = std::mem::take(&mut self.heads);
+                let read = heads.read(&arrived, count);
+                let result = read
+                    .map_err(AnswerError::from)
+                    .and_then(|()| self.results(slot, arrived, &mut heads, now));
+                // Its memory serves the next answer.
+                self.heads = heads;
+                result?;
             }
             ToManager::Released { frame, busy } => {
                 let busy = Duration::from_nanos(busy);
@@ -61,78 +81,254 @@ impl Router {
                 ..
             } => self
                 .scheduler
-                .announced(id, FrameId(frame), index, bytes, now),
+                .announced(id, FrameId(frame), index, bytes, now)?,
             ToManager::Output { .. } | ToManager::Ready { .. } => {}
         }
         Ok(())
     }
 
-    fn results(&mut self, slot: u32, results: Results, now: Duration) -> Result<(), RecordError> {
-        let Results {
-            frame,
-            first,
-            count,
-            busy,
-            records,
-            bulk,
-        } = results;
-        // What the scheduler has counted is done. So what can't be read must not reach it.
-        check_records(&records, bulk.len(), count)?;
-        let bytes = records.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
-        let sizes = Sizes::Total { count, bytes };
-        let Some(accepted) = self
-            .scheduler
-            .results(SlotId(slot), frame, first, sizes, busy, now)
-        else {
-            return Ok(());
+    fn results(
+        &mut self,
+        slot: u32,
+        arrived: Arrived,
+        heads: &mut Heads,
+        now: Duration,
+    ) -> Result<(), AnswerError> {
+        let id = SlotId(slot);
+        let Some((stream, segment)) = self.scheduler.frame(id, arrived.frame) else {
+            // Late. The scheduler may still have counted on its bytes.
+            return Ok(self.count(id, &arrived, heads, now).map(|_| ())?);
         };
-        let (segment, last) = (usize::from(accepted.segment), accepted.last);
-        let ranges: Vec<Range<u64>> = accepted.ranges.to_vec();
-        let whole = ranges.len() == 1 && ranges[0] == (first..first + u64::from(count));
-        let Some(&number) = self.numbers.get(&accepted.stream) else {
-            return Ok(());
+        let (number, segment) = (self.numbers.get(&stream).copied(), usize::from(segment));
+        let tokens = number.and_then(|number| self.streams.get(&number)?.tokens.get(segment));
+        let (Some(known), Some(tokens)) = (self.slots.get(&slot), tokens) else {
+            // Nobody wants the stream any more.
+            return Ok(self.count(id, &arrived, heads, now).map(|_| ())?);
         };
-        let (Some(stream), Some(known)) = (self.streams.get_mut(&number), self.slots.get(&slot))
-        else {
+        let origin = known.origin.clone();
+        heads.judge(&arrived, &origin, tokens);
+        if !self.count(id, &arrived, heads, now)? {
             return Ok(());
-        };
-        let origin = &known.origin;
-        for range in &ranges {
-            stream.tokens[segment].release(range);
         }
-        let mut deliver = |first, count, reader| {
+        let Some((number, stream)) =
+            number.and_then(|number| Some((number, self.streams.get_mut(&number)?)))
+        else {
+            return Ok(());
+        };
+        let (before, after) = stream.tokens.split_at_mut(segment + 1);
+        let tokens = &mut before[segment];
+        let mut parcels = Parcels::new(arrived, &heads.index, &heads.refused, &origin);
+        for (range, is_outcome) in heads.accepted.drain(..) {
+            parcels.cut(range.clone(), is_outcome, tokens);
+            tokens.release(&range);
+        }
+        for parcel in parcels.done {
+            let (first, count, contents) = match parcel {
+                Parcel::Token(first, batch) => {
+                    if let Some(next) = after.first_mut() {
+                        next.insert(first, batch);
+                    }
+                    continue;
+                }
+                Parcel::Outcome(run, contents) => {
+                    // As many as the items of one answer.
+                    (run.start, (run.end - run.start) as u32, contents)
+                }
+            };
             let outcomes = Outcomes {
                 first,
                 count,
-                contents: Contents::Records(reader, origin.clone()),
+                contents,
             };
             let stream = number;
             self.effects.push_back(Effect::Deliver { stream, outcomes });
-        };
-        if whole && last {
-            deliver(first, count, RecordReader::new(records, bulk));
-            return Ok(());
-        }
-        let bulk = bulk.into_iter().map(Bytes::from).collect();
-        let batch = Batch::parse(records, bulk, count, origin.restricted)?;
-        for range in ranges {
-            let part = batch.part(range.start - first, range.end - range.start);
-            if last {
-                deliver(range.start, part.count(), part.into_reader());
-            } else if let Some(tokens) = stream.tokens.get_mut(segment + 1) {
-                tokens.insert(range.start, part);
-            }
         }
         Ok(())
+    }
+
+    /// Lets the scheduler count what has arrived. Says whether any of it counts; what does is in `heads`.
+    fn count(
+        &mut self,
+        slot: SlotId,
+        arrived: &Arrived,
+        heads: &mut Heads,
+        now: Duration,
+    ) -> Result<bool, Breach> {
+        let results = Results {
+            frame: arrived.frame,
+            first: arrived.first,
+            sizes: &heads.sizes,
+            ended: &heads.ended,
+            busy: arrived.busy,
+        };
+        let Some(accepted) = self.scheduler.results(slot, results, now)? else {
+            return Ok(false);
+        };
+        let outcomes = accepted.outcomes.iter().map(|range| (range.clone(), true));
+        let tokens = accepted.tokens.iter().map(|range| (range.clone(), false));
+        heads.accepted.clear();
+        heads.accepted.extend(outcomes.chain(tokens));
+        // Bulk parts are handed out in the order of items.
+        heads
+            .accepted
+            .sort_unstable_by_key(|(range, _)| range.start);
+        Ok(true)
     }
 }
 
 /// Some results of one frame.
-struct Results {
+struct Arrived {
     frame: FrameId,
-    first: u64,
-    count: u32,
+    first: Index,
     busy: Duration,
     records: Bytes,
     bulk: Vec<Vec<u8>>,
+}
+
+/// What is known of the records of an answer before they are taken apart.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    index: RecordIndex,
+    sizes: Vec<u64>,
+    /// Items whose records are outcomes wherever they are in the program: exceptions, and what is refused.
+    ended: Vec<Index>,
+    /// Those of them that are pickles and must be data.
+    refused: Vec<Index>,
+    /// What counts, and whether it is outcomes.
+    accepted: Vec<(Range<Index>, bool)>,
+}
+
+impl Heads {
+    fn read(&mut self, arrived: &Arrived, count: u32) -> Result<(), RecordError> {
+        self.ended.clear();
+        self.refused.clear();
+        self.index
+            .read(&arrived.records, arrived.bulk.len(), count)?;
+        self.index
+            .sizes(arrived.bulk.iter().map(Vec::len), &mut self.sizes);
+        Ok(())
+    }
+
+    /// Finds what can't go on, when these are results of `origin` that it made of `tokens`.
+    fn judge(&mut self, arrived: &Arrived, origin: &Arc<Origin>, tokens: &Tokens) {
+        let all_trusted = origin.is_trusted() && tokens.are_trusted();
+        for (index, entry) in (arrived.first..Index::MAX).zip(self.index.entries()) {
+            let is_refused = !all_trusted
+                && entry.format == Format::Pickle
+                && !(origin.is_trusted() && tokens.is_trusted(index));
+            if is_refused {
+                self.refused.push(index);
+            }
+            if is_refused || entry.exception {
+                self.ended.push(index);
+            }
+        }
+    }
+}
+
+/// Consecutive results that go the same way.
+enum Parcel {
+    Token(Index, Batch),
+    Outcome(Range<Index>, Contents),
+}
+
+/// An answer that is taken apart, from its first record to its last.
+struct Parcels<'a> {
+    index: &'a RecordIndex,
+    refused: &'a [Index],
+    origin: &'a Arc<Origin>,
+    first: Index,
+    records: Bytes,
+    bulk: std::vec::IntoIter<Vec<u8>>,
+    /// Bulk parts taken so far.
+    taken: usize,
+    done: Vec<Parcel>,
+}
+
+impl<'a> Parcels<'a> {
+    fn new(
+        arrived: Arrived,
+        index: &'a RecordIndex,
+        refused: &'a [Index],
+        origin: &'a Arc<Origin>,
+    ) -> Self {
+        Self {
+            index,
+            refused,
+            origin,
+            first: arrived.first,
+            records: arrived.records,
+            bulk: arrived.bulk.into_iter(),
+            taken: 0,
+            done: Vec::new(),
+        }
+    }
+
+    /// Cuts results out that count, where the origins of the tokens differ and where some are refused. They lie behind
+    /// those that were cut out before.
+    fn cut(&mut self, range: Range<Index>, is_outcome: bool, tokens: &Tokens) {
+        if !self.origin.is_trusted() || tokens.are_trusted() {
+            return self.cut_run(range, is_outcome, self.origin.clone());
+        }
+        for (run, token) in tokens.origins(range) {
+            // A token that isn't known can't be trusted.
+            let stranger = || {
+                let worker = self.origin.worker.clone();
+                let format = Format::Data;
+                Arc::new(Origin { worker, format })
+            };
+            let origin = token.map_or_else(stranger, |token| self.origin.least_trusted(token));
+            self.cut_run(run, is_outcome, origin);
+        }
+    }
+
+    fn cut_run(&mut self, run: Range<Index>, is_outcome: bool, origin: Arc<Origin>) {
+        let refused = self.refused;
+        let is_refused =
+            |index: Index| !refused.is_empty() && refused.binary_search(&index).is_ok();
+        let mut left = run;
+        while !left.is_empty() {
+            let refuses = is_refused(left.start);
+            let end = if refused.is_empty() {
+                left.end
+            } else {
+                left.clone()
+                    .find(|index| is_refused(*index) != refuses)
+                    .unwrap_or(left.end)
+            };
+            let part = left.start..end;
+            left.start = end;
+            let (records, bulk) = self.take(&part);
+            self.done.push(match (refuses, is_outcome) {
+                (true, _) => Parcel::Outcome(part, Contents::Refused(origin.clone())),
+                (false, true) => {
+                    let reader = RecordReader::new(records, bulk);
+                    Parcel::Outcome(part, Contents::Records(reader, origin.clone()))
+                }
+                (false, false) => {
+                    let bulk = bulk.into_iter().map(Bytes::from).collect();
+                    let places = self.places(&part);
+                    let batch = self.index.batch(places, records, bulk, origin.clone());
+                    Parcel::Token(part.start, batch)
+                }
+            });
+        }
+    }
+
+    /// The records of some items and their bulk parts.
+    fn take(&mut self, items: &Range<Index>) -> (Bytes, Vec<Vec<u8>>) {
+        let places = self.places(items);
+        let records = self.records.slice(self.index.bytes(places.clone()));
+        let parts = self.index.parts(places);
+        // Those between belong to results that came too late.
+        let late = parts.start - self.taken;
+        self.taken = parts.end;
+        let bulk = self.bulk.by_ref().skip(late).take(parts.len()).collect();
+        (records, bulk)
+    }
+
+    /// Where items stand in the answer: what counts is in it, so these are no more than its count.
+    fn places(&self, items: &Range<Index>) -> Range<usize> {
+        (items.start - self.first) as usize..(items.end - self.first) as usize
+    }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use exoskel_flow::{Cancel, FlowError, Program, ProgramError, StreamOptions, Tickets};
 use thiserror::Error;
 
-use super::{Effect, Router, Stream, StreamPlan};
+use super::{Backlogged, Effect, Router, Stream, StreamPlan};
 use crate::message::{SegmentFunctions, ToSlot};
-use crate::payload::Batch;
+use crate::outcome::{Contents, Outcomes};
+use crate::payload::{Batch, RecordReader};
 use crate::tokens::Tokens;
 
 /// Why a stream can't be opened.
@@ -63,12 +64,22 @@ impl Router {
         Ok(())
     }
 
-    /// The user hands items over; they enter as tickets allow.
+    /// The user hands items over; they enter as tickets allow. An exception among them is its item's outcome.
     pub fn admit(&mut self, number: u64, batch: Batch, now: Duration) {
         let Some(stream) = self.streams.get_mut(&number) else {
             return;
         };
-        stream.backlog.extend(batch.sizes());
+        let mut exceptions = batch.exceptions().iter().peekable();
+        stream
+            .backlog
+            .extend((0..).zip(batch.sizes()).map(|(item, bytes)| {
+                Backlogged {
+                    bytes,
+                    is_outcome: exceptions
+                        .next_if(|exception| **exception == item)
+                        .is_some(),
+                }
+            }));
         let first = stream.received;
         stream.received += u64::from(batch.count());
         if let Some(tokens) = stream.tokens.first_mut() {
@@ -132,12 +143,41 @@ impl Router {
         let tickets = self.scheduler.tickets(stream.id) as usize;
         let count = stream.backlog.len().min(tickets);
         if count > 0 {
-            let sizes: Vec<u64> = stream.backlog.drain(..count).collect();
+            let entering = || stream.backlog.iter().take(count);
+            let sizes: Vec<u64> = entering().map(|item| item.bytes).collect();
+            let is_outcome = |(place, item): (u64, &Backlogged)| item.is_outcome.then_some(place);
+            let ended: Vec<u64> = (0..).zip(entering()).filter_map(is_outcome).collect();
+            stream.backlog.drain(..count);
             // There are tickets, the stream is open and its input hasn't ended: nothing can be refused.
-            let _ = self.scheduler.admit(stream.id, &sizes, now);
+            if let Ok(first) = self.scheduler.admit(stream.id, &sizes, now) {
+                for index in ended.into_iter().map(|place| first + place) {
+                    self.scheduler.finish(stream.id, index, now);
+                    self.effects.extend(stream.give_back(number, index));
+                }
+            }
         }
         if stream.input_ended && stream.backlog.is_empty() {
             self.scheduler.end_of_input(stream.id);
         }
+    }
+}
+
+impl Stream {
+    /// What the user handed over in the place of an item is its outcome.
+    fn give_back(&mut self, number: u64, index: u64) -> Option<Effect> {
+        let item = index..index + 1;
+        let tokens = self.tokens.first_mut()?;
+        let collected = tokens.collect(item.clone())?;
+        let origin = tokens.origins(item.clone()).next()?.1?.clone();
+        tokens.release(&item);
+        let bulk = collected.bulk.into_iter().map(Vec::from).collect();
+        let reader = RecordReader::new(collected.records, bulk);
+        let outcomes = Outcomes {
+            first: index,
+            count: 1,
+            contents: Contents::Records(reader, origin),
+        };
+        let stream = number;
+        Some(Effect::Deliver { stream, outcomes })
     }
 }

@@ -42,10 +42,21 @@ pub(crate) fn authority(name: &str) -> Issuer {
 }
 
 pub(crate) fn authority_with(name: &str, key: KeyPair) -> Issuer {
+    CertifiedIssuer::self_signed(authority_parameters(name), key).unwrap()
+}
+
+/// An authority with these extended key usages.
+pub(crate) fn authority_for(name: &str, uses: &[ExtendedKeyUsagePurpose]) -> Issuer {
+    let mut parameters = authority_parameters(name);
+    parameters.extended_key_usages = uses.to_vec();
+    CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn authority_parameters(name: &str) -> CertificateParams {
     let mut parameters = parameters(&[(DnType::CommonName, name)], NOW + 1000 * DAY);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    CertifiedIssuer::self_signed(parameters, key).unwrap()
+    parameters
 }
 
 pub(crate) fn user_parameters(name: &str) -> CertificateParams {

@@ -1,7 +1,7 @@
 //! What slots say, carried to the router and the user.
 
 use exoskel_identity::Colours;
-use exoskel_link::Event;
+use exoskel_link::{Event, MessageKind};
 
 use super::Hub;
 use crate::manager::{Notice, Output};
@@ -15,10 +15,10 @@ impl Hub {
         let Event::Message {
             link,
             handler,
+            kind,
             head,
             bulk,
             size,
-            ..
         } = event
         else {
             return;
@@ -35,21 +35,41 @@ impl Hub {
             }
         }
         self.tell_watch(number, false, bytes as u64);
-        match ToManager::decode(handler, head) {
-            Ok(message) => self.message(number, message, bulk),
-            Err(error) => self.dismiss(number, error.to_string()),
+        if kind == MessageKind::Post {
+            match ToManager::decode(handler, head) {
+                Ok(message) => self.message(number, message, bulk),
+                Err(error) => self.dismiss(number, error.to_string()),
+            }
+        } else {
+            // Nothing here answers: whoever asks would wait for ever.
+            self.dismiss(number, format!("got {kind:?}, expected a post"));
         }
         self.pump();
     }
 
     fn message(&mut self, number: u32, message: ToManager, bulk: Vec<Vec<u8>>) {
         let now = self.now();
+        let bytes_max = self.config.terms.limits.message_bytes_max;
         match message {
+            message if !bulk.is_empty() && !message.takes_bulk() => {
+                let text = format!(
+                    "got {} bulk parts beside no results, expected none",
+                    bulk.len()
+                );
+                self.dismiss(number, text);
+            }
+            // It can never be sent: the item would wait for ever.
+            ToManager::Announced { index, bytes, .. } if bytes > bytes_max => {
+                let text = format!(
+                    "got item {index} announced with {bytes} bytes, expected at most {bytes_max} (message_bytes_max)"
+                );
+                self.dismiss(number, text);
+            }
             ToManager::Output { stream, text } => {
                 let Some(slot) = self.slots.get(&number) else {
                     return;
                 };
-                let colours = if slot.origin.restricted {
+                let colours = if !slot.origin.is_trusted() {
                     Colours::Escaped
                 } else {
                     Colours::Kept

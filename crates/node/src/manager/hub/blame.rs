@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use exoskel_flow::Departure;
 use exoskel_link::{CloseReason, SessionError};
 
 use crate::connection::Ended;
@@ -12,48 +13,36 @@ pub(super) const BREAKS_MAX: u32 = 3;
 /// Workers whose broken sessions are counted, at most. Who comes after these is counted when one of them has been good.
 const WORKERS_MAX: usize = 1000;
 
-/// How a slot went, as far as the items that it had are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
-    /// It said good-bye: no item is suspected.
-    Orderly,
-    /// It died or fell silent: what it ran may be why.
-    Lost,
-    /// The session was broken, by the peer or on the wire: no item is suspected.
-    Broken,
-}
-
-impl Departure {
-    pub(super) fn of(ended: &Ended) -> Self {
-        match ended {
-            Ended::Closed(CloseReason::Fault(_)) => Self::Broken,
-            Ended::Closed(
-                CloseReason::Finished
-                | CloseReason::ShuttingDown
-                | CloseReason::Expired
-                | CloseReason::NotAllowed(_),
-            ) => Self::Orderly,
-            Ended::Socket(_)
-            | Ended::Session(SessionError::Truncated { .. } | SessionError::PeerDead(_)) => {
-                Self::Lost
-            }
-            Ended::Session(
-                SessionError::Authentication { .. }
-                | SessionError::RecordAfterClose
-                | SessionError::Header { .. }
-                | SessionError::Content { .. }
-                | SessionError::Unexpected { .. }
-                | SessionError::PeerLimit { .. },
-            ) => Self::Broken,
-            // This side's own doing.
-            Ended::Session(
-                SessionError::Exhausted
-                | SessionError::UnknownLink(_)
-                | SessionError::Direction { .. }
-                | SessionError::Limit { .. }
-                | SessionError::Closed(_),
-            ) => Self::Orderly,
+/// Whose fault the end of a session is.
+pub(super) fn departure_of(ended: &Ended) -> Departure {
+    match ended {
+        Ended::Closed(CloseReason::Fault(_)) => Departure::Broken,
+        Ended::Closed(
+            CloseReason::Finished
+            | CloseReason::ShuttingDown
+            | CloseReason::Expired
+            | CloseReason::NotAllowed(_),
+        ) => Departure::Orderly,
+        Ended::Socket(_)
+        | Ended::Session(SessionError::Truncated { .. } | SessionError::PeerDead(_)) => {
+            Departure::Lost
         }
+        Ended::Session(
+            SessionError::Authentication { .. }
+            | SessionError::RecordAfterClose
+            | SessionError::Header { .. }
+            | SessionError::Content { .. }
+            | SessionError::Unexpected { .. }
+            | SessionError::PeerLimit { .. },
+        ) => Departure::Broken,
+        // This side's own doing.
+        Ended::Session(
+            SessionError::Exhausted
+            | SessionError::UnknownLink(_)
+            | SessionError::Direction { .. }
+            | SessionError::Limit { .. }
+            | SessionError::Closed(_),
+        ) => Departure::Orderly,
     }
 }
 

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use exoskel_flow::Departure;
 use exoskel_identity::PeerText;
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
-use super::blame::Departure;
+use super::blame::departure_of;
 use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
 use crate::connection::Ended;
 use crate::establish::{Established, Terms};
 use crate::manager::{Notice, recruit};
 use crate::message::{CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToSlot};
 use crate::outlet::Origin;
+use crate::payload::Format;
 
 impl Hub {
     pub(super) fn take_up(&mut self, terms: Terms) {
@@ -44,7 +46,11 @@ impl Hub {
         self.next_slot += 1;
         let origin = Origin {
             worker: established.peer.name().to_owned(),
-            restricted: !established.trusted_results,
+            format: if established.trusted_results {
+                Format::Pickle
+            } else {
+                Format::Data
+            },
         };
         let worker = self.roster.join(established);
         self.shared.notice(Notice::Audit(format!(
@@ -55,6 +61,7 @@ impl Hub {
             established.proof,
             established.domain.as_deref().unwrap_or("none"),
         )));
+        let answers = origin.format;
         let slot = Slot {
             connection,
             tasks,
@@ -66,12 +73,13 @@ impl Hub {
             unfit: false,
         };
         self.slots.insert(number, slot);
-        let setup = if is_child {
+        let settings = if is_child {
             self.config.setup_local.clone()
         } else {
             self.config.setup_remote.clone()
         };
-        self.queue(number, &ToSlot::Setup(setup), Vec::new());
+        let setup = ToSlot::Setup { answers, settings };
+        self.queue(number, &setup, Vec::new());
         self.flush();
         Ok(number)
     }
@@ -146,10 +154,8 @@ impl Hub {
         let Some(slot) = self.slots.remove(&number) else {
             return Verdict::Good;
         };
-        let departure = Departure::of(ended);
-        let statistics = self
-            .router
-            .remove_slot(number, departure != Departure::Lost, now);
+        let departure = departure_of(ended);
+        let statistics = self.router.remove_slot(number, departure, now);
         let statistics = statistics.unwrap_or_default();
         let outstanding = statistics.put_back;
         if departure == Departure::Orderly && statistics.items > 0 {

@@ -1,7 +1,7 @@
 //! Files with wrong permissions, of the wrong kind, damaged, or of another authority.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 
 use super::*;
@@ -164,4 +164,151 @@ fn mixed_up_files_are_noticed() {
         AuthorityDirectory::open(folder.file("second")),
         Err(PkiError::Damaged { .. })
     ));
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, PkiError>) -> String {
+    match result {
+        Err(error @ PkiError::Replaceable { .. }) => error.to_string(),
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+/// Some account that is neither root's nor ours.
+const STRANGER: u32 = 54_321;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn an_authority_is_not_kept_where_others_can_replace_its_files() {
+    let folder = Folder::new();
+    for (bits, is_safe) in [
+        (0o777, false),
+        (0o770, false),
+        (0o1777, false),
+        (0o755, true),
+    ] {
+        let path = folder.file(&format!("{bits:o}"));
+        fs::create_dir(&path).unwrap();
+        set_mode(&path, bits);
+        let made = AuthorityDirectory::initialise(&path, at(NOW));
+        if is_safe {
+            made.unwrap();
+        } else {
+            let said = refused(made);
+            assert!(said.contains(&format!("(mode {bits:o}, owner ")), "{said}");
+            assert!(
+                said.contains(&format!("run \"chmod go-w {}\"", path.display())),
+                "{said}"
+            );
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing was made");
+        }
+    }
+    // Nor below such a folder, unless it is sticky: whoever renames it has the place.
+    for (bits, is_safe) in [(0o777, false), (0o1777, true)] {
+        let above = folder.file(&format!("above-{bits:o}"));
+        fs::create_dir(&above).unwrap();
+        set_mode(&above, bits);
+        let made = AuthorityDirectory::initialise(above.join("deep/ca"), at(NOW));
+        assert_eq!(made.is_ok(), is_safe, "{made:?}");
+        assert_eq!(above.join("deep").exists(), is_safe);
+    }
+}
+
+#[test]
+fn an_authority_whose_folder_was_opened_to_others_issues_nothing() {
+    let folder = Folder::new();
+    let path = folder.file("ca");
+    AuthorityDirectory::initialise(&path, at(NOW)).unwrap();
+    for part in [path.clone(), path.join("issued")] {
+        set_mode(&part, 0o772);
+        let said = refused(AuthorityDirectory::open(&path));
+        assert!(said.contains(&part.display().to_string()), "{said}");
+        set_mode(&part, 0o700);
+    }
+    AuthorityDirectory::open(&path).unwrap();
+    if is_root() {
+        lchown(path.join("issued"), Some(STRANGER), None).unwrap();
+        let said = refused(AuthorityDirectory::open(&path));
+        assert!(said.contains("owner 54321"), "{said}");
+    }
+}
+
+#[test]
+fn a_secret_replaces_own_links_and_never_follows_any() {
+    let folder = Folder::new();
+    let victim = folder.file("victim");
+    fs::write(&victim, b"unharmed").unwrap();
+    set_mode(&victim, 0o666);
+    let out = folder.file("out");
+    let plant: [&dyn Fn(); 3] = [
+        &|| symlink(&victim, &out).unwrap(),
+        &|| symlink(folder.file("nowhere"), &out).unwrap(),
+        &|| fs::hard_link(&victim, &out).unwrap(),
+    ];
+    for plant in plant {
+        plant();
+        write_secret(&out, b"secret").unwrap();
+        assert!(fs::symlink_metadata(&out).unwrap().is_file());
+        assert_eq!(
+            (fs::read(&out).unwrap(), mode(&out)),
+            (b"secret".to_vec(), 0o600)
+        );
+        assert_eq!(fs::read(&victim).unwrap(), b"unharmed");
+        assert!(!folder.file("nowhere").exists());
+        fs::remove_file(&out).unwrap();
+    }
+    write_public(&out, b"no secret").unwrap();
+    assert_eq!(mode(&out), 0o644);
+    set_mode(&folder.0, 0o777);
+    let said = refused(write_secret(&out, b"secret"));
+    assert!(
+        said.starts_with(&format!("can't keep a secret in {}: others", out.display())),
+        "{said}"
+    );
+    set_mode(&folder.0, 0o700);
+    symlink("loop", folder.file("loop")).unwrap();
+    let looped = write_secret(folder.file("loop/out"), b"secret");
+    assert!(matches!(looped, Err(PkiError::File { .. })), "{looped:?}");
+}
+
+#[test]
+fn what_somebody_else_planted_is_left_alone() {
+    if !is_root() {
+        // Only root can make files of other accounts.
+        return;
+    }
+    let folder = Folder::new();
+    set_mode(&folder.0, 0o1777);
+    let (out, own) = (folder.file("out"), folder.file("own"));
+    fs::create_dir(&own).unwrap();
+    let give = |path: &Path| lchown(path, Some(STRANGER), None).unwrap();
+
+    fs::write(&out, b"theirs").unwrap();
+    give(&out);
+    let said = refused(write_secret(&out, b"secret"));
+    assert!(said.contains("belongs to account 54321"), "{said}");
+    assert_eq!(fs::read(&out).unwrap(), b"theirs");
+    fs::remove_file(&out).unwrap();
+
+    symlink(own.join("target"), &out).unwrap();
+    give(&out);
+    refused(write_secret(&out, b"secret"));
+    fs::remove_file(&out).unwrap();
+
+    // A link on the way is followed if it is ours.
+    let way = folder.file("way");
+    symlink("own/../own", &way).unwrap();
+    write_secret(way.join("out"), b"secret").unwrap();
+    assert_eq!(fs::read(own.join("out")).unwrap(), b"secret");
+    give(&way);
+    let said = refused(write_secret(way.join("out"), b"another"));
+    assert!(said.contains("symbolic link of account 54321"), "{said}");
+    assert!(AuthorityDirectory::initialise(way.join("ca"), at(NOW)).is_err());
+    assert!(!own.join("ca").exists());
+
+    give(&own);
+    let said = refused(write_secret(own.join("out"), b"another"));
+    assert!(said.contains("owner 54321"), "{said}");
 }

@@ -1,0 +1,186 @@
+//! Python objects to plain data and back: how answers travel that come from, or were touched by, a machine that isn't trusted.
+//!
+//! - `encode`: at a worker. What can't be sent is said there, with the way to it and what to return instead.
+//! - `build`: at whoever reads. `exoskel_data` has read and weighed all of it by then; objects are made from the innermost outwards.
+//! - `keys`: keys that are meant to collide; `texts`: keys that come again and again.
+
+mod build;
+mod encode;
+mod keys;
+mod texts;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyFloat};
+
+pub(crate) use build::Builder;
+pub(crate) use encode::DataEncoder;
+
+use crate::error::{Kind, raise};
+
+/// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
+pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut reader = Reader::new(body);
+    let Ok(item) = reader.next_item() else {
+        return Ok(None);
+    };
+    if reader.remaining() > 0 {
+        return Ok(None);
+    }
+    Ok(Some(match item {
+        Item::Null => py.None().into_bound(py),
+        Item::Boolean(value) => pyo3::types::PyBool::new(py, value).to_owned().into_any(),
+        Item::Integer(value) => value.into_pyobject(py)?.into_any(),
+        Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
+        Item::Float(value) => PyFloat::new(py, value).into_any(),
+        Item::Text(text) => texts::text(py, text),
+        Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        Item::Negative(_) | Item::Array(_) | Item::Map(_) | Item::Tag(_) => return Ok(None),
+    }))
+}
+
+/// Reads a value whole, then makes it. Parts that became bytes are left in `spent`.
+///
+/// # Errors
+/// `ResultRejectedError`, whatever is wrong.
+pub(crate) fn decode<'py>(
+    py: Python<'py>,
+    body: &[u8],
+    parts: Vec<Vec<u8>>,
+    sender: &str,
+    spent: &mut Vec<Vec<u8>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let checked =
+        Checked::new(body, &parts).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
+    let mut builder = Builder::new(py, checked.reader(), parts, spent);
+    builder.value().map_err(|error| outward(py, sender, error))
+}
+
+/// Reads an exception: its class, text and traceback lines, and what the program's own function made of it.
+///
+/// # Errors
+/// `ResultRejectedError`, whatever is wrong.
+pub(crate) fn decode_exception<'py>(
+    py: Python<'py>,
+    body: &[u8],
+    sender: &str,
+) -> PyResult<(String, String, Vec<String>, Bound<'py, PyAny>)> {
+    let exception =
+        CheckedException::new(body).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
+    let mut spent = Vec::new();
+    let mut builder = Builder::new(py, exception.data.reader(), Vec::new(), &mut spent);
+    let data = builder
+        .value()
+        .map_err(|error| outward(py, sender, error))?;
+    let lines = exception.traceback.iter().map(|line| (*line).to_owned());
+    Ok((
+        exception.kind.to_owned(),
+        exception.text.to_owned(),
+        lines.collect(),
+        data,
+    ))
+}
+
+/// The error for an answer that isn't taken.
+pub(crate) fn rejected(py: Python<'_>, sender: &str, why: &str) -> PyErr {
+    raise(
+        py,
+        Kind::ResultRejected,
+        format!("the answer of {sender} isn't taken: {why}"),
+    )
+}
+
+/// What making an object raised is a fault of the answer, and its text is ours; but what ends the program ends it.
+fn outward(py: Python<'_>, sender: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<pyo3::exceptions::PyException>(py)
+        || error.is_instance_of::<pyo3::exceptions::PyMemoryError>(py)
+    {
+        return error;
+    }
+    let text = error.value(py).to_string();
+    let kind = error.get_type(py).name().map(|name| name.to_string());
+    let why = format!(
+        "{}: {}",
+        kind.unwrap_or_default(),
+        exoskel_identity::PeerText::new(&text)
+    );
+    let outer = rejected(py, sender, &why);
+    outer.set_cause(py, Some(error));
+    outer
+}
+
+/// Encodes values for the tests and benchmarks of this format: the record's body and its bulk parts.
+///
+/// # Errors
+/// `ResultRejectedError` when the value can't be plain data.
+#[pyfunction]
+fn data_encode<'py>(
+    py: Python<'py>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>)> {
+    let mut encoder = DataEncoder::default();
+    encoder.encode(value)?;
+    let parts: Vec<Bytes> = encoder.take_bulk();
+    Ok((
+        PyBytes::new(py, encoder.body()),
+        parts.iter().map(|part| PyBytes::new(py, part)).collect(),
+    ))
+}
+
+/// Decodes what `data_encode` returns, or a stranger sent.
+///
+/// # Errors
+/// `ResultRejectedError`, whatever is wrong.
+#[pyfunction]
+#[pyo3(signature = (body, parts=Vec::new(), sender="a worker"))]
+fn data_decode<'py>(
+    py: Python<'py>,
+    body: &[u8],
+    parts: Vec<Vec<u8>>,
+    sender: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    if parts.is_empty()
+        && let Some(value) = read_small(py, body)?
+    {
+        return Ok(value);
+    }
+    decode(py, body, parts, sender, &mut Vec::new())
+}
+
+/// The numbers of the tags that Python takes apart and puts together, by name.
+#[pyfunction]
+fn data_tags() -> BTreeMap<&'static str, u64> {
+    BTreeMap::from([
+        ("RANGE", tags::RANGE),
+        ("SLICE", tags::SLICE),
+        ("CONSTANT", tags::CONSTANT),
+        ("DATE", tags::DATE),
+        ("TIME", tags::TIME),
+        ("DATE_TIME", tags::DATE_TIME),
+        ("DURATION", tags::DURATION),
+        ("TIME_ZONE", tags::TIME_ZONE),
+        ("DECIMAL", tags::DECIMAL),
+        ("FRACTION", tags::FRACTION),
+        ("UUID", tags::UUID),
+        ("PATH", tags::PATH),
+        ("COUNTER", tags::COUNTER),
+        ("ORDERED_MAP", tags::ORDERED_MAP),
+        ("DEFAULT_MAP", tags::DEFAULT_MAP),
+        ("DEQUE", tags::DEQUE),
+        ("ARRAY", tags::ARRAY),
+        ("SCALAR", tags::SCALAR),
+        ("OBJECT_ARRAY", tags::OBJECT_ARRAY),
+        ("REGISTERED", tags::REGISTERED),
+        ("LIBRARY", tags::LIBRARY),
+        ("EXCEPTION", tags::EXCEPTION),
+    ])
+}
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(data_tags, module)?)?;
+    module.add_function(wrap_pyfunction!(data_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(data_decode, module)?)
+}

@@ -1,0 +1,349 @@
+//! Plain data to Python objects, from the innermost outwards. The value was read whole before (`exoskel_data::Checked`), so
+//! what goes wrong here is what Python alone knows: a date that isn't in the calendar, keys that are equal.
+
+use exoskel_data::{Fault, Item, Reader, tags};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString,
+    PyTuple,
+};
+
+use super::keys::{Collisions, Kind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
+use super::texts;
+use crate::buffer::OwnedBuffer;
+use crate::memory;
+
+/// Makes one value.
+pub(crate) struct Builder<'py, 'a> {
+    py: Python<'py>,
+    reader: Reader<'a>,
+    parts: std::vec::IntoIter<Vec<u8>>,
+    /// Memory of parts that were copied, or fresh memory in place of what the value keeps.
+    spent: &'a mut Vec<Vec<u8>>,
+}
+
+impl<'py, 'a> Builder<'py, 'a> {
+    /// A builder of the value that `reader` is at; `parts` are its bulk parts in order.
+    pub(crate) fn new(
+        py: Python<'py>,
+        reader: Reader<'a>,
+        parts: Vec<Vec<u8>>,
+        spent: &'a mut Vec<Vec<u8>>,
+    ) -> Self {
+        Self {
+            py,
+            reader,
+            parts: parts.into_iter(),
+            spent,
+        }
+    }
+
+    /// The next value. Recurses no deeper than the value was found to be nested.
+    ///
+    /// # Errors
+    /// What Python says of a value that it can't make.
+    pub(crate) fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        Ok(match self.next_item()? {
+            Item::Null => py.None().into_bound(py),
+            Item::Boolean(value) => PyBool::new(py, value).to_owned().into_any(),
+            Item::Integer(value) => value.into_pyobject(py)?.into_any(),
+            Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
+            Item::Negative(value) => (-1 - i128::from(value)).into_pyobject(py)?.into_any(),
+            Item::Float(value) => PyFloat::new(py, value).into_any(),
+            Item::Text(text) => texts::text(py, text),
+            Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            Item::Array(count) => self.list(count)?.into_any(),
+            Item::Map(count) => self.map(count)?.into_any(),
+            Item::Tag(tag) => self.tagged(tag)?,
+        })
+    }
+
+    fn next_item(&mut self) -> PyResult<Item<'a>> {
+        self.reader.next_item().map_err(unexpected)
+    }
+
+    fn list(&mut self, count: u64) -> PyResult<Bound<'py, PyList>> {
+        let length = length(count)?;
+        // SAFETY: a new list with room for `length` items, which are set before anybody else sees it; a list that isn't full
+        // yet may be dropped.
+        unsafe {
+            let list = Bound::from_owned_ptr_or_err(self.py, ffi::PyList_New(length))?;
+            for index in 0..length {
+                // Takes the reference.
+                if ffi::PyList_SetItem(list.as_ptr(), index, self.value()?.into_ptr()) != 0 {
+                    return Err(PyErr::fetch(self.py));
+                }
+            }
+            Ok(list.cast_into_unchecked())
+        }
+    }
+
+    fn tuple(&mut self, count: u64) -> PyResult<Bound<'py, PyTuple>> {
+        let length = length(count)?;
+        // SAFETY: as for lists.
+        unsafe {
+            let tuple = Bound::from_owned_ptr_or_err(self.py, ffi::PyTuple_New(length))?;
+            for index in 0..length {
+                if ffi::PyTuple_SetItem(tuple.as_ptr(), index, self.value()?.into_ptr()) != 0 {
+                    return Err(PyErr::fetch(self.py));
+                }
+            }
+            Ok(tuple.cast_into_unchecked())
+        }
+    }
+
+    fn map(&mut self, count: u64) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(self.py);
+        let mut watch = Watch::new(Kind::Dict, count);
+        for _ in 0..count {
+            let key = self.key()?;
+            watch.look(&key)?;
+            let value = self.value()?;
+            // SAFETY: both are objects of ours, the dict is new; neither reference is taken.
+            if unsafe { ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) } != 0 {
+                return Err(PyErr::fetch(self.py));
+            }
+        }
+        if dict.len() as u64 != count {
+            return Err(twice());
+        }
+        Ok(dict)
+    }
+
+    fn key(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        let ahead = self.reader.clone();
+        match self.next_item()? {
+            Item::Text(text) => Ok(texts::key(self.py, text)),
+            _ => {
+                self.reader = ahead;
+                self.value()
+            }
+        }
+    }
+
+    fn set(&mut self) -> PyResult<Bound<'py, PySet>> {
+        let count = self.reader.array().map_err(unexpected)?;
+        let set = PySet::empty(self.py)?;
+        let mut watch = Watch::new(Kind::Set, count);
+        for _ in 0..count {
+            let member = self.key()?;
+            watch.look(&member)?;
+            set.add(member)?;
+        }
+        if set.len() as u64 != count {
+            return Err(twice());
+        }
+        Ok(set)
+    }
+
+    fn tagged(&mut self, tag: u64) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        Ok(match tag {
+            tags::TUPLE => {
+                let count = self.reader.array().map_err(unexpected)?;
+                self.tuple(count)?.into_any()
+            }
+            tags::SET => self.set()?.into_any(),
+            tags::FROZEN_SET => {
+                let members = self.set()?;
+                py.get_type::<PyFrozenSet>().call1((members,))?
+            }
+            tags::BIG_POSITIVE | tags::BIG_NEGATIVE => self.big_integer(tag)?,
+            tags::PART => {
+                let part = self.part()?;
+                let bytes = memory::bytes_of(py, &part)?;
+                self.spent.push(part);
+                bytes.into_any()
+            }
+            tags::BYTE_ARRAY => PyByteArray::new(py, &self.contents()?).into_any(),
+            tags::COMPLEX => {
+                self.reader.array().map_err(unexpected)?;
+                let real = self.reader.float().map_err(unexpected)?;
+                let imaginary = self.reader.float().map_err(unexpected)?;
+                PyComplex::from_doubles(py, real, imaginary).into_any()
+            }
+            tags::SURROGATE_TEXT => {
+                let bytes = self.reader.bytes().map_err(unexpected)?;
+                PyString::from_encoded_object(
+                    &PyBytes::new(py, bytes),
+                    Some(c"utf-8"),
+                    Some(c"surrogatepass"),
+                )?
+                .into_any()
+            }
+            tags::ARRAY => self.array()?,
+            tags::SCALAR => {
+                self.reader.array().map_err(unexpected)?;
+                let elements = self.elements()?;
+                let contents = self.reader.bytes().map_err(unexpected)?.to_vec();
+                let array = self.numpy_array(&elements, &PyTuple::empty(py), 0, contents)?;
+                array.get_item(PyTuple::empty(py))?
+            }
+            other => {
+                static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let content = self.value()?;
+                let make = MAKE.import(py, "exoskel.results", "make")?;
+                make.call1((other, content))?
+            }
+        })
+    }
+
+    fn big_integer(&mut self, tag: u64) -> PyResult<Bound<'py, PyAny>> {
+        static FROM_BYTES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = self.py;
+        let from_bytes = FROM_BYTES.get_or_try_init(py, || {
+            Ok::<_, PyErr>(
+                py.get_type::<pyo3::types::PyInt>()
+                    .getattr("from_bytes")?
+                    .unbind(),
+            )
+        })?;
+        let bytes = self.reader.bytes().map_err(unexpected)?;
+        let value = from_bytes
+            .bind(py)
+            .call1((PyBytes::new(py, bytes), "big"))?;
+        if tag == tags::BIG_NEGATIVE {
+            return value.bitnot();
+        }
+        Ok(value)
+    }
+
+    fn array(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        self.reader.array().map_err(unexpected)?;
+        let elements = self.elements()?;
+        let dimensions = self.reader.array().map_err(unexpected)?;
+        let shape = (0..dimensions)
+            .map(|_| self.reader.length().map_err(unexpected))
+            .collect::<PyResult<Vec<u64>>>()?;
+        let shape = PyTuple::new(self.py, shape)?;
+        let order = self.reader.length().map_err(unexpected)?;
+        let contents = self.contents()?;
+        self.numpy_array(&elements, &shape, order, contents)
+    }
+
+    /// An array over memory of its own, which was found to fit.
+    fn numpy_array(
+        &self,
+        elements: &Bound<'py, PyAny>,
+        shape: &Bound<'py, PyTuple>,
+        order: u64,
+        contents: Vec<u8>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = self.py;
+        let array = ARRAY.import(py, "numpy", "ndarray")?;
+        let order = if order == 0 { "C" } else { "F" };
+        if contents.is_empty() {
+            // NumPy takes no buffer without bytes.
+            let options = PyDict::new(py);
+            options.set_item("order", order)?;
+            return array.call((shape, elements), Some(&options));
+        }
+        let buffer = Bound::new(py, OwnedBuffer::new(contents))?;
+        array.call1((shape, elements, buffer, 0, py.None(), order))
+    }
+
+    /// The type of an array's elements.
+    fn elements(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        static ELEMENTS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+        let py = self.py;
+        let description = self.key()?;
+        let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        let is_text = description.cast_exact::<PyString>().is_ok();
+        if is_text && let Some(elements) = known.get_item(&description)? {
+            return Ok(elements);
+        }
+        let elements = ELEMENTS
+            .import(py, "exoskel.arrays", "elements")?
+            .call1((&description,))?;
+        // A stranger must not be able to fill memory with descriptions.
+        if is_text && known.len() < DESCRIPTIONS_MAX {
+            known.set_item(&description, &elements)?;
+        }
+        Ok(elements)
+    }
+
+    /// Bytes that stand here or beside the record, as memory of our own.
+    fn contents(&mut self) -> PyResult<Vec<u8>> {
+        match self.next_item()? {
+            Item::Bytes(bytes) => Ok(bytes.to_vec()),
+            Item::Tag(tags::PART) => {
+                let part = self.part()?;
+                // The user keeps it; who receives the next one shouldn't wait for the kernel to find as much again.
+                self.spent.push(memory::buffer_of(part.len()));
+                Ok(part)
+            }
+            other => Err(PyValueError::new_err(format!(
+                "got {}, expected bytes",
+                other.kind()
+            ))),
+        }
+    }
+
+    fn part(&mut self) -> PyResult<Vec<u8>> {
+        self.reader.length().map_err(unexpected)?;
+        self.parts
+            .next()
+            .ok_or_else(|| PyValueError::new_err("got fewer bulk parts than places for them"))
+    }
+}
+
+/// Descriptions of elements that are kept.
+const DESCRIPTIONS_MAX: usize = 256;
+
+/// Looks at the keys of one container as they come.
+struct Watch {
+    kind: Kind,
+    /// As many keys as need no counting have come, or the container is so small that none does.
+    is_counted: bool,
+    collisions: Option<Collisions>,
+    is_large: bool,
+}
+
+impl Watch {
+    fn new(kind: Kind, count: u64) -> Self {
+        Self {
+            kind,
+            is_counted: count > UNCOUNTED_MAX as u64,
+            collisions: None,
+            is_large: count > UNCOUNTED_TEXTS_MAX as u64,
+        }
+    }
+
+    #[inline]
+    fn look(&mut self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.is_counted
+            || !self.is_large
+                && (key.is_exact_instance_of::<PyString>() || key.is_exact_instance_of::<PyBytes>())
+        {
+            return Ok(());
+        }
+        let kind = self.kind;
+        let collisions = self.collisions.get_or_insert_with(|| Collisions::new(kind));
+        if collisions.insert(key.hash()?) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(
+            "got keys of a dict or members of a set that collide too often, expected what an honest program makes: use text as keys",
+        ))
+    }
+}
+
+fn twice() -> PyErr {
+    PyValueError::new_err("got the same key of a dict or member of a set twice")
+}
+
+fn length(count: u64) -> PyResult<ffi::Py_ssize_t> {
+    ffi::Py_ssize_t::try_from(count)
+        .map_err(|_| PyValueError::new_err("got a container larger than the address space"))
+}
+
+/// The value was read before, so this doesn't happen; and if it does, it is an error like any other.
+fn unexpected(fault: Fault) -> PyErr {
+    PyValueError::new_err(fault.to_string())
+}

@@ -1,0 +1,633 @@
+"""What answers may hold that come from, or were touched by, a worker outside the trusted domains.
+
+Such answers travel as plain data, never as pickles: `exoskel._core` reads them whole, within limits, before anything is made of
+them. Here is what Python knows of types beyond the built-in containers: how a worker takes a value apart (`describe`), and how it is
+put together again (`make`). Nothing that a worker sends is looked up anywhere but in the tables of this module.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from . import _core, arrays
+from .errors import ResultRejectedError
+
+if TYPE_CHECKING:
+    import datetime
+
+__all__ = [
+    "describe",
+    "exception_from_data",
+    "exception_to_data",
+    "install",
+    "make",
+    "register_result_type",
+    "registrations",
+]
+
+_Class = TypeVar("_Class", bound=type)
+_Key = tuple[str, str]
+# What a type's name and a tag's number lead to.
+_Content = tuple[int, Any]
+
+_TAG: dict[str, int] = _core.data_tags()
+
+
+def register_result_type(
+    kind: _Class,
+    *,
+    to_data: Callable[[Any], Any] | None = None,
+    from_data: Callable[[Any], Any] | None = None,
+) -> _Class:
+    """Allow instances of a class in answers of workers outside the trusted domains.
+
+    Enumerations travel as the names of their members, dataclasses and named tuples as their fields, exceptions as their arguments.
+    Other classes need two functions. It holds for this class alone, not for its subclasses, and for managers that start later. Can
+    be used as a decorator.
+
+    A stranger chooses what `from_data` gets (for a dataclass: the values of its fields): any plain data at all. It must check what it
+    gets, and must not run, open, load or look up anything by it.
+
+    Parameters
+    ----------
+    kind : type
+        The class.
+    to_data : callable, optional
+        At the worker: takes an instance, returns plain data.
+    from_data : callable, optional
+        At the manager: takes plain data, returns an instance.
+
+    Returns
+    -------
+    type
+        The same class.
+
+    Raises
+    ------
+    TypeError
+        If it is not a class, or needs functions and has none or one.
+    """
+    if not isinstance(kind, type):
+        raise TypeError(f"got {kind!r}, expected a class whose instances answers may hold")
+    if (to_data is None) != (from_data is None):
+        raise TypeError(f"got one function for {kind.__qualname__}, expected to_data and from_data")
+    if to_data is None or from_data is None:
+        known = _forms_of(kind)
+        if known is None:
+            raise TypeError(
+                f"got {kind.__qualname__}, expected an enumeration, a dataclass whose fields are all arguments, a named tuple or an "
+                "exception; give to_data= and from_data= for other classes"
+            )
+        _registered[_key(kind)] = Registered(None, *known)
+    else:
+        _registered[_key(kind)] = Registered(to_data, to_data, from_data)
+    return kind
+
+
+class Registered(NamedTuple):
+    """How instances of a registered class travel."""
+
+    given: Callable[[Any], Any] | None
+    to_data: Callable[[Any], Any]
+    from_data: Callable[[Any], Any]
+
+
+_registered: dict[_Key, Registered] = {}
+# At a worker: classes that the manager has registered, with the pickles of their functions, if they have any.
+_installed: dict[_Key, bytes | None] = {}
+
+
+def registrations() -> dict[_Key, bytes | None]:
+    """Return what a worker has to know of the registered classes.
+
+    Returns
+    -------
+    dict
+        For each class, by module and qualified name, the pickle of its `to_data`; None where its fields are enough.
+
+    Raises
+    ------
+    ProgramError
+        If such a function can't be pickled.
+    """
+    from .manager import pickled
+
+    return {
+        key: None if known.given is None else pickled(known.given)
+        for key, known in _registered.items()
+    }
+
+
+def install(known: dict[_Key, bytes | None]) -> None:
+    """Take in what a manager has registered (at a worker).
+
+    Parameters
+    ----------
+    known : dict
+        What `registrations` returned there.
+    """
+    _installed.update(known)
+
+
+def describe(value: Any) -> _Content:
+    """Take a value apart that is none of the built-in containers, numbers and texts.
+
+    Parameters
+    ----------
+    value : object
+        A part of a result.
+
+    Returns
+    -------
+    tuple
+        A tag of the format and its content, which is plain data.
+
+    Raises
+    ------
+    ResultRejectedError
+        If it can't be plain data; the text says what to return instead.
+    """
+    kind = type(value)
+    key = _key(kind)
+    known = _DESCRIBED.get(key)
+    if known is not None:
+        return known(value)
+    if key in _registered or key in _installed:
+        return _TAG["REGISTERED"], [":".join(key), _to_data_of(kind, key)(value)]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "generic"):
+        if kind is numpy.ndarray:
+            return _describe_array(value)
+        if isinstance(value, numpy.generic):
+            return _TAG["SCALAR"], arrays.describe_scalar(value)
+    from . import result_types
+
+    found = result_types.find(kind)
+    if found is not None:
+        name, to_data = found
+        try:
+            return _TAG["LIBRARY"], [name, to_data(value)]
+        except (TypeError, ValueError) as error:
+            raise ResultRejectedError(f"got a {name} that can't be sent: {error}") from error
+    if isinstance(value, Exception):
+        from . import outcome
+
+        return _TAG["EXCEPTION"], outcome.describe_exception(value)
+    raise ResultRejectedError(_refusal(kind))
+
+
+def make(tag: int, content: Any) -> Any:
+    """Put a value together whose tag is known and whose content was found to be of the right form.
+
+    Parameters
+    ----------
+    tag : int
+        The tag.
+    content : object
+        Plain data.
+
+    Returns
+    -------
+    object
+        The value.
+
+    Raises
+    ------
+    Exception
+        Of any kind, when the content makes no such value.
+    """
+    return _MADE[tag](content)
+
+
+def exception_to_data(error: BaseException) -> Any:
+    """Return what the program's own function makes of an exception of a registered class, else None.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+
+    Returns
+    -------
+    object
+        Plain data.
+    """
+    key = _key(type(error))
+    if key not in _registered and key not in _installed:
+        return None
+    return _to_data_of(type(error), key)(error)
+
+
+def exception_from_data(kind: str, data: Any) -> Exception:
+    """Return an exception of a registered class.
+
+    Parameters
+    ----------
+    kind : str
+        Module and qualified name, with a colon between.
+    data : object
+        Plain data.
+
+    Returns
+    -------
+    Exception
+        The exception.
+
+    Raises
+    ------
+    Exception
+        Of any kind, when the class isn't registered or the data makes no exception.
+    """
+    error = _make_registered([kind, data])
+    if not isinstance(error, Exception):
+        raise TypeError(f"got a {type(error).__name__}, expected an exception")
+    return error
+
+
+def _key(kind: type) -> _Key:
+    return kind.__module__, kind.__qualname__
+
+
+def _to_data_of(kind: type, key: _Key) -> Callable[[Any], Any]:
+    """Return what takes instances of a registered class apart."""
+    known = _registered.get(key)
+    if known is not None:
+        return known.to_data
+    pickle_of_function = _installed[key]
+    if pickle_of_function is not None:
+        import pickle
+
+        function: Callable[[Any], Any] = pickle.loads(pickle_of_function)
+        _registered[key] = Registered(function, function, _nothing)
+        return function
+    forms = _forms_of(kind)
+    if forms is None:
+        # The class of this name is another one here.
+        raise ResultRejectedError(_refusal(kind))
+    _registered[key] = Registered(None, *forms)
+    return forms[0]
+
+
+def _nothing(_data: object) -> None:
+    raise TypeError("got data of a class at the worker, expected it at the manager")
+
+
+# --- classes that need no functions -----------------------------------------------------------------
+
+_Forms = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _forms_of(kind: Any) -> _Forms | None:
+    """Return how instances of a class go to data and back, if its fields say it."""
+    import dataclasses
+    import enum
+
+    if issubclass(kind, enum.Flag):
+        return _flag_to_data, lambda data: _flag_from_data(kind, data)
+    if issubclass(kind, enum.Enum):
+        return lambda member: member.name, lambda data: _member(kind, data)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
+        return list, lambda data: _named_tuple(kind, data)
+    if dataclasses.is_dataclass(kind):
+        import inspect
+
+        names = [field.name for field in dataclasses.fields(kind)]
+        if set(names) != set(inspect.signature(kind).parameters):
+            return None
+        return (
+            lambda value: {name: getattr(value, name) for name in names},
+            lambda data: kind(**_fields(kind, names, data)),
+        )
+    if issubclass(kind, Exception):
+        return lambda error: list(error.args), lambda data: kind(*_list(kind, data))
+    return None
+
+
+def _flag_to_data(value: Any) -> list[str]:
+    members = list(value)
+    if sum(member.value for member in members) != value.value:
+        raise ResultRejectedError(
+            f"got a {type(value).__qualname__} with bits that no member has, expected members"
+        )
+    return [member.name for member in members]
+
+
+def _flag_from_data(kind: Any, data: object) -> Any:
+    value = kind(0)
+    for name in _list(kind, data):
+        value |= _member(kind, name)
+    return value
+
+
+def _member(kind: Any, name: object) -> Any:
+    members = kind.__members__
+    if type(name) is not str or name not in members:
+        raise ValueError(f"got no member of {kind.__qualname__}")
+    return members[name]
+
+
+def _named_tuple(kind: Any, data: object) -> Any:
+    values = _list(kind, data)
+    if len(values) != len(kind._fields):
+        raise ValueError(
+            f"got {len(values)} fields of {kind.__qualname__}, expected {len(kind._fields)}"
+        )
+    return kind._make(values)
+
+
+def _fields(kind: Any, names: list[str], data: object) -> dict[str, Any]:
+    if type(data) is not dict or data.keys() != set(names):
+        raise ValueError(f"got other fields than those of {kind.__qualname__}")
+    return data
+
+
+def _list(kind: Any, data: object) -> list[Any]:
+    if type(data) is not list:
+        raise ValueError(f"got a {type(data).__name__} for {kind.__qualname__}, expected a list")
+    return data
+
+
+# --- the standard library -----------------------------------------------------------------------------
+
+
+def _describe_zone(zone: Any) -> Any:
+    """Return a fixed offset, or None for a time without zone."""
+    import datetime
+
+    if zone is None or type(zone) is datetime.timezone:
+        return zone
+    raise ResultRejectedError(
+        f"got a time in the zone {zone!s}, expected a fixed offset: the rules of named zones are files; return value.astimezone(datetime.UTC)"
+    )
+
+
+def _describe_timezone(zone: datetime.timezone) -> _Content:
+    offset = zone.utcoffset(None)
+    name = zone.tzname(None)
+    shown = None if name == type(zone)(offset).tzname(None) else name
+    return _TAG["TIME_ZONE"], [offset.days * 86400 + offset.seconds, offset.microseconds, shown]
+
+
+def _make_timezone(content: list[Any]) -> datetime.timezone:
+    import datetime
+
+    seconds, microseconds, name = content
+    if name is None and seconds == microseconds == 0:
+        return datetime.UTC
+    offset = datetime.timedelta(seconds=seconds, microseconds=microseconds)
+    return datetime.timezone(offset) if name is None else datetime.timezone(offset, name)
+
+
+def _describe_time(value: datetime.time) -> _Content:
+    return _TAG["TIME"], [
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        value.fold,
+        _describe_zone(value.tzinfo),
+    ]
+
+
+def _make_time(content: list[Any]) -> datetime.time:
+    import datetime
+
+    hour, minute, second, microsecond, fold, zone = content
+    return datetime.time(hour, minute, second, microsecond, zone, fold=fold)
+
+
+def _describe_datetime(value: datetime.datetime) -> _Content:
+    _tag, content = _describe_time(value.timetz())
+    return _TAG["DATE_TIME"], [value.year, value.month, value.day, *content]
+
+
+def _make_datetime(content: list[Any]) -> datetime.datetime:
+    import datetime
+
+    year, month, day, *clock = content
+    time = _make_time(clock)
+    return datetime.datetime.combine(datetime.date(year, month, day), time)
+
+
+def _make_date(content: list[int]) -> datetime.date:
+    import datetime
+
+    return datetime.date(*content)
+
+
+def _make_duration(content: list[int]) -> datetime.timedelta:
+    import datetime
+
+    return datetime.timedelta(*content)
+
+
+def _make_decimal(content: str) -> Any:
+    import decimal
+
+    return decimal.Decimal(content)
+
+
+def _make_fraction(content: list[int]) -> Any:
+    import fractions
+
+    return fractions.Fraction(*content)
+
+
+def _make_uuid(content: bytes) -> Any:
+    import uuid
+
+    return uuid.UUID(bytes=content)
+
+
+_FLAVOURS = ("PurePosixPath", "PureWindowsPath", "Path")
+
+
+def _describe_path(value: Any) -> _Content:
+    import pathlib
+
+    if isinstance(value, pathlib.Path):
+        flavour = 2 if isinstance(value, pathlib.PosixPath) else 1
+    else:
+        flavour = 0 if isinstance(value, pathlib.PurePosixPath) else 1
+    return _TAG["PATH"], [flavour, str(value)]
+
+
+def _make_path(content: list[Any]) -> Any:
+    import pathlib
+
+    flavour, text = content
+    return getattr(pathlib, _FLAVOURS[flavour])(text)
+
+
+def _describe_default_map(value: Any) -> _Content:
+    factory = value.default_factory
+    number = None
+    if factory is not None:
+        if factory not in _FACTORIES:
+            raise ResultRejectedError(
+                f"got a defaultdict with the factory {factory!r}, expected a built-in type: return dict(value)"
+            )
+        number = _FACTORIES.index(factory)
+    return _TAG["DEFAULT_MAP"], [number, dict(value)]
+
+
+def _make_default_map(content: list[Any]) -> Any:
+    from collections import defaultdict
+
+    number, items = content
+    return defaultdict(None if number is None else _FACTORIES[number], items)
+
+
+def _make_counter(content: dict[Any, Any]) -> Any:
+    from collections import Counter
+
+    return Counter(content)
+
+
+def _make_ordered_map(content: dict[Any, Any]) -> Any:
+    from collections import OrderedDict
+
+    return OrderedDict(content)
+
+
+def _make_deque(content: list[Any]) -> Any:
+    from collections import deque
+
+    longest, items = content
+    return deque(items, longest)
+
+
+# In the order of `exoskel_data::tags::FACTORIES`.
+_FACTORIES: tuple[Any, ...] = (
+    int,
+    float,
+    complex,
+    bool,
+    str,
+    bytes,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+)
+
+
+def _describe_array(value: Any) -> _Content:
+    if value.dtype.hasobject and value.dtype.names is None:
+        return _TAG["OBJECT_ARRAY"], arrays.describe_objects(value)
+    return _TAG["ARRAY"], arrays.describe(value)
+
+
+def _make_registered(content: list[Any]) -> Any:
+    name, data = content
+    module, _, qualified = name.partition(":")
+    known = _registered.get((module, qualified))
+    if known is None:
+        raise ResultRejectedError(
+            f"got an instance of {ascii(name)[1:-1]}, which this program hasn't registered"
+        )
+    return known.from_data(data)
+
+
+def _make_library(content: list[Any]) -> Any:
+    from . import result_types
+
+    name, data = content
+    from_data = result_types.reader(name)
+    if from_data is None:
+        raise ResultRejectedError(
+            f"got an instance of {ascii(name)[1:-1]}, which this version doesn't know"
+        )
+    return from_data(data)
+
+
+def _make_exception(content: list[Any]) -> Any:
+    from . import outcome
+
+    return outcome.make_exception(*content)
+
+
+_PATHS = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
+
+_DESCRIBED: dict[_Key, Callable[[Any], _Content]] = {
+    ("builtins", "range"): lambda value: (
+        _TAG["RANGE"],
+        [value.start, value.stop, value.step],
+    ),
+    ("builtins", "slice"): lambda value: (
+        _TAG["SLICE"],
+        [value.start, value.stop, value.step],
+    ),
+    ("builtins", "ellipsis"): lambda _value: (_TAG["CONSTANT"], 0),
+    ("builtins", "NotImplementedType"): lambda _value: (_TAG["CONSTANT"], 1),
+    ("datetime", "date"): lambda value: (_TAG["DATE"], [value.year, value.month, value.day]),
+    ("datetime", "time"): _describe_time,
+    ("datetime", "datetime"): _describe_datetime,
+    ("datetime", "timedelta"): lambda value: (
+        _TAG["DURATION"],
+        [value.days, value.seconds, value.microseconds],
+    ),
+    ("datetime", "timezone"): _describe_timezone,
+    ("decimal", "Decimal"): lambda value: (_TAG["DECIMAL"], str(value)),
+    ("fractions", "Fraction"): lambda value: (
+        _TAG["FRACTION"],
+        [value.numerator, value.denominator],
+    ),
+    ("uuid", "UUID"): lambda value: (_TAG["UUID"], value.bytes),
+    ("collections", "Counter"): lambda value: (_TAG["COUNTER"], dict(value)),
+    ("collections", "OrderedDict"): lambda value: (_TAG["ORDERED_MAP"], dict(value)),
+    ("collections", "defaultdict"): _describe_default_map,
+    ("collections", "deque"): lambda value: (_TAG["DEQUE"], [value.maxlen, list(value)]),
+    # In Python 3.13 they have another home.
+    **{
+        (module, name): _describe_path
+        for module in ("pathlib", "pathlib._local")
+        for name in _PATHS
+    },
+}
+
+_MADE: dict[int, Callable[[Any], Any]] = {
+    _TAG["RANGE"]: lambda content: range(*content),
+    _TAG["SLICE"]: lambda content: slice(*content),
+    _TAG["CONSTANT"]: lambda content: (Ellipsis, NotImplemented)[content],
+    _TAG["DATE"]: _make_date,
+    _TAG["TIME"]: _make_time,
+    _TAG["DATE_TIME"]: _make_datetime,
+    _TAG["DURATION"]: _make_duration,
+    _TAG["TIME_ZONE"]: _make_timezone,
+    _TAG["DECIMAL"]: _make_decimal,
+    _TAG["FRACTION"]: _make_fraction,
+    _TAG["UUID"]: _make_uuid,
+    _TAG["PATH"]: _make_path,
+    _TAG["COUNTER"]: _make_counter,
+    _TAG["ORDERED_MAP"]: _make_ordered_map,
+    _TAG["DEFAULT_MAP"]: _make_default_map,
+    _TAG["DEQUE"]: _make_deque,
+    _TAG["OBJECT_ARRAY"]: arrays.object_array,
+    _TAG["REGISTERED"]: _make_registered,
+    _TAG["LIBRARY"]: _make_library,
+    _TAG["EXCEPTION"]: _make_exception,
+}
+
+
+def _refusal(kind: type) -> str:
+    """Say what can't be sent, and what to return instead."""
+    top = kind.__module__.partition(".")[0]
+    if top == "numpy":
+        cure = "return plain arrays and scalars (numpy.asarray), no subclasses and no dtypes"
+    elif issubclass(kind, dict):
+        cure = "return dict(value), or register the class with exoskel.register_result_type"
+    elif issubclass(kind, (list, tuple, set, frozenset, str, bytes, int, float)):
+        base = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        cure = f"return {base.__name__}(value), or register the class with exoskel.register_result_type"
+    elif kind.__module__ == "builtins" or kind.__module__ == "types":
+        cure = "return what it gives (a list of the values of a generator, the name of a function) instead"
+    else:
+        cure = "return its contents as dicts, lists and arrays, or register the class with exoskel.register_result_type"
+    return (
+        f"got an instance of {kind.__module__}.{kind.__qualname__}, expected plain data, as from each worker that isn't trusted "
+        f'with this manager: {cure}; or, to trust that machine so, set results = "pickle" for its domain in the manager\'s policy'
+    )

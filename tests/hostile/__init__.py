@@ -1,0 +1,1 @@
+"""Behaviours of a hostile worker, by what they break."""
