@@ -170,7 +170,11 @@ def test_the_manager_bears_it(
 
 @contextlib.contextmanager
 def connected(
-    company: Company, ports: dict[str, int], step: str, options: dict[str, Any]
+    company: Company,
+    ports: dict[str, int],
+    step: str,
+    options: dict[str, Any],
+    program: Any = abs,
 ) -> Iterator[ex.Manager]:
     """Make a manager of the hostile worker and an honest one."""
     common: dict[str, Any] = {
@@ -187,7 +191,95 @@ def connected(
         slots = 1
     else:
         names = {"hostile": HOSTILE, "honest": HONEST}
-        common["workers"] = [f"127.0.0.1:{ports[of]} {name}" for of, name in names.items()]
-        slots = 2
-    with ex.Manager(ex.Farm(abs), ex.ParDegree(slots), **common) as manager:
+        hosts = [f"127.0.0.1:{port} {names[of]}" for of, port in ports.items()]
+        common["workers"] = hosts + options.get("workers", [])
+        slots = len(common["workers"])
+    skeleton = program if isinstance(program, ex.Skeleton) else ex.Farm(program)
+    with ex.Manager(skeleton, ex.ParDegree(slots), **common) as manager:
         yield manager
+
+
+@contextlib.contextmanager
+def staged(company: Company, name: str, tmp_path: Path) -> Iterator[dict[str, int]]:
+    """Put a behaviour on stage."""
+    try:
+        yield company.ask(begin=name, canary=str(tmp_path / "canary"))
+    finally:
+        assert company.ask(end=True)["left"] == []
+
+
+@pytest.mark.parametrize("of", ["hostile", "honest"], ids=["answers data", "answers pickles"])
+def test_an_independent_worker_computes_alone(of: str, company: Company, tmp_path: Path) -> None:
+    """Values, exceptions, and results that have to be announced."""
+
+    def task(item: int) -> Any:
+        if item == 3:
+            raise KeyError("three")
+        return bytes(item), [item, float(item), str(item), None, True, {"a": -item}]
+
+    items = [*range(50), 70_000, 1_000_000]
+    task.__module__ = "__main__"  # by value: the worker has no tests
+    with (
+        staged(company, "good_worker", tmp_path) as ports,
+        connected(company, {of: ports[of]}, "nothing", {}, task) as manager,
+    ):
+        outcomes = list(manager.map(items, errors="return"))
+        (row,) = manager.summary().workers
+    assert isinstance(outcomes.pop(3), KeyError)
+    items.remove(3)
+    assert outcomes == [task(item) for item in items]
+    assert (row.domain, row.items) == ("" if of == "hostile" else "lab", len(items) + 1)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [ex.Pipeline(abs, ex.Farm(float)), ex.Pipeline(ex.Farm(abs), float), ex.Pipeline(abs, float)],
+    ids=["serial first", "serial last", "all serial"],
+)
+def test_independent_workers_run_serial_functions(
+    program: ex.Skeleton, company: Company, tmp_path: Path
+) -> None:
+    with (
+        staged(company, "good_worker", tmp_path) as ports,
+        connected(company, ports, "nothing", {}, program) as manager,
+    ):
+        assert list(manager.map(range(-500, 0))) == [float(-item) for item in range(-500, 0)]
+
+
+def test_who_breaks_its_session_again_and_again_is_set_aside(
+    company: Company, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No item is blamed for it: each may take down one worker here, and none is lost."""
+    with (
+        staged(company, "replayed_record", tmp_path) as ports,
+        connected(company, ports, "execute", {"retries": 1}) as manager,
+    ):
+        for index, result in enumerate(manager.map(itertools.count(1), errors="return")):
+            assert result == index + 1
+            if index % 256 == 0 and "is set aside" in caplog.text:
+                break
+        rows = {row.name: row for row in manager.summary().workers}
+        table = str(manager.summary())
+    assert "does not verify" in rows[HOSTILE].set_aside
+    assert rows[HONEST].set_aside == ""
+    assert f"set aside: worker {HOSTILE}: broke its session 3 times" in table
+
+
+@pytest.mark.parametrize("name", ["replayed_record", "unannounced_result", "records_of_noise"])
+def test_a_real_worker_beside_it_loses_nothing(
+    name: str, company: Company, site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = site.worker(HONEST, credential=company.site.place / "honest.pem")
+    with (
+        staged(company, name, tmp_path) as ports,
+        connected(
+            company, {"hostile": ports["hostile"]}, "execute", {"workers": [worker.line]}
+        ) as manager,
+    ):
+        for index, result in enumerate(manager.map(itertools.count(1))):
+            assert result == index + 1
+            if index % 256 == 0 and f"lost worker {HOSTILE}" in caplog.text:
+                break
+        rows = {row.name: row for row in manager.summary().workers}
+    assert rows[HONEST].state == "working"
+    assert BEHAVIOURS[name].must.kind == "ended"

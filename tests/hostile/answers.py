@@ -9,6 +9,7 @@ from tests.hostile.behaviour import (
     ended,
     harmless,
     on_execute,
+    on_nothing,
     on_ready,
     stalled,
 )
@@ -17,8 +18,11 @@ from tests.task_reference import Frame, encode_record, put_number, value_record
 
 NOISE = value_record("forged")
 LARGEST = (1 << 64) - 1
-OVER_ITS_GRANT = "over its grant"
-OVER_ITS_ANNOUNCEMENT = "over (its announced size|what it announced)"
+
+
+@on_nothing("keeps every rule", harmless())
+def good_worker(_worker: HostileWorker) -> None:
+    """Nothing is done instead."""
 
 
 # --- results that nobody asked for -----------------------------------------------------------------
@@ -128,10 +132,17 @@ def too_many_buffers(worker: HostileWorker, frame: Frame) -> None:
     send_results(worker, frame, 1, encode_record(b"", extra=extra))
 
 
-@on_execute("sends a splice behind the end of its record", ended("a splice outside"))
-def splice_outside_its_record(worker: HostileWorker, frame: Frame) -> None:
+@on_execute("sends data with a splice", ended("a splice in plain data"))
+def splice_in_data(worker: HostileWorker, frame: Frame) -> None:
     extra = put_number(1) + put_number(900) + put_number(0)
     send_results(worker, frame, 1, encode_record(b"abc", extra=extra), [b"x"])
+
+
+@on_execute("sends a pickle with a splice behind its end", ended("a splice outside"))
+def splice_outside_its_record(worker: HostileWorker, frame: Frame) -> None:
+    extra = put_number(1) + put_number(900) + put_number(0)
+    record = encode_record(b"abc", is_data=False, extra=extra)
+    send_results(worker, frame, 1, record, [b"x"])
 
 
 @on_execute("sends bulk parts that no record has", ended("another number of items or bulk parts"))
@@ -194,19 +205,30 @@ def large(frame: Frame) -> bytes:
     return value_record(b"x" * (frame.grant + 1000))
 
 
-@on_execute("sends a result over its grant without announcing it", ended(OVER_ITS_GRANT))
+@on_execute(
+    "sends a result over its grant without announcing it", ended("or an announcement first")
+)
 def unannounced_result(worker: HostileWorker, frame: Frame) -> None:
     send_results(worker, frame, 1, large(frame))
 
 
-@on_execute("announces a result and sends it without a grant", ended(OVER_ITS_GRANT))
+@on_execute(
+    "sends an announced result while another one has the room", ended("that it waits for its grant")
+)
 def result_without_its_grant(worker: HostileWorker, frame: Frame) -> None:
-    record = large(frame)
-    worker.announce(frame, frame.first, len(record))
-    send_results(worker, frame, 1, record)
+    # Two of these have no room at once. The first is granted, and never comes.
+    size = 600 << 20
+    worker.instead["granted"] = lambda _number, _index: None
+
+    def announce_and_send(later: Frame) -> None:
+        worker.announce(later, later.first, size)
+        send_results(worker, later, 1, large(later))
+
+    worker.instead["execute"] = announce_and_send
+    worker.announce(frame, frame.first, size)
 
 
-@on_execute("sends a granted result that is larger than it announced", ended(OVER_ITS_ANNOUNCEMENT))
+@on_execute("sends a granted result that is larger than it announced", ended("that were announced"))
 def result_larger_than_announced(worker: HostileWorker, frame: Frame) -> None:
     record = large(frame)
     worker.is_waiting_for_grant = True
@@ -238,13 +260,13 @@ def announced_for_others(worker: HostileWorker, frame: Frame) -> None:
     worker.answer(frame)
 
 
-@on_execute("announces a result 300 times and sends it once", harmless())
-def announced_again_and_again(worker: HostileWorker, frame: Frame) -> None:
-    records = [worker.outcome(frame, item) for item in frame.items]
-    for position, record in enumerate(records):
-        worker.held[frame.number, frame.first + position] = record, []
-        for _ in range(300):
-            worker.announce(frame, frame.first + position, frame.grant + 1)
+@on_execute("announces a result twice", ended("a second announcement"))
+def announced_twice(worker: HostileWorker, frame: Frame) -> None:
+    # The first is granted, and never comes.
+    worker.instead["granted"] = lambda _number, _index: None
+    for _ in range(2):
+        worker.announce(frame, frame.first, frame.grant + 1)
+    stop(worker)
 
 
 @on_execute("announces a result that is within its grant", harmless())
@@ -322,7 +344,7 @@ def output_of_noise(worker: HostileWorker, frame: Frame) -> None:
     worker.answer(frame)
 
 
-@on_execute("prints to a stream that there isn't", ended("output"))
+@on_execute("prints to a stream that there isn't", ended("malformed result message"))
 def output_to_no_stream(worker: HostileWorker, _frame: Frame) -> None:
     worker.say("output", b"\xc8text\n")
     stop(worker)

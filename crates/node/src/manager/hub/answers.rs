@@ -7,7 +7,7 @@ use super::Hub;
 use crate::manager::{Notice, Output};
 use crate::message::ToManager;
 
-/// What is kept of one message of output. A slot sends lines in pieces of 16 Ki characters; only log records are longer.
+/// What is kept of one message of output. A slot sends it in pieces of so many bytes.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 impl Hub {
@@ -43,6 +43,14 @@ impl Hub {
         } else {
             // Nothing here answers: whoever asks would wait for ever.
             self.dismiss(number, format!("got {kind:?}, expected a post"));
+        }
+        if self
+            .slots
+            .get(&number)
+            .is_some_and(|slot| !slot.origin.is_trusted())
+        {
+            // It may send less than before.
+            self.dirty.push(number);
         }
         self.pump();
     }
