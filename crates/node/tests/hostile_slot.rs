@@ -382,12 +382,12 @@ fn output_of_any_bytes_is_text_with_its_workers_name() {
     let outcome = outcomes(
         |slot, execute| {
             let text = Bytes::from_static(b"\xff\xfe \x1b[2J\x1b[31m\nnext\n");
-            slot.say(&ToManager::Output { stream: 255, text });
+            slot.say(&ToManager::Output { stream: 2, text });
             slot.answer(execute);
         },
         1,
     );
-    let printed = |notice: &Notice| matches!(notice, Notice::Output(output) if output.worker == "evil" && output.stream == 255);
+    let printed = |notice: &Notice| matches!(notice, Notice::Output(output) if output.worker == "evil" && output.stream == 2);
     let printed = outcome.notices.iter().find(|notice| printed(notice));
     let Some(Notice::Output(output)) = printed else {
         panic!("{:?}", outcome.notices);
