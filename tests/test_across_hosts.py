@@ -363,7 +363,7 @@ def test_output_from_another_host_cannot_rewrite_the_terminal(
     with site.connect(ex.Farm(lambda item: print("\x1b[2J[local-1] item", item)), 1, worker) as one:
         assert list(one.map([1])) == [None]
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == r"[node1.lab.example.org] \x1b[2J[local-1] item 1"
+    assert out[-1] == r"[node1.lab.example.org] \u{1b}[2J[local-1] item 1"
 
 
 def test_managers_of_several_threads_share_workers(site: Site) -> None:

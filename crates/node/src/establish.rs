@@ -25,7 +25,6 @@ use exoskel_link::{
 };
 
 use rustls::pki_types::{CertificateDer, UnixTime};
-use tokio::io::Interest;
 
 use crate::connection::Connection;
 use crate::reception::HandshakePlace;
@@ -37,6 +36,9 @@ const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes of one TLS record at most (RFC 8446, section 5.2), without its header.
 const TLS_RECORD_MAX: usize = 16_384 + 256;
+
+/// How long a peer that dialled us may take to begin its handshake.
+const FIRST_BYTE_TIME: Duration = Duration::from_secs(5);
 
 /// How long a refused peer may take to read why.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
@@ -124,6 +126,9 @@ pub enum EstablishError {
     /// A connection that nothing came over.
     #[error("no byte within {0:?}")]
     SaidNothing(Duration),
+    /// Our own credential, trust or policy can't be read.
+    #[error("{0}")]
+    NoTerms(String),
     /// It stood in others' way.
     #[error("it had not proved who it is when others needed its place")]
     Displaced,
@@ -276,21 +281,23 @@ pub async fn welcome(
     terms.begin(socket, agreement)
 }
 
-/// Makes a session on a socket that dialled us and has a place for its handshake, for as long as it has it.
+/// Makes a session on a socket that dialled us and has a place for its handshake, for as long as it has it. The terms are asked for
+/// when the peer has said something: reading them takes longer than to connect and say nothing.
 ///
 /// # Errors
-/// As [`welcome`], and [`EstablishError::Displaced`].
+/// As [`welcome`], [`EstablishError::SaidNothing`] and [`EstablishError::Displaced`].
 pub(crate) async fn welcome_in_place(
     socket: Socket,
-    terms: &Terms,
+    terms: impl FnOnce() -> Result<Terms, String>,
     judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {
     let handshake = async {
-        let first = tokio::time::timeout(terms.patience, socket.ready(Interest::READABLE)).await;
-        first.map_err(|_| EstablishError::SaidNothing(terms.patience))??;
+        let first = tokio::time::timeout(FIRST_BYTE_TIME, socket.heard()).await;
+        first.map_err(|_| EstablishError::SaidNothing(FIRST_BYTE_TIME))??;
         place.has_spoken();
-        welcome(socket, terms, judge).await
+        let terms = terms().map_err(EstablishError::NoTerms)?;
+        welcome(socket, &terms, judge).await
     };
     tokio::select! {
         result = handshake => result,

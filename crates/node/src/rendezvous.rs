@@ -304,16 +304,11 @@ async fn welcome_one(
         place.leave();
         Ok(())
     };
-    let handshake = async {
-        let terms = terms()?;
-        let welcomed = welcome_in_place(socket, &terms, judge, place).await;
-        welcomed.map_err(|error| error.to_string())
-    };
-    let result = handshake.await;
+    let result = welcome_in_place(socket, || terms(), judge, place).await;
     if result.is_err() && ours.get() {
         taken.send_replace(false);
     }
-    result
+    result.map_err(|error| error.to_string())
 }
 
 async fn reach(

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{RecvFlags, Shutdown, shutdown};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -140,6 +140,25 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.ready(interest).await,
             Self::Unix(stream) => stream.ready(interest).await,
+        }
+    }
+
+    /// Waits until the peer has sent something, or ended; takes nothing. A new socket's readiness alone says neither.
+    pub(crate) async fn heard(&self) -> io::Result<()> {
+        let peek = |socket: BorrowedFd<'_>| {
+            let (_, bytes) = rustix::net::recv(socket, &mut [0_u8; 1], RecvFlags::PEEK)?;
+            Ok(bytes)
+        };
+        loop {
+            self.ready(Interest::READABLE).await?;
+            let peeked = match self {
+                Self::Tcp(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+                Self::Unix(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+            };
+            match peeked {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                peeked => return peeked.map(drop),
+            }
         }
     }
 

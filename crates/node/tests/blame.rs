@@ -15,8 +15,8 @@ use exoskel_node::manager::{
     Function, ManagerConfig, ManagerNode, Notice, Recruiting, StreamHandle, StreamPlan,
 };
 use exoskel_node::message::Call;
-use exoskel_node::outlet::{Contents, Order, Taken};
-use exoskel_node::payload::BatchBuilder;
+use exoskel_node::outlet::{Contents, Order, Origin, Taken};
+use exoskel_node::payload::{BatchBuilder, Format};
 
 use crew::{Worker, nonsense};
 use wire::Site;
@@ -56,8 +56,8 @@ fn one_item(manager: &ManagerNode) -> StreamHandle {
         unbounded: true,
     });
     let mut batch = BatchBuilder::default();
-    batch.push(b"item", &[], Vec::new());
-    stream.admit(batch.take());
+    batch.push(Format::Pickle, b"item", &[], Vec::new());
+    stream.admit(batch.take(Origin::user()));
     stream.end_of_input();
     stream
 }

@@ -382,12 +382,12 @@ fn output_of_any_bytes_is_text_with_its_workers_name() {
     let outcome = outcomes(
         |slot, execute| {
             let text = Bytes::from_static(b"\xff\xfe \x1b[2J\x1b[31m\nnext\n");
-            slot.say(&ToManager::Output { stream: 255, text });
+            slot.say(&ToManager::Output { stream: 2, text });
             slot.answer(execute);
         },
         1,
     );
-    let printed = |notice: &Notice| matches!(notice, Notice::Output(output) if output.worker == "evil" && output.stream == 255);
+    let printed = |notice: &Notice| matches!(notice, Notice::Output(output) if output.worker == "evil" && output.stream == 2);
     let printed = outcome.notices.iter().find(|notice| printed(notice));
     let Some(Notice::Output(output)) = printed else {
         panic!("{:?}", outcome.notices);
@@ -470,8 +470,8 @@ fn a_slot_that_hangs_up_costs_nobody_a_result() {
 fn a_flood_of_output_is_cut() {
     let outcome = outcomes(
         |slot, execute| {
-            for _ in 0..40 {
-                let text = Bytes::from(vec![b'x'; 1 << 20]);
+            for _ in 0..160 {
+                let text = Bytes::from(vec![b'x'; 1 << 18]);
                 slot.say(&ToManager::Output { stream: 0, text });
             }
             slot.answer(execute);
@@ -484,4 +484,26 @@ fn a_flood_of_output_is_cut() {
     });
     let printed: usize = printed.sum();
     assert!(printed > 0 && printed <= 16 << 20, "{printed}");
+}
+
+/// It has a few small items, and one message of it announces 256 MiB.
+#[test]
+fn more_than_was_asked_for_ends_the_session_before_it_takes_memory() {
+    for is_output in [false, true] {
+        let strike: Strike = if is_output {
+            |slot, _| {
+                let text = Bytes::from(vec![b'x'; 256 << 20]);
+                slot.say(&ToManager::Output { stream: 0, text });
+            }
+        } else {
+            |slot, execute| {
+                let part = Bytes::from(vec![0; 64 << 20]);
+                let results = slot.honest(execute, execute.first, execute.count);
+                slot.say_with(&results, vec![part; 4]);
+            }
+        };
+        let outcome = outcomes(strike, 1);
+        let told = |notice: &Notice| matches!(notice, Notice::Warning(text) if text.contains("exceeded what is expected of it now"));
+        assert!(outcome.notices.iter().any(told), "{:?}", outcome.notices);
+    }
 }

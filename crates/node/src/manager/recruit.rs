@@ -355,7 +355,7 @@ async fn welcome_worker(
     source: Source,
     place: &HandshakePlace,
 ) -> Result<(), String> {
-    let terms = hub.borrow().config.terms.clone();
+    let terms = || Ok(hub.borrow().config.terms.clone());
     // The place is taken while the handshake ends, so that two workers can't have the same.
     let reserved = Cell::new(false);
     let judge = |_: &Hello, peer: &VerifiedIdentity| {
@@ -381,7 +381,7 @@ async fn welcome_worker(
         place.leave();
         Ok(())
     };
-    let result = welcome_in_place(socket, &terms, judge, place).await;
+    let result = welcome_in_place(socket, terms, judge, place).await;
     if reserved.get() {
         hub.borrow_mut().recruiter.in_flight -= 1;
     }

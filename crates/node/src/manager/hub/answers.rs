@@ -7,7 +7,7 @@ use super::Hub;
 use crate::manager::{Notice, Output};
 use crate::message::ToManager;
 
-/// What is kept of one message of output. A slot sends lines in pieces of 16 Ki characters; only log records are longer.
+/// What is kept of one message of output. A slot sends it in pieces of so many bytes.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 impl Hub {
