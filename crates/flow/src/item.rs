@@ -18,6 +18,8 @@ pub(crate) enum State {
     Granted,
     /// Has its outcome, which the user has not taken.
     Finished,
+    /// The same, but its token is the outcome.
+    Returned,
     /// Taken, cancelled or given up with its stream.
     Gone,
 }

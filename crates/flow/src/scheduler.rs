@@ -184,7 +184,7 @@ impl Scheduler {
         Ok(first)
     }
 
-    /// An item that is at no slot has its outcome, which the driver made. Says whether that was so.
+    /// The token of an item that no slot has had is its outcome. Says whether that was possible.
     pub fn finish(&mut self, stream: StreamId, index: Index, now: Duration) -> bool {
         let finished = self.open_mut(stream).is_some_and(|open| open.finish(index));
         if finished {
@@ -274,7 +274,7 @@ impl Scheduler {
     /// Whether the item has its outcome and waits to be taken.
     pub fn is_finished(&self, stream: StreamId, index: Index) -> bool {
         let item = self.open(stream).and_then(|stream| stream.ring.get(index));
-        item.is_some_and(|item| item.state == State::Finished)
+        item.is_some_and(|item| matches!(item.state, State::Finished | State::Returned))
     }
 
     /// Result bytes of a stream that are held by the driver, and those that may arrive without asking again.
@@ -283,7 +283,7 @@ impl Scheduler {
             .map_or((0, 0), |stream| (stream.held_results, stream.reserved))
     }
 
-    /// Bytes of a stream's items that have passed no segment.
+    /// Bytes of a stream's items that have passed no segment and are not taken.
     pub fn item_bytes(&self, stream: StreamId) -> u64 {
         self.open(stream).map_or(0, |stream| stream.held_input)
     }

@@ -87,7 +87,7 @@ pub(crate) struct Stream {
     pub(crate) out: u64,
     pub(crate) finished: u64,
     pub(crate) taken: u64,
-    /// Bytes of tokens that have passed no segment.
+    /// Bytes of tokens that have passed no segment, and that are outcomes themselves.
     pub(crate) held_input: u64,
     /// Bytes of tokens and outcomes that came back from slots.
     pub(crate) held_results: u64,
@@ -243,34 +243,35 @@ impl Stream {
         self.let_go(segment, bytes);
     }
 
-    /// An item that is ready has its outcome, of as many bytes as its token.
+    /// The token of an item that waits for its first segment is its outcome.
     pub(crate) fn finish(&mut self, index: Index) -> bool {
-        if !self.unready(index) {
+        let has_begun = self.ring.get(index).is_none_or(|item| item.segment > 0);
+        if has_begun || !self.unready(index) {
             return false;
         }
-        let Some(item) = self.ring.get_mut(index) else {
-            return false;
-        };
-        item.state = State::Finished;
-        let (segment, bytes) = (item.segment, item.bytes);
+        if let Some(item) = self.ring.get_mut(index) {
+            item.state = State::Returned;
+        }
         self.finished += 1;
-        self.let_go(segment, bytes);
-        self.held_results = self.held_results.saturating_add(bytes);
         true
     }
 
     /// The user has these outcomes. Says how many of them there were.
     pub(crate) fn take(&mut self, range: Range<Index>) -> u32 {
-        let (mut count, mut bytes) = (0, 0u64);
+        let (mut count, mut results, mut items) = (0, 0u64, 0u64);
         self.ring.visit(range, |_, item| {
-            if item.state == State::Finished {
-                item.state = State::Gone;
-                bytes = bytes.saturating_add(item.bytes);
-                count += 1;
-            }
+            let bytes = match item.state {
+                State::Finished => &mut results,
+                State::Returned => &mut items,
+                _ => return,
+            };
+            *bytes = bytes.saturating_add(item.bytes);
+            item.state = State::Gone;
+            count += 1;
         });
         self.taken += u64::from(count);
-        self.held_results = self.held_results.saturating_sub(bytes);
+        self.held_results = self.held_results.saturating_sub(results);
+        self.held_input = self.held_input.saturating_sub(items);
         self.ring.trim();
         count
     }
@@ -310,7 +311,11 @@ impl Stream {
         self.ring.visit(0..Index::MAX, |_, item| {
             if matches!(
                 item.state,
-                State::Ready | State::Finished | State::Announced | State::Granted
+                State::Ready
+                    | State::Finished
+                    | State::Returned
+                    | State::Announced
+                    | State::Granted
             ) {
                 item.state = State::Gone;
             }

@@ -773,13 +773,14 @@ fn an_item_that_is_its_own_outcome_goes_to_no_slot() {
     assert!(scheduler.finish(stream, 0, START));
     assert!(!scheduler.finish(stream, 0, START), "it has its outcome");
     assert!(scheduler.is_finished(stream, 0));
-    assert_eq!(scheduler.result_bytes(stream).0, 7);
+    assert_eq!(scheduler.item_bytes(stream), 21);
     let sent = dispatches(&mut scheduler, START);
     assert!(sent.iter().all(|sent| sent.3 > 0), "{sent:?}");
     let (_, frame, _, first, _) = sent[0];
     assert!(!scheduler.finish(stream, first, START), "it is at a slot");
     assert!(answer(&mut scheduler, SlotId(0), frame, first, 1, START));
     assert_eq!(scheduler.taken(stream, 0, 2, START), 2);
+    assert_eq!(scheduler.item_bytes(stream), 7);
     assert_eq!(scheduler.result_bytes(stream).0, 0);
 }
 
