@@ -306,7 +306,7 @@ impl Simulation {
     /// What the manager does after each event: the user takes and admits, the scheduler's actions leave.
     fn manage(&mut self) -> Result<(), Violation> {
         loop {
-            let moved = self.take() | self.admit()? | self.act()?;
+            let moved = self.take()? | self.admit()? | self.act()?;
             if !moved {
                 break;
             }
@@ -322,7 +322,7 @@ impl Simulation {
         self.check_budget()
     }
 
-    fn take(&mut self) -> bool {
+    fn take(&mut self) -> Result<bool, Violation> {
         let start = self.next_take;
         while self.outcomes.contains(&self.next_take) {
             if self.take_free > self.now {
@@ -333,11 +333,15 @@ impl Simulation {
                 break;
             }
             self.take_free = self.now + self.scenario.take_time;
-            self.scheduler
+            let taken = self
+                .scheduler
                 .taken(self.stream, self.next_take, 1, self.now);
+            if taken != 1 {
+                return self.broken(format!("item {} can't be taken", self.next_take));
+            }
             self.next_take += 1;
         }
-        self.next_take > start
+        Ok(self.next_take > start)
     }
 
     fn admit(&mut self) -> Result<bool, Violation> {
