@@ -27,9 +27,6 @@ RESULTS = [-item for item in ITEMS]
 # What must not reach a terminal.
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-# What the manager doesn't do yet, and why.
-OPEN: dict[str, str] = {}
-
 
 class Company:
     """The process of the hostile and the honest worker, and the site they belong to."""
@@ -94,16 +91,9 @@ def peak_mebibytes(*, reset: bool = False) -> float:
 def test_there_are_behaviours_enough_and_each_says_what_it_does() -> None:
     assert len(BEHAVIOURS) >= 60
     assert all(behaviour.does and behaviour.must.kind for behaviour in BEHAVIOURS.values())
-    assert set(OPEN) <= set(BEHAVIOURS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=OPEN[name]) if name in OPEN else [])
-        for name in BEHAVIOURS
-    ],
-)
+@pytest.mark.parametrize("name", BEHAVIOURS)
 def test_the_manager_bears_it(
     name: str,
     company: Company,

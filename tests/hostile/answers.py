@@ -228,14 +228,23 @@ def result_without_its_grant(worker: HostileWorker, frame: Frame) -> None:
     worker.announce(frame, frame.first, size)
 
 
-@on_execute("sends a granted result that is larger than it announced", ended("that were announced"))
-def result_larger_than_announced(worker: HostileWorker, frame: Frame) -> None:
-    record = large(frame)
+def granted_and_sent(worker: HostileWorker, frame: Frame, size: int) -> None:
+    """Announce a result, and send one of this size once it is granted."""
     worker.is_waiting_for_grant = True
     worker.instead["granted"] = lambda number, index: worker.results(
-        number, index, 1, [value_record(b"x" * (8 << 20))]
+        number, index, 1, [value_record(b"x" * size)]
     )
-    worker.announce(frame, frame.first, len(record))
+    worker.announce(frame, frame.first, frame.grant + 1000)
+
+
+@on_execute("sends a granted result that is larger than it announced", ended("that were announced"))
+def result_larger_than_announced(worker: HostileWorker, frame: Frame) -> None:
+    granted_and_sent(worker, frame, frame.grant + 2000)
+
+
+@on_execute("sends 8 MiB for a small grant", ended("what is expected of it now"))
+def result_far_larger_than_announced(worker: HostileWorker, frame: Frame) -> None:
+    granted_and_sent(worker, frame, 8 << 20)
 
 
 @on_execute("announces a result and never sends it", stalled())

@@ -40,7 +40,10 @@ def lengths_that_wrap_around(worker: HostileWorker, _frame: Frame) -> None:
     send_head(worker, envelope(1 << 63, [1 << 63]), end=False)
 
 
-@on_execute("says 1 GiB and sends ten bytes, on each link that it may open", ended("half here"))
+@on_execute(
+    "says 1 GiB and sends ten bytes, on each link that it may open",
+    ended("what is expected of it now"),
+)
 def claimed_memory(worker: HostileWorker, _frame: Frame) -> None:
     session = worker.session
     # The link of its results is the first of them.
