@@ -6,7 +6,7 @@ use crate::limits::{
     INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX,
     NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
 };
-use crate::reader::{Item, Reader};
+use crate::reader::{Item, Reader, utf8};
 use crate::{Fault, tags, weight};
 
 /// A value that is known to be good: well-formed, within the limits, with every bulk part in its place.
@@ -124,36 +124,47 @@ enum Place {
 }
 
 /// What a container holds, as far as it hasn't come.
-enum Follows {
-    Values(u64, Place),
-    Pairs { count: u64, is_value: bool },
+#[derive(Clone, Copy)]
+struct Follows {
+    /// Values; keys count as well.
+    count: u64,
+    place: Place,
+    /// Keys and values in turn: `place` is the next one's.
+    alternates: bool,
 }
 
 impl Follows {
-    const NOTHING: Self = Self::Values(0, Place::Anywhere);
+    const NOTHING: Self = Self::values(0, Place::Anywhere);
 
-    const fn is_empty(&self) -> bool {
-        matches!(self, Self::Values(0, _) | Self::Pairs { count: 0, .. })
+    const fn values(count: u64, place: Place) -> Self {
+        Self {
+            count,
+            place,
+            alternates: false,
+        }
     }
 
-    /// Where the next value stands, if there is one.
-    fn next(&mut self) -> Option<Place> {
-        match self {
-            _ if self.is_empty() => None,
-            Self::Values(count, place) => {
-                *count -= 1;
-                Some(*place)
-            }
-            Self::Pairs { count, is_value } => {
-                *count -= u64::from(*is_value);
-                *is_value = !*is_value;
-                Some(if *is_value {
-                    Place::Key
-                } else {
-                    Place::Anywhere
-                })
-            }
+    const fn pairs(count: u64) -> Self {
+        Self {
+            // More than there are bytes, in any case.
+            count: count.saturating_mul(2),
+            place: Place::Key,
+            alternates: true,
         }
+    }
+
+    /// Where the next value stands, of those that there are.
+    #[inline]
+    fn next(&mut self) -> Place {
+        self.count -= 1;
+        let place = self.place;
+        if self.alternates {
+            self.place = match place {
+                Place::Key => Place::Anywhere,
+                Place::Anywhere => Place::Key,
+            };
+        }
+        place
     }
 }
 
@@ -190,18 +201,29 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
 
     /// One value with all that it holds. Without recursion: what a stranger nests must not reach the end of the stack.
     fn value(&mut self) -> Result<(), Fault> {
-        let mut open = vec![Follows::Values(1, Place::Anywhere)];
-        while let Some(innermost) = open.last_mut() {
-            let Some(place) = innermost.next() else {
-                open.pop();
-                continue;
-            };
-            let follows = self.head(place)?;
-            if follows.is_empty() {
+        let mut outer: Vec<Follows> = Vec::new();
+        let mut current = Follows::values(1, Place::Anywhere);
+        loop {
+            if current.count == 0 {
+                match outer.pop() {
+                    Some(next) => current = next,
+                    None => return Ok(()),
+                }
                 continue;
             }
-            // The first is the value itself.
-            if open.len() > NESTING_MAX as usize {
+            if !current.alternates {
+                let (passed, weight) = self.reader.pass_common(current.count);
+                self.weigh(weight)?;
+                current.count -= passed;
+                if current.count == 0 {
+                    continue;
+                }
+            }
+            let follows = self.head(current.next())?;
+            if follows.count == 0 {
+                continue;
+            }
+            if outer.len() >= NESTING_MAX as usize {
                 return Err(limit(
                     "values within values",
                     u64::from(NESTING_MAX) + 1,
@@ -210,33 +232,31 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     "return a flatter result",
                 ));
             }
-            open.push(follows);
+            outer.push(std::mem::replace(&mut current, follows));
         }
-        Ok(())
     }
 
     /// A value without what it holds. Each value held has at least one byte, so a count that lies ends with the bytes.
+    #[inline]
     fn head(&mut self, place: Place) -> Result<Follows, Fault> {
         let position = self.reader.position();
         let weight = match self.reader.next_item()? {
-            Item::Null | Item::Boolean(_) => 0,
+            Item::Null | Item::Boolean(_) => return Ok(Follows::NOTHING),
             Item::Integer(_) | Item::Unsigned(_) | Item::Negative(_) | Item::Float(_) => {
                 weight::NUMBER
             }
-            Item::Text(text) => weight::text(text),
+            Item::Text(bytes) if bytes.is_ascii() => weight::text_of(bytes.len() as u64, 1),
+            Item::Text(bytes) => weight::text(utf8(bytes, position)?),
             Item::Bytes(bytes) => weight::bytes(bytes.len() as u64),
             Item::Array(count) => {
                 not_as_key(place, position, "a list")?;
                 self.weigh(weight::list(count))?;
-                return Ok(Follows::Values(count, place));
+                return Ok(Follows::values(count, place));
             }
             Item::Map(count) => {
                 not_as_key(place, position, "a dict")?;
                 self.weigh(weight::map(count))?;
-                return Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                });
+                return Ok(Follows::pairs(count));
             }
             Item::Tag(tag) => return self.tagged(tag, position, place),
         };
@@ -254,7 +274,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             tags::TUPLE => {
                 let count = self.reader.array()?;
                 self.weigh(weight::tuple(count))?;
-                Ok(Follows::Values(count, place))
+                Ok(Follows::values(count, place))
             }
             tags::FROZEN_SET | tags::SET => {
                 if tag == tags::SET {
@@ -262,16 +282,13 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.array()?;
                 self.weigh(weight::set(count))?;
-                Ok(Follows::Values(count, Place::Key))
+                Ok(Follows::values(count, Place::Key))
             }
             tags::COUNTER | tags::ORDERED_MAP => {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                })
+                Ok(Follows::pairs(count))
             }
             tags::DEFAULT_MAP => {
                 not_as_key(place, position, "a dict")?;
@@ -284,10 +301,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                })
+                Ok(Follows::pairs(count))
             }
             tags::DEQUE => {
                 not_as_key(place, position, "a deque")?;
@@ -301,7 +315,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     return Err(wrong("a deque longer than it may be"));
                 }
                 self.weigh(weight::deque(count))?;
-                Ok(Follows::Values(count, Place::Anywhere))
+                Ok(Follows::values(count, Place::Anywhere))
             }
             tags::OBJECT_ARRAY => {
                 not_as_key(place, position, "an array")?;
@@ -314,7 +328,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     ));
                 }
                 self.weigh(weight::ARRAY + weight::list(shape.extent).saturating_mul(2))?;
-                Ok(Follows::Values(count, Place::Anywhere))
+                Ok(Follows::values(count, Place::Anywhere))
             }
             tags::REGISTERED | tags::LIBRARY => {
                 if tag == tags::LIBRARY {
@@ -328,7 +342,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     weight::INSTANCE
                 })?;
                 // What is hashed is the program's own object; what it is made of may be anything.
-                Ok(Follows::Values(1, Place::Anywhere))
+                Ok(Follows::values(1, Place::Anywhere))
             }
             tags::EXCEPTION => {
                 not_as_key(place, position, "an exception")?;
@@ -340,7 +354,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     EXCEPTION_TEXT_BYTES_MAX,
                 )?;
                 self.weigh(weight::INSTANCE + weight::text(text))?;
-                Ok(Follows::Values(1, Place::Anywhere))
+                Ok(Follows::values(1, Place::Anywhere))
             }
             _ => self.simple(tag, position, place).map(|()| Follows::NOTHING),
         }
@@ -428,7 +442,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     return Err(wrong("a path of a flavour that isn't known"));
                 }
                 let bytes = match self.reader.next_item()? {
-                    Item::Text(text) => text.len(),
+                    Item::Text(text) => utf8(text, position)?.len(),
                     Item::Tag(tags::SURROGATE_TEXT) => self.reader.bytes()?.len(),
                     other => return Err(wrong(other.kind())),
                 } as u64;
@@ -518,10 +532,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         self.reader.integer()?;
         self.reader.integer()?;
         let name = self.reader.expect("text or None", |item| match item {
-            Item::Null => Some(""),
+            Item::Null => Some(&b""[..]),
             Item::Text(text) => Some(text),
             _ => None,
         })?;
+        let name = utf8(name, self.reader.position())?;
         limited(name, "the name of a time zone", NAME_BYTES_MAX)?;
         self.weigh(2 * weight::SMALL + 4 * NAME_BYTES_MAX)
     }
@@ -599,6 +614,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         })
     }
 
+    #[inline]
     fn weigh(&mut self, bytes: u64) -> Result<(), Fault> {
         self.weight = self.weight.saturating_add(bytes);
         if self.weight <= self.weight_max {

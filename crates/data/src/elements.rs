@@ -5,7 +5,7 @@
 
 use crate::Fault;
 use crate::limits::{DIMENSIONS_MAX, FIELD_NESTING_MAX, FIELDS_MAX, NAME_BYTES_MAX};
-use crate::reader::{Item, Reader};
+use crate::reader::{Item, Reader, utf8};
 
 /// The elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Elements {
         let simple = reader.clone().next_item()?;
         let mut elements = Self {
             item_bytes: 0,
-            is_record: !matches!(simple, Item::Text(text) if text.get(1..2) != Some("V")),
+            is_record: !matches!(simple, Item::Text(text) if text.get(1) != Some(&b'V')),
             particular: Vec::new(),
         };
         elements.item_bytes = elements.read_at(reader, 0, FIELD_NESTING_MAX, &mut fields)?;
@@ -94,6 +94,7 @@ impl Elements {
         };
         match reader.next_item()? {
             Item::Text(text) => {
+                let text = utf8(text, position)?;
                 let (bytes, kind) = leaf(text).ok_or_else(|| wrong("another description"))?;
                 if let Some(kind) = kind {
                     self.particular.push(Particular {

@@ -3,7 +3,7 @@
 use minicbor::data::Type;
 use minicbor::decode::{Decoder, Error};
 
-use crate::Fault;
+use crate::{Fault, weight};
 
 /// One data item without its contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,8 +20,8 @@ pub enum Item<'a> {
     Negative(u64),
     /// A float of 64 bits.
     Float(f64),
-    /// Text.
-    Text(&'a str),
+    /// Text, as bytes that nobody has looked at yet: [`utf8`] makes it text, and what was [checked](crate::Checked) is known to be.
+    Text(&'a [u8]),
     /// Bytes.
     Bytes(&'a [u8]),
     /// An array of so many values, which follow.
@@ -50,31 +50,42 @@ impl Item<'_> {
     }
 }
 
+/// Makes text of bytes.
+///
+/// # Errors
+/// [`Fault::Malformed`] when they are no UTF-8.
+pub fn utf8(bytes: &[u8], position: usize) -> Result<&str, Fault> {
+    std::str::from_utf8(bytes).map_err(|_| Fault::Malformed {
+        position,
+        got: "text that isn't UTF-8",
+        expected: "text",
+    })
+}
+
 /// Reads items in order.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
-    decoder: Decoder<'a>,
+    bytes: &'a [u8],
+    position: usize,
 }
 
 impl<'a> Reader<'a> {
     /// A reader at the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            decoder: Decoder::new(bytes),
-        }
+        Self { bytes, position: 0 }
     }
 
     /// Where the next item begins.
     #[must_use]
     pub fn position(&self) -> usize {
-        self.decoder.position()
+        self.position
     }
 
     /// Bytes that are left.
     #[must_use]
     pub fn remaining(&self) -> usize {
-        self.decoder.input().len() - self.decoder.position()
+        self.bytes.len() - self.position
     }
 
     /// The next item.
@@ -84,8 +95,167 @@ impl<'a> Reader<'a> {
     /// other sizes, `undefined` and other simple values, text that isn't UTF-8.
     #[inline]
     pub fn next_item(&mut self) -> Result<Item<'a>, Fault> {
-        let position = self.decoder.position();
-        self.read().map_err(|error| fault(position, &error))
+        match self.common() {
+            Some(item) => Ok(item),
+            None => self.any(),
+        }
+    }
+
+    /// The heads that nearly all items have, each read in one step; the position moves only if it is one of them.
+    #[inline]
+    fn common(&mut self) -> Option<Item<'a>> {
+        let rest = self.bytes.get(self.position..)?;
+        let (&head, rest) = rest.split_first()?;
+        let (item, length) = match head {
+            0x00..=0x17 => (Item::Integer(i64::from(head)), 0),
+            0x18 => (Item::Integer(i64::from(*rest.first()?)), 1),
+            0x19 => (
+                Item::Integer(i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                2,
+            ),
+            0x1a => (
+                Item::Integer(i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
+                4,
+            ),
+            0x1b => {
+                let value = u64::from_be_bytes(*rest.first_chunk()?);
+                (
+                    i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer),
+                    8,
+                )
+            }
+            0x20..=0x37 => (Item::Integer(-1 - i64::from(head - 0x20)), 0),
+            0x38 => (Item::Integer(-1 - i64::from(*rest.first()?)), 1),
+            0x39 => (
+                Item::Integer(-1 - i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                2,
+            ),
+            0x3a => (
+                Item::Integer(-1 - i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
+                4,
+            ),
+            0x3b => {
+                let value = u64::from_be_bytes(*rest.first_chunk()?);
+                let item = i64::try_from(value)
+                    .map_or(Item::Negative(value), |value| Item::Integer(-1 - value));
+                (item, 8)
+            }
+            0x60..=0x77 => {
+                let length = usize::from(head - 0x60);
+                (Item::Text(rest.get(..length)?), length)
+            }
+            0x78 => {
+                let length = usize::from(*rest.first()?);
+                (Item::Text(rest.get(1..=length)?), length + 1)
+            }
+            0x80..=0x97 => (Item::Array(u64::from(head - 0x80)), 0),
+            0xa0..=0xb7 => (Item::Map(u64::from(head - 0xa0)), 0),
+            0xd9 => (
+                Item::Tag(u64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                2,
+            ),
+            0xf4 | 0xf5 => (Item::Boolean(head == 0xf5), 0),
+            0xf6 => (Item::Null, 0),
+            0xfb => (Item::Float(f64::from_be_bytes(*rest.first_chunk()?)), 8),
+            _ => return None,
+        };
+        self.position += 1 + length;
+        Some(item)
+    }
+
+    /// The next item if it is a float.
+    #[inline]
+    pub fn float_ahead(&mut self) -> Option<f64> {
+        match self.bytes.get(self.position..)?.first_chunk::<9>()? {
+            [0xfb, value @ ..] => {
+                self.position += 9;
+                Some(f64::from_be_bytes(*value))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next item if it is an integer of few bytes, or of eight.
+    #[inline]
+    pub fn integer_ahead(&mut self) -> Option<i64> {
+        let head = *self.bytes.get(self.position)?;
+        if head > 0x3b {
+            return None;
+        }
+        match self.common() {
+            Some(Item::Integer(value)) => Some(value),
+            Some(_) => {
+                // A larger one, of nine bytes.
+                self.position -= 9;
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// The next item if it is text of less than 256 bytes.
+    #[inline]
+    pub fn text_ahead(&mut self) -> Option<&'a [u8]> {
+        let rest = self.bytes.get(self.position..)?;
+        let (start, length) = match *rest {
+            [head @ 0x60..=0x77, ..] => (1, usize::from(head - 0x60)),
+            [0x78, length, ..] => (2, usize::from(length)),
+            _ => return None,
+        };
+        let text = rest.get(start..start + length)?;
+        self.position += start + length;
+        Some(text)
+    }
+
+    /// Passes over numbers, truth values, nulls and short ASCII, so many at most, and stops at what is anything else or damaged. Says
+    /// how many of them there were, and what they weigh.
+    pub(crate) fn pass_common(&mut self, most: u64) -> (u64, u64) {
+        let (mut passed, mut weight) = (0, 0_u64);
+        while passed < most {
+            let Some(head) = self.bytes.get(self.position) else {
+                break;
+            };
+            let (length, item_weight) = match head {
+                0x00..=0x17 | 0x20..=0x37 => (1, weight::NUMBER),
+                0x18 | 0x38 => (2, weight::NUMBER),
+                0x19 | 0x39 => (3, weight::NUMBER),
+                0x1a | 0x3a => (5, weight::NUMBER),
+                0x1b | 0x3b | 0xfb => (9, weight::NUMBER),
+                0xf4..=0xf6 => (1, 0),
+                0x60..=0x78 => {
+                    let position = self.position;
+                    match self.text_ahead() {
+                        Some(text) if text.is_ascii() => {
+                            passed += 1;
+                            weight = weight.saturating_add(weight::text_of(text.len() as u64, 1));
+                            continue;
+                        }
+                        _ => {
+                            self.position = position;
+                            break;
+                        }
+                    }
+                }
+                _ => break,
+            };
+            if self.remaining() < length {
+                break;
+            }
+            self.position += length;
+            passed += 1;
+            weight = weight.saturating_add(item_weight);
+        }
+        (passed, weight)
+    }
+
+    /// Any item, or what is wrong.
+    #[cold]
+    fn any(&mut self) -> Result<Item<'a>, Fault> {
+        let mut decoder = Decoder::new(self.bytes);
+        decoder.set_position(self.position);
+        let item = read(&mut decoder).map_err(|error| fault(self.position, &error))?;
+        self.position = decoder.position();
+        Ok(item)
     }
 
     /// An item of one kind.
@@ -97,7 +267,7 @@ impl<'a> Reader<'a> {
         expected: &'static str,
         take: impl FnOnce(Item<'a>) -> Option<T>,
     ) -> Result<T, Fault> {
-        let position = self.decoder.position();
+        let position = self.position;
         let item = self.next_item()?;
         let got = item.kind();
         take(item).ok_or(Fault::Malformed {
@@ -165,10 +335,12 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Self::expect`].
     pub fn text(&mut self) -> Result<&'a str, Fault> {
-        self.expect("text", |item| match item {
-            Item::Text(text) => Some(text),
+        let position = self.position;
+        let bytes = self.expect("text", |item| match item {
+            Item::Text(bytes) => Some(bytes),
             _ => None,
-        })
+        })?;
+        utf8(bytes, position)
     }
 
     /// Bytes.
@@ -203,36 +375,34 @@ impl<'a> Reader<'a> {
             _ => None,
         })
     }
+}
 
-    #[inline]
-    fn read(&mut self) -> Result<Item<'a>, Error> {
-        let decoder = &mut self.decoder;
-        let unknown = |what: Type| Error::type_mismatch(what);
-        Ok(match decoder.datatype()? {
-            Type::U8 | Type::U16 | Type::U32 => Item::Integer(i64::from(decoder.u32()?)),
-            Type::I8 | Type::I16 | Type::I32 | Type::I64 => Item::Integer(decoder.i64()?),
-            Type::U64 => {
-                let value = decoder.u64()?;
-                i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer)
-            }
-            // Below -2^63.
-            Type::Int => {
-                Item::Negative(u64::try_from(-1 - i128::from(decoder.int()?)).unwrap_or(u64::MAX))
-            }
-            Type::F64 => Item::Float(decoder.f64()?),
-            Type::String => Item::Text(decoder.str()?),
-            Type::Bytes => Item::Bytes(decoder.bytes()?),
-            Type::Array => Item::Array(decoder.array()?.ok_or_else(|| unknown(Type::ArrayIndef))?),
-            Type::Map => Item::Map(decoder.map()?.ok_or_else(|| unknown(Type::MapIndef))?),
-            Type::Tag => Item::Tag(decoder.tag()?.as_u64()),
-            Type::Null => {
-                decoder.null()?;
-                Item::Null
-            }
-            Type::Bool => Item::Boolean(decoder.bool()?),
-            other => return Err(unknown(other)),
-        })
-    }
+fn read<'a>(decoder: &mut Decoder<'a>) -> Result<Item<'a>, Error> {
+    let unknown = |what: Type| Error::type_mismatch(what);
+    Ok(match decoder.datatype()? {
+        Type::U8 | Type::U16 | Type::U32 => Item::Integer(i64::from(decoder.u32()?)),
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 => Item::Integer(decoder.i64()?),
+        Type::U64 => {
+            let value = decoder.u64()?;
+            i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer)
+        }
+        // Below -2^63.
+        Type::Int => {
+            Item::Negative(u64::try_from(-1 - i128::from(decoder.int()?)).unwrap_or(u64::MAX))
+        }
+        Type::F64 => Item::Float(decoder.f64()?),
+        Type::String => Item::Text(decoder.str()?.as_bytes()),
+        Type::Bytes => Item::Bytes(decoder.bytes()?),
+        Type::Array => Item::Array(decoder.array()?.ok_or_else(|| unknown(Type::ArrayIndef))?),
+        Type::Map => Item::Map(decoder.map()?.ok_or_else(|| unknown(Type::MapIndef))?),
+        Type::Tag => Item::Tag(decoder.tag()?.as_u64()),
+        Type::Null => {
+            decoder.null()?;
+            Item::Null
+        }
+        Type::Bool => Item::Boolean(decoder.bool()?),
+        other => return Err(unknown(other)),
+    })
 }
 
 fn fault(position: usize, error: &Error) -> Fault {

@@ -43,9 +43,6 @@ pub const fn byte_array(length: u64) -> u64 {
 /// Text: 1, 2 or 4 bytes a character, by the highest one.
 #[must_use]
 pub fn text(text: &str) -> u64 {
-    if text.is_ascii() {
-        return TEXT + text.len() as u64;
-    }
     // The highest character decides how wide all are.
     let (mut count, mut widest) = (0_u64, '\0');
     for character in text.chars() {
@@ -57,7 +54,13 @@ pub fn text(text: &str) -> u64 {
         '\u{100}'..='\u{ffff}' => 2,
         _ => 4,
     };
-    TEXT + count * width
+    text_of(count, width)
+}
+
+/// Text of so many characters of one width.
+#[must_use]
+pub const fn text_of(characters: u64, width: u64) -> u64 {
+    TEXT + characters * width
 }
 
 /// A list, without what it holds.

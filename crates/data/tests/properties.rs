@@ -134,7 +134,7 @@ proptest! {
                 let expected = i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer);
                 prop_assert_eq!(first, expected);
             }
-            Value::Text(text) => prop_assert_eq!(first, Item::Text(&text)),
+            Value::Text(text) => prop_assert_eq!(first, Item::Text(text.as_bytes())),
             _ => {}
         }
     }

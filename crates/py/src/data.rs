@@ -36,7 +36,7 @@ pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<B
         Item::Integer(value) => value.into_pyobject(py)?.into_any(),
         Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
         Item::Float(value) => PyFloat::new(py, value).into_any(),
-        Item::Text(text) => texts::text(py, text),
+        Item::Text(utf8) => texts::text(py, utf8)?,
         Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Item::Negative(_) | Item::Array(_) | Item::Map(_) | Item::Tag(_) => return Ok(None),
     }))

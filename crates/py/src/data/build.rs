@@ -7,12 +7,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyList, PySet, PyString,
-    PyTuple,
+    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFrozenSet, PySet, PyString, PyTuple,
 };
 
 use super::keys::{Collisions, Kind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
-use super::texts;
+use super::texts::Texts;
 use crate::buffer::OwnedBuffer;
 use crate::memory;
 
@@ -23,6 +22,9 @@ pub(crate) struct Builder<'py, 'a> {
     parts: std::vec::IntoIter<Vec<u8>>,
     /// Memory of parts that were copied, or fresh memory in place of what the value keeps.
     spent: &'a mut Vec<Vec<u8>>,
+    texts: Texts,
+    /// Why there is no value, unless the interpreter knows.
+    failure: Option<PyErr>,
 }
 
 impl<'py, 'a> Builder<'py, 'a> {
@@ -38,6 +40,8 @@ impl<'py, 'a> Builder<'py, 'a> {
             reader,
             parts: parts.into_iter(),
             spent,
+            texts: Texts::take(),
+            failure: None,
         }
     }
 
@@ -46,82 +50,149 @@ impl<'py, 'a> Builder<'py, 'a> {
     /// # Errors
     /// What Python says of a value that it can't make.
     pub(crate) fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        match self.object() {
+            Some(object) => Ok(object),
+            None => Err(self.failure.take().unwrap_or_else(|| PyErr::fetch(self.py))),
+        }
+    }
+
+    /// The next value, or none when `failure` or the interpreter has an error: a pointer goes from call to call in a register,
+    /// a `Result` with an exception doesn't.
+    fn object(&mut self) -> Option<Bound<'py, PyAny>> {
         let py = self.py;
-        Ok(match self.next_item()? {
-            Item::Null => py.None().into_bound(py),
-            Item::Boolean(value) => PyBool::new(py, value).to_owned().into_any(),
-            Item::Integer(value) => value.into_pyobject(py)?.into_any(),
-            Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
-            Item::Negative(value) => (-1 - i128::from(value)).into_pyobject(py)?.into_any(),
-            Item::Float(value) => PyFloat::new(py, value).into_any(),
-            Item::Text(text) => texts::text(py, text),
-            Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-            Item::Array(count) => self.list(count)?.into_any(),
-            Item::Map(count) => self.map(count)?.into_any(),
-            Item::Tag(tag) => self.tagged(tag)?,
-        })
+        let item = match self.reader.next_item() {
+            Ok(item) => item,
+            Err(fault) => return self.fail(unexpected(fault)),
+        };
+        // SAFETY: each call gives a new reference, or null with an exception set.
+        let made = unsafe {
+            match item {
+                Item::Integer(value) => ffi::PyLong_FromLongLong(value),
+                Item::Float(value) => ffi::PyFloat_FromDouble(value),
+                Item::Text(utf8) => {
+                    // A slice is never longer than `isize` can say.
+                    ffi::PyUnicode_FromStringAndSize(
+                        utf8.as_ptr().cast(),
+                        utf8.len() as ffi::Py_ssize_t,
+                    )
+                }
+                Item::Null => return Some(py.None().into_bound(py)),
+                Item::Boolean(value) => return Some(PyBool::new(py, value).to_owned().into_any()),
+                Item::Array(count) => return self.list(count),
+                Item::Map(count) => return self.map(count),
+                Item::Unsigned(value) => ffi::PyLong_FromUnsignedLongLong(value),
+                Item::Bytes(bytes) => ffi::PyBytes_FromStringAndSize(
+                    bytes.as_ptr().cast(),
+                    bytes.len() as ffi::Py_ssize_t,
+                ),
+                Item::Negative(value) => match (-1 - i128::from(value)).into_pyobject(py) {
+                    Ok(value) => return Some(value.into_any()),
+                    Err(error) => return self.fail(error),
+                },
+                Item::Tag(tag) => match self.tagged(tag) {
+                    Ok(value) => return Some(value),
+                    Err(error) => return self.fail(error),
+                },
+            }
+        };
+        // SAFETY: as above.
+        unsafe { Bound::from_owned_ptr_or_opt(py, made) }
+    }
+
+    /// The next value as `object` has it, as a new reference: the commonest of all have the shortest way.
+    #[inline(always)]
+    fn quick(&mut self) -> Option<*mut ffi::PyObject> {
+        // SAFETY: each gives a new reference, or null with an exception set.
+        let made = unsafe {
+            if let Some(value) = self.reader.float_ahead() {
+                ffi::PyFloat_FromDouble(value)
+            } else if let Some(value) = self.reader.integer_ahead() {
+                ffi::PyLong_FromLongLong(value)
+            } else if let Some(utf8) = self.reader.text_ahead() {
+                // Less than 256 bytes.
+                let length = utf8.len() as ffi::Py_ssize_t;
+                ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
+            } else {
+                return self.object().map(Bound::into_ptr);
+            }
+        };
+        (!made.is_null()).then_some(made)
+    }
+
+    #[cold]
+    fn fail<T>(&mut self, error: impl Into<PyErr>) -> Option<T> {
+        self.failure = Some(error.into());
+        None
     }
 
     fn next_item(&mut self) -> PyResult<Item<'a>> {
         self.reader.next_item().map_err(unexpected)
     }
 
-    fn list(&mut self, count: u64) -> PyResult<Bound<'py, PyList>> {
-        let length = length(count)?;
+    fn list(&mut self, count: u64) -> Option<Bound<'py, PyAny>> {
+        let length = match length(count) {
+            Ok(length) => length,
+            Err(error) => return self.fail(error),
+        };
         // SAFETY: a new list with room for `length` items, which are set before anybody else sees it; a list that isn't full
-        // yet may be dropped.
+        // yet may be dropped. `PyList_SetItem` takes the reference, and fails for no index within the length.
         unsafe {
-            let list = Bound::from_owned_ptr_or_err(self.py, ffi::PyList_New(length))?;
+            let list = Bound::from_owned_ptr_or_opt(self.py, ffi::PyList_New(length))?;
             for index in 0..length {
-                // Takes the reference.
-                if ffi::PyList_SetItem(list.as_ptr(), index, self.value()?.into_ptr()) != 0 {
-                    return Err(PyErr::fetch(self.py));
-                }
+                let item = self.quick()?;
+                ffi::PyList_SetItem(list.as_ptr(), index, item);
             }
-            Ok(list.cast_into_unchecked())
+            Some(list)
         }
     }
 
-    fn tuple(&mut self, count: u64) -> PyResult<Bound<'py, PyTuple>> {
-        let length = length(count)?;
+    fn tuple(&mut self, count: u64) -> Option<Bound<'py, PyAny>> {
+        let length = match length(count) {
+            Ok(length) => length,
+            Err(error) => return self.fail(error),
+        };
         // SAFETY: as for lists.
         unsafe {
-            let tuple = Bound::from_owned_ptr_or_err(self.py, ffi::PyTuple_New(length))?;
+            let tuple = Bound::from_owned_ptr_or_opt(self.py, ffi::PyTuple_New(length))?;
             for index in 0..length {
-                if ffi::PyTuple_SetItem(tuple.as_ptr(), index, self.value()?.into_ptr()) != 0 {
-                    return Err(PyErr::fetch(self.py));
-                }
+                let item = self.quick()?;
+                ffi::PyTuple_SetItem(tuple.as_ptr(), index, item);
             }
-            Ok(tuple.cast_into_unchecked())
+            Some(tuple)
         }
     }
 
-    fn map(&mut self, count: u64) -> PyResult<Bound<'py, PyDict>> {
+    fn map(&mut self, count: u64) -> Option<Bound<'py, PyAny>> {
         let dict = PyDict::new(self.py);
         let mut watch = Watch::new(Kind::Dict, count);
         for _ in 0..count {
-            let key = self.key()?;
-            watch.look(&key)?;
-            let value = self.value()?;
+            let key = match self.key() {
+                Ok(key) => key,
+                Err(error) => return self.fail(error),
+            };
+            if let Err(error) = watch.look(&key) {
+                return self.fail(error);
+            }
+            let value = self.object()?;
             // SAFETY: both are objects of ours, the dict is new; neither reference is taken.
             if unsafe { ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) } != 0 {
-                return Err(PyErr::fetch(self.py));
+                return None;
             }
         }
         if dict.len() as u64 != count {
-            return Err(twice());
+            return self.fail(twice());
         }
-        Ok(dict)
+        Some(dict.into_any())
     }
 
     fn key(&mut self) -> PyResult<Bound<'py, PyAny>> {
-        let ahead = self.reader.clone();
-        match self.next_item()? {
-            Item::Text(text) => Ok(texts::key(self.py, text)),
-            _ => {
+        let mut ahead = self.reader.clone();
+        match ahead.next_item() {
+            Ok(Item::Text(utf8)) => {
                 self.reader = ahead;
-                self.value()
+                self.texts.key(self.py, utf8)
             }
+            _ => self.value(),
         }
     }
 
@@ -145,7 +216,10 @@ impl<'py, 'a> Builder<'py, 'a> {
         Ok(match tag {
             tags::TUPLE => {
                 let count = self.reader.array().map_err(unexpected)?;
-                self.tuple(count)?.into_any()
+                match self.tuple(count) {
+                    Some(tuple) => tuple,
+                    None => return Err(self.failure.take().unwrap_or_else(|| PyErr::fetch(py))),
+                }
             }
             tags::SET => self.set()?.into_any(),
             tags::FROZEN_SET => {

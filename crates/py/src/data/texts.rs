@@ -1,59 +1,99 @@
 //! Text that comes again and again: the keys of dicts above all. What is found here is neither made nor hashed once more.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 /// Longer texts are seldom keys.
 const BYTES_MAX: usize = 32;
 
-/// Texts that are remembered by a thread; a power of two.
+/// Texts that a thread remembers; a power of two.
 const TEXTS_MAX: usize = 1024;
 
 thread_local! {
-    static TEXTS: RefCell<Vec<Option<Known>>> = const { RefCell::new(Vec::new()) };
+    static TEXTS: Cell<Vec<Option<Known>>> = const { Cell::new(Vec::new()) };
 }
 
 struct Known {
-    bytes: Box<[u8]>,
-    text: Py<PyString>,
+    length: u8,
+    bytes: [u8; BYTES_MAX],
+    text: Py<PyAny>,
+}
+
+impl Known {
+    fn is(&self, utf8: &[u8]) -> bool {
+        self.bytes.get(..usize::from(self.length)) == Some(utf8)
+    }
+}
+
+/// The texts that this thread remembers, while one value is made; they go back when it is dropped.
+pub(super) struct Texts(Vec<Option<Known>>);
+
+impl Texts {
+    /// None are known if a value is made within the making of another one.
+    pub(super) fn take() -> Self {
+        Self(TEXTS.take())
+    }
+
+    /// Text that is likely to come again.
+    pub(super) fn key<'py>(&mut self, py: Python<'py>, utf8: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        if utf8.len() > BYTES_MAX {
+            return text(py, utf8);
+        }
+        if self.0.is_empty() {
+            self.0.resize_with(TEXTS_MAX, || None);
+        }
+        let known = &mut self.0[place(utf8)];
+        if let Some(known) = known
+            && known.is(utf8)
+        {
+            return Ok(known.text.bind(py).clone());
+        }
+        let made = text(py, utf8)?;
+        let mut bytes = [0; BYTES_MAX];
+        bytes[..utf8.len()].copy_from_slice(utf8);
+        *known = Some(Known {
+            // At most BYTES_MAX.
+            length: utf8.len() as u8,
+            bytes,
+            text: made.clone().unbind(),
+        });
+        Ok(made)
+    }
+}
+
+impl Drop for Texts {
+    fn drop(&mut self) {
+        TEXTS.set(std::mem::take(&mut self.0));
+    }
 }
 
 /// Text that is made once, used and gone.
-pub(super) fn text<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyAny> {
-    PyString::new(py, text).into_any()
-}
-
-/// Text that is likely to come again.
-pub(super) fn key<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyAny> {
-    if text.len() > BYTES_MAX {
-        return self::text(py, text);
+pub(super) fn text<'py>(py: Python<'py>, utf8: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    // A slice is never longer than `isize` can say.
+    let length = utf8.len() as ffi::Py_ssize_t;
+    // SAFETY: the bytes are there for as long as the call takes; what is no UTF-8 is an error.
+    unsafe {
+        let text = ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length);
+        Bound::from_owned_ptr_or_err(py, text)
     }
-    TEXTS.with_borrow_mut(|texts| {
-        if texts.is_empty() {
-            texts.resize_with(TEXTS_MAX, || None);
-        }
-        let known = &mut texts[place(text.as_bytes())];
-        if let Some(known) = known
-            && *known.bytes == *text.as_bytes()
-        {
-            return known.text.bind(py).clone().into_any();
-        }
-        let made = PyString::new(py, text);
-        *known = Some(Known {
-            bytes: text.as_bytes().into(),
-            text: made.clone().unbind(),
-        });
-        made.into_any()
-    })
 }
 
-/// FNV-1a. Who makes texts collide only has them made anew each time, as without this table.
+/// A multiplicative hash, eight bytes at a time. Who makes texts collide only has them made anew each time, as without this table.
 fn place(bytes: &[u8]) -> usize {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let mut hash = bytes.len() as u64;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = mixed(hash, u64::from_le_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
     // The upper half is mixed best; the remainder is below the table's length.
-    (hash >> 32) as usize % TEXTS_MAX
+    (mixed(hash, u64::from_le_bytes(last)) >> 32) as usize % TEXTS_MAX
+}
+
+fn mixed(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^ hash >> 29
 }
