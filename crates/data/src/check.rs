@@ -3,7 +3,8 @@
 use crate::elements::{Elements, read_shape};
 use crate::limits::{
     DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX,
-    INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX,
+    INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES,
+    LIBRARY_PIECES_MIN, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX,
     NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
 };
 use crate::reader::{Item, Reader};
@@ -112,6 +113,7 @@ struct Checker<'a, 'p, Part> {
     next_part: usize,
     weight: u64,
     weight_max: u64,
+    library_pieces: u64,
     message_bytes: u64,
 }
 
@@ -121,16 +123,42 @@ enum Place {
     Anywhere,
     /// A key of a map, a member of a set, or within such a one.
     Key,
+    /// What a registered instance is made of that is such a key: anything, but it will be compared.
+    OfKey,
+    /// What a library's object is directly made of: each array and list here costs that library some time.
+    OfLibrary,
+}
+
+impl Place {
+    /// The place of what a container in this place holds, if that container can't be a key.
+    const fn contents(self) -> Self {
+        match self {
+            Self::OfKey => Self::OfKey,
+            Self::Anywhere | Self::Key | Self::OfLibrary => Self::Anywhere,
+        }
+    }
 }
 
 /// What a container holds, as far as it hasn't come.
 enum Follows {
     Values(u64, Place),
-    Pairs { count: u64, is_value: bool },
+    Pairs {
+        count: u64,
+        is_value: bool,
+        of_values: Place,
+    },
 }
 
 impl Follows {
     const NOTHING: Self = Self::Values(0, Place::Anywhere);
+
+    const fn pairs(count: u64, of_values: Place) -> Self {
+        Self::Pairs {
+            count,
+            is_value: false,
+            of_values,
+        }
+    }
 
     const fn is_empty(&self) -> bool {
         matches!(self, Self::Values(0, _) | Self::Pairs { count: 0, .. })
@@ -144,14 +172,14 @@ impl Follows {
                 *count -= 1;
                 Some(*place)
             }
-            Self::Pairs { count, is_value } => {
+            Self::Pairs {
+                count,
+                is_value,
+                of_values,
+            } => {
                 *count -= u64::from(*is_value);
                 *is_value = !*is_value;
-                Some(if *is_value {
-                    Place::Key
-                } else {
-                    Place::Anywhere
-                })
+                Some(if *is_value { Place::Key } else { *of_values })
             }
         }
     }
@@ -169,6 +197,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             weight_max: message_bytes
                 .saturating_mul(MEMORY_PER_BYTE_MAX)
                 .saturating_add(MEMORY_BYTES_MIN),
+            library_pieces: 0,
             message_bytes,
         }
     }
@@ -228,15 +257,13 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             Item::Array(count) => {
                 not_as_key(place, position, "a list")?;
                 self.weigh(weight::list(count))?;
-                return Ok(Follows::Values(count, place));
+                self.piece(place)?;
+                return Ok(Follows::Values(count, place.contents()));
             }
             Item::Map(count) => {
                 not_as_key(place, position, "a dict")?;
                 self.weigh(weight::map(count))?;
-                return Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                });
+                return Ok(Follows::pairs(count, place));
             }
             Item::Tag(tag) => return self.tagged(tag, position, place),
         };
@@ -268,10 +295,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                })
+                Ok(Follows::pairs(count, place))
             }
             tags::DEFAULT_MAP => {
                 not_as_key(place, position, "a dict")?;
@@ -284,10 +308,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::Pairs {
-                    count,
-                    is_value: false,
-                })
+                Ok(Follows::pairs(count, place))
             }
             tags::DEQUE => {
                 not_as_key(place, position, "a deque")?;
@@ -301,10 +322,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     return Err(wrong("a deque longer than it may be"));
                 }
                 self.weigh(weight::deque(count))?;
-                Ok(Follows::Values(count, Place::Anywhere))
+                Ok(Follows::Values(count, place.contents()))
             }
             tags::OBJECT_ARRAY => {
                 not_as_key(place, position, "an array")?;
+                self.piece(place)?;
                 self.reader.expect_array(2, "a shape and values")?;
                 let shape = read_shape(&mut self.reader)?;
                 let count = self.reader.array()?;
@@ -314,17 +336,24 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     ));
                 }
                 self.weigh(weight::ARRAY + weight::list(shape.extent).saturating_mul(2))?;
-                Ok(Follows::Values(count, Place::Anywhere))
+                Ok(Follows::Values(count, place.contents()))
             }
-            tags::REGISTERED | tags::LIBRARY => {
-                if tag == tags::LIBRARY {
-                    not_as_key(place, position, "a library's object")?;
+            tags::REGISTERED => {
+                self.instance()?;
+                // What is hashed and compared is the program's own object, made of whatever comes.
+                let of_it = match place {
+                    Place::Anywhere | Place::OfLibrary => Place::Anywhere,
+                    Place::Key | Place::OfKey => Place::OfKey,
+                };
+                Ok(Follows::Values(1, of_it))
+            }
+            tags::LIBRARY => {
+                not_as_key(place, position, "a library's object")?;
+                if LIBRARY_NUMBERS.contains(&self.instance()?) {
+                    return Ok(Follows::Values(1, place.contents()));
                 }
-                self.reader.expect_array(2, "a name and data")?;
-                limited(self.reader.text()?, "the name of a class", NAME_BYTES_MAX)?;
-                self.weigh(weight::INSTANCE)?;
-                // What is hashed is the program's own object; what it is made of may be anything.
-                Ok(Follows::Values(1, Place::Anywhere))
+                self.piece(Place::OfLibrary)?;
+                Ok(Follows::Values(1, Place::OfLibrary))
             }
             tags::EXCEPTION => {
                 not_as_key(place, position, "an exception")?;
@@ -340,6 +369,14 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             }
             _ => self.simple(tag, position, place).map(|()| Follows::NOTHING),
         }
+    }
+
+    /// The name of an instance, whose data follows.
+    fn instance(&mut self) -> Result<&'a str, Fault> {
+        self.reader.expect_array(2, "a name and data")?;
+        let name = limited(self.reader.text()?, "the name of a class", NAME_BYTES_MAX)?;
+        self.weigh(weight::INSTANCE)?;
+        Ok(name)
     }
 
     /// What holds no other values.
@@ -441,6 +478,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             }
             tags::ARRAY => {
                 not_as_key(place, position, "an array")?;
+                self.piece(place)?;
                 self.array(position)
             }
             tags::SCALAR => self.scalar(position, place),
@@ -452,8 +490,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     fn big_integer(&mut self, place: Place) -> Result<(), Fault> {
         let bytes = self.reader.bytes()?.len() as u64;
         let (maximum, cure) = match place {
-            Place::Anywhere => (INTEGER_BYTES_MAX, "return it as bytes or text"),
-            Place::Key => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
+            Place::Anywhere | Place::OfLibrary => (INTEGER_BYTES_MAX, "return it as bytes or text"),
+            Place::Key | Place::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
         };
         if bytes > maximum {
             return Err(limit("an integer", bytes, "bytes", maximum, cure));
@@ -543,7 +581,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         }
         elements.check_contents(contents)?;
         // An empty array can become a full one in one step (a sum over the dimension that is 0).
-        self.weigh(weight::ARRAY.saturating_add(shape.extent.saturating_mul(elements.item_bytes)))
+        self.weigh(
+            weight::ARRAY
+                .saturating_add(shape.extent.saturating_mul(elements.item_extent))
+                .saturating_add(elements.weight()),
+        )
     }
 
     fn scalar(&mut self, position: usize, place: Place) -> Result<(), Fault> {
@@ -561,7 +603,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             not_as_key(place, position, "a NumPy record")?;
         }
         elements.check_contents(contents)?;
-        self.weigh(weight::SCALAR.saturating_add(elements.item_bytes.saturating_mul(4)))
+        self.weigh(
+            weight::SCALAR
+                .saturating_add(elements.item_extent.saturating_mul(4))
+                .saturating_add(elements.weight()),
+        )
     }
 
     /// Bytes that stand here or beside the record.
@@ -595,6 +641,22 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         })
     }
 
+    /// Counts what a library must make.
+    fn piece(&mut self, place: Place) -> Result<(), Fault> {
+        self.library_pieces += u64::from(place == Place::OfLibrary);
+        let maximum = LIBRARY_PIECES_MIN + self.message_bytes / LIBRARY_PIECE_BYTES;
+        if self.library_pieces <= maximum {
+            return Ok(());
+        }
+        Err(limit(
+            "an answer with objects of libraries",
+            self.library_pieces,
+            "objects, arrays and lists that they are made of",
+            maximum,
+            "return fewer, larger ones",
+        ))
+    }
+
     fn weigh(&mut self, bytes: u64) -> Result<(), Fault> {
         self.weight = self.weight.saturating_add(bytes);
         if self.weight <= self.weight_max {
@@ -609,7 +671,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
 
 fn not_as_key(place: Place, position: usize, kind: &'static str) -> Result<(), Fault> {
     match place {
-        Place::Anywhere => Ok(()),
+        Place::Anywhere | Place::OfKey | Place::OfLibrary => Ok(()),
         Place::Key => Err(Fault::Key { position, kind }),
     }
 }
