@@ -3,9 +3,9 @@
 //! A description is text as NumPy's `dtype.str` has it (`<f8`, `|b1`, `<M8[ns]`), or an array of fields: each an array of a name,
 //! a description, and for arrays within records a shape. It never says "object": a description can't make a pointer of bytes.
 
-use crate::{Fault, weight};
 use crate::limits::{DIMENSIONS_MAX, FIELD_NESTING_MAX, FIELDS_MAX, NAME_BYTES_MAX};
 use crate::reader::{Item, Reader};
+use crate::{Fault, weight};
 
 /// The elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
