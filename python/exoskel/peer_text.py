@@ -23,7 +23,7 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
+    # `ascii`, because a codec would be imported when it is first needed: when a stranger wishes.
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _core, arrays
 from .errors import ResultRejectedError
+from .peer_text import one_line
 
 if TYPE_CHECKING:
     import datetime
@@ -43,7 +44,8 @@ def register_result_type(
 ) -> _Class:
     """Allow instances of a class in answers of workers outside the trusted domains.
 
-    Enumerations travel as the names of their members, dataclasses and named tuples as their fields, exceptions as their arguments.
+    Enumerations travel as the names of their members, dataclasses and named tuples as their fields, exceptions as their arguments
+    (in which texts that aren't printable are escaped, line ends included).
     Other classes need two functions. It holds for this class alone, not for its subclasses, and for managers that start later. Can
     be used as a decorator.
 
@@ -285,7 +287,8 @@ def _forms_of(kind: Any) -> _Forms | None:
     import enum
 
     if issubclass(kind, enum.Flag):
-        return _flag_to_data, lambda data: _flag_from_data(kind, data)
+        known: set[int] = set()
+        return _flag_to_data, lambda data: _flag_from_data(kind, data, known)
     if issubclass(kind, enum.Enum):
         return lambda member: member.name, lambda data: _member(kind, data)
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make"):
@@ -301,7 +304,7 @@ def _forms_of(kind: Any) -> _Forms | None:
             lambda data: kind(**_fields(kind, names, data)),
         )
     if issubclass(kind, Exception):
-        return lambda error: list(error.args), lambda data: kind(*_list(kind, data))
+        return lambda error: list(error.args), lambda data: kind(*_arguments(kind, data))
     return None
 
 
@@ -314,11 +317,21 @@ def _flag_to_data(value: Any) -> list[str]:
     return [member.name for member in members]
 
 
-def _flag_from_data(kind: Any, data: object) -> Any:
-    value = kind(0)
+# Python keeps each combination of members for ever, and a stranger must not be able to fill memory with them.
+_COMBINATIONS_MAX = 1 << 14
+
+
+def _flag_from_data(kind: Any, data: object, known: set[int]) -> Any:
+    value = 0
     for name in _list(kind, data):
-        value |= _member(kind, name)
-    return value
+        value |= _member(kind, name).value
+    if value not in known:
+        if len(known) >= _COMBINATIONS_MAX:
+            raise ValueError(
+                f"got more than {_COMBINATIONS_MAX} combinations of members of {kind.__qualname__}"
+            )
+        known.add(value)
+    return kind(value)
 
 
 def _member(kind: Any, name: object) -> Any:
@@ -341,6 +354,11 @@ def _fields(kind: Any, names: list[str], data: object) -> dict[str, Any]:
     if type(data) is not dict or data.keys() != set(names):
         raise ValueError(f"got other fields than those of {kind.__qualname__}")
     return data
+
+
+def _arguments(kind: Any, data: object) -> list[Any]:
+    """Return the arguments of an exception; its texts can be shown, because a traceback shows them as they are."""
+    return [one_line(value) if type(value) is str else value for value in _list(kind, data)]
 
 
 def _list(kind: Any, data: object) -> list[Any]:

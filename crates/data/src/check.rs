@@ -3,8 +3,9 @@
 use crate::elements::{Elements, read_shape};
 use crate::limits::{
     DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX,
-    INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX,
-    NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
+    INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES,
+    LIBRARY_PIECES_MIN, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX,
+    PATH_BYTES_MAX, TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
 };
 use crate::reader::{Item, Reader, utf8};
 use crate::{Fault, tags, weight};
@@ -112,6 +113,7 @@ struct Checker<'a, 'p, Part> {
     next_part: usize,
     weight: u64,
     weight_max: u64,
+    library_pieces: u64,
     message_bytes: u64,
 }
 
@@ -121,6 +123,20 @@ enum Place {
     Anywhere,
     /// A key of a map, a member of a set, or within such a one.
     Key,
+    /// What a registered instance is made of that is such a key: anything, but it will be compared.
+    OfKey,
+    /// What a library's object is directly made of: each array and list here costs that library some time.
+    OfLibrary,
+}
+
+impl Place {
+    /// The place of what a container in this place holds, if that container can't be a key.
+    const fn contents(self) -> Self {
+        match self {
+            Self::OfKey => Self::OfKey,
+            Self::Anywhere | Self::Key | Self::OfLibrary => Self::Anywhere,
+        }
+    }
 }
 
 /// What a container holds, as far as it hasn't come.
@@ -128,9 +144,10 @@ enum Place {
 struct Follows {
     /// Values; keys count as well.
     count: u64,
+    /// Where the next one stands.
     place: Place,
-    /// Keys and values in turn: `place` is the next one's.
-    alternates: bool,
+    /// Where the one after it stands: keys and values of a map take turns.
+    other: Place,
 }
 
 impl Follows {
@@ -140,16 +157,16 @@ impl Follows {
         Self {
             count,
             place,
-            alternates: false,
+            other: place,
         }
     }
 
-    const fn pairs(count: u64) -> Self {
+    const fn pairs(count: u64, of_values: Place) -> Self {
         Self {
-            // More than there are bytes, in any case.
+            // More than there are bytes, if this isn't exact.
             count: count.saturating_mul(2),
             place: Place::Key,
-            alternates: true,
+            other: of_values,
         }
     }
 
@@ -157,14 +174,8 @@ impl Follows {
     #[inline]
     fn next(&mut self) -> Place {
         self.count -= 1;
-        let place = self.place;
-        if self.alternates {
-            self.place = match place {
-                Place::Key => Place::Anywhere,
-                Place::Anywhere => Place::Key,
-            };
-        }
-        place
+        std::mem::swap(&mut self.place, &mut self.other);
+        self.other
     }
 }
 
@@ -180,6 +191,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             weight_max: message_bytes
                 .saturating_mul(MEMORY_PER_BYTE_MAX)
                 .saturating_add(MEMORY_BYTES_MIN),
+            library_pieces: 0,
             message_bytes,
         }
     }
@@ -204,20 +216,18 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         let mut outer: Vec<Follows> = Vec::new();
         let mut current = Follows::values(1, Place::Anywhere);
         loop {
+            if current.place == current.other {
+                // What can stand anywhere, and holds nothing.
+                let (passed, weight) = self.reader.pass_common(current.count);
+                self.weigh(weight)?;
+                current.count -= passed;
+            }
             if current.count == 0 {
                 match outer.pop() {
                     Some(next) => current = next,
                     None => return Ok(()),
                 }
                 continue;
-            }
-            if !current.alternates {
-                let (passed, weight) = self.reader.pass_common(current.count);
-                self.weigh(weight)?;
-                current.count -= passed;
-                if current.count == 0 {
-                    continue;
-                }
             }
             let follows = self.head(current.next())?;
             if follows.count == 0 {
@@ -251,12 +261,13 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             Item::Array(count) => {
                 not_as_key(place, position, "a list")?;
                 self.weigh(weight::list(count))?;
-                return Ok(Follows::values(count, place));
+                self.piece(place)?;
+                return Ok(Follows::values(count, place.contents()));
             }
             Item::Map(count) => {
                 not_as_key(place, position, "a dict")?;
                 self.weigh(weight::map(count))?;
-                return Ok(Follows::pairs(count));
+                return Ok(Follows::pairs(count, place));
             }
             Item::Tag(tag) => return self.tagged(tag, position, place),
         };
@@ -288,7 +299,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::pairs(count))
+                Ok(Follows::pairs(count, place))
             }
             tags::DEFAULT_MAP => {
                 not_as_key(place, position, "a dict")?;
@@ -301,7 +312,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::pairs(count))
+                Ok(Follows::pairs(count, place))
             }
             tags::DEQUE => {
                 not_as_key(place, position, "a deque")?;
@@ -315,10 +326,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     return Err(wrong("a deque longer than it may be"));
                 }
                 self.weigh(weight::deque(count))?;
-                Ok(Follows::values(count, Place::Anywhere))
+                Ok(Follows::values(count, place.contents()))
             }
             tags::OBJECT_ARRAY => {
                 not_as_key(place, position, "an array")?;
+                self.piece(place)?;
                 self.reader.expect_array(2, "a shape and values")?;
                 let shape = read_shape(&mut self.reader)?;
                 let count = self.reader.array()?;
@@ -328,21 +340,24 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     ));
                 }
                 self.weigh(weight::ARRAY + weight::list(shape.extent).saturating_mul(2))?;
-                Ok(Follows::values(count, Place::Anywhere))
+                Ok(Follows::values(count, place.contents()))
             }
-            tags::REGISTERED | tags::LIBRARY => {
-                if tag == tags::LIBRARY {
-                    not_as_key(place, position, "a library's object")?;
+            tags::REGISTERED => {
+                self.instance()?;
+                // What is hashed and compared is the program's own object, made of whatever comes.
+                let of_it = match place {
+                    Place::Anywhere | Place::OfLibrary => Place::Anywhere,
+                    Place::Key | Place::OfKey => Place::OfKey,
+                };
+                Ok(Follows::values(1, of_it))
+            }
+            tags::LIBRARY => {
+                not_as_key(place, position, "a library's object")?;
+                if LIBRARY_NUMBERS.contains(&self.instance()?) {
+                    return Ok(Follows::values(1, place.contents()));
                 }
-                self.reader.expect_array(2, "a name and data")?;
-                limited(self.reader.text()?, "the name of a class", NAME_BYTES_MAX)?;
-                self.weigh(if tag == tags::LIBRARY {
-                    weight::LIBRARY
-                } else {
-                    weight::INSTANCE
-                })?;
-                // What is hashed is the program's own object; what it is made of may be anything.
-                Ok(Follows::values(1, Place::Anywhere))
+                self.piece(Place::OfLibrary)?;
+                Ok(Follows::values(1, Place::OfLibrary))
             }
             tags::EXCEPTION => {
                 not_as_key(place, position, "an exception")?;
@@ -358,6 +373,14 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             }
             _ => self.simple(tag, position, place).map(|()| Follows::NOTHING),
         }
+    }
+
+    /// The name of an instance, whose data follows.
+    fn instance(&mut self) -> Result<&'a str, Fault> {
+        self.reader.expect_array(2, "a name and data")?;
+        let name = limited(self.reader.text()?, "the name of a class", NAME_BYTES_MAX)?;
+        self.weigh(weight::INSTANCE)?;
+        Ok(name)
     }
 
     /// What holds no other values.
@@ -459,6 +482,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             }
             tags::ARRAY => {
                 not_as_key(place, position, "an array")?;
+                self.piece(place)?;
                 self.array(position)
             }
             tags::SCALAR => self.scalar(position, place),
@@ -470,8 +494,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     fn big_integer(&mut self, place: Place) -> Result<(), Fault> {
         let bytes = self.reader.bytes()?.len() as u64;
         let (maximum, cure) = match place {
-            Place::Anywhere => (INTEGER_BYTES_MAX, "return it as bytes or text"),
-            Place::Key => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
+            Place::Anywhere | Place::OfLibrary => (INTEGER_BYTES_MAX, "return it as bytes or text"),
+            Place::Key | Place::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
         };
         if bytes > maximum {
             return Err(limit("an integer", bytes, "bytes", maximum, cure));
@@ -562,7 +586,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         }
         elements.check_contents(contents)?;
         // An empty array can become a full one in one step (a sum over the dimension that is 0).
-        self.weigh(weight::ARRAY.saturating_add(shape.extent.saturating_mul(elements.item_bytes)))
+        self.weigh(
+            weight::ARRAY
+                .saturating_add(shape.extent.saturating_mul(elements.item_extent))
+                .saturating_add(elements.weight()),
+        )
     }
 
     fn scalar(&mut self, position: usize, place: Place) -> Result<(), Fault> {
@@ -580,7 +608,11 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             not_as_key(place, position, "a NumPy record")?;
         }
         elements.check_contents(contents)?;
-        self.weigh(weight::SCALAR.saturating_add(elements.item_bytes.saturating_mul(4)))
+        self.weigh(
+            weight::SCALAR
+                .saturating_add(elements.item_extent.saturating_mul(4))
+                .saturating_add(elements.weight()),
+        )
     }
 
     /// Bytes that stand here or beside the record.
@@ -614,6 +646,22 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         })
     }
 
+    /// Counts what a library must make.
+    fn piece(&mut self, place: Place) -> Result<(), Fault> {
+        self.library_pieces += u64::from(place == Place::OfLibrary);
+        let maximum = LIBRARY_PIECES_MIN + self.message_bytes / LIBRARY_PIECE_BYTES;
+        if self.library_pieces <= maximum {
+            return Ok(());
+        }
+        Err(limit(
+            "an answer with objects of libraries",
+            self.library_pieces,
+            "objects, arrays and lists that they are made of",
+            maximum,
+            "return fewer, larger ones",
+        ))
+    }
+
     #[inline]
     fn weigh(&mut self, bytes: u64) -> Result<(), Fault> {
         self.weight = self.weight.saturating_add(bytes);
@@ -629,7 +677,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
 
 fn not_as_key(place: Place, position: usize, kind: &'static str) -> Result<(), Fault> {
     match place {
-        Place::Anywhere => Ok(()),
+        Place::Anywhere | Place::OfKey | Place::OfLibrary => Ok(()),
         Place::Key => Err(Fault::Key { position, kind }),
     }
 }

@@ -3,17 +3,22 @@
 //! A description is text as NumPy's `dtype.str` has it (`<f8`, `|b1`, `<M8[ns]`), or an array of fields: each an array of a name,
 //! a description, and for arrays within records a shape. It never says "object": a description can't make a pointer of bytes.
 
-use crate::Fault;
 use crate::limits::{DIMENSIONS_MAX, FIELD_NESTING_MAX, FIELDS_MAX, NAME_BYTES_MAX};
 use crate::reader::{Item, Reader, utf8};
+use crate::{Fault, weight};
 
 /// The elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elements {
     /// Bytes of one.
     pub item_bytes: u64,
+    /// Bytes there would be if no dimension of an array within a record were 0, and at least one: the elements of an array are
+    /// walked over also where they have no bytes.
+    pub item_extent: u64,
     /// Whether one has fields, or no type at all: it can be changed then.
     pub is_record: bool,
+    /// Fields, those of records within it counted as well.
+    fields: u32,
     /// Where in one element something stands that not all bytes are good for.
     particular: Vec<Particular>,
 }
@@ -44,11 +49,22 @@ impl Elements {
         let simple = reader.clone().next_item()?;
         let mut elements = Self {
             item_bytes: 0,
+            item_extent: 0,
             is_record: !matches!(simple, Item::Text(text) if text.get(1) != Some(&b'V')),
+            fields: 0,
             particular: Vec::new(),
         };
-        elements.item_bytes = elements.read_at(reader, 0, FIELD_NESTING_MAX, &mut fields)?;
+        let size = elements.read_at(reader, 0, FIELD_NESTING_MAX, &mut fields)?;
+        elements.fields = fields;
+        elements.item_bytes = size.bytes;
+        elements.item_extent = size.extent.max(1);
         Ok(elements)
+    }
+
+    /// What the description costs in memory: each array of records has its own.
+    #[must_use]
+    pub const fn weight(&self) -> u64 {
+        weight::FIELD * self.fields as u64
     }
 
     /// Whether the bytes are good elements.
@@ -78,14 +94,14 @@ impl Elements {
         Ok(())
     }
 
-    /// Reads what stands at an offset; says its bytes.
+    /// Reads what stands at an offset; says its size.
     fn read_at(
         &mut self,
         reader: &mut Reader<'_>,
         offset: u64,
         nesting: u32,
         fields: &mut u32,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Size, Fault> {
         let position = reader.position();
         let wrong = |got: &'static str| Fault::Malformed {
             position,
@@ -103,7 +119,10 @@ impl Elements {
                         kind,
                     });
                 }
-                Ok(bytes)
+                Ok(Size {
+                    bytes,
+                    extent: bytes,
+                })
             }
             Item::Array(count) => {
                 if nesting == 0 {
@@ -118,14 +137,17 @@ impl Elements {
                 if count == 0 {
                     return Err(wrong("a record without fields"));
                 }
-                let mut bytes = 0_u64;
+                let mut size = Size::default();
                 for _ in 0..count {
-                    bytes = bytes
-                        .checked_add(self.read_field(reader, offset + bytes, nesting, fields)?)
-                        .filter(|bytes| *bytes <= ITEM_BYTES_MAX)
-                        .ok_or_else(|| wrong("records without end"))?;
+                    let field = self.read_field(reader, offset + size.bytes, nesting, fields)?;
+                    // Both are below 2^33 each, so they don't overflow.
+                    size.bytes += field.bytes;
+                    size.extent += field.extent;
+                    if size.extent > ITEM_BYTES_MAX {
+                        return Err(wrong("records without end"));
+                    }
                 }
-                Ok(bytes)
+                Ok(size)
             }
             other => Err(wrong(other.kind())),
         }
@@ -137,7 +159,7 @@ impl Elements {
         offset: u64,
         nesting: u32,
         fields: &mut u32,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Size, Fault> {
         *fields += 1;
         if *fields > FIELDS_MAX {
             return Err(Fault::Limit {
@@ -166,16 +188,19 @@ impl Elements {
         if parts == 2 {
             return Ok(one);
         }
-        let count = read_shape(reader)?.count;
-        let bytes = one
-            .checked_mul(count)
-            .filter(|bytes| *bytes <= ITEM_BYTES_MAX)
+        let Shape { count, extent } = read_shape(reader)?;
+        let extent = one
+            .extent
+            .max(1)
+            .checked_mul(extent)
+            .filter(|extent| *extent <= ITEM_BYTES_MAX)
             .ok_or_else(|| wrong("an array without end"))?;
+        let bytes = one.bytes * count;
         // An array within the record: what is particular in one element is so in each.
         let apart = (self.particular.len() - first) as u64;
         match &mut self.particular[first..] {
             [] => {}
-            [only] if only.length == one => only.length = bytes,
+            [only] if only.length == one.bytes => only.length = bytes,
             _ if count.saturating_mul(apart) > PARTICULAR_MAX => {
                 return Err(wrong("too many booleans and texts that lie apart"));
             }
@@ -183,14 +208,22 @@ impl Elements {
                 let known = self.particular.split_off(first);
                 for copy in 0..count {
                     self.particular.extend(known.iter().map(|known| Particular {
-                        offset: known.offset + copy * one,
+                        offset: known.offset + copy * one.bytes,
                         ..*known
                     }));
                 }
             }
         }
-        Ok(bytes)
+        Ok(Size { bytes, extent })
     }
+}
+
+/// The size of an element or of a part of it.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: u64,
+    /// As in [`Elements::item_extent`].
+    extent: u64,
 }
 
 /// Bytes of one element at most: sums of them never overflow.

@@ -11,6 +11,16 @@ pub const MEMORY_PER_BYTE_MAX: u64 = 96;
 /// What any value may cost, however short its message is.
 pub const MEMORY_BYTES_MIN: u64 = 64 * 1024;
 
+/// Objects of libraries, and the arrays and lists that they are directly made of, in any message. pandas and xarray take up to
+/// a tenth of a millisecond for each, however short it is: a second in all.
+pub const LIBRARY_PIECES_MIN: u64 = 8192;
+
+/// Bytes of a message for each piece beyond that: less than a second for a million bytes.
+pub const LIBRARY_PIECE_BYTES: u64 = 128;
+
+/// Objects of libraries that are single numbers, and count like those.
+pub const LIBRARY_NUMBERS: [&str; 2] = ["pandas.Timestamp:1", "pandas.Timedelta:1"];
+
 /// Bytes of an integer. Hashing and comparing it take time in proportion.
 pub const INTEGER_BYTES_MAX: u64 = 1 << 20;
 

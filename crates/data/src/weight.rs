@@ -17,6 +17,8 @@ pub const LIBRARY: u64 = 16 * 1024;
 pub const ARRAY: u64 = 512;
 /// A NumPy scalar without its element; records keep an array alive.
 pub const SCALAR: u64 = 640;
+/// A field of an array's records: its name, its place and its type.
+pub const FIELD: u64 = 384;
 /// Bytes without their contents.
 const BYTES: u64 = 48;
 /// Text without its characters.

@@ -356,3 +356,96 @@ fn exceptions_are_text() {
     assert!(CheckedException::new(&exception("K", "", &["x"; 2000])).is_err());
     assert!(CheckedException::new(b"\x80").is_err());
 }
+
+/// Aim: NumPy walks over the elements of an array also where they have no bytes. Method: records of an array without elements,
+/// with a shape and fields that no bytes stand for.
+#[test]
+fn elements_without_bytes_are_weighed() {
+    let empty_records = |shape: &[u64], field: &[u64]| {
+        let mut writer = Writer::default();
+        writer.tag(tags::ARRAY);
+        writer.array(4);
+        writer.array(1);
+        writer.array(3);
+        writer.text("a");
+        writer.text("<f8");
+        writer.array(field.len() as u64);
+        field.iter().for_each(|length| writer.unsigned(*length));
+        writer.array(shape.len() as u64);
+        shape.iter().for_each(|length| writer.unsigned(*length));
+        writer.integer(0);
+        writer.bytes(b"");
+        check(writer.as_bytes())
+    };
+    assert_eq!(empty_records(&[8], &[0]), Ok(()));
+    assert_eq!(empty_records(&[0, 8], &[4]), Ok(()));
+    for (shape, field) in [
+        (&[1 << 40][..], &[0][..]),
+        (&[1], &[0, 1 << 24]),
+        (&[1 << 20], &[0]),
+        (&[0], &[0, 1 << 20]),
+    ] {
+        let got = empty_records(shape, field);
+        assert!(
+            matches!(got, Err(Fault::Memory { .. } | Fault::Malformed { .. })),
+            "{got:?}"
+        );
+    }
+}
+
+#[test]
+fn integers_in_registered_keys_are_short() {
+    let registered = |as_key: bool| {
+        let mut writer = Writer::default();
+        if as_key {
+            writer.map(1);
+        }
+        writer.tag(tags::REGISTERED);
+        writer.array(2);
+        writer.text("module:Class");
+        writer.array(1);
+        writer.map(1);
+        writer.text("field");
+        writer.tag(tags::BIG_POSITIVE);
+        writer.bytes(&[1; 65]);
+        if as_key {
+            writer.null();
+        }
+        check(writer.as_bytes())
+    };
+    assert_eq!(registered(false), Ok(()));
+    assert!(matches!(registered(true), Err(Fault::Limit { .. })));
+}
+
+/// Aim: libraries take much time for what has few bytes. Method: many empty objects, and one of many columns; single moments
+/// in time and the contents of a column don't count.
+#[test]
+fn pieces_of_libraries_are_counted() {
+    let many = |name: &str, count: u64, write: fn(&mut Writer)| {
+        let mut writer = Writer::default();
+        writer.array(count);
+        for _ in 0..count {
+            writer.tag(tags::LIBRARY);
+            writer.array(2);
+            writer.text(name);
+            write(&mut writer);
+        }
+        check(writer.as_bytes())
+    };
+    assert_eq!(many("pandas.DataFrame:1", 8192, Writer::null), Ok(()));
+    let refused = many("pandas.DataFrame:1", 20_000, Writer::null);
+    assert!(matches!(refused, Err(Fault::Limit { .. })), "{refused:?}");
+    assert_eq!(many("pandas.Timestamp:1", 20_000, Writer::null), Ok(()));
+    let columns = |writer: &mut Writer| {
+        writer.tag(tags::TUPLE);
+        writer.array(20_000);
+        (0..20_000).for_each(|_| writer.array(0));
+    };
+    let refused = many("pandas.DataFrame:1", 1, columns);
+    assert!(matches!(refused, Err(Fault::Limit { .. })), "{refused:?}");
+    let contents = |writer: &mut Writer| {
+        writer.array(20_000);
+        (0..20_000).for_each(|_| writer.array(0));
+    };
+    assert_eq!(many("pandas.DataFrame:1", 1, contents), Ok(()));
+}

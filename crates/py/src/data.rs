@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat};
 
@@ -108,8 +109,35 @@ fn outward(py: Python<'_>, sender: &str, error: PyErr) -> PyErr {
         exoskel_identity::PeerText::new(&text)
     );
     let outer = rejected(py, sender, &why);
-    outer.set_cause(py, Some(error));
+    // A traceback shows the texts of causes as they are: one that a stranger may have written stays here.
+    if is_shown_as_it_is(py, &error) {
+        outer.set_cause(py, Some(error));
+    }
     outer
+}
+
+/// Whether an error, what it came of, and what it happened in, have texts that drive no terminal.
+fn is_shown_as_it_is(py: Python<'_>, error: &PyErr) -> bool {
+    const CAUSES_MAX: usize = 16;
+    let is_plain = |value: &Bound<'_, PyAny>| {
+        let printable = value
+            .str()
+            .and_then(|text| text.call_method0(intern!(py, "isprintable")));
+        printable.is_ok_and(|printable| printable.is_truthy().unwrap_or(false))
+    };
+    let mut next = Some(error.value(py).clone().into_any());
+    for _ in 0..CAUSES_MAX {
+        let Some(value) = next else {
+            return true;
+        };
+        let notes = value.getattr(intern!(py, "__notes__")).ok();
+        if !is_plain(&value) || notes.is_some_and(|notes| !is_plain(&notes)) {
+            return false;
+        }
+        let of = |name| value.getattr(name).ok().filter(|cause| !cause.is_none());
+        next = of(intern!(py, "__cause__")).or_else(|| of(intern!(py, "__context__")));
+    }
+    false
 }
 
 /// Encodes values for the tests and benchmarks of this format: the record's body and its bulk parts.

@@ -66,13 +66,17 @@ def reader(name: str) -> FromData | None:
     library = _READERS.get(name)
     if library is None:
         return None
+    refusal = (
+        f"got a result of the type {name.partition(':')[0]}, expected its library to be installed here: "
+        f"run pip install {_DISTRIBUTIONS[library]}, or let the worker return arrays"
+    )
+    if library in _missing:
+        raise ImportError(refusal)
     try:
         functions = _load(library)
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"got a result of the type {name.partition(':')[0]}, expected its library to be installed here: "
-            f"run pip install {_DISTRIBUTIONS[library]}, or let the worker return arrays"
-        ) from error
+        _missing.add(library)
+        raise ImportError(refusal) from error
     found: FromData = functions.FROM_DATA[name.partition(".")[2]]
     return found
 
@@ -90,6 +94,9 @@ _MODULES = {
     "xarray": "xarray",
 }
 _DISTRIBUTIONS = {library: library for library in _MODULES}
+
+# Libraries that were looked for and aren't there: a stranger doesn't make this process search its disks for each answer.
+_missing: set[str] = set()
 
 # Names on the wire, with the number of their form, by the classes that have them.
 _NAMES: dict[tuple[str, str], str] = {}

@@ -31,6 +31,8 @@ Array: TypeAlias = NDArray[Any]
 UNBACKED_LENGTH_MAX = 1 << 24
 
 _LABELS_NESTED_MAX = 4
+# Labels of one hash are compared; an int with a Decimal in the square of its length.
+_LABEL_BITS_MAX = 512
 _CODE_POINT_MAX = sys.maxunicode
 
 
@@ -152,6 +154,10 @@ def label(value: Any, what: str, depth: int = 0) -> Any:
             label(part, what, depth + 1)
     elif type(value) not in _LABEL_TYPES:
         raise TypeError(f"got {what} as {type(value).__name__}, expected a text, a number or None")
+    elif type(value) is int and value.bit_length() > _LABEL_BITS_MAX:
+        raise ValueError(
+            f"got {what} as an int of {value.bit_length()} bits, expected at most {_LABEL_BITS_MAX}"
+        )
     return value
 
 

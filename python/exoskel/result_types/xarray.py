@@ -20,6 +20,8 @@ _KINDS = (
 _UNITS = ("s", "ms", "us", "ns")
 # A dimension can be long without data only where the array is empty; their number isn't limited by data at all.
 _DIMENSIONS_MAX = 32
+# Dimensions of a Dataset, all variables together: their names may be numbers, whose hashes a stranger can choose.
+_DATASET_DIMENSIONS_MAX = 1 << 10
 # Each coordinate of a dimension costs a fifth of a millisecond, however short it is.
 _VARIABLES_MAX = 1 << 12
 
@@ -56,6 +58,8 @@ def dataset_to_data(dataset: Any) -> Any:
     """Return a Dataset as plain data."""
     if len(dataset.data_vars) > _VARIABLES_MAX:
         raise checks.refused(f"a Dataset of {len(dataset.data_vars)} variables", "several")
+    if len(dataset.sizes) > _DATASET_DIMENSIONS_MAX:
+        raise checks.refused(f"a Dataset of {len(dataset.sizes)} dimensions", "several")
     variables = {
         name: variable_to_data(found.variable) for name, found in dataset.data_vars.items()
     }
@@ -117,6 +121,10 @@ def dataset_from_data(data: Any) -> Any:
     sizes: dict[Any, int] = {}
     for made in (*values.values(), *coords.values()):
         sizes.update(made.sizes)
+        if len(sizes) > _DATASET_DIMENSIONS_MAX:
+            raise ValueError(
+                f"got a Dataset of more than {_DATASET_DIMENSIONS_MAX} dimensions, expected fewer"
+            )
     _check_sizes((*values.values(), *coords.values()), sizes)
     _check_axes(coords)
     if any(name in sizes for name in values):

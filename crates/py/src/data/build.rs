@@ -6,9 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFrozenSet, PySet, PyString, PyTuple,
-};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PySet, PyString, PyTuple};
 
 use super::keys::{Collisions, Kind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
 use super::texts::Texts;
@@ -196,19 +194,23 @@ impl<'py, 'a> Builder<'py, 'a> {
         }
     }
 
-    fn set(&mut self) -> PyResult<Bound<'py, PySet>> {
+    /// Puts the members that follow into a new set of either kind. A frozen one isn't made of a set that can change: the copy
+    /// would have a table of another size, and members that nobody has counted would collide there.
+    fn members(&mut self, set: &Bound<'py, PyAny>) -> PyResult<()> {
         let count = self.reader.array().map_err(unexpected)?;
-        let set = PySet::empty(self.py)?;
         let mut watch = Watch::new(Kind::Set, count);
         for _ in 0..count {
             let member = self.key()?;
             watch.look(&member)?;
-            set.add(member)?;
+            // SAFETY: both are objects of ours; a frozen set may be filled as long as nobody else has seen it.
+            if unsafe { ffi::PySet_Add(set.as_ptr(), member.as_ptr()) } != 0 {
+                return Err(PyErr::fetch(self.py));
+            }
         }
-        if set.len() as u64 != count {
+        if set.len()? as u64 != count {
             return Err(twice());
         }
-        Ok(set)
+        Ok(())
     }
 
     fn tagged(&mut self, tag: u64) -> PyResult<Bound<'py, PyAny>> {
@@ -221,10 +223,18 @@ impl<'py, 'a> Builder<'py, 'a> {
                     None => return Err(self.failure.take().unwrap_or_else(|| PyErr::fetch(py))),
                 }
             }
-            tags::SET => self.set()?.into_any(),
+            tags::SET => {
+                let set = PySet::empty(py)?.into_any();
+                self.members(&set)?;
+                set
+            }
             tags::FROZEN_SET => {
-                let members = self.set()?;
-                py.get_type::<PyFrozenSet>().call1((members,))?
+                // SAFETY: without an argument it is a new, empty frozen set.
+                let set = unsafe {
+                    Bound::from_owned_ptr_or_err(py, ffi::PyFrozenSet_New(std::ptr::null_mut()))?
+                };
+                self.members(&set)?;
+                set
             }
             tags::BIG_POSITIVE | tags::BIG_NEGATIVE => self.big_integer(tag)?,
             tags::PART => {
