@@ -50,6 +50,17 @@ impl Item<'_> {
     }
 }
 
+/// The commonest items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Common<'a> {
+    /// A float.
+    Float(f64),
+    /// An integer that fits 64 bits with a sign.
+    Integer(i64),
+    /// Text of less than 256 bytes, as [`Item::Text`] has it.
+    Text(&'a [u8]),
+}
+
 /// Makes text of bytes.
 ///
 /// # Errors
@@ -163,39 +174,35 @@ impl<'a> Reader<'a> {
         Some(item)
     }
 
-    /// The next item if it is a float.
-    #[inline]
-    pub fn float_ahead(&mut self) -> Option<f64> {
-        match self.bytes.get(self.position..)?.first_chunk::<9>()? {
-            [0xfb, value @ ..] => {
+    /// The next item if it is a number or short text; else the position stays.
+    #[inline(always)]
+    pub fn common_ahead(&mut self) -> Option<Common<'a>> {
+        let rest = self.bytes.get(self.position..)?;
+        match *rest.first()? {
+            0xfb => {
+                let value = rest[1..].first_chunk::<8>()?;
                 self.position += 9;
-                Some(f64::from_be_bytes(*value))
+                Some(Common::Float(f64::from_be_bytes(*value)))
+            }
+            0x60..=0x78 => self.text_ahead().map(Common::Text),
+            0x00..=0x3b => {
+                let start = self.position;
+                match self.common()? {
+                    Item::Integer(value) => Some(Common::Integer(value)),
+                    _ => {
+                        // An integer of more than 63 bits.
+                        self.position = start;
+                        None
+                    }
+                }
             }
             _ => None,
         }
     }
 
-    /// The next item if it is an integer of few bytes, or of eight.
-    #[inline]
-    pub fn integer_ahead(&mut self) -> Option<i64> {
-        let head = *self.bytes.get(self.position)?;
-        if head > 0x3b {
-            return None;
-        }
-        match self.common() {
-            Some(Item::Integer(value)) => Some(value),
-            Some(_) => {
-                // A larger one, of nine bytes.
-                self.position -= 9;
-                None
-            }
-            None => None,
-        }
-    }
-
     /// The next item if it is text of less than 256 bytes.
     #[inline]
-    pub fn text_ahead(&mut self) -> Option<&'a [u8]> {
+    fn text_ahead(&mut self) -> Option<&'a [u8]> {
         let rest = self.bytes.get(self.position..)?;
         let (start, length) = match *rest {
             [head @ 0x60..=0x77, ..] => (1, usize::from(head - 0x60)),

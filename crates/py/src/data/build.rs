@@ -1,6 +1,7 @@
 //! Plain data to Python objects, from the innermost outwards. The value was read whole before (`exoskel_data::Checked`), so
 //! what goes wrong here is what Python alone knows: a date that isn't in the calendar, keys that are equal.
 
+use exoskel_data::reader::Common;
 use exoskel_data::{Fault, Item, Reader, tags};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -100,18 +101,19 @@ impl<'py, 'a> Builder<'py, 'a> {
     /// The next value as `object` has it, as a new reference: the commonest of all have the shortest way.
     #[inline(always)]
     fn quick(&mut self) -> Option<*mut ffi::PyObject> {
+        let Some(item) = self.reader.common_ahead() else {
+            return self.object().map(Bound::into_ptr);
+        };
         // SAFETY: each gives a new reference, or null with an exception set.
         let made = unsafe {
-            if let Some(value) = self.reader.float_ahead() {
-                ffi::PyFloat_FromDouble(value)
-            } else if let Some(value) = self.reader.integer_ahead() {
-                ffi::PyLong_FromLongLong(value)
-            } else if let Some(utf8) = self.reader.text_ahead() {
-                // Less than 256 bytes.
-                let length = utf8.len() as ffi::Py_ssize_t;
-                ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
-            } else {
-                return self.object().map(Bound::into_ptr);
+            match item {
+                Common::Float(value) => ffi::PyFloat_FromDouble(value),
+                Common::Integer(value) => ffi::PyLong_FromLongLong(value),
+                Common::Text(utf8) => {
+                    // Less than 256 bytes.
+                    let length = utf8.len() as ffi::Py_ssize_t;
+                    ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
+                }
             }
         };
         (!made.is_null()).then_some(made)
