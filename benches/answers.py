@@ -81,11 +81,11 @@ def frame(rows: int) -> Any:
 
 
 JOBS: dict[str, tuple[Callable[[Any], Any], list[Any], float]] = {
-    "no-op items": (same, list(range(20_000)), 0.9),
-    "dicts of 20 numbers": (dictionary, list(range(4_000)), 0.8),
-    "arrays of 64 KiB": (array, [64 * 1024] * 600, 0.95),
-    "arrays of 1 MiB": (array, [1024 * 1024] * 120, 0.95),
-    "DataFrames of 10^5 rows": (frame, [100_000] * 6, 0.5),
+    "no-op items": (same, list(range(300_000)), 0.9),
+    "dicts of 20 numbers": (dictionary, list(range(40_000)), 0.8),
+    "arrays of 64 KiB": (array, [64 * 1024] * 6_000, 0.95),
+    "arrays of 1 MiB": (array, [1024 * 1024] * 800, 0.95),
+    "DataFrames of 10^5 rows": (frame, [100_000] * 80, 0.5),
 }
 
 
@@ -162,10 +162,15 @@ def worker(place: Path, name: str) -> Iterator[str]:
     credential = issue(place, "worker", host)
     command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
     command += ["--slots", str(SLOTS), "--credential", str(credential), "--json"]
-    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        open(place / f"{name}.log", "w") as log,
+        subprocess.Popen(
+            command, cwd=place, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
-            yield f"{json.loads(process.stdout.readline())['listening']} {host}"
+            yield f"{json.loads(process.stdout.readline())['listen']} {host}"
         finally:
             process.terminate()
 
