@@ -10,6 +10,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.site import Site
+
 HEAD = """
 import itertools, json
 import exoskel as ex
@@ -211,3 +213,32 @@ def test_large_results_go_back_to_the_kernel_when_they_are_dropped(tmp_path: Pat
     assert answer["full"] > 400 * 1024
     # What glibc keeps for the next ones is at most twice the largest block that it cuts from the heap.
     assert answer["empty"] < answer["full"] - 300 * 1024
+
+
+def test_answers_of_strangers_take_no_more_memory_than_stated(site: Site) -> None:
+    """SECURITY.md states a bound: 256 MiB for results, twice the largest one, and 1 MiB for each session.
+
+    Method: four slots of a worker in no trusted domain answer 8 MiB for each of 400 items, faster than the caller takes them.
+    """
+    result_mebibytes, slots = 8, 4
+    worker = site.worker("vm7.rented.example.org", slots=slots)
+    script = f"""
+        import hashlib, re
+        from pathlib import Path
+
+        def peak():
+            return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+        def large(item):
+            return bytes([item % 256]) * ({result_mebibytes} << 20)
+
+        with connect(ex.Farm(large), slots={slots}) as manager:
+            before = peak()
+            for result in manager.map(range(400)):
+                # Slower than what makes them.
+                assert hashlib.pbkdf2_hmac("sha256", result, b"", 1)
+            print(peak() - before)
+    """
+    done = site.run(script, *[worker.line])
+    assert done.returncode == 0, done.stderr
+    assert 16 < float(done.stdout) < 256 + 2 * result_mebibytes + slots
