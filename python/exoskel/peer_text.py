@@ -1,5 +1,6 @@
 """Text that another machine chose, made safe to show: it can't drive a terminal, turn the direction of what follows, or begin a line
-of its own."""
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ __all__ = ["one_line"]
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, with everything escaped that isn't printable.
+    r"""Return a text on one line, with everything escaped that isn't printable.
 
     Parameters
     ----------
@@ -17,7 +18,7 @@ def one_line(text: str) -> str:
     Returns
     -------
     str
-        The text. Controls, line ends, marks of direction, odd spaces and surrogates stand as escapes such as ``\\n``.
+        The text. Controls, line ends, marks of direction, odd spaces and surrogates stand as escapes such as ``\n``.
     """
     if text.isprintable():
         return text

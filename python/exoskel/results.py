@@ -310,7 +310,9 @@ def _has_init_variables(kind: Any) -> bool:
     import dataclasses
 
     fields = getattr(kind, "__dataclass_fields__", {}).values()
-    return any(getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in fields)  # type: ignore[attr-defined]
+    return any(
+        getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in fields
+    )  # type: ignore[attr-defined]
 
 
 def _flag_to_data(value: Any) -> list[str]:
@@ -349,7 +351,9 @@ def _member(kind: Any, name: object) -> Any:
 def _named_tuple(kind: Any, data: object) -> Any:
     values = _list(kind, data)
     if len(values) != len(kind._fields):
-        raise ValueError(f"got {len(values)} fields of {kind.__qualname__}, expected {len(kind._fields)}")
+        raise ValueError(
+            f"got {len(values)} fields of {kind.__qualname__}, expected {len(kind._fields)}"
+        )
     return kind._make(values)
 
 
@@ -420,7 +424,7 @@ def _make_time(content: list[Any]) -> datetime.time:
 
 
 def _describe_datetime(value: datetime.datetime) -> _Content:
-    tag, content = _describe_time(value.timetz())
+    _, content = _describe_time(value.timetz())
     return _TAG["DATE_TIME"], [value.year, value.month, value.day, *content]
 
 
@@ -603,7 +607,9 @@ _DESCRIBED: dict[_Key, Callable[[Any], _Content]] = {
     ("collections", "deque"): lambda value: (_TAG["DEQUE"], [value.maxlen, list(value)]),
     # In Python 3.13 they have another home.
     **{
-        (module, name): _describe_path for module in ("pathlib", "pathlib._local") for name in _PATHS
+        (module, name): _describe_path
+        for module in ("pathlib", "pathlib._local")
+        for name in _PATHS
     },
 }
 
