@@ -139,7 +139,8 @@ def elements(description: str | list[Any]) -> numpy.dtype[Any]:
     if type(description) is str:
         return numpy.dtype(description)
     names, formats, offsets, position = [], [], [], 0
-    for name, field, *shape in description:
+    fields: list[Any] = list(description)
+    for name, field, *shape in fields:
         element = elements(field)
         if shape:
             element = numpy.dtype((element, tuple(shape[0])))

@@ -1,5 +1,6 @@
-"""Text that another machine chose, made safe to show: it can't drive a terminal, turn the direction of what follows, or begin a line
-of its own.
+"""Text that another machine chose, made safe to show.
+
+It can't drive a terminal, turn the direction of what follows, or begin a line of its own.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ def _forms_of(kind: Any) -> _Forms | None:
             return None
         return (
             lambda value: {name: getattr(value, name) for name in names},
-            lambda data: kind(**_fields(kind, names, data)),
+            lambda data: kind(**_fields(kind, names, data)),  # type: ignore[operator]
         )
     if issubclass(kind, Exception):
         return lambda error: list(error.args), lambda data: kind(*_arguments(kind, data))
@@ -310,9 +310,8 @@ def _has_init_variables(kind: Any) -> bool:
     import dataclasses
 
     fields = getattr(kind, "__dataclass_fields__", {}).values()
-    return any(
-        getattr(field, "_field_type", None) is dataclasses._FIELD_INITVAR for field in fields
-    )  # type: ignore[attr-defined]
+    marker = dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+    return any(getattr(field, "_field_type", None) is marker for field in fields)
 
 
 def _flag_to_data(value: Any) -> list[str]:
@@ -419,8 +418,8 @@ def _describe_time(value: datetime.time) -> _Content:
 def _make_time(content: list[Any]) -> datetime.time:
     import datetime
 
-    *clock, fold, zone = content
-    return datetime.time(*clock, zone, fold=fold)
+    hour, minute, second, microsecond, fold, zone = content
+    return datetime.time(hour, minute, second, microsecond, zone, fold=fold)
 
 
 def _describe_datetime(value: datetime.datetime) -> _Content:
@@ -431,8 +430,10 @@ def _describe_datetime(value: datetime.datetime) -> _Content:
 def _make_datetime(content: list[Any]) -> datetime.datetime:
     import datetime
 
-    *clock, fold, zone = content
-    return datetime.datetime(*clock, zone, fold=fold)
+    *day, hour, minute, second, microsecond, fold, zone = content
+    date = datetime.date(*day)
+    time = datetime.time(hour, minute, second, microsecond, zone, fold=fold)
+    return datetime.datetime.combine(date, time)
 
 
 def _make_date(content: list[int]) -> datetime.date:
