@@ -6,6 +6,7 @@
 #   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
+#   make attack-data what strangers' answers may do, in a watched process (GENERATED=1000000 MUTATED=10000000 SEED=1)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
 #   make bench-key-cache       lookups in a second, ours and libCacheSim's
 #   make bench-replay          messages in a second, our replay and SimGrid's
@@ -36,6 +37,9 @@ CARGO_DENY := target/tools/bin/cargo-deny
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
 SECONDS ?= 60
+GENERATED ?= 1000000
+MUTATED ?= 10000000
+SEED ?= 1
 TARGET ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 KILL ?=
 PART ?=
@@ -46,7 +50,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,18s/^# *//p' Makefile
@@ -85,6 +89,10 @@ test-python: $(VENV)/.built
 test-peers: $(VENV)/.locked
 	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
+
+# Each failure is printed with the answer that caused it.
+attack-data: $(VENV)/.built
+	@$(BIN)/python -m tests.data_attack --generated $(GENERATED) --mutated $(MUTATED) --seconds 86400 --seed $(SEED)
 
 # A failing seed is printed with the command that plays it again.
 soak: $(VENV)/.locked

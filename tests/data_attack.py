@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import faulthandler
 import itertools
 import json
 import mmap
@@ -103,7 +104,10 @@ class Child:
         self.sample = 0
 
     def run(self) -> dict[str, Any]:
+        """Attack until enough was tried, and return what came out."""
         warnings.simplefilter("ignore")
+        # Where it was when it crashed, or when the parent gave up on it.
+        faulthandler.enable()
         makers = Makers(self.chance, self.arguments.planted)
         self.watch = Watch()
         for value in makers.warm_up():
@@ -150,10 +154,12 @@ class Child:
         }
 
     def share(self) -> float:
+        """Return how many of the answers are made, not damaged."""
         whole = self.arguments.generated + self.arguments.mutated
         return float(self.arguments.generated / whole)
 
     def fail(self, kind: str, what: str, body: bytes, parts: list[bytes]) -> None:
+        """Note a failure with the answer that caused it."""
         self.failures.append(
             {
                 "kind": kind,
@@ -164,6 +170,7 @@ class Child:
         )
 
     def beat(self, body: bytes, parts: list[bytes]) -> None:
+        """Tell the parent what is decoded next."""
         self.number += 1
         record = b"".join(len(p).to_bytes(4, "big") + p for p in (body, *parts))[:RECORD_BYTES_MAX]
         self.memory[16 : 16 + len(record)] = record
@@ -171,6 +178,7 @@ class Child:
         self.memory[:8] = self.number.to_bytes(8, "big")
 
     def decode_once(self, answer: tuple[reference.Item, list[bytes]]) -> None:
+        """Decode and use an answer, whatever comes of it."""
         from exoskel import _core
 
         item, parts = answer
@@ -180,6 +188,7 @@ class Child:
             self.use(_core.data_decode(body, parts))
 
     def attack(self, body: bytes, parts: list[bytes]) -> None:
+        """Decode an answer under watch, then use it."""
         from exoskel import _core
         from exoskel.errors import ResultRejectedError
 
@@ -229,7 +238,7 @@ class Child:
                 self.use(value)
             except BaseException as error:
                 self.watch.phase = ""
-                self.fail("use", f"raised {type(error).__name__}: {ascii(str(error))}", body, parts)
+                self.fail("use", f"raised {type(error).__name__}: {str(error)!a}", body, parts)
             self.watch.phase = ""
         for event in self.watch.events[events:]:
             self.fail("event", event, body, parts)
@@ -256,13 +265,15 @@ class Child:
             self.fail("exception", f"raised {type(broken).__name__}", body, [])
             return
         self.watch.phase = ""
-        if not isinstance(error, Exception) or isinstance(error, StopIteration | StopAsyncIteration):
+        if not isinstance(error, Exception) or isinstance(
+            error, StopIteration | StopAsyncIteration
+        ):
             self.fail("exception", f"made a {type(error).__name__}", body, [])
         self.watch.phase = "use"
         shown = "".join(traceback.format_exception(error))
         self.watch.phase = ""
         if not all(line.isprintable() for line in shown.split("\n")):
-            self.fail("exception", f"shows {ascii(shown)}", body, [])
+            self.fail("exception", f"shows {shown!a}", body, [])
         for event in self.watch.events[events:]:
             self.fail("event", event, body, [])
 
@@ -291,7 +302,7 @@ def unprintable(error: BaseException | None) -> str | None:
     while error is not None and seen < 20:
         for line in str(error).split("\n"):
             if not line.isprintable():
-                return f"shows {ascii(str(error))}"
+                return f"shows {str(error)!a}"
         error, seen = error.__cause__ or error.__context__, seen + 1
     return None
 
@@ -364,10 +375,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             child = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=errors
             )
+        hung = False
         try:
             hung = _look_after(child, state)
         finally:
             if child.poll() is None:
+                if hung:
+                    child.send_signal(signal.SIGABRT)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(5)
                 child.kill()
             child.wait()
         if child.returncode == 0 and not hung:
@@ -392,7 +408,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def _look_after(child: subprocess.Popen[bytes], state: Path) -> bool:
     """Wait for the child's end; say whether its heart stopped before."""
     last, since, worked = b"", time.monotonic(), 0.0
-    with open(state, "rb") as file:
+    with open(state, "rb", buffering=0) as file:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(0.2)
@@ -435,7 +451,12 @@ def arguments_of(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mutated", type=int, default=100_000, help="answers to damage")
     parser.add_argument("--seconds", type=float, default=3600.0, help="stop after so long")
     parser.add_argument("--seed", type=int, default=1, help="of the random choices")
-    parser.add_argument("--break", dest="planted", default="", help="plant a class that does one of these, with commas between")
+    parser.add_argument(
+        "--break",
+        dest="planted",
+        default="",
+        help="plant a class that does one of these, with commas between",
+    )
     parser.add_argument("--json", action="store_true", help="print the whole outcome as JSON")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--state", default="", help=argparse.SUPPRESS)

@@ -108,7 +108,9 @@ class Makers:
             exoskel.register_result_type(kind)
         exoskel.register_result_type(Own, to_data=lambda value: value.data, from_data=Own)
         if planted:
-            exoskel.register_result_type(Broken, to_data=lambda _: None, from_data=_break(planted, chance))
+            exoskel.register_result_type(
+                Broken, to_data=lambda _: None, from_data=_break(planted, chance)
+            )
         self.planted = planted
         self.libraries = _library_answers()
         self.registered = [f"{__name__}:{kind.__name__}" for kind in REGISTERED]
@@ -128,6 +130,7 @@ class Makers:
         return [*self.libraries, *map(_answer, [*made, Trouble("a", 1), ValueError("x")])]
 
     def answer(self) -> Answer:
+        """Return an answer that is meant to hurt."""
         if self.planted and self.chance.random() < 0.1:
             return tag(reference.REGISTERED, [f"{__name__}:Broken", None]), []
         choice = self.chance.random()
@@ -267,7 +270,9 @@ def _record(number: int, lengths: tuple[int, ...]) -> Callable[[random.Random], 
 
 def _zone(chance: random.Random) -> Item:
     seconds = chance.choice((0, 3600, -86399, 86399, *EXTREMES))
-    return tag(reference.TIME_ZONE, [seconds, chance.choice((0, 1, -1)), chance.choice((None, *TEXTS))])
+    return tag(
+        reference.TIME_ZONE, [seconds, chance.choice((0, 1, -1)), chance.choice((None, *TEXTS))]
+    )
 
 
 def _decimal(chance: random.Random) -> Item:
@@ -295,7 +300,21 @@ def description(chance: random.Random, depth: int = 0) -> Any:
                 field.append(chance.choice(([2], [0], [], [2, 1], [0, 1 << 20], [1 << 20, 0])))
             fields.append(field)
         return fields
-    codes = ["|b1", "|i1", "<u2", ">i4", "<i8", "<f2", ">f8", "<c8", "<c16", "|S3", "<U2", ">U1", "|V3"]
+    codes = [
+        "|b1",
+        "|i1",
+        "<u2",
+        ">i4",
+        "<i8",
+        "<f2",
+        ">f8",
+        "<c8",
+        "<c16",
+        "|S3",
+        "<U2",
+        ">U1",
+        "|V3",
+    ]
     codes += ["<M8[ns]", "<M8[999999999Y]", "<m8[999999999as]", "<M8", "<m8[W]", "|O8", "<f16", ""]
     return chance.choice((*codes, "<U999999999", "|V999999999", "<M8[25s]"))
 
@@ -426,7 +445,10 @@ def same_frozen_sets(chance: random.Random) -> Answer:
     """Immutable sets whose members' hashes are the same taken together."""
     count = _count(chance)
     return _held(
-        [tag(reference.FROZEN_SET, [big(1 + MODULUS * i), big(2 + MODULUS * i)]) for i in range(1, count)],
+        [
+            tag(reference.FROZEN_SET, [big(1 + MODULUS * i), big(2 + MODULUS * i)])
+            for i in range(1, count)
+        ],
         chance,
     )
 
@@ -439,18 +461,39 @@ def slow_comparison(chance: random.Random) -> Answer:
 
 SMALL: tuple[Item, ...] = (
     *(item_of([]), item_of({}), tag(reference.SET, []), tag(reference.FROZEN_SET, [])),
-    *(tag(reference.COUNTER, {}), tag(reference.ORDERED_MAP, {}), tag(reference.DEFAULT_MAP, [6, {}])),
+    *(
+        tag(reference.COUNTER, {}),
+        tag(reference.ORDERED_MAP, {}),
+        tag(reference.DEFAULT_MAP, [6, {}]),
+    ),
     *(tag(reference.DEQUE, [None, []]), tag(reference.OBJECT_ARRAY, [[0], []])),
     *(tag(reference.BYTE_ARRAY, b""), tag(reference.DECIMAL, "1"), tag(reference.UUID, bytes(16))),
     *(tag(reference.ARRAY, ["|u1", [0], 0, b""]), tag(reference.SCALAR, ["|u1", b"a"])),
-    *(tag(reference.ARRAY, [[["a", "|u1"]], [1], 0, b"a"]), tag(reference.SCALAR, [[["a", "|u1"]], b"a"])),
+    *(
+        tag(reference.ARRAY, [[["a", "|u1"]], [1], 0, b"a"]),
+        tag(reference.SCALAR, [[["a", "|u1"]], b"a"]),
+    ),
     *(tag(reference.TUPLE, [0]), tag(reference.SET, [0]), item_of([0]), item_of({0: 0})),
-    *(tag(reference.DATE, [1, 1, 1]), tag(reference.TIME_ZONE, [1, 0, "a"]), item_of("é"), item_of(b"")),
-    *(tag(reference.FRACTION, [1, 2]), tag(reference.PATH, [0, "a"]), item_of(1 << 62), item_of(1.5)),
+    *(
+        tag(reference.DATE, [1, 1, 1]),
+        tag(reference.TIME_ZONE, [1, 0, "a"]),
+        item_of("é"),
+        item_of(b""),
+    ),
+    *(
+        tag(reference.FRACTION, [1, 2]),
+        tag(reference.PATH, [0, "a"]),
+        item_of(1 << 62),
+        item_of(1.5),
+    ),
     *(tag(reference.EXCEPTION, [name, "", None]) for name in ("ValueError", "x")),
     tag(reference.REGISTERED, [f"{__name__}:Access", ["READ"]]),
     tag(reference.SCALAR, ["<U1", b"a\0\0\0"]),
-    *(tag(reference.DECIMAL, "9" * 300), tag(reference.RANGE, [0, 1, 1]), tag(reference.COMPLEX, [0.0, 0.0])),
+    *(
+        tag(reference.DECIMAL, "9" * 300),
+        tag(reference.RANGE, [0, 1, 1]),
+        tag(reference.COMPLEX, [0.0, 0.0]),
+    ),
     tag(reference.ARRAY, [[["a", [["b", "|u1", [1]]]], ["c", "|b1"]], [1], 0, b"a\1"]),
     tag(reference.LIBRARY, ["pandas.Index:1", tag(reference.TUPLE, ["range", None, 0, 1, 1])]),
     tag(reference.LIBRARY, ["pandas.Timestamp:1", tag(reference.TUPLE, [1, "s", None])]),
@@ -517,7 +560,8 @@ def odd_categories(chance: random.Random) -> Answer:
     rows = tag(reference.TUPLE, ["range", None, 0, 1, 1])
     values = tag(reference.TUPLE, ["categories", codes, objects, False])
     return tag(
-        reference.LIBRARY, ["pandas.Series:1", tag(reference.TUPLE, [values, rows, None, item_of({})])]
+        reference.LIBRARY,
+        ["pandas.Series:1", tag(reference.TUPLE, [values, rows, None, item_of({})])],
     ), []
 
 
@@ -595,7 +639,9 @@ def changed(item: Item, chance: random.Random) -> Item:
         pairs = list(content)
         place = chance.randrange(len(pairs))
         key, part = pairs[place]
-        pairs[place] = (changed(key, chance), part) if chance.random() < 0.3 else (key, changed(part, chance))
+        pairs[place] = (
+            (changed(key, chance), part) if chance.random() < 0.3 else (key, changed(part, chance))
+        )
         return "map", pairs
     if kind == "bytes" and content and chance.random() < 0.7:
         raw = bytearray(content)
@@ -607,7 +653,9 @@ def changed(item: Item, chance: random.Random) -> Item:
     return chance.choice(LEAVES)(chance)
 
 
-def damaged(pool: list[tuple[bytes, list[bytes]]], chance: random.Random) -> tuple[bytes, list[bytes]]:
+def damaged(
+    pool: list[tuple[bytes, list[bytes]]], chance: random.Random
+) -> tuple[bytes, list[bytes]]:
     """Return an answer of the pool with something wrong in its bytes or its structure."""
     body, parts = chance.choice(pool)
     if chance.random() < 0.3:

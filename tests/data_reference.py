@@ -36,7 +36,9 @@ INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 LEAF = re.compile(
     r"[<>|](?:b1|[iu][1248]|f[248]|c(?:8|16)|[SUV]0*[1-9][0-9]*|[Mm]8(?:\[([0-9]*)(?:[YMWDhms]|ms|us|ns|ps|fs|as)\])?)"
 )
-NUMBER = re.compile(r"[-+]?(?:Infinity|s?NaN[0-9]{0,64}|([0-9]*)(?:\.([0-9]*))?(?:E[-+]?([0-9]+))?)")
+NUMBER = re.compile(
+    r"[-+]?(?:Infinity|s?NaN[0-9]{0,64}|([0-9]*)(?:\.([0-9]*))?(?:E[-+]?([0-9]+))?)"
+)
 
 
 class Refused(Exception):
@@ -415,10 +417,9 @@ class _Checker:
         return self.parts.pop(0)
 
 
-NEVER_KEYS = (SET, COUNTER, ORDERED_MAP, DEFAULT_MAP, DEQUE, OBJECT_ARRAY, LIBRARY, EXCEPTION) + (
-    BYTE_ARRAY,
-    SLICE,
-    ARRAY,
+NEVER_KEYS = (
+    *(SET, COUNTER, ORDERED_MAP, DEFAULT_MAP, DEQUE, OBJECT_ARRAY, LIBRARY, EXCEPTION),
+    *(BYTE_ARRAY, SLICE, ARRAY),
 )
 
 
@@ -481,7 +482,12 @@ def elements(item: Item, nesting: int = 8, counted: list[int] | None = None) -> 
         found = LEAF.fullmatch(item[1])
         digits = re.match(r"[<>|].([0-9]*)", item[1], re.DOTALL)
         multiple = found and found[1]
-        if not found or not digits or len(digits[1]) > 9 or (multiple and not 0 < int(multiple) < 10**9):
+        if (
+            not found
+            or not digits
+            or len(digits[1]) > 9
+            or (multiple and not 0 < int(multiple) < 10**9)
+        ):
             raise malformed("another description")
         if multiple and len(multiple) > 9:
             raise malformed("another multiple")

@@ -24,7 +24,8 @@ GOOD, BAD, EXCEPTIONS = VECTORS["good"], VECTORS["bad"], VECTORS["exceptions"]
 
 
 def body_of(case: dict[str, Any]) -> bytes:
-    return bytes.fromhex(case["body"]) + bytes.fromhex(case.get("again", "")) * case.get("times", 0)
+    times: int = case.get("times", 0)
+    return bytes.fromhex(case["body"]) + bytes.fromhex(case.get("again", "")) * times
 
 
 def parts_of(case: dict[str, Any]) -> list[bytes]:
@@ -76,9 +77,9 @@ def same(got: Any, expected: Any) -> bool:
             return same(got.ravel().tolist(), expected.ravel().tolist())
         return bool(got.tobytes() == expected.tobytes())
     if isinstance(expected, numpy.generic):
-        return got.dtype == expected.dtype and got.tobytes() == expected.tobytes()
+        return bool(got.dtype == expected.dtype and got.tobytes() == expected.tobytes())
     if kind.__name__ == "Decimal":
-        return got.as_tuple() == expected.as_tuple()
+        return bool(got.as_tuple() == expected.as_tuple())
     return bool(got == expected)
 
 
@@ -135,7 +136,10 @@ OTHER_FORMS = {
         f"integer {number}": "tag 3 is the other form of what 64 bits don't hold with a sign"
         for number in (-1 - 2**63, -(2**64))
     },
-    **{f"one {code}": "a scalar of NumPy has this machine's byte order" for code in (">i4", ">f8", ">U1")},
+    **{
+        f"one {code}": "a scalar of NumPy has this machine's byte order"
+        for code in (">i4", ">f8", ">U1")
+    },
 }
 # The writer counts the list that a tag has around its content as a level of its own, and stops there whether or not it is empty.
 DEEPER_THAN_WRITTEN = ("an empty one within",)
@@ -148,7 +152,9 @@ def test_bad_values_are_refused_by_both(case: dict[str, Any]) -> None:
         with pytest.raises(reference.Refused) as caught:
             reference.read(body, parts)
         assert caught.value.kind == case["refused"]
-    with pytest.raises(ResultRejectedError, match="isn't taken: got|isn't taken: [A-Za-z]+: ") as ours:
+    with pytest.raises(
+        ResultRejectedError, match=r"isn't taken: got|isn't taken: [A-Za-z]+: "
+    ) as ours:
         _core.data_decode(body, parts)
     assert str(ours.value).isprintable()
 
@@ -175,4 +181,3 @@ def test_the_file_is_what_its_generator_makes() -> None:
     from vectors import data
 
     assert (Path(data.__file__).parent / "data.json").read_text(encoding="utf-8") == data.text()
-

@@ -22,6 +22,7 @@ ZONE = tag(reference.TIME_ZONE, [3600, 0, "CET"])
 
 
 def nested(levels: int, number: int | None = None) -> Any:
+    """Return a number in lists in lists, or in what a tag makes of them."""
     value: Any = 5
     for _ in range(levels):
         value = [value] if number is None else tag(number, [value])
@@ -29,10 +30,12 @@ def nested(levels: int, number: int | None = None) -> Any:
 
 
 def array(elements: Any, shape: Any, contents: Any, order: int = 0) -> Item:
+    """Return an array of elements."""
     return tag(reference.ARRAY, [elements, shape, order, contents])
 
 
 def part(length: int) -> Item:
+    """Return the place of a bulk part."""
     return tag(reference.PART, length)
 
 
@@ -42,7 +45,20 @@ RECORD = [["a", "<i2"], ["", "|V2"], ["b", "|b1", [2]], ["c", [["d", "<U1"], ["e
 def good() -> Iterator[Case]:
     """Yield names, items and bulk parts of values that each reader takes."""
     r = reference
-    for number in (0, 23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1):
+    for number in (
+        0,
+        23,
+        24,
+        255,
+        256,
+        65535,
+        65536,
+        2**32 - 1,
+        2**32,
+        2**63 - 1,
+        2**63,
+        2**64 - 1,
+    ):
         yield f"integer {number}", number, []
         yield f"integer {-1 - number}", -1 - number, []
     for number in (2**64, 2**200):
@@ -104,15 +120,20 @@ def good() -> Iterator[Case]:
     yield "records", array(RECORD, [2], bytes([1, 2, 0, 0, 1, 0, 65, 0, 0, 0, 0, 0, 0, 0]) * 2), []
     yield "one record", tag(r.SCALAR, [RECORD, bytes(14)]), []
     yield "records without bytes", array([["a", "<f8", [0]]], [3], b""), []
-    yield "array of values", tag(r.OBJECT_ARRAY, [[2, 1], [{"a": 1}, array("<i4", [1], bytes(4))]]), []
+    yield (
+        "array of values",
+        tag(r.OBJECT_ARRAY, [[2, 1], [{"a": 1}, array("<i4", [1], bytes(4))]]),
+        [],
+    )
     yield "array of no values", tag(r.OBJECT_ARRAY, [[0, 2], []]), []
-    for number in (None, r.TUPLE):
-        yield f"nested to the limit, {number}", nested(256, number), []
+    for wrapper in (None, r.TUPLE):
+        yield f"nested to the limit, {wrapper}", nested(256, wrapper), []
     yield "an empty one within", nested_empty(256), []
     yield "many small lists", [[]] * 5000, []
 
 
 def nested_empty(levels: int) -> Any:
+    """Return an empty list in lists."""
     value: Any = []
     for _ in range(levels):
         value = [value]
@@ -222,8 +243,21 @@ WRONG: dict[str, Any] = {
     "date and time of eight": tag(reference.DATE_TIME, [1] * 8),
     "offset with bytes": tag(reference.TIME_ZONE, [0, 0, b"x"]),
     **{
-        f"decimal {ascii(text)}": tag(reference.DECIMAL, text)
-        for text in ("", "-", "1E", "nan", "Inf", "1_0", " 1", "1.2.3", "1e5", "١", ".", "NaN1E5")
+        f"decimal {text!a}": tag(reference.DECIMAL, text)
+        for text in (
+            "",
+            "-",
+            "1E",
+            "nan",
+            "Inf",
+            "1_0",
+            " 1",
+            "1.2.3",
+            "1e5",
+            "\u0661",
+            ".",
+            "NaN1E5",
+        )
     },
     "fraction of a float": tag(reference.FRACTION, [1.0, 2]),
     "path of another flavour": tag(reference.PATH, [3, "a"]),
@@ -234,8 +268,20 @@ WRONG: dict[str, Any] = {
     "queue that is too long": tag(reference.DEQUE, [1, [1, 2]]),
     "queue of negative length": tag(reference.DEQUE, [-1, []]),
     **{
-        f"elements {ascii(code)}": array(code, [0], b"")
-        for code in ("|O8", "O", "<f16", "f8", "<i3", "<M8[x]", "<M8[0s]", "|S0", "<i8[s]", "", "<f8,<f8")
+        f"elements {code!a}": array(code, [0], b"")
+        for code in (
+            "|O8",
+            "O",
+            "<f16",
+            "f8",
+            "<i3",
+            "<M8[x]",
+            "<M8[0s]",
+            "|S0",
+            "<i8[s]",
+            "",
+            "<f8,<f8",
+        )
     },
     "elements as a map": array({}, [0], b""),
     "records without fields": array([], [0], b""),
@@ -275,7 +321,9 @@ LIMITS: dict[str, Any] = {
     "dimensions": array("<f8", [0] * 33, b""),
     "fields": array([["a", "|u1"]] * 1025, [0], b""),
     "levels of records": array(
-        [["a", [["a", [["a", [["a", [["a", [["a", [["a", [["a", [["a", "|u1"]]]]]]]]]]]]]]]]]], [0], b""
+        [["a", [["a", [["a", [["a", [["a", [["a", [["a", [["a", [["a", "|u1"]]]]]]]]]]]]]]]]]],
+        [0],
+        b"",
     ),
     "text of an exception": tag(reference.EXCEPTION, ["ValueError", "x" * 16385, None]),
     "pieces of libraries": [tag(reference.LIBRARY, ["pandas.Index:1", []])] * 5500,
@@ -364,7 +412,11 @@ def packed(body: bytes) -> dict[str, Any]:
         for unit in range(1, 32):
             times = (len(body) - head) // unit
             if body[head:] == body[head : head + unit] * times:
-                return {"body": body[:head].hex(), "again": body[head : head + unit].hex(), "times": times}
+                return {
+                    "body": body[:head].hex(),
+                    "again": body[head : head + unit].hex(),
+                    "times": times,
+                }
     return {"body": body.hex()}
 
 

@@ -301,7 +301,7 @@ def _forms_of(kind: Any) -> _Forms | None:
             return None
         return (
             lambda value: {name: getattr(value, name) for name in names},
-            lambda data: kind(**_fields(kind, names, data)),
+            lambda data: kind(**_fields(kind, names, data)),  # type: ignore[operator]
         )
     if issubclass(kind, Exception):
         return lambda error: list(error.args), lambda data: kind(*_arguments(kind, data))
