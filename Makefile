@@ -53,7 +53,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test test-rust test-python test-peers attack-data soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,18s/^# *//p' Makefile
+	@sed -n '3,19s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 

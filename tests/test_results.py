@@ -448,7 +448,7 @@ def test_texts_of_exceptions_drive_no_terminal() -> None:
         (f"{__name__}:Trouble", [evil, [evil]]),
         (evil, None),
     ):
-        error = outcome.exception_from_data(kind, evil, [evil], data, "a worker")
+        error = outcome.exception_from_data(kind, evil, [evil], data, "w", "worker w for item 1")
         assert isinstance(error, Exception)
         lines = "".join(traceback.format_exception(error)).split("\n")
         assert all(line.isprintable() for line in lines)

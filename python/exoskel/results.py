@@ -296,12 +296,13 @@ def _forms_of(kind: Any) -> _Forms | None:
     if dataclasses.is_dataclass(kind):
         import inspect
 
+        constructor: Any = kind
         names = [field.name for field in dataclasses.fields(kind)]
-        if set(names) != set(inspect.signature(kind).parameters):
+        if set(names) != set(inspect.signature(constructor).parameters):
             return None
         return (
             lambda value: {name: getattr(value, name) for name in names},
-            lambda data: kind(**_fields(kind, names, data)),  # type: ignore[operator]
+            lambda data: constructor(**_fields(kind, names, data)),
         )
     if issubclass(kind, Exception):
         return lambda error: list(error.args), lambda data: kind(*_arguments(kind, data))
