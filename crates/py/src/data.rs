@@ -12,10 +12,11 @@ mod texts;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use exoskel_data::reader::utf8;
 use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyFloat};
+use pyo3::types::{PyBytes, PyFloat, PyString};
 
 pub(crate) use build::Builder;
 pub(crate) use encode::DataEncoder;
@@ -37,7 +38,11 @@ pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<B
         Item::Integer(value) => value.into_pyobject(py)?.into_any(),
         Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
         Item::Float(value) => PyFloat::new(py, value).into_any(),
-        Item::Text(utf8) => texts::text(py, utf8)?,
+        // What is no text is the whole reader's to refuse.
+        Item::Text(bytes) => match utf8(bytes, 0) {
+            Ok(text) => PyString::new(py, text).into_any(),
+            Err(_) => return Ok(None),
+        },
         Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Item::Negative(_) | Item::Array(_) | Item::Map(_) | Item::Tag(_) => return Ok(None),
     }))
