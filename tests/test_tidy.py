@@ -22,15 +22,16 @@ ARROWS = {
     "identity": set(),
     "link": {"identity"},
     "flow": set(),
+    "data": set(),
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},
     "node": {"identity", "trust", "link", "flow", "task"},
     "sim": {"identity", "link", "flow", "task"},
-    "py": {"node", "sim", "service", "trust", "identity", "link", "flow"},
+    "py": {"node", "sim", "service", "trust", "identity", "link", "flow", "data"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
-SANS_IO = {"identity", "link", "flow", "task", "sim"}
+SANS_IO = {"identity", "link", "flow", "data", "task", "sim"}
 FENCED = (
     "std::time::Instant::now",
     "std::time::SystemTime::now",
