@@ -383,7 +383,7 @@ def _held(keys: list[Any], chance: random.Random) -> Answer:
     kind = chance.randrange(5)
     if kind < 2:
         return tag(reference.SET if kind else reference.FROZEN_SET, keys), []
-    pairs: Item = ("map", [(item_of(key), item_of(None)) for key in keys])
+    pairs: Item = ("map", [(item_of(key), item_of(1)) for key in keys])
     if kind == 2:
         return pairs, []
     return tag(reference.COUNTER if kind == 3 else reference.ORDERED_MAP, pairs), []

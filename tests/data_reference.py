@@ -214,6 +214,10 @@ class _Checker:
     def value(self, item: Item, place: str, level: int) -> None:
         """`place` is one of any, key, of key, library."""
         kind, content = item
+        if place == "count" and not (
+            kind in ("bool", "int", "float") or (kind == "tag" and content[0] in NUMBERS)
+        ):
+            raise malformed("a count that is no number")
         if kind == "text":
             self.weigh(text_memory(content))
         elif kind == "bytes":
@@ -267,7 +271,7 @@ class _Checker:
                     raise malformed("a factory that isn't known")
             pairs = form(content, "map")
             self.weigh(160 * len(pairs) + 400)
-            self.pairs(pairs, place, level)
+            self.pairs(pairs, "count" if number == COUNTER else place, level)
         elif number == DEQUE:
             longest, items_ = record(content, 2)
             items = form(items_, "list")
@@ -417,6 +421,7 @@ class _Checker:
         return self.parts.pop(0)
 
 
+NUMBERS = (BIG_POSITIVE, BIG_NEGATIVE, COMPLEX, DECIMAL, FRACTION, SCALAR)
 NEVER_KEYS = (
     *(SET, COUNTER, ORDERED_MAP, DEFAULT_MAP, DEQUE, OBJECT_ARRAY, LIBRARY, EXCEPTION),
     *(BYTE_ARRAY, SLICE, ARRAY),

@@ -119,6 +119,7 @@ PLAIN = [
     ...,
     NotImplemented,
     Counter("abca"),
+    Counter({"a": 1.5, "b": 2**70, "c": True, "d": decimal.Decimal(1), "e": numpy.int64(3)}),
     OrderedDict([("b", 1), ("a", 2)]),
     deque([1, 2], maxlen=3),
     deque([1]),
@@ -317,7 +318,7 @@ def long(number: int) -> Item:
 )
 def test_keys_that_collide_are_refused(kind: str, key: Any, count: int) -> None:
     keys = [key(i) for i in range(1, count)]
-    pairs: Item = ("map", [(one, reference.item_of(None)) for one in keys])
+    pairs: Item = ("map", [(one, reference.item_of(1)) for one in keys])
     for value in (
         *([] if kind == "places" else [pairs, tag(reference.COUNTER, pairs)]),
         tag(reference.SET, keys),
@@ -518,6 +519,7 @@ class Numbers(list[int]):
         (len, "", "instead"),
         ((i for i in range(3)), "", "a list of the values of a generator"),
         (defaultdict(lambda: 0), "", r"dict\(value\)"),
+        (Counter({"a": Counter()}), "", r"dict\(value\)"),
         (numpy.ones(1, dtype="g"), "", "astype"),
         (numpy.dtype("f8"), "", "no dtypes"),
         (numpy.ma.ones(1), "", r"numpy\.asarray"),

@@ -23,6 +23,7 @@ ARROWS = {
     "data": set(),
     "link": {"identity"},
     "flow": set(),
+    "data": set(),
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},

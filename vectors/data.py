@@ -263,6 +263,8 @@ WRONG: dict[str, Any] = {
     "path of another flavour": tag(reference.PATH, [3, "a"]),
     "path of bytes": tag(reference.PATH, [0, b"a"]),
     "counter of a list": tag(reference.COUNTER, []),
+    "counter of texts": tag(reference.COUNTER, {"a": "b"}),
+    "counter of counters": tag(reference.COUNTER, {"a": tag(reference.COUNTER, {"a": 1})}),
     "unknown factory": tag(reference.DEFAULT_MAP, [11, {}]),
     "factory by name": tag(reference.DEFAULT_MAP, ["list", {}]),
     "queue that is too long": tag(reference.DEQUE, [1, [1, 2]]),

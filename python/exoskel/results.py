@@ -499,6 +499,17 @@ def _make_default_map(content: list[Any]) -> Any:
     return defaultdict(None if number is None else _FACTORIES[number], items)
 
 
+def _describe_counter(value: Any) -> _Content:
+    import numbers
+
+    for count in value.values():
+        if not isinstance(count, numbers.Number):
+            raise ResultRejectedError(
+                f"got a Counter with a {type(count).__qualname__} as a count, expected numbers: return dict(value)"
+            )
+    return _TAG["COUNTER"], dict(value)
+
+
 def _make_counter(content: dict[Any, Any]) -> Any:
     from collections import Counter
 
@@ -596,7 +607,7 @@ _DESCRIBED: dict[_Key, Callable[[Any], _Content]] = {
         [value.numerator, value.denominator],
     ),
     ("uuid", "UUID"): lambda value: (_TAG["UUID"], value.bytes),
-    ("collections", "Counter"): lambda value: (_TAG["COUNTER"], dict(value)),
+    ("collections", "Counter"): _describe_counter,
     ("collections", "OrderedDict"): lambda value: (_TAG["ORDERED_MAP"], dict(value)),
     ("collections", "defaultdict"): _describe_default_map,
     ("collections", "deque"): lambda value: (_TAG["DEQUE"], [value.maxlen, list(value)]),

@@ -127,6 +127,8 @@ enum Place {
     OfKey,
     /// What a library's object is directly made of: each array and list here costs that library some time.
     OfLibrary,
+    /// A count of a counter: a number. Python compares counters within counters in time that doubles with each level.
+    Count,
 }
 
 impl Place {
@@ -134,7 +136,7 @@ impl Place {
     const fn contents(self) -> Self {
         match self {
             Self::OfKey => Self::OfKey,
-            Self::Anywhere | Self::Key | Self::OfLibrary => Self::Anywhere,
+            Self::Anywhere | Self::Key | Self::OfLibrary | Self::Count => Self::Anywhere,
         }
     }
 }
@@ -250,7 +252,15 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     #[inline]
     fn head(&mut self, place: Place) -> Result<Follows, Fault> {
         let position = self.reader.position();
-        let weight = match self.reader.next_item()? {
+        let item = self.reader.next_item()?;
+        if place == Place::Count && !is_number(&item) {
+            return Err(Fault::Malformed {
+                position,
+                got: item.kind(),
+                expected: "a number as a count of a counter",
+            });
+        }
+        let weight = match item {
             Item::Null | Item::Boolean(_) => return Ok(Follows::NOTHING),
             Item::Integer(_) | Item::Unsigned(_) | Item::Negative(_) | Item::Float(_) => {
                 weight::NUMBER
@@ -299,7 +309,12 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
-                Ok(Follows::pairs(count, place))
+                let of_values = if tag == tags::COUNTER {
+                    Place::Count
+                } else {
+                    place
+                };
+                Ok(Follows::pairs(count, of_values))
             }
             tags::DEFAULT_MAP => {
                 not_as_key(place, position, "a dict")?;
@@ -346,7 +361,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 self.instance()?;
                 // What is hashed and compared is the program's own object, made of whatever comes.
                 let of_it = match place {
-                    Place::Anywhere | Place::OfLibrary => Place::Anywhere,
+                    Place::Anywhere | Place::OfLibrary | Place::Count => Place::Anywhere,
                     Place::Key | Place::OfKey => Place::OfKey,
                 };
                 Ok(Follows::values(1, of_it))
@@ -494,7 +509,9 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     fn big_integer(&mut self, place: Place) -> Result<(), Fault> {
         let bytes = self.reader.bytes()?.len() as u64;
         let (maximum, cure) = match place {
-            Place::Anywhere | Place::OfLibrary => (INTEGER_BYTES_MAX, "return it as bytes or text"),
+            Place::Anywhere | Place::OfLibrary | Place::Count => {
+                (INTEGER_BYTES_MAX, "return it as bytes or text")
+            }
             Place::Key | Place::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
         };
         if bytes > maximum {
@@ -675,9 +692,28 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 }
 
+const fn is_number(item: &Item<'_>) -> bool {
+    matches!(
+        item,
+        Item::Boolean(_)
+            | Item::Integer(_)
+            | Item::Unsigned(_)
+            | Item::Negative(_)
+            | Item::Float(_)
+            | Item::Tag(
+                tags::BIG_POSITIVE
+                    | tags::BIG_NEGATIVE
+                    | tags::COMPLEX
+                    | tags::DECIMAL
+                    | tags::FRACTION
+                    | tags::SCALAR
+            )
+    )
+}
+
 fn not_as_key(place: Place, position: usize, kind: &'static str) -> Result<(), Fault> {
     match place {
-        Place::Anywhere | Place::OfKey | Place::OfLibrary => Ok(()),
+        Place::Anywhere | Place::OfKey | Place::OfLibrary | Place::Count => Ok(()),
         Place::Key => Err(Fault::Key { position, kind }),
     }
 }
