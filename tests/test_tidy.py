@@ -23,7 +23,6 @@ ARROWS = {
     "data": set(),
     "link": {"identity"},
     "flow": set(),
-    "data": set(),
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},

@@ -172,6 +172,19 @@ impl Follows {
         }
     }
 
+    /// Whether short texts and numbers may stand at each place, keys included.
+    fn takes_anything(&self) -> bool {
+        self.place != Place::Count && self.other != Place::Count
+    }
+
+    /// So many values are passed, of those that there are.
+    fn pass(&mut self, count: u64) {
+        self.count -= count;
+        if count % 2 == 1 {
+            std::mem::swap(&mut self.place, &mut self.other);
+        }
+    }
+
     /// Where the next value stands, of those that there are.
     #[inline]
     fn next(&mut self) -> Place {
@@ -218,11 +231,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         let mut outer: Vec<Follows> = Vec::new();
         let mut current = Follows::values(1, Place::Anywhere);
         loop {
-            if current.place == current.other {
-                // What can stand anywhere, and holds nothing.
+            if current.takes_anything() {
                 let (passed, weight) = self.reader.pass_common(current.count);
                 self.weigh(weight)?;
-                current.count -= passed;
+                current.pass(passed);
             }
             if current.count == 0 {
                 match outer.pop() {

@@ -21,8 +21,16 @@ impl Writer {
     }
 
     /// An integer, in the fewest bytes.
+    #[inline]
     pub fn integer(&mut self, value: i64) {
-        let _ = Encoder::new(&mut self.bytes).i64(value);
+        match value {
+            // One byte, and the commonest.
+            0..=23 => self.bytes.push(value as u8),
+            -24..=-1 => self.bytes.push(0x20 | (-1 - value) as u8),
+            _ => {
+                let _ = Encoder::new(&mut self.bytes).i64(value);
+            }
+        }
     }
 
     /// An integer from 2^63 on, or any other that isn't negative.

@@ -12,7 +12,7 @@ mod texts;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use exoskel_data::reader::utf8;
+use exoskel_data::reader::{Common, utf8};
 use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -25,6 +25,12 @@ use crate::error::{Kind, raise};
 
 /// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
 pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut reader = Reader::new(body);
+    if let Some(Common::Integer(value)) = reader.common_ahead()
+        && reader.remaining() == 0
+    {
+        return Ok(Some(value.into_pyobject(py)?.into_any()));
+    }
     let mut reader = Reader::new(body);
     let Ok(item) = reader.next_item() else {
         return Ok(None);

@@ -109,14 +109,19 @@ impl<'py, 'a> Builder<'py, 'a> {
             match item {
                 Common::Float(value) => ffi::PyFloat_FromDouble(value),
                 Common::Integer(value) => ffi::PyLong_FromLongLong(value),
-                Common::Text(utf8) => {
-                    // Less than 256 bytes.
-                    let length = utf8.len() as ffi::Py_ssize_t;
-                    ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
-                }
+                Common::Text(utf8) => return self.text(utf8),
             }
         };
         (!made.is_null()).then_some(made)
+    }
+
+    /// Short text, which may have come before.
+    #[inline]
+    fn text(&mut self, utf8: &[u8]) -> Option<*mut ffi::PyObject> {
+        match self.texts.value(self.py, utf8) {
+            Ok(text) => Some(text.into_ptr()),
+            Err(error) => self.fail(error),
+        }
     }
 
     #[cold]
@@ -173,9 +178,14 @@ impl<'py, 'a> Builder<'py, 'a> {
             if let Err(error) = watch.look(&key) {
                 return self.fail(error);
             }
-            let value = self.object()?;
-            // SAFETY: both are objects of ours, the dict is new; neither reference is taken.
-            if unsafe { ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) } != 0 {
+            let value = self.quick()?;
+            // SAFETY: both are objects of ours, the dict is new; it takes references of its own, and ours to the value is given back.
+            let is_set = unsafe {
+                let status = ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value);
+                ffi::Py_DECREF(value);
+                status == 0
+            };
+            if !is_set {
                 return None;
             }
         }
