@@ -109,19 +109,14 @@ impl<'py, 'a> Builder<'py, 'a> {
             match item {
                 Common::Float(value) => ffi::PyFloat_FromDouble(value),
                 Common::Integer(value) => ffi::PyLong_FromLongLong(value),
-                Common::Text(utf8) => return self.text(utf8),
+                Common::Text(utf8) => {
+                    // Less than 256 bytes.
+                    let length = utf8.len() as ffi::Py_ssize_t;
+                    ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
+                }
             }
         };
         (!made.is_null()).then_some(made)
-    }
-
-    /// Short text, which may have come before.
-    #[inline]
-    fn text(&mut self, utf8: &[u8]) -> Option<*mut ffi::PyObject> {
-        match self.texts.value(self.py, utf8) {
-            Ok(text) => Some(text.into_ptr()),
-            Err(error) => self.fail(error),
-        }
     }
 
     #[cold]

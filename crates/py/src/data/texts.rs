@@ -1,4 +1,4 @@
-//! Text that comes again and again: the keys of dicts above all, and words in tables. What is found here is neither made nor hashed once more.
+//! Text that comes again and again: the keys of dicts above all. What is found here is neither made nor hashed once more.
 
 use std::cell::Cell;
 
@@ -27,62 +27,28 @@ impl Known {
     }
 }
 
-/// Values in vain, beyond those that were found, after which no more are looked for: texts don't come again in this message.
-const VAIN_MAX: u32 = 64;
-
 /// The texts that this thread remembers, while one value is made; they go back when it is dropped.
-pub(super) struct Texts {
-    known: Vec<Option<Known>>,
-    /// Values that were looked for and not found, less those that were.
-    vain: u32,
-}
+pub(super) struct Texts(Vec<Option<Known>>);
 
 impl Texts {
     /// None are known if a value is made within the making of another one.
     pub(super) fn take() -> Self {
-        Self {
-            known: TEXTS.take(),
-            vain: 0,
-        }
+        Self(TEXTS.take())
     }
 
-    /// Text that is likely to come again.
+    /// Text that is likely to come again. (Values are not looked for: that costs as much as making them.)
     pub(super) fn key<'py>(&mut self, py: Python<'py>, utf8: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         if utf8.len() > BYTES_MAX {
             return text(py, utf8);
         }
-        Ok(self.find(py, utf8)?.1)
-    }
-
-    /// Text that may come again: looked for as long as that is worth while.
-    pub(super) fn value<'py>(
-        &mut self,
-        py: Python<'py>,
-        utf8: &[u8],
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if utf8.len() > BYTES_MAX || self.vain >= VAIN_MAX {
-            return text(py, utf8);
+        if self.0.is_empty() {
+            self.0.resize_with(TEXTS_MAX, || None);
         }
-        let (is_known, value) = self.find(py, utf8)?;
-        self.vain = if is_known {
-            self.vain.saturating_sub(1)
-        } else {
-            self.vain + 1
-        };
-        Ok(value)
-    }
-
-    /// Short text, and whether it was there.
-    #[inline]
-    fn find<'py>(&mut self, py: Python<'py>, utf8: &[u8]) -> PyResult<(bool, Bound<'py, PyAny>)> {
-        if self.known.is_empty() {
-            self.known.resize_with(TEXTS_MAX, || None);
-        }
-        let known = &mut self.known[place(utf8)];
+        let known = &mut self.0[place(utf8)];
         if let Some(known) = known
             && known.is(utf8)
         {
-            return Ok((true, known.text.bind(py).clone()));
+            return Ok(known.text.bind(py).clone());
         }
         let made = text(py, utf8)?;
         let mut bytes = [0; BYTES_MAX];
@@ -93,13 +59,13 @@ impl Texts {
             bytes,
             text: made.clone().unbind(),
         });
-        Ok((false, made))
+        Ok(made)
     }
 }
 
 impl Drop for Texts {
     fn drop(&mut self) {
-        TEXTS.set(std::mem::take(&mut self.known));
+        TEXTS.set(std::mem::take(&mut self.0));
     }
 }
 
