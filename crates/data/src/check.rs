@@ -1,11 +1,18 @@
 //! A whole value, held against the limits before anything is made of it.
 
+mod decimal;
+mod place;
+
+use decimal::check_decimal;
+use place::{Follows, Place};
+
 use crate::elements::{Elements, read_shape};
+use crate::fault::limit;
 use crate::limits::{
-    DECIMAL_DIGITS_MAX, DECIMAL_EXPONENT_MAX, EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX,
-    INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES,
-    LIBRARY_PIECES_MIN, MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX,
-    PATH_BYTES_MAX, TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
+    DECIMAL_DIGITS_MAX, EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX, INTEGER_BYTES_MAX,
+    KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES, LIBRARY_PIECES_MIN,
+    MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX,
+    TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
 };
 use crate::reader::{Item, Reader, utf8};
 use crate::{Fault, tags, weight};
@@ -115,83 +122,6 @@ struct Checker<'a, 'p, Part> {
     weight_max: u64,
     library_pieces: u64,
     message_bytes: u64,
-}
-
-/// What a value is asked to be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Anywhere,
-    /// A key of a map, a member of a set, or within such a one.
-    Key,
-    /// What a registered instance is made of that is such a key: anything, but it will be compared.
-    OfKey,
-    /// What a library's object is directly made of: each array and list here costs that library some time.
-    OfLibrary,
-    /// A count of a counter: a number. Python compares counters within counters in time that doubles with each level.
-    Count,
-}
-
-impl Place {
-    /// The place of what a container in this place holds, if that container can't be a key.
-    const fn contents(self) -> Self {
-        match self {
-            Self::OfKey => Self::OfKey,
-            Self::Anywhere | Self::Key | Self::OfLibrary | Self::Count => Self::Anywhere,
-        }
-    }
-}
-
-/// What a container holds, as far as it hasn't come.
-#[derive(Clone, Copy)]
-struct Follows {
-    /// Values; keys count as well.
-    count: u64,
-    /// Where the next one stands.
-    place: Place,
-    /// Where the one after it stands: keys and values of a map take turns.
-    other: Place,
-}
-
-impl Follows {
-    const NOTHING: Self = Self::values(0, Place::Anywhere);
-
-    const fn values(count: u64, place: Place) -> Self {
-        Self {
-            count,
-            place,
-            other: place,
-        }
-    }
-
-    const fn pairs(count: u64, of_values: Place) -> Self {
-        Self {
-            // More than there are bytes, if this isn't exact.
-            count: count.saturating_mul(2),
-            place: Place::Key,
-            other: of_values,
-        }
-    }
-
-    /// Whether short texts and numbers may stand at each place, keys included.
-    fn takes_anything(&self) -> bool {
-        self.place != Place::Count && self.other != Place::Count
-    }
-
-    /// So many values are passed, of those that there are.
-    fn pass(&mut self, count: u64) {
-        self.count -= count;
-        if count % 2 == 1 {
-            std::mem::swap(&mut self.place, &mut self.other);
-        }
-    }
-
-    /// Where the next value stands, of those that there are.
-    #[inline]
-    fn next(&mut self) -> Place {
-        self.count -= 1;
-        std::mem::swap(&mut self.place, &mut self.other);
-        self.other
-    }
 }
 
 impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
@@ -741,81 +671,4 @@ fn limited<'a>(text: &'a str, kind: &'static str, maximum: u64) -> Result<&'a st
         maximum,
         "use less text",
     ))
-}
-
-const fn limit(
-    kind: &'static str,
-    got: u64,
-    unit: &'static str,
-    maximum: u64,
-    cure: &'static str,
-) -> Fault {
-    Fault::Limit {
-        kind,
-        got,
-        unit,
-        maximum,
-        cure,
-    }
-}
-
-/// `[-+]digits[.digits][E[-+]digits]`, `[-+]Infinity`, `[-+][s]NaN[digits]`: what `str(Decimal)` writes.
-fn check_decimal(text: &str, position: usize) -> Result<(), Fault> {
-    if text.len() as u64 > DECIMAL_DIGITS_MAX + 32 {
-        return Err(too_many_digits(text.len() as u64));
-    }
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let wrong = || Fault::Malformed {
-        position,
-        got: "text that isn't a decimal number",
-        expected: "a decimal number",
-    };
-    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    if unsigned == "Infinity" {
-        return Ok(());
-    }
-    let digits = match unsigned
-        .strip_prefix('s')
-        .unwrap_or(unsigned)
-        .strip_prefix("NaN")
-    {
-        // A payload; longer ones than the context has are for nobody.
-        Some(payload) if is_number(payload) && payload.len() <= 64 => return Ok(()),
-        Some(_) => return Err(wrong()),
-        None => unsigned,
-    };
-    let (digits, exponent) = digits.split_once('E').unwrap_or((digits, "0"));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let count = (whole.len() + fraction.len()) as u64;
-    if count == 0 || !is_number(whole) || !is_number(fraction) {
-        return Err(wrong());
-    }
-    if count > DECIMAL_DIGITS_MAX {
-        return Err(too_many_digits(count));
-    }
-    let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    if exponent.is_empty() || !is_number(exponent) {
-        return Err(wrong());
-    }
-    let size = exponent.parse().unwrap_or(u64::MAX);
-    if size > DECIMAL_EXPONENT_MAX {
-        return Err(limit(
-            "the exponent of a decimal number",
-            size,
-            "in size",
-            DECIMAL_EXPONENT_MAX,
-            "return it as text",
-        ));
-    }
-    Ok(())
-}
-
-const fn too_many_digits(got: u64) -> Fault {
-    limit(
-        "a decimal number",
-        got,
-        "digits",
-        DECIMAL_DIGITS_MAX,
-        "return it as text",
-    )
 }

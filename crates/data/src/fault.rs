@@ -52,3 +52,20 @@ pub enum Fault {
         kind: &'static str,
     },
 }
+
+/// A [`Fault::Limit`].
+pub(crate) const fn limit(
+    kind: &'static str,
+    got: u64,
+    unit: &'static str,
+    maximum: u64,
+    cure: &'static str,
+) -> Fault {
+    Fault::Limit {
+        kind,
+        got,
+        unit,
+        maximum,
+        cure,
+    }
+}

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import AuthenticationError
 from ..identity import trust_anchors, vomsdir
-from .report import duration, moment, shown
+from ..peer_text import one_line
+from .report import duration, moment
 
 __all__ = [
     "Verdict",
@@ -269,7 +270,7 @@ class Verdict:
             rows.append(("on our links", self.on_links()))
         width = 10
         return [
-            f"{shown(title):<{width}}: {shown(text)}" if title else shown(text)
+            f"{one_line(title):<{width}}: {one_line(text)}" if title else one_line(text)
             for title, text in rows
         ]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from ..errors import AuthenticationError, CredentialError, PolicyError
 from ..identity import trust_anchors
+from ..peer_text import one_line
 from . import judgement
-from .report import Commands, report, shown
+from .report import Commands, report
 
 __all__ = ["add_commands", "check"]
 
@@ -123,9 +124,9 @@ def _explain_action(arguments: argparse.Namespace) -> int:
     except AuthenticationError as error:
         raise AuthenticationError(f"{arguments.identity}: nobody is proven: {error}") from None
     lines = [
-        f"{arguments.action} by {shown(decision['identity'])}: {'allowed' if decision['allowed'] else 'denied'}",
+        f"{arguments.action} by {one_line(decision['identity'])}: {'allowed' if decision['allowed'] else 'denied'}",
         f"  decided by: {decision['rule'] or 'no rule, and what nothing allows is denied'}",
-        f"  {shown(decision['reason'])}",
+        f"  {one_line(decision['reason'])}",
         f"  local account: {decision['account'] or 'none'}",
     ]
     report(arguments, "\n".join(lines), {"action": arguments.action, **decision})

@@ -14,8 +14,9 @@ from ..identity import (
     proxy_path,
     read_private,
 )
+from ..peer_text import one_line
 from . import judgement
-from .report import Commands, moment, report, shown
+from .report import Commands, moment, report
 
 __all__ = ["add_commands"]
 
@@ -235,7 +236,7 @@ def _store(arguments: argparse.Namespace) -> int:
 
 def _say_written(arguments: argparse.Namespace, out: Path, proxy: Any, *, secret: bool) -> int:
     end = int(proxy.not_valid_after_utc.timestamp())
-    subject = shown(proxy.subject.rfc4514_string())
+    subject = one_line(proxy.subject.rfc4514_string())
     more = (
         "it holds a secret key: who reads it can act as you"
         if secret

@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Commands", "duration", "moment", "report", "report_error", "shown", "table"]
+from ..peer_text import one_line
+
+__all__ = ["Commands", "duration", "moment", "report", "report_error", "table"]
 
 # The class is private in argparse, and generic in its stubs only.
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -46,7 +48,7 @@ def report_error(arguments: argparse.Namespace, text: str) -> None:
 
 def _lines(text: str) -> str:
     """Names of files and traces stand in answers and errors: what drives a terminal is escaped, whoever has put it there."""
-    return "\n".join("\t".join(map(shown, line.split("\t"))) for line in text.split("\n"))
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -69,25 +71,6 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
-    )
-
-
-def shown(text: str) -> str:
-    """Return a text of a stranger as it can be printed: without what drives a terminal or forges a line.
-
-    Parameters
-    ----------
-    text : str
-        Any text.
-
-    Returns
-    -------
-    str
-        The text, with everything that doesn't print escaped.
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
     )
 
 

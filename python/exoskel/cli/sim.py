@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..peer_text import one_line
 from . import INTERRUPTED, UsageError
-from .report import Commands, report, report_error, shown, table
+from .report import Commands, report, report_error, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _pack(arguments: argparse.Namespace) -> int:
         raise UsageError(f"got --operations-per-second {rate:g}, expected a positive number")
     given = {} if rate is None else {"operations_per_second": rate}
     packed = pack(arguments.source, arguments.out, name=arguments.name, **given)
-    notes = [shown(packed.note)] if packed.note else []
+    notes = [one_line(packed.note)] if packed.note else []
     taken = packed.operations_per_second
     if rate is None and taken is not None:
         notes.append(
@@ -354,7 +355,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         else f"rank {arguments.rank} of {trace.ranks}"
     )
     text = (
-        f"{shown(row['trace'])}: hit rate {_rate(row['hit_rate'])} ({row['hits']} of {row['lookups']} lookups, one for each "
+        f"{one_line(row['trace'])}: hit rate {_rate(row['hit_rate'])} ({row['hits']} of {row['lookups']} lookups, one for each "
         f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
     )
     data = {**_numbers(row), "ranks": trace.ranks, "file": str(arguments.trace)}
@@ -378,7 +379,7 @@ def _live(arguments: argparse.Namespace) -> int:
         raise UsageError("got --live with --rank, expected it without: all ranks' nodes run")
     found = live(arguments.trace, arguments.entries, ways=arguments.ways)
     text = (
-        f"{shown(found.trace)}: hit rate {_rate(found.hit_rate)} over real links, {_rate(found.predicted_hit_rate)} predicted "
+        f"{one_line(found.trace)}: hit rate {_rate(found.hit_rate)} over real links, {_rate(found.predicted_hit_rate)} predicted "
         f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {arguments.entries} entries; "
         "each direction has a key, so peers that talk both ways take two entries, not one as without --live)"
     )

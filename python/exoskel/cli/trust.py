@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..identity import trust_anchors
+from ..peer_text import one_line
 from . import judgement
-from .report import Commands, duration, moment, report, shown
+from .report import Commands, duration, moment, report
 
 __all__ = ["add_commands"]
 
@@ -57,17 +58,21 @@ def _text(directory: Path, found: Mapping[str, Any], at: int) -> list[str]:
     refused = sum(bool(one["refused_because"]) for one in authorities)
     lines = []
     for one in authorities:
-        lines.append(f"{'REFUSED' if one['refused_because'] else 'ok':<8}{shown(one['subject'])}")
         lines.append(
-            f"        {one['key']}, until {moment(one['not_after'])}, files {shown(' '.join(one['files']))}"
+            f"{'REFUSED' if one['refused_because'] else 'ok':<8}{one_line(one['subject'])}"
+        )
+        lines.append(
+            f"        {one['key']}, until {moment(one['not_after'])}, files {one_line(' '.join(one['files']))}"
         )
         lines.append(f"        {_revocation(one['revocation_list'], at)}; {_names(one)}")
-        lines += [f"        refused: {shown(why)}" for why in one["refused_because"]]
+        lines += [f"        refused: {one_line(why)}" for why in one["refused_because"]]
         notes = [why for why in one["weaknesses"] if why not in one["refused_because"]]
-        lines += [f"        note: {shown(why)}" for why in notes]
-    lines += [f"BAD     {shown(bad['name'])}: {shown(bad['reason'])}" for bad in found["bad_files"]]
+        lines += [f"        note: {one_line(why)}" for why in notes]
     lines += [
-        f"note    a revocation list of {shown(name)} is here, its authority is not"
+        f"BAD     {one_line(bad['name'])}: {one_line(bad['reason'])}" for bad in found["bad_files"]
+    ]
+    lines += [
+        f"note    a revocation list of {one_line(name)} is here, its authority is not"
         for name in found["lists_without_authority"]
     ]
     lines.append(

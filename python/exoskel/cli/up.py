@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ..errors import ExoskelError
 from ..hosts import HostAddress, UnixAddress, read_hosts
+from ..peer_text import one_line
 from . import pki
-from .report import Commands, report, shown, table
+from .report import Commands, report, table
 
 __all__ = ["add_commands"]
 
@@ -82,7 +83,7 @@ def _up(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 done, text = outcomes[host]
                 print(
-                    f"[{len(outcomes)}/{len(hosts)}] {host}: {'' if done else 'failed: '}{shown(text)}",
+                    f"[{len(outcomes)}/{len(hosts)}] {host}: {'' if done else 'failed: '}{one_line(text)}",
                     file=sys.stderr,
                     flush=True,
                 )

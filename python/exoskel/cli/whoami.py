@@ -5,8 +5,9 @@ from typing import Any
 
 from .. import identity
 from ..errors import CredentialError
+from ..peer_text import one_line
 from . import judgement
-from .report import Commands, report, shown
+from .report import Commands, report
 
 __all__ = ["add_commands"]
 
@@ -52,20 +53,20 @@ def _text(
     proven = verdict.proven
     lines = [f"credential: {files.certificate} ({files.named_by})"]
     if proven is not None:
-        lines.append(f"identity  : {shown(proven['dn'])}")
+        lines.append(f"identity  : {one_line(proven['dn'])}")
         if proven["type"] != "end-entity":
             lines.append(
                 f"acting as : {'limited proxy' if proven['limited'] else 'proxy'}, {proven['depth']} deep"
             )
         lines += [f"attribute : {fqan}" for fqan in proven["fqans"]]
-        lines += [f"refused   : {shown(fault)}" for fault in proven["attribute_faults"]]
-        lines.append(f"on links  : {shown(verdict.on_links())}")
+        lines += [f"refused   : {one_line(fault)}" for fault in proven["attribute_faults"]]
+        lines.append(f"on links  : {one_line(verdict.on_links())}")
     else:
         lines.append("identity  : nobody, to those who trust what this host trusts")
-        lines.append(f"claimed   : {shown(verdict.claims['identity'] or 'nothing')}")
-        lines.append(f"reason    : {shown(str(verdict.reason))}")
+        lines.append(f"claimed   : {one_line(verdict.claims['identity'] or 'nothing')}")
+        lines.append(f"reason    : {one_line(str(verdict.reason))}")
     if fault is not None:
-        lines.append(f"unusable  : {shown(fault)}")
+        lines.append(f"unusable  : {one_line(fault)}")
     return lines
 
 

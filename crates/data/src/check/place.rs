@@ -1,0 +1,78 @@
+//! Where a value stands, and what a container still holds.
+
+/// What a value is asked to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Anywhere,
+    /// A key of a map, a member of a set, or within such a one.
+    Key,
+    /// What a registered instance is made of that is such a key: anything, but it will be compared.
+    OfKey,
+    /// What a library's object is directly made of: each array and list here costs that library some time.
+    OfLibrary,
+    /// A count of a counter: a number. Python compares counters within counters in time that doubles with each level.
+    Count,
+}
+
+impl Place {
+    /// The place of what a container in this place holds, if that container can't be a key.
+    pub(super) const fn contents(self) -> Self {
+        match self {
+            Self::OfKey => Self::OfKey,
+            Self::Anywhere | Self::Key | Self::OfLibrary | Self::Count => Self::Anywhere,
+        }
+    }
+}
+
+/// What a container holds, as far as it hasn't come.
+#[derive(Clone, Copy)]
+pub(super) struct Follows {
+    /// Values; keys count as well.
+    pub(super) count: u64,
+    /// Where the next one stands.
+    pub(super) place: Place,
+    /// Where the one after it stands: keys and values of a map take turns.
+    pub(super) other: Place,
+}
+
+impl Follows {
+    pub(super) const NOTHING: Self = Self::values(0, Place::Anywhere);
+
+    pub(super) const fn values(count: u64, place: Place) -> Self {
+        Self {
+            count,
+            place,
+            other: place,
+        }
+    }
+
+    pub(super) const fn pairs(count: u64, of_values: Place) -> Self {
+        Self {
+            // More than there are bytes, if this isn't exact.
+            count: count.saturating_mul(2),
+            place: Place::Key,
+            other: of_values,
+        }
+    }
+
+    /// Whether short texts and numbers may stand at each place, keys included.
+    pub(super) fn takes_anything(&self) -> bool {
+        self.place != Place::Count && self.other != Place::Count
+    }
+
+    /// So many values are passed, of those that there are.
+    pub(super) fn pass(&mut self, count: u64) {
+        self.count -= count;
+        if count % 2 == 1 {
+            std::mem::swap(&mut self.place, &mut self.other);
+        }
+    }
+
+    /// Where the next value stands, of those that there are.
+    #[inline]
+    pub(super) fn next(&mut self) -> Place {
+        self.count -= 1;
+        std::mem::swap(&mut self.place, &mut self.other);
+        self.other
+    }
+}
