@@ -63,8 +63,8 @@ fn written(mut reader: Reader<'_>) -> Vec<u8> {
             Item::Boolean(value) => writer.boolean(value),
             Item::Integer(value) => writer.integer(value),
             Item::Unsigned(value) => writer.unsigned(value),
-            // The writer has no such integers, because they have a second form.
-            Item::Negative(value) => writer.float(value as f64),
+            // The writer has no such integers, because they have a second form. Any other one stands where they may.
+            Item::Negative(_) => writer.integer(i64::MIN),
             Item::Float(value) => writer.float(value),
             Item::Text(text) => writer.text(std::str::from_utf8(text).expect("it was checked")),
             Item::Bytes(bytes) => writer.bytes(bytes),

@@ -218,7 +218,7 @@ class Child:
         if sampled:
             peak = tracemalloc.get_traced_memory()[1] - before
             tracemalloc.stop()
-            ratio = max(0, peak - ERROR_BYTES) / (96 * message + 65536)
+            ratio = max(0, peak - ERROR_BYTES) / (128 * message + 1048576)
             self.worst_memory = max(self.worst_memory, ratio)
             if ratio > 1:
                 self.fail("memory", f"{peak} bytes for a message of {message}", body, parts)

@@ -194,10 +194,17 @@ class Size(NamedTuple):
     checks: list[tuple[int, int, str]]
 
 
+def map_memory(count: int) -> int:
+    """Say what a map of so many pairs weighs."""
+    if count <= 5:
+        return 248 if count else 80
+    return 64 * count + 280
+
+
 class _Checker:
     def __init__(self, message: int, parts: Sequence[bytes]) -> None:
         self.parts = list(parts)
-        self.memory_max = 96 * message + 65536
+        self.memory_max = 128 * message + 1048576
         self.pieces_max = 8192 + message // 128
         self.memory = self.pieces = 0
 
@@ -231,7 +238,7 @@ class _Checker:
             self.values(content, inside(place), level)
         elif kind == "map":
             self.no_key(place)
-            self.weigh(64 * len(content) + 280 if content else 80)
+            self.weigh(map_memory(len(content)))
             self.pairs(content, place, level)
         elif kind == "tag":
             self.tagged(content[0], content[1], place, level)
@@ -270,7 +277,7 @@ class _Checker:
                 if factory != ("null", None) and not 0 <= integer(factory) < len(FACTORIES):
                     raise malformed("a factory that isn't known")
             pairs = form(content, "map")
-            self.weigh(160 * len(pairs) + 400)
+            self.weigh(160 * len(pairs) + 400 if pairs else 200)
             self.pairs(pairs, "count" if number == COUNTER else place, level)
         elif number == DEQUE:
             longest, items_ = record(content, 2)
@@ -345,11 +352,12 @@ class _Checker:
         elif number == TIME_ZONE:
             self.zone(content)
         elif number == DECIMAL:
-            check_decimal(form(content, "text"))
-            self.weigh(128 + 2150)
+            digits = form(content, "text")
+            check_decimal(digits)
+            self.weigh(128 + len(digits))
         elif number == FRACTION:
             for part in record(content, 2):
-                self.whole(part)
+                self.whole(part, 64 if place in ("key", "of key") else 2048)
             self.weigh(512)
         elif number == UUID:
             if len(form(content, "bytes")) != 16:
@@ -365,7 +373,7 @@ class _Checker:
                 length = len(form(text, "text").encode())
             if length > 4096:
                 raise Refused("limit", "a path")
-            self.weigh(1024 + 8 * length)
+            self.weigh(512 + 4 * length)
         elif number == ARRAY:
             self.piece(place)
             description, lengths, order, contents_ = record(content, 4)
@@ -397,12 +405,12 @@ class _Checker:
         integer(microseconds)
         if name != ("null", None):
             limited(name, NAME_BYTES_MAX)
-        self.weigh(1280)
+        self.weigh(256 + 4 * len(form(name, "text").encode()) if name != ("null", None) else 256)
 
-    def whole(self, item: Item) -> None:
+    def whole(self, item: Item, maximum: int) -> None:
         if item[0] == "tag" and item[1][0] in (BIG_POSITIVE, BIG_NEGATIVE):
             length = len(form(item[1][1], "bytes"))
-            if length > 2048:
+            if length > maximum:
                 raise Refused("limit", "a fraction")
             self.weigh(32 + length + length // 8)
         else:

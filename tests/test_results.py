@@ -25,7 +25,7 @@ from tests.test_data_vectors import same
 
 import exoskel
 from exoskel import _core, outcome, results
-from exoskel.errors import ResultRejectedError, TaskError, WorkerLostError
+from exoskel.errors import ResultRejectedError, TaskError
 
 
 @dataclasses.dataclass
@@ -461,7 +461,7 @@ def test_texts_of_exceptions_drive_no_terminal() -> None:
     [
         ("ValueError", ValueError),
         ("KeyError", KeyError),
-        ("exoskel.errors:WorkerLostError", WorkerLostError),
+        ("exoskel.errors:WorkerLostError", TaskError),
         ("UnicodeDecodeError", UnicodeError),
         ("StopIteration", RuntimeError),
         ("SystemExit", TaskError),
@@ -516,15 +516,15 @@ class Numbers(list[int]):
         ),
         (Numbers([1]), "", r"return list\(value\)"),
         (Own(1), "", "register_result_type"),
-        (len, "", "instead"),
-        ((i for i in range(3)), "", "a list of the values of a generator"),
+        (len, "", "its name"),
+        ((i for i in range(3)), "", "a list of its values of a generator"),
         (defaultdict(lambda: 0), "", r"dict\(value\)"),
         (Counter({"a": Counter()}), "", r"dict\(value\)"),
         (numpy.ones(1, dtype="g"), "", "astype"),
         (numpy.dtype("f8"), "", "no dtypes"),
         (numpy.ma.ones(1), "", r"numpy\.asarray"),
         (numpy.zeros(1, dtype=[("a", "O")]), "", "return a list"),
-        ({1: datetime.datetime.now}, "", "instead"),
+        ({1: datetime.datetime.now}, "", "its name"),
     ],
     ids=repr,
 )
@@ -555,3 +555,46 @@ def test_values_that_hold_themselves_are_refused() -> None:
     value.append(value)
     with pytest.raises(ResultRejectedError, match="deeper than 256 levels"):
         _core.data_encode(value)
+
+
+def test_small_things_by_the_thousand_are_no_attack() -> None:
+    """Each is dear beside its few bytes; the limits leave room for what honest programs return."""
+    many: dict[str, list[Any]] = {
+        "small dicts": [{"a": 1} for _ in range(20_000)],
+        "decimals": [decimal.Decimal("3.14")] * 20_000,
+        "queues": [deque([1, 2], 5) for _ in range(10_000)],
+        "empty queues": [deque() for _ in range(10_000)],
+        "counters": [Counter() for _ in range(20_000)],
+        "ordered dicts": [OrderedDict(a=1) for _ in range(20_000)],
+        "paths": [pathlib.PurePosixPath(str(number)) for number in range(20_000)],
+        "zones": [datetime.UTC] * 20_000,
+        "empty lists": [[] for _ in range(100_000)],
+        "empty sets": [set() for _ in range(100_000)],
+        "sets": [{1, 2, 3, 4, 5} for _ in range(20_000)],
+        "fractions": [fractions.Fraction(1, 3)] * 20_000,
+        "identifiers": [uuid.UUID(int=number) for number in range(5_000)],
+        "scalars": [numpy.float64(1.5)] * 5_000,
+    }
+    for name, value in many.items():
+        assert there_and_back(value) == value, name
+
+
+def test_immutable_sets_within_each_other_end_at_two_levels() -> None:
+    """Comparing those that collide takes the power of their levels: of three already seconds for some kilobytes."""
+    assert there_and_back({frozenset({frozenset({1})})}) == {frozenset({frozenset({1})})}
+    with pytest.raises(ResultRejectedError, match="levels"):
+        there_and_back(frozenset({frozenset({frozenset({1})})}))
+
+
+def test_empty_numpy_texts_arrive() -> None:
+    for value in (numpy.str_(""), numpy.bytes_(b""), numpy.array(["a", ""])[1]):
+        assert there_and_back(value) == value
+
+
+def test_an_exception_that_bears_nothing_becomes_another_one() -> None:
+    frozen: Any = dataclasses.dataclass(frozen=True)(type("Frozen", (Exception,), {}))
+    error = frozen()
+    assert (
+        type(exoskel.errors.with_remote_traceback(error, "lines", "w").__cause__).__name__
+        == "RemoteTraceback"
+    )

@@ -338,3 +338,62 @@ def test_what_a_task_detaches_ends_with_the_session(site: Site, place: str) -> N
     assert done.returncode == 0, done.stderr
     process = int(done.stdout)
     assert eventually(lambda: gone(process))
+
+
+def test_registered_types_and_exceptions_pass_through_strangers(site: Site) -> None:
+    """A second stage at a worker that isn't trusted reads what the first one made, the script's own classes included."""
+    script = """
+        import dataclasses, enum
+        import numpy
+
+        @ex.register_result_type
+        class Colour(enum.Enum):
+            RED = 1
+
+        @ex.register_result_type
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            colour: Colour
+
+        class Odd:
+            def __init__(self, text):
+                self.text = text
+
+        ex.register_result_type(Odd, to_data=lambda odd: odd.text, from_data=Odd)
+
+        @ex.register_result_type
+        class Trouble(Exception):
+            pass
+
+        def first(item):
+            if item == 2:
+                raise Trouble(object())
+            if item == 3:
+                raise Trouble(numpy.zeros(100_000))
+            if item == 4:
+                raise KeyError(5)
+            if item == 5:
+                open("/nowhere")
+            return Point(item, Colour.RED), Odd("odd")
+
+        def second(pair):
+            point, odd = pair
+            assert type(point) is Point and point.colour is Colour.RED
+            return Point(point.x + 1, point.colour), Odd(odd.text + "!")
+
+        with connect(ex.Pipeline(ex.Farm(first), second), slots=2) as manager:
+            for outcome in manager.map(range(6), errors="return"):
+                if isinstance(outcome, Exception):
+                    large = [len(part) for part in outcome.args if isinstance(part, numpy.ndarray)]
+                    print(type(outcome).__name__, large or getattr(outcome, "errno", None) or outcome.args)
+                else:
+                    print(outcome[0].x, outcome[0].colour.name, outcome[1].text)
+    """
+    worker = site.worker(FAR[0], slots=2)
+    done = site.run(script, worker.line)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["1 RED odd!", "2 RED odd!"]
+    assert lines[2].startswith("TaskError ")
+    assert lines[3:] == ["Trouble [100000]", "KeyError (5,)", "FileNotFoundError 2"]

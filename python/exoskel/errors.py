@@ -147,5 +147,6 @@ class RemoteTraceback(Exception):
 
 def with_remote_traceback(error: _Raised, text: str, worker: str | None = None) -> _Raised:
     """Return an exception with the text of its remote traceback as cause."""
-    error.__cause__ = RemoteTraceback(text, worker)
+    # Not by the exception's own `__setattr__`: it may be a frozen dataclass.
+    BaseException.__setattr__(error, "__cause__", RemoteTraceback(text, worker))
     return error

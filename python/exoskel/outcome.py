@@ -52,10 +52,15 @@ _STAND_INS: dict[str, type[Exception]] = {
     "StopIteration": RuntimeError,
     "StopAsyncIteration": RuntimeError,
 }
-_OURS = {
-    f"{errors.__name__}:{name}": kind
-    for name, kind in vars(errors).items()
-    if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, errors.ExoskelError)
+# Those of ours that a task can have. The others say how a run goes, which is for the manager alone to say.
+_OURS: dict[str, type[Exception]] = {
+    f"{errors.__name__}:{kind.__name__}": kind
+    for kind in (
+        errors.ProgramError,
+        errors.ResultRejectedError,
+        errors.SizeLimitError,
+        errors.TaskError,
+    )
 }
 
 _REJECTED = f"{errors.__name__}:{errors.ResultRejectedError.__name__}"
@@ -110,7 +115,33 @@ def describe_exception(error: BaseException) -> list[Any]:
     name = (
         kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
     )
-    return [name[:200], _text(error), results.exception_to_data(error)]
+    try:
+        data = results.exception_to_data(error)
+    except Exception:
+        # The text is still worth something.
+        data = None
+    if data is None:
+        data = _arguments(error)
+    return [name[:200], _text(error), data]
+
+
+def _arguments(error: BaseException) -> list[Any] | None:
+    """Return the arguments of a builtin exception that programs look at: the number of an OSError, a key that is a number."""
+    if type(error).__module__ != "builtins":
+        return None
+    if isinstance(error, OSError) and type(error.errno) is int:
+        file = error.filename if type(error.filename) is str else None
+        return [
+            error.errno,
+            _plain(str(error.strerror), _TEXT_CHARACTERS_MAX),
+            None if file is None else _plain(file, _TEXT_CHARACTERS_MAX),
+        ]
+    if isinstance(error, LookupError) and len(error.args) == 1 and type(error.args[0]) in _NUMBERS:
+        return [error.args[0]]
+    return None
+
+
+_NUMBERS = (int, float, bool)
 
 
 def _text(error: BaseException) -> str:
@@ -236,7 +267,17 @@ def make_exception(kind: str, text: str, data: Any) -> Exception:
     """
     shown = one_line(text)
     known = _HARMLESS.get(kind) or _OURS.get(kind)
-    if known is not None and data is None:
+    if known is not None:
+        if type(data) is list and issubclass(known, OSError):
+            match data:
+                case [int(number), str(reason), None]:
+                    return known(number, one_line(reason))
+                case [int(number), str(reason), str(file)]:
+                    return known(number, one_line(reason), one_line(file))
+        elif type(data) is list and issubclass(known, LookupError):
+            match data:
+                case [int() | float() as key]:
+                    return known(key)
         return known(shown)
     if data is not None:
         from . import results

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _core, arrays
-from .errors import ResultRejectedError
+from .errors import ProgramError, ResultRejectedError
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -82,47 +82,54 @@ def register_result_type(
                 f"got {kind.__qualname__}, expected an enumeration, a dataclass whose fields are all arguments, a named tuple or an "
                 "exception; give to_data= and from_data= for other classes"
             )
-        _registered[_key(kind)] = Registered(None, *known)
+        _registered[_key(kind)] = Registered(kind, None, *known)
     else:
-        _registered[_key(kind)] = Registered(to_data, to_data, from_data)
+        functions = (to_data, from_data)
+        _registered[_key(kind)] = Registered(kind, functions, to_data, from_data)
     return kind
 
 
 class Registered(NamedTuple):
     """How instances of a registered class travel."""
 
-    given: Callable[[Any], Any] | None
+    kind: type
+    given: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None
     to_data: Callable[[Any], Any]
     from_data: Callable[[Any], Any]
 
 
 _registered: dict[_Key, Registered] = {}
-# At a worker: classes that the manager has registered, with the pickles of their functions, if they have any.
-_installed: dict[_Key, bytes | None] = {}
+# At a worker: what the manager has registered and nobody has needed yet, as pickles of the manager's own.
+_installed: dict[_Key, bytes] = {}
 
 
-def registrations() -> dict[_Key, bytes | None]:
+def registrations() -> dict[_Key, bytes]:
     """Return what a worker has to know of the registered classes.
 
     Returns
     -------
     dict
-        For each class, by module and qualified name, the pickle of its `to_data`; None where its fields are enough.
+        For each class, by module and qualified name, the pickle of the class and of its functions, or None where its fields are enough.
 
     Raises
     ------
     ProgramError
-        If such a function can't be pickled.
+        If a class or a function can't be pickled.
     """
-    from .manager import pickled
+    import cloudpickle
 
-    return {
-        key: None if known.given is None else pickled(known.given)
-        for key, known in _registered.items()
-    }
+    found = {}
+    for key, known in _registered.items():
+        try:
+            found[key] = cloudpickle.dumps((known.kind, known.given), 5)
+        except Exception as error:
+            raise ProgramError(
+                f"can't send the registered class {':'.join(key)} to workers: {error}"
+            ) from error
+    return found
 
 
-def install(known: dict[_Key, bytes | None]) -> None:
+def install(known: dict[_Key, bytes]) -> None:
     """Take in what a manager has registered (at a worker).
 
     Parameters
@@ -156,8 +163,9 @@ def describe(value: Any) -> _Content:
     known = _DESCRIBED.get(key)
     if known is not None:
         return known(value)
-    if key in _registered or key in _installed:
-        return _TAG["REGISTERED"], [":".join(key), _to_data_of(kind, key)(value)]
+    registered = _known(key)
+    if registered is not None:
+        return _TAG["REGISTERED"], [":".join(key), registered.to_data(value)]
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "generic"):
         if kind is numpy.ndarray:
@@ -216,10 +224,8 @@ def exception_to_data(error: BaseException) -> Any:
     object
         Plain data.
     """
-    key = _key(type(error))
-    if key not in _registered and key not in _installed:
-        return None
-    return _to_data_of(type(error), key)(error)
+    registered = _known(_key(type(error)))
+    return None if registered is None else registered.to_data(error)
 
 
 def exception_from_data(kind: str, data: Any) -> Exception:
@@ -245,6 +251,8 @@ def exception_from_data(kind: str, data: Any) -> Exception:
     error = _make_registered([kind, data])
     if not isinstance(error, Exception):
         raise TypeError(f"got a {type(error).__name__}, expected an exception")
+    if not str(error).isprintable():
+        raise ValueError("got an exception whose text would not be shown as it is")
     return error
 
 
@@ -252,28 +260,19 @@ def _key(kind: type) -> _Key:
     return kind.__module__, kind.__qualname__
 
 
-def _to_data_of(kind: type, key: _Key) -> Callable[[Any], Any]:
-    """Return what takes instances of a registered class apart."""
+def _known(key: _Key) -> Registered | None:
+    """Return how instances of a class travel; at a worker it is loaded when it is first needed."""
     known = _registered.get(key)
-    if known is not None:
-        return known.to_data
-    pickle_of_function = _installed[key]
-    if pickle_of_function is not None:
+    if known is None and key in _installed:
         import pickle
 
-        function: Callable[[Any], Any] = pickle.loads(pickle_of_function)
-        _registered[key] = Registered(function, function, _nothing)
-        return function
-    forms = _forms_of(kind)
-    if forms is None:
-        # The class of this name is another one here.
-        raise ResultRejectedError(_refusal(kind))
-    _registered[key] = Registered(None, *forms)
-    return forms[0]
-
-
-def _nothing(_data: object) -> None:
-    raise TypeError("got data of a class at the worker, expected it at the manager")
+        kind, functions = pickle.loads(_installed.pop(key))
+        if functions is None:
+            register_result_type(kind)
+        else:
+            register_result_type(kind, to_data=functions[0], from_data=functions[1])
+        known = _registered.get(key)
+    return known
 
 
 # --- classes that need no functions -----------------------------------------------------------------
@@ -368,6 +367,15 @@ def _list(kind: Any, data: object) -> list[Any]:
     return data
 
 
+def _bounds(value: Any) -> list[int | None]:
+    bounds = [value.start, value.stop, value.step]
+    if all(bound is None or (type(bound) is int and -(2**63) <= bound < 2**63) for bound in bounds):
+        return bounds
+    raise ResultRejectedError(
+        f"got a {type(value).__name__} of others than integers of 64 bits, expected such integers: return its bounds in a tuple"
+    )
+
+
 # --- the standard library -----------------------------------------------------------------------------
 
 
@@ -378,7 +386,7 @@ def _describe_zone(zone: Any) -> Any:
     if zone is None or type(zone) is datetime.timezone:
         return zone
     raise ResultRejectedError(
-        f"got a time in the zone {zone!s}, expected a fixed offset: the rules of named zones are files; return value.astimezone(datetime.UTC)"
+        f"got a time in the zone {zone!s}, expected a fixed offset: the rules of named zones are files; return a datetime in UTC, value.astimezone(datetime.UTC)"
     )
 
 
@@ -554,7 +562,7 @@ def _describe_array(value: Any) -> _Content:
 def _make_registered(content: list[Any]) -> Any:
     name, data = content
     module, _, qualified = name.partition(":")
-    known = _registered.get((module, qualified))
+    known = _known((module, qualified))
     if known is None:
         raise ResultRejectedError(
             f"got an instance of {ascii(name)[1:-1]}, which this program hasn't registered"
@@ -583,14 +591,8 @@ def _make_exception(content: list[Any]) -> Any:
 _PATHS = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 
 _DESCRIBED: dict[_Key, Callable[[Any], _Content]] = {
-    ("builtins", "range"): lambda value: (
-        _TAG["RANGE"],
-        [value.start, value.stop, value.step],
-    ),
-    ("builtins", "slice"): lambda value: (
-        _TAG["SLICE"],
-        [value.start, value.stop, value.step],
-    ),
+    ("builtins", "range"): lambda value: (_TAG["RANGE"], _bounds(value)),
+    ("builtins", "slice"): lambda value: (_TAG["SLICE"], _bounds(value)),
     ("builtins", "ellipsis"): lambda _value: (_TAG["CONSTANT"], 0),
     ("builtins", "NotImplementedType"): lambda _value: (_TAG["CONSTANT"], 1),
     ("datetime", "date"): lambda value: (_TAG["DATE"], [value.year, value.month, value.day]),
@@ -643,20 +645,34 @@ _MADE: dict[int, Callable[[Any], Any]] = {
 }
 
 
+_CURES = {
+    "memoryview": "return bytes(value)",
+    "SimpleNamespace": "return vars(value)",
+    "mappingproxy": "return dict(value)",
+    "type": "return its name",
+    "module": "return what you need from it",
+    "function": "return what it gives, or its name",
+    "builtin_function_or_method": "return what it gives, or its name",
+    "method": "return what it gives, or its name",
+    "generator": "return a list of its values",
+    "array": "return value.tolist() or numpy.asarray(value)",
+}
+
+
 def _refusal(kind: type) -> str:
     """Say what can't be sent, and what to return instead."""
-    top = kind.__module__.partition(".")[0]
-    if top == "numpy":
+    register = "register the class with exoskel.register_result_type before the manager starts"
+    if kind.__module__.partition(".")[0] == "numpy":
         cure = "return plain arrays and scalars (numpy.asarray), no subclasses and no dtypes"
-    elif issubclass(kind, dict):
-        cure = "return dict(value), or register the class with exoskel.register_result_type"
-    elif issubclass(kind, (list, tuple, set, frozenset, str, bytes, int, float)):
+    elif kind.__name__ in _CURES and kind.__module__ in ("builtins", "types", "array"):
+        cure = _CURES[kind.__name__]
+    elif issubclass(kind, (dict, list, tuple, set, frozenset, str, bytes, int, float)):
         base = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-        cure = f"return {base.__name__}(value), or register the class with exoskel.register_result_type"
-    elif kind.__module__ == "builtins" or kind.__module__ == "types":
-        cure = "return what it gives (a list of the values of a generator, the name of a function) instead"
+        cure = f"return {base.__name__}(value), or {register}"
+    elif kind.__module__ in ("builtins", "types", "itertools", "_io"):
+        cure = "return the data that you need from it, in lists, dicts and arrays"
     else:
-        cure = "return its contents as dicts, lists and arrays, or register the class with exoskel.register_result_type"
+        cure = f"return its contents as dicts, lists and arrays, or {register}"
     return (
         f"got an instance of {kind.__module__}.{kind.__qualname__}, expected plain data, as from each worker that isn't trusted "
         f'with this manager: {cure}; or, to trust that machine so, set results = "pickle" for its domain in the manager\'s policy'

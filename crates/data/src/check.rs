@@ -9,10 +9,10 @@ use place::{Follows, Place};
 use crate::elements::{Elements, read_shape};
 use crate::fault::limit;
 use crate::limits::{
-    DECIMAL_DIGITS_MAX, EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX, INTEGER_BYTES_MAX,
-    KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES, LIBRARY_PIECES_MIN,
-    MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX,
-    TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
+    EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX, INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX,
+    LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES, LIBRARY_PIECES_MIN, MEMORY_BYTES_MIN,
+    MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX,
+    TRACEBACK_LINES_MAX,
 };
 use crate::reader::{Item, Reader, utf8};
 use crate::{Fault, tags, weight};
@@ -400,13 +400,14 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             tags::DURATION => self.integers(3, "days, seconds and microseconds"),
             tags::TIME_ZONE => self.time_zone(),
             tags::DECIMAL => {
-                check_decimal(self.reader.text()?, position)?;
-                self.weigh(weight::SMALL + DECIMAL_DIGITS_MAX / 2)
+                let text = self.reader.text()?;
+                check_decimal(text, position)?;
+                self.weigh(weight::SMALL + text.len() as u64)
             }
             tags::FRACTION => {
                 self.reader.expect_array(2, "numerator and denominator")?;
                 for _ in 0..2 {
-                    self.whole_number()?;
+                    self.whole_number(place)?;
                 }
                 self.weigh(weight::INSTANCE)
             }
@@ -435,7 +436,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                         "return it as text",
                     ));
                 }
-                self.weigh(2 * weight::INSTANCE + 8 * bytes)
+                self.weigh(weight::INSTANCE + 4 * bytes)
             }
             tags::ARRAY => {
                 not_as_key(place, position, "an array")?;
@@ -463,7 +464,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// A part of a fraction.
-    fn whole_number(&mut self) -> Result<(), Fault> {
+    fn whole_number(&mut self, place: Place) -> Result<(), Fault> {
         let bytes = self.reader.expect("an integer", |item| match item {
             Item::Integer(_) | Item::Unsigned(_) | Item::Negative(_) => Some(None),
             Item::Tag(tags::BIG_POSITIVE | tags::BIG_NEGATIVE) => Some(Some(())),
@@ -473,12 +474,17 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             return Ok(());
         };
         let bytes = self.reader.bytes()?.len() as u64;
-        if bytes > FRACTION_BYTES_MAX {
+        // As a key it is compared with others, which takes the square of its length.
+        let maximum = match place {
+            Place::Key | Place::OfKey => KEY_INTEGER_BYTES_MAX,
+            _ => FRACTION_BYTES_MAX,
+        };
+        if bytes > maximum {
             return Err(limit(
                 "a part of a fraction",
                 bytes,
                 "bytes",
-                FRACTION_BYTES_MAX,
+                maximum,
                 "return numerator and denominator as integers",
             ));
         }
@@ -521,7 +527,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         })?;
         let name = utf8(name, self.reader.position())?;
         limited(name, "the name of a time zone", NAME_BYTES_MAX)?;
-        self.weigh(2 * weight::SMALL + 4 * NAME_BYTES_MAX)
+        self.weigh(2 * weight::SMALL + 4 * name.len() as u64)
     }
 
     fn array(&mut self, position: usize) -> Result<(), Fault> {

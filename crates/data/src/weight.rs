@@ -11,8 +11,6 @@ pub const COMPLEX: u64 = 32;
 pub const SMALL: u64 = 128;
 /// An instance of a class written in Python, with its attributes.
 pub const INSTANCE: u64 = 512;
-/// An instance of a library's class: a frame of one number is some kilobytes, and takes a tenth of a millisecond.
-pub const LIBRARY: u64 = 16 * 1024;
 /// A NumPy array without its elements, with the owner of its memory.
 pub const ARRAY: u64 = 512;
 /// A NumPy scalar without its element; records keep an array alive.
@@ -86,6 +84,8 @@ pub const fn tuple(count: u64) -> u64 {
 pub const fn map(count: u64) -> u64 {
     if count == 0 {
         80
+    } else if count <= 5 {
+        248
     } else {
         count.saturating_mul(64).saturating_add(280)
     }
@@ -94,6 +94,9 @@ pub const fn map(count: u64) -> u64 {
 /// A dict that keeps its order in a list beside.
 #[must_use]
 pub const fn ordered_map(count: u64) -> u64 {
+    if count == 0 {
+        return 200;
+    }
     count.saturating_mul(160).saturating_add(400)
 }
 

@@ -16,11 +16,12 @@ use exoskel_data::reader::{Common, utf8};
 use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyFloat, PyString};
+use pyo3::types::{PyBytes, PyFloat, PyList, PyString};
 
 pub(crate) use build::Builder;
 pub(crate) use encode::DataEncoder;
 
+use self::keys::Collisions;
 use crate::error::{Kind, raise};
 
 /// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
@@ -218,8 +219,24 @@ fn data_tags() -> BTreeMap<&'static str, u64> {
     ])
 }
 
+/// Whether values can be put into a set one by one without colliding more than an honest program's do.
+///
+/// # Errors
+/// What hashing raises.
+#[pyfunction]
+fn data_spreads(values: &Bound<'_, PyList>) -> PyResult<bool> {
+    let mut collisions = Collisions::new(keys::Kind::Set);
+    for value in values.iter() {
+        if !collisions.insert(value.hash()?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(data_tags, module)?)?;
+    module.add_function(wrap_pyfunction!(data_spreads, module)?)?;
     module.add_function(wrap_pyfunction!(data_encode, module)?)?;
     module.add_function(wrap_pyfunction!(data_decode, module)?)
 }

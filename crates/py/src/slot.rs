@@ -471,9 +471,15 @@ impl<'py> Interpreter<'py> {
         let is_data = format == Format::Data;
         let travels = self.loader.call_method1("exception", (error, is_data))?;
         if is_data {
-            self.data.encode(&travels)?;
-            let bulk = self.data.take_bulk();
-            writer.push(format, true, self.data.body(), &[], bulk);
+            if let Err(error) = self.data.encode_in_band(&travels) {
+                if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+                    return Err(error.into());
+                }
+                // What the program's own function made of it can't be sent; its name and text can.
+                travels.set_item(3, py.None())?;
+                self.data.encode_in_band(&travels)?;
+            }
+            writer.push(format, true, self.data.body(), &[], []);
         } else {
             let pickle = travels.cast_into::<PyBytes>().map_err(PyErr::from)?;
             writer.push(format, true, pickle.as_bytes(), &[], []);

@@ -8,7 +8,7 @@ use exoskel_node::manager::StreamHandle;
 use exoskel_node::outlet::{Contents, Origin, Outcomes, Taken};
 use exoskel_node::payload::{BatchBuilder, Format, Record};
 use exoskel_node::process::{Owned, Process};
-use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
@@ -444,7 +444,13 @@ fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyR
             let from_data = FROM_DATA.import(py, "exoskel.outcome", "exception_from_data")?;
             match data::decode_exception(py, &record.body, &sender.to_string()) {
                 Ok((kind, text, lines, data)) => {
-                    from_data.call1((kind, text, lines, data, sender.worker, sender.to_string()))?
+                    let arguments = (kind, text, lines, data, sender.worker, sender.to_string());
+                    match from_data.call1(arguments) {
+                        Ok(error) => error,
+                        // A class of the program's that can't bear what a stranger makes of it: this item's affair alone.
+                        Err(error) if error.is_instance_of::<PyException>(py) => return Ok(error),
+                        Err(error) => return Err(error),
+                    }
                 }
                 Err(error) => return Ok(error),
             }

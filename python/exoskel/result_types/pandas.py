@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import pandas
 
+from .. import _core
 from . import checks
 from .checks import Array
 
@@ -456,7 +457,12 @@ def _distinct(data: Any, what: str) -> Any:
     if objects or isinstance(dtype, pandas.StringDtype):
         whole = values.tolist()
         if objects:
-            _check_objects(whole, what)
+            for value in whole:
+                checks.label(value, what)
+        if not _core.data_spreads(whole):
+            raise ValueError(
+                f"got {what} that collide too often, expected what an honest program makes"
+            )
         missing = any(value is None or value is pandas.NA or value != value for value in whole)
         distinct = len(set(whole)) == len(whole)
     else:
@@ -468,21 +474,6 @@ def _distinct(data: Any, what: str) -> Any:
     if not distinct:
         raise ValueError(f"got {what} with doubles, expected each value once")
     return values
-
-
-# Of objects whose hashes a stranger can choose: one comparison for each pair of them, at most a tenth of a second.
-_CHOSEN_HASHES_MAX = 1 << 11
-
-
-def _check_objects(values: list[Any], what: str) -> None:
-    chosen = 0
-    for value in values:
-        checks.label(value, what)
-        chosen += type(value) not in (str, bytes)
-    if chosen > _CHOSEN_HASHES_MAX:
-        raise ValueError(
-            f"got {what} with {chosen} objects that are neither texts nor bytes, expected at most {_CHOSEN_HASHES_MAX}"
-        )
 
 
 def _sortable(values: Any) -> Array:

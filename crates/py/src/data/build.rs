@@ -22,6 +22,8 @@ pub(crate) struct Builder<'py, 'a> {
     /// Memory of parts that were copied, or fresh memory in place of what the value keeps.
     spent: &'a mut Vec<Vec<u8>>,
     texts: Texts,
+    /// Immutable sets that are being filled, one within the other.
+    frozen: usize,
     /// Why there is no value, unless the interpreter knows.
     failure: Option<PyErr>,
 }
@@ -40,6 +42,7 @@ impl<'py, 'a> Builder<'py, 'a> {
             parts: parts.into_iter(),
             spent,
             texts: Texts::take(),
+            frozen: 0,
             failure: None,
         }
     }
@@ -240,7 +243,14 @@ impl<'py, 'a> Builder<'py, 'a> {
                 let set = unsafe {
                     Bound::from_owned_ptr_or_err(py, ffi::PyFrozenSet_New(std::ptr::null_mut()))?
                 };
+                self.frozen += 1;
+                if self.frozen > FROZEN_MAX {
+                    return Err(PyValueError::new_err(
+                        "got immutable sets within immutable sets of more than 2 levels, expected fewer: comparing them takes the power of their levels",
+                    ));
+                }
                 self.members(&set)?;
+                self.frozen -= 1;
                 set
             }
             tags::BIG_POSITIVE | tags::BIG_NEGATIVE => self.big_integer(tag)?,
@@ -383,6 +393,10 @@ impl<'py, 'a> Builder<'py, 'a> {
             .ok_or_else(|| PyValueError::new_err("got fewer bulk parts than places for them"))
     }
 }
+
+/// Immutable sets within immutable sets. Two that collide are compared member by member, and so are the sets in them: each level
+/// multiplies the time by more than it does the bytes.
+const FROZEN_MAX: usize = 2;
 
 /// Descriptions of elements that are kept.
 const DESCRIPTIONS_MAX: usize = 256;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use exoskel_data::limits::NESTING_MAX;
-use exoskel_data::{Writer, tags};
+use exoskel_data::{Checked, Writer, tags};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -23,11 +23,16 @@ const BUFFER_BYTES_MIN: usize = 8 * 1024;
 /// Parts beside one record at most; the others stay in it. Far below what a message may have.
 const PARTS_MAX: usize = 256;
 
+/// Shorter records pass no limit that matters.
+const UNCHECKED_BYTES_MAX: usize = 512;
+
 /// Turns objects into plain data. Keeps its memory between values.
 #[derive(Default)]
 pub(crate) struct DataEncoder {
     writer: Writer,
     bulk: Vec<Bytes>,
+    /// Nothing may travel beside the record.
+    in_band: bool,
 }
 
 /// Why a value can't be sent, and where in the result it is, the innermost first.
@@ -66,6 +71,18 @@ impl DataEncoder {
     /// `ResultRejectedError` when something in it can't be plain data: where, and what to return instead. What the program's own
     /// functions raise.
     pub(crate) fn encode(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.write(value)?;
+        if self.writer.len() < UNCHECKED_BYTES_MAX && self.bulk.is_empty() {
+            return Ok(());
+        }
+        // What the reader would refuse is refused before it is sent.
+        match Checked::new(self.body(), &self.bulk) {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(raise(value.py(), Kind::ResultRejected, fault.to_string())),
+        }
+    }
+
+    fn write(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         self.writer.clear();
         self.bulk.clear();
         self.value(value, 0)
@@ -78,6 +95,17 @@ impl DataEncoder {
                 let text = format!("at result{}: {}", path.concat(), error.value(py));
                 raise(py, Kind::ResultRejected, text)
             })
+    }
+
+    /// The same with all bytes in the record itself, as exceptions travel.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub(crate) fn encode_in_band(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.in_band = true;
+        let encoded = self.encode(value);
+        self.in_band = false;
+        encoded
     }
 
     /// What was encoded.
@@ -248,7 +276,7 @@ impl DataEncoder {
 
     fn bytes(&mut self, bytes: &Bound<'_, PyBytes>) {
         let contents = bytes.as_bytes();
-        if contents.len() < BULK_BYTES_MIN || self.bulk.len() >= PARTS_MAX {
+        if contents.len() < BULK_BYTES_MIN || self.in_band || self.bulk.len() >= PARTS_MAX {
             return self.writer.bytes(contents);
         }
         self.part(contents.len());
@@ -259,7 +287,7 @@ impl DataEncoder {
     fn buffer(&mut self, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
         let raw = buffer.call_method0("raw")?;
         let contents = ViewOwner::share(&raw)?;
-        if contents.len() < BUFFER_BYTES_MIN || self.bulk.len() >= PARTS_MAX {
+        if contents.len() < BUFFER_BYTES_MIN || self.in_band || self.bulk.len() >= PARTS_MAX {
             self.writer.bytes(&contents);
         } else {
             self.part(contents.len());
