@@ -517,7 +517,7 @@ class Numbers(list[int]):
         (Numbers([1]), "", r"return list\(value\)"),
         (Own(1), "", "register_result_type"),
         (len, "", "its name"),
-        ((i for i in range(3)), "", "a list of its values of a generator"),
+        ((i for i in range(3)), "", "a list of its values"),
         (defaultdict(lambda: 0), "", r"dict\(value\)"),
         (Counter({"a": Counter()}), "", r"dict\(value\)"),
         (numpy.ones(1, dtype="g"), "", "astype"),
