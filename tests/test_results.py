@@ -521,9 +521,9 @@ class Numbers(list[int]):
         (defaultdict(lambda: 0), "", r"dict\(value\)"),
         (Counter({"a": Counter()}), "", r"dict\(value\)"),
         (numpy.ones(1, dtype="g"), "", "astype"),
-        (numpy.dtype("f8"), "", "no dtypes"),
+        (numpy.dtype("f8"), "", "str of a dtype"),
         (numpy.ma.ones(1), "", r"numpy\.asarray"),
-        (numpy.zeros(1, dtype=[("a", "O")]), "", "return a list"),
+        (numpy.zeros(1, dtype=[("a", "O")]), "", "a list"),
         ({1: datetime.datetime.now}, "", "its name"),
     ],
     ids=repr,
@@ -598,3 +598,8 @@ def test_an_exception_that_bears_nothing_becomes_another_one() -> None:
         type(exoskel.errors.with_remote_traceback(error, "lines", "w").__cause__).__name__
         == "RemoteTraceback"
     )
+
+
+def test_arrays_of_variable_text_are_refused_and_not_changed() -> None:
+    with pytest.raises(ResultRejectedError, match="StringDType"):
+        there_and_back(numpy.array(["a"], dtype=numpy.dtypes.StringDType()))

@@ -209,7 +209,7 @@ def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
         # Raised at the caller it would end the stream without a word (PEP 479).
         error = RuntimeError(f"the task raised {text}")
     elif not isinstance(error, Exception):
-        error = TaskError(text)
+        error = TaskError(text, kind=text.partition(":")[0])
     return with_remote_traceback(error, lines, worker)
 
 
@@ -284,9 +284,9 @@ def make_exception(kind: str, text: str, data: Any) -> Exception:
 
         try:
             return results.exception_from_data(kind, data)
-        except Exception:
-            # The text is still worth something.
-            pass
+        except Exception as fault:
+            # The text is still worth something, and so is the reason: a class may want other arguments than it keeps.
+            shown = f"{shown} ({one_line(str(fault))})"
     name = one_line(kind).replace(":", ".")
     stand_in = _STAND_INS.get(kind)
     if stand_in is not None:

@@ -180,7 +180,8 @@ def describe(value: Any) -> _Content:
         try:
             return _TAG["LIBRARY"], [name, to_data(value)]
         except (TypeError, ValueError) as error:
-            raise ResultRejectedError(f"got a {name} that can't be sent: {error}") from error
+            shown = name.partition(":")[0]
+            raise ResultRejectedError(f"got a {shown} that can't be sent: {error}") from error
     if isinstance(value, Exception):
         from . import outcome
 
@@ -554,7 +555,7 @@ _FACTORIES: tuple[Any, ...] = (
 
 
 def _describe_array(value: Any) -> _Content:
-    if value.dtype.hasobject and value.dtype.names is None:
+    if value.dtype.kind == "O":
         return _TAG["OBJECT_ARRAY"], arrays.describe_objects(value)
     return _TAG["ARRAY"], arrays.describe(value)
 
@@ -567,7 +568,12 @@ def _make_registered(content: list[Any]) -> Any:
         raise ResultRejectedError(
             f"got an instance of {ascii(name)[1:-1]}, which this program hasn't registered"
         )
-    return known.from_data(data)
+    try:
+        return known.from_data(data)
+    except Exception as error:
+        raise ValueError(
+            f"{name} can't be made of what came: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _make_library(content: list[Any]) -> Any:
@@ -661,14 +667,17 @@ _CURES = {
 
 def _refusal(kind: type) -> str:
     """Say what can't be sent, and what to return instead."""
-    register = "register the class with exoskel.register_result_type before the manager starts"
-    if kind.__module__.partition(".")[0] == "numpy":
-        cure = "return plain arrays and scalars (numpy.asarray), no subclasses and no dtypes"
-    elif kind.__name__ in _CURES and kind.__module__ in ("builtins", "types", "array"):
+    functions = "" if _forms_of(kind) else ", with to_data= and from_data=,"
+    register = (
+        f"register the class with exoskel.register_result_type{functions} before the manager starts"
+    )
+    if kind.__name__ in _CURES and kind.__module__ in ("builtins", "types", "array"):
         cure = _CURES[kind.__name__]
     elif issubclass(kind, (dict, list, tuple, set, frozenset, str, bytes, int, float)):
         base = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         cure = f"return {base.__name__}(value), or {register}"
+    elif kind.__module__.partition(".")[0] == "numpy":
+        cure = "return the plain arrays, numbers and texts that it is made of (numpy.asarray of a subclass of an array, str of a dtype)"
     elif kind.__module__ in ("builtins", "types", "itertools", "_io"):
         cure = "return the data that you need from it, in lists, dicts and arrays"
     else:
