@@ -1,6 +1,6 @@
 """`make bench-keys`: what keys cost ready, cached, made again, and in the ways that others go, in one run on this machine.
 
-A Rust program measures (`crates/node/examples/key_speed.rs`); its candidates take turns, and every ratio is the median over the rounds of
+A Rust program measures (`crates/net/examples/key_speed.rs`); its candidates take turns, and every ratio is the median over the rounds of
 the ratios in one round. What comes out goes to `benches/results/keys.*`, the picture to `docs/figures/`.
 """
 
@@ -88,7 +88,7 @@ def main() -> int:
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """Run the Rust program."""
-    command = ["cargo", "run", "--locked", "--release", "--quiet", "--package", "exoskel-node"]
+    command = ["cargo", "run", "--locked", "--release", "--quiet", "--package", "exoskel-net"]
     command += ["--example", "key_speed", "--", *(["--quick"] if quick else [])]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -185,7 +185,7 @@ def end_group(group: int) -> None:
 def measure_links(*, quick: bool) -> dict[str, Any]:
     """The record layer against raw TCP: a Rust program that prints one JSON object as its last line."""
     say("link: the Rust program")
-    command = ["cargo", "run", "--locked", "--release", "--quiet", "--package", "exoskel-node"]
+    command = ["cargo", "run", "--locked", "--release", "--quiet", "--package", "exoskel-net"]
     command += ["--example", "link_speed", "--", *(["--quick"] if quick else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

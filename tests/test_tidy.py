@@ -26,9 +26,9 @@ ARROWS = {
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},
-    "node": {"identity", "trust", "link", "flow", "task"},
+    "net": {"identity", "trust", "link", "flow", "task"},
     "sim": {"identity", "link", "flow", "task"},
-    "py": {"data", "node", "sim", "service", "trust", "identity", "link", "flow"},
+    "py": {"data", "net", "sim", "service", "trust", "identity", "link", "flow"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
 SANS_IO = {"data", "identity", "link", "flow", "task", "sim"}
@@ -38,9 +38,9 @@ FENCED = (
     "std::thread::spawn",
     "std::env::var",
 )
-# `py` speaks to the interpreter, and `node` has a file for locked memory and one that is told of forks.
+# `py` speaks to the interpreter, and `net` has a file for locked memory and one that is told of forks.
 UNSAFE_ALLOWED = {"py"}
-UNSAFE_FILES = {"crates/node/src/key_memory.rs", "crates/node/src/process.rs"}
+UNSAFE_FILES = {"crates/net/src/key_memory.rs", "crates/net/src/process.rs"}
 
 
 def repository_files(*endings: str) -> Iterator[Path]:

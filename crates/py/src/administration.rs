@@ -6,7 +6,7 @@ use std::time::Duration;
 use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::Policy;
-use exoskel_node::pki::{self, AuthorityDirectory, PkiError};
+use exoskel_net::pki::{self, AuthorityDirectory, PkiError};
 use exoskel_service::Rules;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;

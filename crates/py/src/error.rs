@@ -1,7 +1,7 @@
 //! One way from the crates' errors to the exceptions of `exoskel.errors`.
 
 use exoskel_link::policy::PolicyError;
-use exoskel_node::pki::PkiError;
+use exoskel_net::pki::PkiError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;

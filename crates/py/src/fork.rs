@@ -1,6 +1,6 @@
 //! What a forked child is told.
 
-use exoskel_node::process::{Owned, Process};
+use exoskel_net::process::{Owned, Process};
 use pyo3::prelude::*;
 
 use crate::error::{Kind, raise};
@@ -27,7 +27,7 @@ pub(crate) fn check(py: Python<'_>, process: Process) -> PyResult<()> {
 /// Ends everything that this process has started, and that came to it when its parent ended: for slots, when they leave.
 #[pyfunction]
 pub(crate) fn end_descendants(py: Python<'_>) {
-    py.detach(exoskel_node::descendants::end_own);
+    py.detach(exoskel_net::descendants::end_own);
 }
 
 fn refused(py: Python<'_>) -> PyErr {

@@ -11,7 +11,7 @@ use exoskel_identity::{
     GridSettings, NameSpaces, PolicyLanguage, Proxy, ProxyKind, Revocation, RevocationListReport,
     SelfSignature, VerifiedIdentity, VomsAttributes, hex,
 };
-use exoskel_node::pki::read_credential;
+use exoskel_net::pki::read_credential;
 use exoskel_service::Rules;
 use exoskel_trust::{Trust, TrustDirectories};
 use pyo3::exceptions::{PyOSError, PyValueError};

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use aws_lc_rs::rand;
 use exoskel_link::keys::{KeyStoreSettings, ReadyKeys};
-use exoskel_node::key_memory::{MemoryProtection, NodeKeys};
-use exoskel_node::process::Process;
+use exoskel_net::key_memory::{MemoryProtection, NodeKeys};
+use exoskel_net::process::Process;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-use exoskel_node::address::Address;
-use exoskel_node::listening::{ListenError, Listening};
+use exoskel_net::address::Address;
+use exoskel_net::listening::{ListenError, Listening};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

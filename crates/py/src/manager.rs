@@ -9,15 +9,15 @@ use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_link::Protection;
-use exoskel_node::key_memory::NodeKeys;
-use exoskel_node::manager::{
+use exoskel_net::key_memory::NodeKeys;
+use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
 };
-use exoskel_node::message::Call;
-use exoskel_node::outlet::Order;
-use exoskel_node::pki::ThrowAwayAuthority;
-use exoskel_node::process::Owned;
+use exoskel_net::message::Call;
+use exoskel_net::outlet::Order;
+use exoskel_net::pki::ThrowAwayAuthority;
+use exoskel_net::process::Owned;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
@@ -348,7 +348,7 @@ impl Manager {
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
         let own = fork::own(py, &self.0)?;
         let reports = py.detach(|| own.node.report());
-        let row = |report: exoskel_node::manager::WorkerReport| {
+        let row = |report: exoskel_net::manager::WorkerReport| {
             let row = PyDict::new(py);
             row.set_item("name", report.name)?;
             row.set_item("address", report.address)?;

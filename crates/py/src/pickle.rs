@@ -5,7 +5,7 @@
 //! and out-of-band buffers (PEP 574) become bulk parts and are not copied on the way out.
 
 use bytes::Bytes;
-use exoskel_node::payload::{BatchBuilder, Format, Record, RecordWriter};
+use exoskel_net::payload::{BatchBuilder, Format, Record, RecordWriter};
 use memchr::memmem;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_node::manager::{Passage, Watch};
+use exoskel_net::manager::{Passage, Watch};
 use exoskel_sim::keycache::trace::{Direction, Journal};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use exoskel_node::manager::StreamHandle;
-use exoskel_node::outlet::{Contents, Origin, Outcomes, Taken};
-use exoskel_node::payload::{BatchBuilder, Format, Record};
-use exoskel_node::process::{Owned, Process};
+use exoskel_net::manager::StreamHandle;
+use exoskel_net::outlet::{Contents, Origin, Outcomes, Taken};
+use exoskel_net::payload::{BatchBuilder, Format, Record};
+use exoskel_net::process::{Owned, Process};
 use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -12,9 +12,9 @@ use exoskel_identity::{
 };
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
-use exoskel_node::establish::{Renewal, Terms};
-use exoskel_node::key_memory::NodeKeys;
-use exoskel_node::pki::{read_credential, read_credential_and_key, read_revocation_lists};
+use exoskel_net::establish::{Renewal, Terms};
+use exoskel_net::key_memory::NodeKeys;
+use exoskel_net::pki::{read_credential, read_credential_and_key, read_revocation_lists};
 use exoskel_trust::{Trust, TrustDirectories};
 use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;

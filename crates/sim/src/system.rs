@@ -21,7 +21,7 @@
 //!
 //! * `scenario`: what is simulated; `generator`: scenarios from seeds; `report`: what came out
 //! * `machine`: the run; `world`: time, wires, chance and the eye on the wires
-//! * `manager`, `worker`: the nodes, with the glue that in the real world is `node`'s; `interpreter`: a slot's process
+//! * `manager`, `worker`: the nodes, with the glue that in the real world is `net`'s; `interpreter`: a slot's process
 //! * `greeting`: the handshake; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
 //! * `streams`: the users and their checks; `content`: what items hold
 

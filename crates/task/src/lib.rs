@@ -2,7 +2,7 @@
 //!
 //! A [`Router`] is the manager's side: it owns the [`Scheduler`](exoskel_flow::Scheduler) and the tokens of all streams, turns
 //! actions into messages, and answers into outcomes. A [`Desk`] is a slot's side: it takes frames in, hands items out one
-//! by one, and gathers results. Between them are messages, which something else carries: `node` over sockets, `sim`
+//! by one, and gathers results. Between them are messages, which something else carries: `net` over sockets, `sim`
 //! through virtual time. Nothing here reads a clock or knows that links exist.
 //!
 //! # Layout

@@ -1,4 +1,4 @@
-//! The manager: a router, a session for each slot, and the glue between, which in the real world is `node`'s driver.
+//! The manager: a router, a session for each slot, and the glue between, which in the real world is `net`'s driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

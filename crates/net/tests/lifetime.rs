@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use exoskel_identity::Role;
 use exoskel_link::{CloseReason, Message, Protection, SessionError};
-use exoskel_node::connection::Ended;
-use exoskel_node::establish::{Terms, dial, welcome};
-use exoskel_node::pki::AuthorityDirectory;
+use exoskel_net::connection::Ended;
+use exoskel_net::establish::{Terms, dial, welcome};
+use exoskel_net::pki::AuthorityDirectory;
 
 use wire::folder::Folder;
 use wire::relay::{Direction, Move, Relay};

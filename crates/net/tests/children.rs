@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
-use exoskel_node::manager::{
+use exoskel_net::manager::{
     LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Readiness, Recruiting,
 };
-use exoskel_node::pki::ThrowAwayAuthority;
+use exoskel_net::pki::ThrowAwayAuthority;
 
 use wire::{Site, unix_now};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use exoskel_identity::{Credential, Role};
-use exoskel_node::tls::{Handshake, Tls, TlsError};
+use exoskel_net::tls::{Handshake, Tls, TlsError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -63,10 +63,10 @@ impl RawClient {
 }
 
 /// A TCP connection over loopback: a bare stream, and the socket of who listened.
-pub(crate) async fn stranger() -> (TcpStream, exoskel_node::socket::Socket) {
+pub(crate) async fn stranger() -> (TcpStream, exoskel_net::socket::Socket) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (dialled, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-    let socket = exoskel_node::socket::Socket::tcp(accepted.unwrap().0).unwrap();
+    let socket = exoskel_net::socket::Socket::tcp(accepted.unwrap().0).unwrap();
     (dialled.unwrap(), socket)
 }

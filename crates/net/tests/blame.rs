@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
-use exoskel_node::manager::{
+use exoskel_net::manager::{
     Function, ManagerConfig, ManagerNode, Notice, Recruiting, StreamHandle, StreamPlan,
 };
-use exoskel_node::message::Call;
-use exoskel_node::outlet::{Contents, Order, Origin, Taken};
-use exoskel_node::payload::{BatchBuilder, Format};
+use exoskel_net::message::Call;
+use exoskel_net::outlet::{Contents, Order, Origin, Taken};
+use exoskel_net::payload::{BatchBuilder, Format};
 
 use crew::{Worker, nonsense};
 use wire::Site;

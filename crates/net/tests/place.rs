@@ -10,7 +10,7 @@ use exoskel_identity::Role;
 use exoskel_link::handshake::Answer;
 use exoskel_link::policy::{Policy, Proof};
 use exoskel_link::{Protection, Protections};
-use exoskel_node::establish::{Terms, welcome};
+use exoskel_net::establish::{Terms, welcome};
 
 use wire::raw::{RawClient, stranger};
 use wire::relay::{Direction, Move, Relay};

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
-use exoskel_node::address::Address;
-use exoskel_node::establish::{Terms, dial};
-use exoskel_node::listening::Listening;
-use exoskel_node::manager::{ManagerConfig, ManagerNode, Notice, Readiness, Recruiting};
-use exoskel_node::slot::SlotNode;
-use exoskel_node::socket::Socket;
+use exoskel_net::address::Address;
+use exoskel_net::establish::{Terms, dial};
+use exoskel_net::listening::Listening;
+use exoskel_net::manager::{ManagerConfig, ManagerNode, Notice, Readiness, Recruiting};
+use exoskel_net::slot::SlotNode;
+use exoskel_net::socket::Socket;
 
 use wire::{Site, run, soon};
 

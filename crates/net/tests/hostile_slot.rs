@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
-use exoskel_node::manager::Notice;
-use exoskel_node::message::{Execute, RESULT_ENDPOINT, ToManager};
-use exoskel_node::payload::{Format, RecordWriter};
+use exoskel_net::manager::Notice;
+use exoskel_net::message::{Execute, RESULT_ENDPOINT, ToManager};
+use exoskel_net::payload::{Format, RecordWriter};
 
 use crew::{Hostile, Strike, outcomes, records};
 
@@ -436,7 +436,7 @@ fn a_slot_that_will_not_go_is_cut_off() {
     assert_dismissed(|slot, _| {
         let malformed = Bytes::from_static(b"short");
         slot.raw(slot.results, 0, MessageKind::Post, malformed, Vec::new());
-        let exoskel_node::socket::Socket::Tcp(stream) = slot.connection.socket() else {
+        let exoskel_net::socket::Socket::Tcp(stream) = slot.connection.socket() else {
             return;
         };
         let mut sink = [0; 4096];

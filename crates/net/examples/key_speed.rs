@@ -23,8 +23,8 @@ use exoskel_link::keys::{
     LeastRecentlyUsed, PrefetchSettings, Replacement, S3Fifo,
 };
 use exoskel_link::{CipherSuite, Protection, SessionSecret, Side, vectors};
-use exoskel_node::pki::ThrowAwayAuthority;
-use exoskel_node::tls::{Handshake, Tls};
+use exoskel_net::pki::ThrowAwayAuthority;
+use exoskel_net::tls::{Handshake, Tls};
 use rustls_pki_types::UnixTime;
 
 const COVERED: [u8; 16] = [7; 16];

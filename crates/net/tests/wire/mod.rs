@@ -25,11 +25,11 @@ use exoskel_link::{
     CloseReason, Endpoint, Event, Limits, LinkId, Message, MessageKind, Protection,
 };
 use exoskel_link::{SessionError, TrafficClass};
-use exoskel_node::connection::{Connection, Ended};
-use exoskel_node::establish::{EstablishError, Established, Terms, dial, welcome};
-use exoskel_node::listening::Listening;
-use exoskel_node::pki::ThrowAwayAuthority;
-use exoskel_node::socket::Socket;
+use exoskel_net::connection::{Connection, Ended};
+use exoskel_net::establish::{EstablishError, Established, Terms, dial, welcome};
+use exoskel_net::listening::Listening;
+use exoskel_net::pki::ThrowAwayAuthority;
+use exoskel_net::socket::Socket;
 use rustls_pki_types::UnixTime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

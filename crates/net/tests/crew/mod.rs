@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, Lease, SchedulerConfig, Skeleton};
 use exoskel_link::{Event, LinkId, Message, MessageKind, TrafficClass};
-use exoskel_node::address::Address;
-use exoskel_node::connection::Connection;
-use exoskel_node::establish::{Established, Terms, welcome};
-use exoskel_node::manager::{
+use exoskel_net::address::Address;
+use exoskel_net::connection::Connection;
+use exoskel_net::establish::{Established, Terms, welcome};
+use exoskel_net::manager::{
     Function, HostLine, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting, StreamHandle,
     StreamPlan,
 };
-use exoskel_node::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
-use exoskel_node::outlet::{Contents, Order, Origin, Taken};
-use exoskel_node::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
-use exoskel_node::slot::{SlotNode, Work};
-use exoskel_node::socket::Socket;
+use exoskel_net::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
+use exoskel_net::outlet::{Contents, Order, Origin, Taken};
+use exoskel_net::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
+use exoskel_net::slot::{SlotNode, Work};
+use exoskel_net::socket::Socket;
 use tokio::sync::watch;
 
 use crate::wire::{Site, anybody};
@@ -235,7 +235,7 @@ async fn honest(established: Established, _: watch::Receiver<bool>) {
 
 /// What stands in for an interpreter: it counts the segments that an item has been through.
 fn interpret(node: &SlotNode) {
-    let finish = |item: exoskel_node::slot::Item| {
+    let finish = |item: exoskel_net::slot::Item| {
         let body = outcome(item.key.index, item.segment);
         // The session may be over.
         let _ = node.finish(item.key, |writer| {
@@ -296,7 +296,7 @@ async fn hostile(
             ..
         } => {
             slot.connection.consumed(link, size);
-            if endpoints[&link] != exoskel_node::message::TASK_ENDPOINT {
+            if endpoints[&link] != exoskel_net::message::TASK_ENDPOINT {
                 return;
             }
             slot.tasks.set(Some(link));

@@ -13,9 +13,9 @@ use std::sync::Barrier;
 
 use exoskel_link::policy::Proof;
 use exoskel_link::{Protection, Protections};
-use exoskel_node::address::Address;
-use exoskel_node::listening::{ListenError, Listening};
-use exoskel_node::socket::Socket;
+use exoskel_net::address::Address;
+use exoskel_net::listening::{ListenError, Listening};
+use exoskel_net::socket::Socket;
 
 use wire::folder::Folder;
 use wire::relay::Relay;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use exoskel_identity::Role;
 use exoskel_link::handshake::{Answer, HandshakeError, RefuseReason};
-use exoskel_node::establish::{EstablishError, welcome};
-use exoskel_node::pki::AuthorityDirectory;
+use exoskel_net::establish::{EstablishError, welcome};
+use exoskel_net::pki::AuthorityDirectory;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -409,7 +409,7 @@ fn a_refusal_of_a_peer_is_one_line() {
             })
         };
         let (manager, worker) = (site.manager(), site.worker("lab1"));
-        let dialled = exoskel_node::establish::dial(client, &manager, None);
+        let dialled = exoskel_net::establish::dial(client, &manager, None);
         let both = async { tokio::join!(dialled, welcome(server, &worker, no)) };
         let (client, _) = soon("the refusal", both).await;
         let Err(error) = client else {
@@ -472,7 +472,7 @@ fn a_busy_server_says_so() {
             })
         };
         let (manager, worker) = (site.manager(), site.worker("lab1"));
-        let dialled = exoskel_node::establish::dial(client, &manager, None);
+        let dialled = exoskel_net::establish::dial(client, &manager, None);
         let both = async { tokio::join!(dialled, welcome(server, &worker, busy)) };
         let (client, server) = soon("the refusal", both).await;
         assert!(text(client).contains("all slots are taken"));

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use exoskel_node::listening::Listening;
-use exoskel_node::socket::Socket;
+use exoskel_net::listening::Listening;
+use exoskel_net::socket::Socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};

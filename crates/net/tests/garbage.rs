@@ -7,7 +7,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 use exoskel_identity::Role;
-use exoskel_node::establish::{EstablishError, dial, welcome};
+use exoskel_net::establish::{EstablishError, dial, welcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use wire::raw::{RawClient, stranger};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use exoskel_link::{CloseReason, Protection, SessionError};
-use exoskel_node::connection::Ended;
+use exoskel_net::connection::Ended;
 
 use wire::relay::{Direction, Move, Record, Relay};
 use wire::{End, Site, part, run, sessions};
