@@ -23,6 +23,7 @@ mod keys;
 mod listener;
 mod manager;
 mod memory;
+mod options;
 mod packing;
 mod pickle;
 mod recording;

@@ -10,6 +10,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustix::process::Pid;
@@ -60,6 +61,8 @@ pub struct Recruiting {
 pub struct LocalWorkers {
     /// Program and arguments; the descriptors' numbers are added.
     pub command: Vec<OsString>,
+    /// What they read first (opaque here).
+    pub options: Bytes,
     /// What we talk to them over.
     pub transport: LocalTransport,
     /// Who signs their certificates.
@@ -530,6 +533,7 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
         .map_err(|error| error.to_string())?;
     let (socket, theirs) = pair(local.transport).map_err(text)?;
     let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(text)?;
+    let options = sealed_memory("exoskel-options", &local.options).map_err(text)?;
     let policy = local
         .policy
         .as_deref()
@@ -543,12 +547,13 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
             .arg(inheritable(descriptor.as_fd())?.to_string());
         Ok(())
     };
+    give("--options-fd", &options).map_err(text)?;
     give("--connection-fd", &theirs).map_err(text)?;
     give("--credential-fd", &secret).map_err(text)?;
     if let Some(policy) = &policy {
         give("--policy-fd", policy).map_err(text)?;
     }
-    // The descriptors close here when `theirs`, `secret` and `policy` go, right after the child has its own.
+    // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
     let child = process.spawn().map_err(text)?;
     hub.recruiter.children.insert(number, child);
     Ok((socket, name))
