@@ -10,6 +10,7 @@ use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_link::Protection;
 use exoskel_net::key_memory::NodeKeys;
+use exoskel_net::loopback;
 use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
@@ -18,6 +19,8 @@ use exoskel_net::message::Call;
 use exoskel_net::outlet::Order;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
+use exoskel_net::sources::NodeSources;
+use exoskel_trust::{Document, PolicyFile, Sources};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
@@ -28,7 +31,7 @@ use crate::keys::{keys, new_group, shared};
 use crate::listener;
 use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, Sources, grid, now};
+use crate::terms::{SessionOptions, now, raise_terms, trust};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -41,28 +44,6 @@ const FRAME_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How deep a program may be nested when it comes in.
 const NESTING_MAX: usize = 64;
-
-/// The policy of throw-away children over TCP on loopback when the user asks for plain data.
-const LOOPBACK_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-
-[[rule]]
-from = "loopback"
-to = "loopback"
-class = "data"
-protection = "plain"
-"#;
-
-/// The same with everything encrypted: our own children's results need no restrictions.
-const LOOPBACK_ENCRYPTED_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-"#;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
@@ -154,15 +135,8 @@ impl Manager {
                 .parse()
                 .map_err(|error| PyValueError::new_err(format!("{error}")))?,
         };
-        let child_policy = (local && transport == LocalTransport::Tcp).then(|| {
-            let plain = settings.protection.as_deref() == Some("plain");
-            if plain {
-                LOOPBACK_POLICY
-            } else {
-                LOOPBACK_ENCRYPTED_POLICY
-            }
-            .to_owned()
-        });
+        let child_policy = (local && transport == LocalTransport::Tcp)
+            .then(|| loopback::policy(settings.protection.as_deref() == Some("plain")));
         let (credential, workers) = if local {
             let authority =
                 ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error))?;
@@ -172,37 +146,36 @@ impl Manager {
                 command: settings.command.iter().map(Into::into).collect(),
                 transport,
                 authority,
-                policy: child_policy.clone(),
+                policy: child_policy.map(str::to_owned),
             };
-            (Place::Memory(own.to_pem().to_vec()), Some(workers))
+            (Document::Memory(own.to_pem()), Some(workers))
         } else {
             let path = settings.credential.ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
                             (exoskel pki issue --role manager, or a proxy)";
                 raise(py, Kind::Credential, text)
             })?;
-            (Place::File(path), None)
+            (Document::File(path.into()), None)
         };
-        let policy = settings.policy.map(Place::File);
-        let grid = (!local)
-            .then(|| {
-                py.detach(|| {
-                    grid(
-                        settings.trust_anchors,
-                        settings.vomsdir,
-                        settings.trust_interval,
-                    )
-                })
-            })
-            .transpose()
-            .map_err(|error| error.raise(py))?
-            .flatten();
-        let sources = Sources {
+        let child_policy =
+            child_policy.map(|text| Document::Memory(text.as_bytes().to_vec().into()));
+        let policy = settings.policy.map(|path| Document::File(path.into()));
+        let files = Sources {
             credential,
             key: None,
-            grid,
-            policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
-            revocation_list: settings.revocation_list,
+            revocation_list: settings.revocation_list.map(Into::into),
+            // Children that nobody else reaches are judged by their throw-away authority alone.
+            trust: if local {
+                None
+            } else {
+                trust(
+                    py,
+                    settings.trust_anchors,
+                    settings.vomsdir,
+                    settings.trust_interval,
+                )?
+            },
+            policy: policy.or(child_policy).map(PolicyFile::new),
         };
         let keys = keys(
             py,
@@ -210,21 +183,24 @@ impl Manager {
             settings.slots as usize,
             settings.key_memory.as_deref(),
         )?;
-        let sessions = SessionSettings {
-            peer_roles: vec![Role::Worker],
+        let options = SessionOptions {
+            peer_role: Role::Worker,
             floor,
             message_bytes_max: settings.message_bytes_max,
             dead_after: seconds(settings.dead_after)?,
             patience: seconds(settings.connect_timeout)?,
             python: settings.python,
             properties: Vec::new(),
-            keys: keys.clone(),
+            keys: &keys,
             group: new_group()?,
         };
-        let terms = sources
-            .terms(&sessions, Role::Manager)
-            .map_err(|error| error.raise(py))?;
-        let renewal = (!local).then(|| sources.renewal(sessions, Role::Manager));
+        let sources = NodeSources {
+            files,
+            settings: options.settings(),
+            role: Role::Manager,
+        };
+        let terms = sources.terms().map_err(|error| raise_terms(py, &error))?;
+        let renewal = (!local).then(|| sources.renewal());
         let listen = settings.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
         let hosts = settings.hosts.into_iter().map(|(address, name)| {

@@ -14,6 +14,8 @@ use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::process::Owned;
 use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
+use exoskel_net::sources::NodeSources;
+use exoskel_trust::{PolicyFile, Sources};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -23,7 +25,7 @@ use crate::error::{Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
+use crate::terms::{SessionOptions, document, raise_terms, take, trust};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -91,11 +93,13 @@ pub(crate) fn serve_slot(
             ));
         }
     };
-    let credential = place(credential_fd, credential)?
+    let credential = document(credential_fd, credential.map(Into::into))?
         .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
-    let policy = place(policy_fd, policy)?;
-    let settings = SessionSettings {
-        peer_roles: vec![Role::Manager],
+    let policy = document(policy_fd, policy.map(Into::into))?;
+    // A slot serves one manager at a time, whose job is its own.
+    let keys = keys(py, &of_one_session()?, 1, key_memory.as_deref())?;
+    let options = SessionOptions {
+        peer_role: Role::Manager,
         floor: Protection::Plain,
         message_bytes_max,
         dead_after: Duration::try_from_secs_f64(dead_after)
@@ -103,28 +107,24 @@ pub(crate) fn serve_slot(
         patience: Duration::from_secs(10),
         python,
         properties,
-        // A slot serves one manager at a time, whose job is its own.
-        keys: keys(py, &of_one_session()?, 1, key_memory.as_deref())?,
+        keys: &keys,
         group: 0,
     };
-    let grid = grid(trust_anchors, vomsdir, trust_interval).map_err(|error| error.raise(py))?;
-    let sources = Sources {
-        credential,
-        key,
-        policy,
-        revocation_list,
-        grid,
+    let sources = NodeSources {
+        files: Sources {
+            credential,
+            key: key.map(Into::into),
+            revocation_list: revocation_list.map(Into::into),
+            trust: trust(py, trust_anchors, vomsdir, trust_interval)?,
+            policy: policy.map(PolicyFile::new),
+        },
+        settings: options.settings(),
+        role: Role::Worker,
     };
     // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
-    sources
-        .terms(&settings, Role::Worker)
-        .map_err(|error| error.raise(py))?;
-    let renewal = sources.clone().renewal(settings.clone(), Role::Worker);
-    let terms = move || {
-        sources
-            .terms(&settings, Role::Worker)
-            .map_err(SourceError::text)
-    };
+    sources.terms().map_err(|error| raise_terms(py, &error))?;
+    let renewal = sources.clone().renewal();
+    let terms = move || sources.terms().map_err(|error| error.to_string());
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
@@ -141,14 +141,6 @@ fn keep_freed_memory() {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
         libc::mallopt(libc::M_TRIM_THRESHOLD, FREED_BYTES_MAX);
-    }
-}
-
-fn place(descriptor: Option<RawFd>, path: Option<String>) -> PyResult<Option<Place>> {
-    match (descriptor, path) {
-        (Some(descriptor), _) => Ok(Some(Place::inherited(descriptor)?)),
-        (None, Some(path)) => Ok(Some(Place::File(path))),
-        (None, None) => Ok(None),
     }
 }
 
