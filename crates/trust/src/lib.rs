@@ -8,6 +8,7 @@
 //! - [`read_credential`] and its like, [`Document`]: credentials and lists in files, or handed over in memory.
 //! - [`PolicyFile`]: a policy and the ban list and grid-mapfile that it names; [`Rules`]: what it says about who may do what.
 //! - [`Sources`]: all that a node is told by files. [`Stamps`]: whether files have changed. [`Renewal`]: what came of looking.
+//! - [`ChainVerifier`]: how a verdict gets into the TLS engine of whoever has one.
 //!
 //! What wires get is in the policy as well. That part is parsed by those who have wires, from [`PolicyFile::text`].
 
@@ -23,6 +24,7 @@ mod rules;
 mod sources;
 mod stamp;
 mod timed;
+mod tls;
 mod trust;
 
 pub use credential::{
@@ -36,4 +38,5 @@ pub use rules::{Rules, RulesError};
 pub use sources::{CredentialSourceError, SourceChanges, Sources};
 pub use stamp::{Stamp, Stamps};
 pub use timed::TimedTrust;
+pub use tls::ChainVerifier;
 pub use trust::{OpenError, Trust, TrustDirectories};
