@@ -333,9 +333,6 @@ impl Established {
     }
 }
 
-/// Makes new terms when what they are made of has changed, else none. An error leaves the old ones in force.
-pub type Renewal = Box<dyn FnMut() -> Option<Result<Terms, String>> + Send>;
-
 /// What both sides have said and proved, on either side of the connection.
 struct Agreement {
     side: Side,

@@ -7,7 +7,7 @@ use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_link::TrafficClass;
 use exoskel_link::policy::Policy;
 use exoskel_net::pki::{self, AuthorityDirectory, PkiError};
-use exoskel_service::Rules;
+use exoskel_trust::Rules;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_net::key_memory::NodeKeys;
+use exoskel_net::loopback;
 use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
@@ -16,6 +17,7 @@ use exoskel_net::message::Call;
 use exoskel_net::outlet::Order;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
+use exoskel_trust::Document;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
@@ -27,7 +29,7 @@ use crate::listener;
 use crate::options::{ManagerOptions, NodeOptions, Part, seconds};
 use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, Sources, now};
+use crate::terms::{now, raise_terms};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,28 +42,6 @@ const FRAME_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How deep a program may be nested when it comes in.
 const NESTING_MAX: usize = 64;
-
-/// The policy of throw-away children over TCP on loopback when the user asks for plain data.
-const LOOPBACK_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-
-[[rule]]
-from = "loopback"
-to = "loopback"
-class = "data"
-protection = "plain"
-"#;
-
-/// The same with everything encrypted: our own children's results need no restrictions.
-const LOOPBACK_ENCRYPTED_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-"#;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
@@ -133,31 +113,33 @@ impl Manager {
         let node: NodeOptions = options.extract()?;
         let own: ManagerOptions = options.extract()?;
         let is_local = start.hosts.is_empty() && own.listen.is_none();
-        let (sources, children) = if is_local {
-            let (sources, children) = with_children(py, &start, &node, &own)?;
-            (sources, Some(children))
+        let (credential, policy, children) = if is_local {
+            let (credential, children) = children(py, &start, &own)?;
+            let policy = children.policy.clone();
+            let policy = policy.map(|text| Document::Memory(text.into_bytes().into()));
+            (credential, policy, Some(children))
         } else {
-            let no_credential = || {
+            let credential = node.credential().ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
                             (exoskel pki issue --role manager, or a proxy)";
                 raise(py, Kind::Credential, text)
-            };
-            (node.sources(py, None, None, no_credential)?, None)
+            })?;
+            (credential, None, None)
         };
         let ready = shared(own.ready_keys)?;
         let keys = keys(py, &ready, start.slots as usize, node.key_memory.as_deref())?;
-        let sessions = node.sessions(Part {
-            peer_roles: vec![Role::Worker],
+        let part = Part {
+            role: Role::Manager,
+            peers: Role::Worker,
             minimum: own.minimum()?,
             patience: seconds(own.connect_timeout)?,
             python: start.python,
             properties: Vec::new(),
-            keys: keys.clone(),
             group: new_group()?,
-        })?;
-        let terms = sources.terms(&sessions, Role::Manager);
-        let terms = terms.map_err(|error| error.raise(py))?;
-        let renewal = (!is_local).then(|| sources.renewal(sessions, Role::Manager));
+        };
+        let sources = node.sources(py, credential, policy, part, &keys)?;
+        let terms = sources.terms().map_err(|error| raise_terms(py, &error))?;
+        let renewal = (!is_local).then(|| sources.renewal());
         let listen = own.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
         let hosts = start.hosts.into_iter().map(|(address, name)| {
@@ -342,35 +324,26 @@ impl Running {
 /// One row for each worker, and the key store.
 type Report<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
 
-/// Who a manager of children is, in the world of its own that ends with it, and how children start.
-fn with_children(
+/// The credential of a manager of children, in a world of their own that ends with it, and how children start.
+fn children(
     py: Python<'_>,
     start: &Start,
-    node: &NodeOptions,
     own: &ManagerOptions,
-) -> PyResult<(Sources, LocalWorkers)> {
+) -> PyResult<(Document, LocalWorkers)> {
     let transport = own.transport()?;
-    let policy = (transport == LocalTransport::Tcp).then(|| match own.protection.as_deref() {
-        Some("plain") => LOOPBACK_POLICY.to_owned(),
-        _ => LOOPBACK_ENCRYPTED_POLICY.to_owned(),
-    });
+    let policy = (transport == LocalTransport::Tcp)
+        .then(|| loopback::policy(own.protection.as_deref() == Some("plain")));
     let authority = ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error))?;
     let credential = authority.issue(Role::Manager, "manager", now());
     let credential = credential.map_err(|error| error::pki(py, &error))?;
-    let sources = node.sources(
-        py,
-        Some(Place::Memory(credential.to_pem().to_vec())),
-        policy.clone().map(|text| Place::Memory(text.into_bytes())),
-        || unreachable!("it has just got one"),
-    )?;
     let children = LocalWorkers {
         command: start.command.iter().map(Into::into).collect(),
         options: start.children.clone().into(),
         transport,
         authority,
-        policy,
+        policy: policy.map(str::to_owned),
     };
-    Ok((sources, children))
+    Ok((Document::Memory(credential.to_pem()), children))
 }
 
 fn plan(

@@ -4,13 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exoskel_identity::Role;
-use exoskel_link::Protection;
+use exoskel_link::{Limits, Protection};
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::manager::LocalTransport;
+use exoskel_net::sources::{NodeSources, SessionSettings};
+use exoskel_trust::{Document, PolicyFile, Sources, TimedTrust, TrustDirectories};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::terms::{Place, SessionSettings, Sources, grid};
+use crate::error::{Kind, raise};
+
+/// Links that a peer may open: a manager opens two to a slot, a slot one to its manager.
+const LINKS_MAX: u32 = 8;
 
 /// What managers and slots are both told. Everything has a value.
 #[derive(FromPyObject)]
@@ -45,65 +50,92 @@ pub(crate) struct ManagerOptions {
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// What a node brings to its sessions that no option says.
+/// What a node is in its sessions, whatever its options are.
 pub(crate) struct Part {
-    pub(crate) peer_roles: Vec<Role>,
+    pub(crate) role: Role,
+    /// The role of its peers.
+    pub(crate) peers: Role,
+    /// The least protection of data.
     pub(crate) minimum: Protection,
+    /// How long a handshake may take.
     pub(crate) patience: Duration,
-    /// Its version.
+    /// The interpreter's version.
     pub(crate) python: String,
+    /// What it says of itself.
     pub(crate) properties: Vec<(String, String)>,
-    pub(crate) keys: NodeKeys,
+    /// The job that all sessions belong to; 0: each to that of its peer.
     pub(crate) group: u32,
 }
 
 impl NodeOptions {
-    /// Who the node is and whom it trusts: by the files that are named, but for a credential and a policy that it was given otherwise.
+    /// Where the credential is, if an option says that.
+    pub(crate) fn credential(&self) -> Option<Document> {
+        let path = self.credential.as_ref()?;
+        Some(Document::File(path.into()))
+    }
+
+    /// What the node brings to its sessions. The policy of the options, if there is one, comes before `policy`.
     ///
     /// # Errors
-    /// ``CredentialError`` for trust directories that can't be read, or without any credential.
+    /// `CredentialError` for trust directories that can't be read, `ValueError` for a time that is none.
     pub(crate) fn sources(
         &self,
         py: Python<'_>,
-        credential: Option<Place>,
-        policy: Option<Place>,
-        no_credential: impl FnOnce() -> PyErr,
-    ) -> PyResult<Sources> {
-        let file = |path: &Option<String>| path.clone().map(Place::File);
-        let (anchors, vomsdir) = (self.trust_anchors.clone(), self.vomsdir.clone());
-        // A process that got its credential from its parent is judged, and judges, by its parent's authority.
-        let is_child = credential.is_some();
-        let grid = (!is_child)
-            .then(|| py.detach(|| grid(anchors, vomsdir, self.trust_interval)))
-            .transpose()
-            .map_err(|error| error.raise(py))?;
-        Ok(Sources {
-            credential: credential
-                .or_else(|| file(&self.credential))
-                .ok_or_else(no_credential)?,
-            key: self.key.clone(),
-            policy: file(&self.policy).or(policy),
-            revocation_list: self.revocation_list.clone(),
-            grid: grid.flatten(),
+        credential: Document,
+        policy: Option<Document>,
+        part: Part,
+        keys: &NodeKeys,
+    ) -> PyResult<NodeSources> {
+        let file = self.policy.as_ref().map(|path| Document::File(path.into()));
+        // Who got its credential from its parent is judged, and judges, by its parent's authority alone.
+        let trust = match credential {
+            Document::Memory(_) => None,
+            Document::File(_) => self.trust(py)?,
+        };
+        Ok(NodeSources {
+            files: Sources {
+                credential,
+                key: self.key.as_ref().map(Into::into),
+                revocation_list: self.revocation_list.as_ref().map(Into::into),
+                trust,
+                policy: file.or(policy).map(PolicyFile::new),
+            },
+            settings: SessionSettings {
+                peer_roles: vec![part.peers],
+                floor: part.minimum,
+                limits: Limits {
+                    message_bytes_max: self.message_bytes_max,
+                    links_max: LINKS_MAX,
+                    ..Limits::default()
+                },
+                dead_after: seconds(self.dead_after)?,
+                patience: part.patience,
+                versions: vec![
+                    ("exoskel".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+                    ("python".to_owned(), part.python),
+                ],
+                same_versions: vec!["python".to_owned()],
+                properties: part.properties,
+                keys: keys.store.clone(),
+                group: part.group,
+            },
+            role: part.role,
         })
     }
 
-    /// What its sessions have in common.
-    ///
-    /// # Errors
-    /// ``ValueError`` for a time that is none.
-    pub(crate) fn sessions(&self, part: Part) -> PyResult<SessionSettings> {
-        Ok(SessionSettings {
-            peer_roles: part.peer_roles,
-            floor: part.minimum,
-            message_bytes_max: self.message_bytes_max,
-            dead_after: seconds(self.dead_after)?,
-            patience: part.patience,
-            python: part.python,
-            properties: part.properties,
-            keys: part.keys,
-            group: part.group,
-        })
+    /// The trust directories that options name: none without a directory of authorities.
+    fn trust(&self, py: Python<'_>) -> PyResult<Option<TimedTrust>> {
+        let Some(anchors) = &self.trust_anchors else {
+            return Ok(None);
+        };
+        let directories = TrustDirectories {
+            anchors: anchors.into(),
+            vomsdir: self.vomsdir.as_ref().map(Into::into),
+        };
+        let interval = Duration::from_secs(self.trust_interval);
+        py.detach(|| TimedTrust::open(directories, interval))
+            .map(Some)
+            .map_err(|error| raise(py, Kind::Credential, error.to_string()))
     }
 }
 

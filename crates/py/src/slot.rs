@@ -1,7 +1,7 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::process::Owned;
 use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
+use exoskel_trust::Document;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -24,7 +25,7 @@ use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::options::{NodeOptions, Part};
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SourceError, take};
+use crate::terms::raise_terms;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -90,33 +91,31 @@ pub(crate) fn serve_slot(
             ));
         }
     };
-    let inherited = |descriptor: Option<RawFd>| descriptor.map(Place::inherited).transpose();
-    let sources = options.sources(
-        py,
-        inherited(start.credential_fd)?,
-        inherited(start.policy_fd)?,
-        || PyValueError::new_err("expected a credential"),
-    )?;
-    let settings = options.sessions(Part {
-        peer_roles: vec![Role::Manager],
+    let inherited = |descriptor: Option<RawFd>| {
+        descriptor
+            .map(|descriptor| Document::inherited(take(descriptor)))
+            .transpose()
+    };
+    let credential = inherited(start.credential_fd)?
+        .or_else(|| options.credential())
+        .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
+    let keys = keys(py, &of_one_session()?, 1, options.key_memory.as_deref())?;
+    let part = Part {
+        role: Role::Worker,
+        peers: Role::Manager,
         minimum: Protection::Plain,
         patience: HANDSHAKE_TIME,
         python: start.python,
         properties: start.properties,
         // A slot serves one manager at a time, whose job is its own.
-        keys: keys(py, &of_one_session()?, 1, options.key_memory.as_deref())?,
         group: 0,
-    })?;
-    // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
-    sources
-        .terms(&settings, Role::Worker)
-        .map_err(|error| error.raise(py))?;
-    let renewal = sources.clone().renewal(settings.clone(), Role::Worker);
-    let terms = move || {
-        sources
-            .terms(&settings, Role::Worker)
-            .map_err(SourceError::text)
     };
+    let policy = inherited(start.policy_fd)?;
+    let sources = options.sources(py, credential, policy, part, &keys)?;
+    // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
+    sources.terms().map_err(|error| raise_terms(py, &error))?;
+    let renewal = sources.clone().renewal();
+    let terms = move || sources.terms().map_err(|error| error.to_string());
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
@@ -134,6 +133,12 @@ fn keep_freed_memory() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
         libc::mallopt(libc::M_TRIM_THRESHOLD, FREED_BYTES_MAX);
     }
+}
+
+/// Takes over a descriptor that was inherited for us alone.
+fn take(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: the number comes from the arguments that our parent made for this process; nothing else owns it.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
 fn wait_for_session(

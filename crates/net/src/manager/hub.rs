@@ -17,12 +17,13 @@ use exoskel_task::{Router, router};
 
 use self::blame::Breaks;
 use crate::connection::Connection;
-use crate::establish::{Established, Renewal, Standing};
+use crate::establish::{Established, Standing};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
 use crate::manager::{Command, ManagerConfig, Notice, Passage, Shared, StreamPlan, recruit};
 use crate::outlet::{Origin, Outlet};
+use crate::sources::TermsRenewal;
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
@@ -132,10 +133,10 @@ pub(super) async fn drive(
 }
 
 /// Takes up new terms when there are any, and judges all sessions by them.
-async fn renew(hub: Rc<RefCell<Hub>>, mut renewal: Renewal) {
+async fn renew(hub: Rc<RefCell<Hub>>, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
-        match renewal() {
+        match renewal.renew() {
             None => {}
             Some(Ok(terms)) => hub.borrow_mut().take_up(terms),
             Some(Err(reason)) => {
