@@ -277,13 +277,13 @@ impl Manager {
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
-    /// been decided. Says (ready, wanted, why attempts failed).
-    fn wait_ready(
+    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed).
+    fn wait_ready<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         timeout: f64,
         patient: bool,
-    ) -> PyResult<(u32, u32, Vec<String>)> {
+    ) -> PyResult<(u32, u32, bool, Vec<Bound<'py, PyAny>>)> {
         let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
@@ -294,7 +294,8 @@ impl Manager {
                 || (decided && !patient)
                 || left.is_zero()
             {
-                return Ok((seen.ready, seen.wanted, seen.failures));
+                let attempts = error::attempts(py, &seen.attempts)?;
+                return Ok((seen.ready, seen.wanted, seen.is_final, attempts));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;

@@ -9,21 +9,22 @@ use std::time::Duration;
 use exoskel_flow::Lease;
 use exoskel_identity::Role;
 use exoskel_link::{Protection, SessionError};
+use exoskel_net::establish::TermsError;
 use exoskel_net::message::{Call, Digest, SegmentFunctions, ToSlot};
 use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::process::Owned;
 use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::data::DataEncoder;
-use crate::error::{Kind, raise};
+use crate::error::{self, Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
+use crate::terms::{Place, SessionSettings, Sources, grid, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -123,7 +124,7 @@ pub(crate) fn serve_slot(
     let terms = move || {
         sources
             .terms(&settings, Role::Worker)
-            .map_err(SourceError::text)
+            .map_err(TermsError::from)
     };
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
@@ -169,7 +170,7 @@ fn wait_for_session(
                 loader.call_method1("audit", (line,))?;
             }
             Ok(News::Begun(node)) => return Ok(node),
-            Ok(News::Failed(reason)) => return Err(raise(py, Kind::Exoskel, reason)),
+            Ok(News::Failed(error)) => return Err(error::meet(py, &error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err(
@@ -439,9 +440,8 @@ impl<'py> Interpreter<'py> {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
-            if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
-                || error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
-            {
+            // Ctrl-C ends the slot. `sys.exit` ends the item, but a child that the task has forked may leave by it.
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) || self.node.get().is_none() {
                 return Err(error.into());
             }
             self.write_exception(py, format, scratch, error)?;

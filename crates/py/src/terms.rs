@@ -12,7 +12,7 @@ use exoskel_identity::{
 };
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
-use exoskel_net::establish::{Renewal, Terms};
+use exoskel_net::establish::{Renewal, Terms, TermsError};
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::pki::{read_credential, read_credential_and_key, read_revocation_lists};
 use exoskel_trust::{Trust, TrustDirectories};
@@ -186,10 +186,13 @@ impl SourceError {
             Self::Policy(text) => raise(py, Kind::Policy, text),
         }
     }
+}
 
-    pub(crate) fn text(self) -> String {
-        match self {
-            Self::Credential(text) | Self::Policy(text) => text,
+impl From<SourceError> for TermsError {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Credential(text) => Self::Credential(text),
+            SourceError::Policy(text) => Self::Policy(text),
         }
     }
 }
@@ -253,11 +256,11 @@ impl Sources {
         Box::new(move || {
             let faults = self.grid.as_ref().map(Grid::look).unwrap_or_default();
             if state(&self, ban_list.as_deref()) == seen {
-                return (!faults.is_empty()).then(|| Err(faults.join("; ")));
+                return (!faults.is_empty()).then(|| Err(TermsError::Credential(faults.join("; "))));
             }
             ban_list = self.ban_list();
             seen = state(&self, ban_list.as_deref());
-            Some(self.terms(&settings, role).map_err(SourceError::text))
+            Some(self.terms(&settings, role).map_err(TermsError::from))
         })
     }
 
