@@ -256,7 +256,8 @@ impl Sources {
         Box::new(move || {
             let faults = self.grid.as_ref().map(Grid::look).unwrap_or_default();
             if state(&self, ban_list.as_deref()) == seen {
-                return (!faults.is_empty()).then(|| Err(TermsError::Credential(faults.join("; "))));
+                return (!faults.is_empty())
+                    .then(|| Err(TermsError::Credential(faults.join("; "))));
             }
             ban_list = self.ban_list();
             seen = state(&self, ban_list.as_deref());

@@ -341,8 +341,7 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
                 let place = reception.enter(host).await;
                 let (hub, source) = (hub.clone(), Source::Joined(address));
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = welcome_worker(&hub, socket, source.clone(), &place).await
-                    {
+                    if let Err(error) = welcome_worker(&hub, socket, source.clone(), &place).await {
                         let line = hub.borrow_mut().recruiter.refusals.note(
                             host,
                             &source.to_string(),

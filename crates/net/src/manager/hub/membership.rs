@@ -123,9 +123,7 @@ impl Hub {
         let (name, text) = (name.clone(), attempt.to_string());
         self.note_failure(attempt);
         // Its other slots lack the same.
-        if self.unfit.len() < UNFIT_MAX
-            && self.unfit.insert(name, what).is_none()
-        {
+        if self.unfit.len() < UNFIT_MAX && self.unfit.insert(name, what).is_none() {
             self.shared.notice(Notice::Warning(text));
             self.wake_users();
         }
