@@ -19,7 +19,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::error::{Kind, raise};
-use crate::terms::now;
+use crate::time::now;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<GridTrust>()?;

@@ -31,7 +31,7 @@ mod service;
 mod sim;
 mod slot;
 mod stream;
-mod terms;
+mod time;
 
 use pyo3::prelude::*;
 

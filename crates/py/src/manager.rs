@@ -29,7 +29,7 @@ use crate::listener;
 use crate::options::{ManagerOptions, NodeOptions, Part, seconds};
 use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{now, raise_terms};
+use crate::time::now;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -138,7 +138,7 @@ impl Manager {
             group: new_group()?,
         };
         let sources = node.sources(py, credential, policy, part, &keys)?;
-        let terms = sources.terms().map_err(|error| raise_terms(py, &error))?;
+        let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
         let renewal = (!is_local).then(|| sources.renewal());
         let listen = own.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
@@ -191,13 +191,13 @@ impl Manager {
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
-    /// been decided. Says (ready, wanted, why attempts failed).
-    fn wait_ready(
+    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed).
+    fn wait_ready<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         timeout: f64,
         patient: bool,
-    ) -> PyResult<(u32, u32, Vec<String>)> {
+    ) -> PyResult<(u32, u32, bool, Vec<Bound<'py, PyAny>>)> {
         let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
@@ -208,7 +208,9 @@ impl Manager {
                 || (decided && !patient)
                 || left.is_zero()
             {
-                return Ok((seen.ready, seen.wanted, seen.failures));
+                let attempts = error::attempts(py, &seen.attempts)?;
+                let is_decided = seen.is_final && seen.pending == 0;
+                return Ok((seen.ready, seen.wanted, is_decided, attempts));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;
