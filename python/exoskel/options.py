@@ -323,6 +323,16 @@ class ManagerOptions(NodeOptions, total=False):
             "How many items may travel together; 1 sends each by itself.",
         ),
     ]
+    frame_bytes_max: Annotated[
+        int,
+        Option(
+            1 << 20,
+            _whole(1),
+            "int",
+            "How many bytes of items may travel together, unless a single item has more, or half of ``message_bytes_max`` is less. Smaller "
+            "frames spread large items more evenly over slots; larger ones cost less for each item.",
+        ),
+    ]
     trace: Annotated[
         _Path | None,
         Option(

@@ -37,9 +37,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What a message has besides its items, amply.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
 
-/// Input bytes of one frame, unless a single item has more.
-const FRAME_BYTES_MAX: u64 = 1024 * 1024;
-
 /// How deep a program may be nested when it comes in.
 const NESTING_MAX: usize = 64;
 
@@ -154,7 +151,7 @@ impl Manager {
             scheduler: SchedulerConfig {
                 retries: own.retries,
                 frame_items_max: own.frame_items_max,
-                frame_bytes_max: FRAME_BYTES_MAX.min(node.message_bytes_max / 2),
+                frame_bytes_max: own.frame_bytes_max.min(node.message_bytes_max / 2),
                 ..SchedulerConfig::default()
             },
             recruiting: Recruiting {

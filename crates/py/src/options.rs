@@ -47,6 +47,7 @@ pub(crate) struct ManagerOptions {
     pub(crate) connect_timeout: f64,
     pub(crate) ready_keys: usize,
     pub(crate) frame_items_max: u32,
+    pub(crate) frame_bytes_max: u64,
     pub(crate) trace: Option<PathBuf>,
 }
 
