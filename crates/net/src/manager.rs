@@ -3,6 +3,7 @@
 //! User threads never touch the scheduler. They leave commands and find outcomes in their stream's
 //! [`Outlet`]; the driver never waits for them and never needs the interpreter.
 
+mod attempt;
 mod hub;
 mod recruit;
 mod roster;
@@ -18,6 +19,7 @@ use exoskel_identity::{Colours, PeerText};
 pub use exoskel_task::router::Function;
 use tokio::sync::Notify;
 
+pub use attempt::{Attempt, AttemptError, Unwanted};
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 pub use roster::WorkerReport;
 
@@ -124,8 +126,8 @@ pub struct Readiness {
     pub wanted: u32,
     /// Whether nobody else can be asked.
     pub is_final: bool,
-    /// Why attempts failed, most recent last.
-    pub failures: Vec<String>,
+    /// The last attempt at each place where one has failed, most recent last.
+    pub attempts: Vec<Attempt>,
 }
 
 /// A running manager. Dropping it without [`ManagerNode::shutdown`] ends the driver as well.
@@ -378,6 +380,10 @@ impl Shared {
     fn notice(&self, notice: Notice) {
         lock(&self.notices).push(notice);
         self.has_notices.store(true, Ordering::Relaxed);
+    }
+
+    fn attempts(&self) -> Vec<Attempt> {
+        lock(&self.readiness).attempts.clone()
     }
 
     fn change_readiness(&self, change: impl FnOnce(&mut Readiness)) {

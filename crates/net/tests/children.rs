@@ -69,7 +69,7 @@ fn nobody_is_left_behind() {
             let manager = manager_of(command, transport);
             let mut seen = Readiness::default();
             let deadline = Instant::now() + Duration::from_secs(10);
-            while seen.failures.is_empty() {
+            while seen.attempts.is_empty() {
                 assert!(Instant::now() < deadline, "{command:?}: {seen:?}");
                 seen = manager.wait_readiness(&seen, Duration::from_millis(500));
             }

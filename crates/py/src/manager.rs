@@ -31,7 +31,7 @@ use crate::keys::{keys, new_group, shared};
 use crate::listener;
 use crate::recording::Recording;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{SessionOptions, now, raise_terms, trust};
+use crate::terms::{SessionOptions, now, trust};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -199,7 +199,7 @@ impl Manager {
             settings: options.settings(),
             role: Role::Manager,
         };
-        let terms = sources.terms().map_err(|error| raise_terms(py, &error))?;
+        let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
         let renewal = (!local).then(|| sources.renewal());
         let listen = settings.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
@@ -253,13 +253,13 @@ impl Manager {
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
-    /// been decided. Says (ready, wanted, why attempts failed).
-    fn wait_ready(
+    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed).
+    fn wait_ready<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         timeout: f64,
         patient: bool,
-    ) -> PyResult<(u32, u32, Vec<String>)> {
+    ) -> PyResult<(u32, u32, bool, Vec<Bound<'py, PyAny>>)> {
         let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
@@ -270,7 +270,8 @@ impl Manager {
                 || (decided && !patient)
                 || left.is_zero()
             {
-                return Ok((seen.ready, seen.wanted, seen.failures));
+                let attempts = error::attempts(py, &seen.attempts)?;
+                return Ok((seen.ready, seen.wanted, seen.is_final, attempts));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;

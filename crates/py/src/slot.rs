@@ -16,16 +16,16 @@ use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
 use exoskel_net::sources::NodeSources;
 use exoskel_trust::{PolicyFile, Sources};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::data::DataEncoder;
-use crate::error::{Kind, raise};
+use crate::error::{self, Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
 use crate::pickle::{Encoder, decode};
-use crate::terms::{SessionOptions, document, raise_terms, take, trust};
+use crate::terms::{SessionOptions, document, take, trust};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -122,9 +122,9 @@ pub(crate) fn serve_slot(
         role: Role::Worker,
     };
     // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
-    sources.terms().map_err(|error| raise_terms(py, &error))?;
+    sources.terms().map_err(|error| error::terms(py, &error))?;
     let renewal = sources.clone().renewal();
-    let terms = move || sources.terms().map_err(|error| error.to_string());
+    let terms = move || sources.terms();
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
@@ -161,7 +161,7 @@ fn wait_for_session(
                 loader.call_method1("audit", (line,))?;
             }
             Ok(News::Begun(node)) => return Ok(node),
-            Ok(News::Failed(reason)) => return Err(raise(py, Kind::Exoskel, reason)),
+            Ok(News::Failed(error)) => return Err(error::meet(py, &error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err(
@@ -431,9 +431,8 @@ impl<'py> Interpreter<'py> {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
-            if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
-                || error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
-            {
+            // Ctrl-C ends the slot. `sys.exit` ends the item, but a child that the task has forked may leave by it.
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) || self.node.get().is_none() {
                 return Err(error.into());
             }
             self.write_exception(py, format, scratch, error)?;

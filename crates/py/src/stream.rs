@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use crate::data;
-use crate::error::{Kind, raise};
+use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::manager::Notices;
 use crate::pickle::{Encoder, decode, read_fast};
@@ -236,10 +236,10 @@ impl Map {
             match taken {
                 Taken::Outcomes(outcomes) => state.current = Some(Walk::new(outcomes)),
                 Taken::Nothing => {}
-                Taken::Ended(reason) => {
+                Taken::Ended(end) => {
                     self.finish(&mut state);
                     self.notices.present(py)?;
-                    return Err(raise(py, Kind::NoWorker, reason));
+                    return Err(error::stream_end(py, &end));
                 }
             }
         }
@@ -530,8 +530,8 @@ impl SubmitStream {
             let outcomes = match taken {
                 Taken::Outcomes(outcomes) => outcomes,
                 Taken::Nothing => return Ok(collected),
-                Taken::Ended(reason) if collected.is_empty() => {
-                    return Err(raise(py, Kind::NoWorker, reason));
+                Taken::Ended(end) if collected.is_empty() => {
+                    return Err(error::stream_end(py, &end));
                 }
                 Taken::Ended(_) => return Ok(collected),
             };

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use exoskel_identity::Role;
 use exoskel_link::{Limits, Protection};
 use exoskel_net::key_memory::NodeKeys;
-use exoskel_net::sources::{SessionSettings, TermsError};
+use exoskel_net::sources::SessionSettings;
 use exoskel_trust::{Document, TimedTrust, TrustDirectories};
 use pyo3::prelude::*;
 use rustls_pki_types::UnixTime;
@@ -88,15 +88,6 @@ pub(crate) fn document(
         (None, Some(path)) => Ok(Some(Document::File(path))),
         (None, None) => Ok(None),
     }
-}
-
-/// The exception for files that can't be used.
-pub(crate) fn raise_terms(py: Python<'_>, error: &TermsError) -> PyErr {
-    let kind = match error {
-        TermsError::Credential(_) | TermsError::Trust(_) => Kind::Credential,
-        TermsError::PolicyFile(_) | TermsError::Policy { .. } => Kind::Policy,
-    };
-    raise(py, kind, error.to_string())
 }
 
 /// Takes over a descriptor that was inherited for us alone.
