@@ -2,6 +2,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, ClassVar, Self, final
 
+from .errors import ExoskelError
+
 __all__ = [
     "Acceptor",
     "GridTrust",
@@ -78,7 +80,9 @@ class Manager:
     def present(self) -> None: ...
     def report(self) -> tuple[list[dict[str, Any]], dict[str, Any]]: ...
     def shutdown(self) -> None: ...
-    def wait_ready(self, timeout: float, patient: bool) -> tuple[int, int, list[str]]: ...
+    def wait_ready(
+        self, timeout: float, patient: bool
+    ) -> tuple[int, int, bool, list[ExoskelError]]: ...
 
 @final
 class MapStream(Iterator[Any]):

@@ -96,7 +96,7 @@ class Manager:
     LinkError
         If nothing can listen at ``listen``.
     NoWorkerError
-        If no slot is there in time; it says why each attempt failed.
+        If no slot is there in time, or earlier if nobody can come. Its ``attempts`` hold an error for each place that was tried.
     """
 
     def __init__(
@@ -372,18 +372,17 @@ def wait_for_slots(core: "_core.Manager", timeout: float, *, patient: bool) -> N
     Raises
     ------
     NoWorkerError
-        If there is none at the end.
+        If there is none at the end, or as soon as nobody else can come. Its ``attempts`` say why.
     """
-    ready, wanted, failures = core.wait_ready(timeout, patient)
+    ready, wanted, is_final, attempts = core.wait_ready(timeout, patient)
     if ready == 0:
-        # Hosts are asked again and again, and mostly say the same.
-        different = list(dict.fromkeys(failures))
-        reasons = "".join(f"\n  {failure}" for failure in different[-REASONS_MAX:])
-        if len(different) > REASONS_MAX:
-            reasons = f"\n  ... and {len(different) - REASONS_MAX} more{reasons}"
-        raise NoWorkerError(
-            f"no worker within {timeout:g} seconds, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
-        )
+        reasons = "".join(f"\n  {attempt}" for attempt in attempts[-REASONS_MAX:])
+        if len(attempts) > REASONS_MAX:
+            reasons = f"\n  ... and {len(attempts) - REASONS_MAX} more{reasons}"
+        # The wait ends early when everybody has been asked and nobody can come.
+        what = "no worker can be had" if is_final else f"no worker within {timeout:g} seconds"
+        text = f"{what}, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
+        raise NoWorkerError(text, attempts=attempts) from next(iter(attempts), None)
     if ready < wanted:
         present("warning", "", f"{ready} of {wanted} slots are ready; the run begins with those")
 

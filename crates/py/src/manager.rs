@@ -271,7 +271,8 @@ impl Manager {
                 || left.is_zero()
             {
                 let attempts = error::attempts(py, &seen.attempts)?;
-                return Ok((seen.ready, seen.wanted, seen.is_final, attempts));
+                let is_decided = seen.is_final && seen.pending == 0;
+                return Ok((seen.ready, seen.wanted, is_decided, attempts));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;

@@ -16,7 +16,7 @@ use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
 use exoskel_net::sources::NodeSources;
 use exoskel_trust::{PolicyFile, Sources};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -431,8 +431,9 @@ impl<'py> Interpreter<'py> {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
-            // Ctrl-C ends the slot. `sys.exit` ends the item, but a child that the task has forked may leave by it.
-            if error.is_instance_of::<PyKeyboardInterrupt>(py) || self.node.get().is_none() {
+            // Ctrl-C ends the slot. `sys.exit` ends the item only, but a child that the task has forked may leave by it.
+            let is_exit = error.is_instance_of::<PySystemExit>(py) && self.node.get().is_none();
+            if is_exit || error.is_instance_of::<PyKeyboardInterrupt>(py) {
                 return Err(error.into());
             }
             self.write_exception(py, format, scratch, error)?;
