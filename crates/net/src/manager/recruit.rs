@@ -16,7 +16,7 @@ use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
-use super::attempt::{Attempt, AttemptError};
+use super::attempt::{Attempt, AttemptError, is_of_worker};
 use super::hub::{Hub, serve};
 use crate::address::Address;
 use crate::descendants::end_with_descendants;
@@ -342,7 +342,7 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
             Ok((socket, address)) => {
                 let host = host_of(&socket);
                 let place = reception.enter(host).await;
-                let (hub, source) = (hub.clone(), Source::Joined(address));
+                let (hub, source) = (hub.clone(), Source::Joined(address.clone()));
                 tokio::task::spawn_local(async move {
                     if let Err(error) = welcome_worker(&hub, socket, source.clone(), &place).await {
                         let line = hub.borrow_mut().recruiter.refusals.note(
@@ -351,6 +351,12 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
                             &error.to_string(),
                         );
                         hub.borrow().audit(line);
+                        if is_of_worker(&error) {
+                            // Each of its attempts comes from another port.
+                            let place = host.map_or(address, |host| host.to_string());
+                            hub.borrow()
+                                .note_attempt(Source::Joined(place).attempt(error.into()));
+                        }
                     }
                 });
             }
@@ -465,6 +471,7 @@ fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, 
     match result {
         Ok(established) => {
             hub.borrow_mut().recruiter.succeeded(&source, &established);
+            hub.borrow().forget_attempt(&source);
             serve(hub, &established, source);
             fill(hub);
         }
