@@ -99,32 +99,29 @@ soak: $(VENV)/.locked
 	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
 bench: $(VENV)/.built
-	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.engines.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 	@$(if $(PART),,$(MAKE) --no-print-directory bench-keys)
 
 bench-keys: $(VENV)/.locked
-	@$(BIN)/python benches/keys.py $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
 
 bench-key-cache: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence
-	@$(BIN)/python -m benches.key_cache $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.study.key_cache $(BENCH_ARGUMENTS)
 
 bench-replay: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-sim --example replay
-	@$(BIN)/python -m benches.replay $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.study.replay $(BENCH_ARGUMENTS)
 
 bench-answers: $(VENV)/.built
-	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/codecs.lock
-	@$(BIN)/python benches/answers.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
-
-# These share modules that make people with the vectors' generator.
-bench-keys bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
+	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/engines/codecs.lock
+	@$(BIN)/python -m benches.engines.answers $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-identity: $(VENV)/.locked
-	@$(BIN)/python benches/identity.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.site.identity $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 paper-grid-services: $(VENV)/.locked
-	@$(BIN)/python benches/grid_services.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 wheel: $(VENV)/.locked
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist
