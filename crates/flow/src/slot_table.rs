@@ -1,4 +1,4 @@
-//! All slots, each on a seat, and the order in which they choose: found without looking at every one, since there may be
+//! The table of all slots and the order in which they get work: found without looking at every slot, since there may be
 //! tens of thousands and each answer asks for the next.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,49 +8,50 @@ use std::time::Duration;
 use crate::slot::{Slot, nanos};
 use crate::{SchedulerConfig, SlotId};
 
-/// All slots, each on a seat: a small number that tables can be indexed with, used again after a slot is gone.
+/// All slots, each in a row of its own. A row is a small number that other tables are indexed with too; it is used again after its slot is gone.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
-    seats: Vec<Option<Slot>>,
+pub(crate) struct SlotTable {
+    rows: Vec<Option<Slot>>,
     by_id: BTreeMap<SlotId, usize>,
     free: BTreeSet<usize>,
     usable: u32,
-    /// Seats whose slots may have changed since they were last entered, some twice.
+    /// Rows whose slots may have changed since they were last indexed, some twice.
     changed: Vec<usize>,
-    /// By seat.
-    entries: Vec<Entry>,
+    /// What the orders and counts below hold of each row's slot.
+    indexed: Vec<Indexed>,
     /// Slots that have fewer frames than hide sending, by the time at which they will be idle.
-    hungry: BTreeSet<Place>,
+    hungry: BTreeSet<QueueKey>,
     /// Slots whose windows have room besides, in the same order.
-    filled: BTreeSet<Place>,
-    /// How many usable slots have which round trip.
+    filled: BTreeSet<QueueKey>,
+    /// Round trips of the usable slots, in nanoseconds, and how many slots have each.
     round_trips: BTreeMap<u64, u32>,
+    /// The sum of the usable slots' round trips, in nanoseconds.
     round_trip_sum: u64,
     idle: u32,
     empty: u32,
     asked: u32,
-    /// Seats of slots from which something could be asked back.
+    /// Rows of slots from which something could be asked back.
     able: BTreeSet<usize>,
 }
 
-/// Where a slot stands in the order: when it will be idle at the earliest (0: it is), how many items it has, its seat.
-/// The first may be earlier than it turns out, as a slot that is silent for longer than it should be gets later all the
-/// time; it is put right when its turn comes.
-type Place = (u64, u64, usize);
+/// A slot's place in the order: when it will be idle at the earliest (0: it is idle now), how many items it has, its row.
+/// The time may be too early, since the expected end of a slot that is silent for too long moves on all the time; it is
+/// corrected when the slot's turn comes.
+type QueueKey = (u64, u64, usize);
 
 /// The queue that a slot stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// It has fewer frames than hide sending.
+    /// The slot has fewer frames than hide sending.
     Hungry,
-    /// Its window may have room.
+    /// The slot's window may have room.
     Filled,
 }
 
-/// What of a slot has been entered, so that it can be taken out again.
+/// What the table's orders and counts hold of a slot, so that it can be taken out again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    place: Option<(Queue, Place)>,
+struct Indexed {
+    key: Option<(Queue, QueueKey)>,
     round_trip: Option<u64>,
     is_idle: bool,
     is_empty: bool,
@@ -62,14 +63,14 @@ struct Entry {
 pub(crate) struct Turn {
     pub(crate) load: u64,
     items: u64,
-    pub(crate) seat: usize,
+    pub(crate) row: usize,
 }
 
-/// How far a walk through a queue is.
+/// The position of a walk through a queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor(Option<Place>);
+pub(crate) struct Cursor(Option<QueueKey>);
 
-impl Slots {
+impl SlotTable {
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -79,113 +80,113 @@ impl Slots {
         self.usable
     }
 
-    pub(crate) fn seat(&self, id: SlotId) -> Option<usize> {
+    pub(crate) fn row(&self, id: SlotId) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
 
     pub(crate) fn add(&mut self, slot: Slot) -> usize {
-        let seat = self.free.pop_first().unwrap_or(self.seats.len());
-        self.by_id.insert(slot.id, seat);
-        if seat == self.seats.len() {
-            self.seats.push(None);
-            self.entries.push(Entry::default());
+        let row = self.free.pop_first().unwrap_or(self.rows.len());
+        self.by_id.insert(slot.id, row);
+        if row == self.rows.len() {
+            self.rows.push(None);
+            self.indexed.push(Indexed::default());
         }
         self.usable += u32::from(!slot.draining);
-        self.seats[seat] = Some(slot);
-        self.changed.push(seat);
-        seat
+        self.rows[row] = Some(slot);
+        self.changed.push(row);
+        row
     }
 
-    pub(crate) fn remove(&mut self, seat: usize) -> Option<Slot> {
-        let slot = self.seats.get_mut(seat)?.take()?;
+    pub(crate) fn remove(&mut self, row: usize) -> Option<Slot> {
+        let slot = self.rows.get_mut(row)?.take()?;
         self.by_id.remove(&slot.id);
-        self.free.insert(seat);
+        self.free.insert(row);
         self.usable -= u32::from(!slot.draining);
-        self.withdraw(seat);
+        self.withdraw(row);
         Some(slot)
     }
 
     /// The slot finishes what it has and gets nothing more.
-    pub(crate) fn drain(&mut self, seat: usize) {
-        if let Some(slot) = self.get_mut(seat)
+    pub(crate) fn drain(&mut self, row: usize) {
+        if let Some(slot) = self.get_mut(row)
             && !std::mem::replace(&mut slot.draining, true)
         {
             self.usable -= 1;
         }
     }
 
-    pub(crate) fn get(&self, seat: usize) -> Option<&Slot> {
-        self.seats.get(seat)?.as_ref()
+    pub(crate) fn get(&self, row: usize) -> Option<&Slot> {
+        self.rows.get(row)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, seat: usize) -> Option<&mut Slot> {
-        let slot = self.seats.get_mut(seat)?.as_mut()?;
-        if self.changed.last() != Some(&seat) {
-            self.changed.push(seat);
+    pub(crate) fn get_mut(&mut self, row: usize) -> Option<&mut Slot> {
+        let slot = self.rows.get_mut(row)?.as_mut()?;
+        if self.changed.last() != Some(&row) {
+            self.changed.push(row);
         }
         Some(slot)
     }
 
-    /// The slots with their seats, in seat order.
+    /// The slots with their rows, in row order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        self.seats
+        self.rows
             .iter()
             .enumerate()
-            .filter_map(|(seat, slot)| Some((seat, slot.as_ref()?)))
+            .filter_map(|(row, slot)| Some((row, slot.as_ref()?)))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
         self.changed.extend(self.by_id.values());
-        self.seats
+        self.rows
             .iter_mut()
             .enumerate()
-            .filter_map(|(seat, slot)| Some((seat, slot.as_mut()?)))
+            .filter_map(|(row, slot)| Some((row, slot.as_mut()?)))
     }
 
-    /// Enters what has changed: the numbers and orders below are right from then on, until something changes again.
-    pub(crate) fn enter_changes(&mut self, config: &SchedulerConfig, now: Duration) {
-        for seat in std::mem::take(&mut self.changed) {
-            self.withdraw(seat);
-            let Some(slot) = self.seats[seat].as_ref() else {
+    /// Indexes what has changed: orders and counts are right from then on, until something changes again.
+    pub(crate) fn index_changes(&mut self, config: &SchedulerConfig, now: Duration) {
+        for row in std::mem::take(&mut self.changed) {
+            self.withdraw(row);
+            let Some(slot) = self.rows[row].as_ref() else {
                 continue;
             };
             // Where nothing more goes doesn't matter.
             let round_trip = (!slot.draining).then(|| slot.round_trip(config));
             let is_able = slot.recalls == 0 && slot.recallable().0 > 0;
-            let entry = Entry {
-                place: slot
+            let indexed = Indexed {
+                key: slot
                     .queue(config)
-                    .map(|queue| (queue, place(slot, seat, now))),
+                    .map(|queue| (queue, queue_key(slot, row, now))),
                 round_trip,
                 is_idle: slot.is_idle(),
                 is_empty: slot.frames.is_empty(),
                 is_asked: slot.recalls > 0,
             };
-            if let Some((queue, place)) = entry.place {
-                self.queue_mut(queue).insert(place);
+            if let Some((queue, key)) = indexed.key {
+                self.queue_mut(queue).insert(key);
             }
             if is_able {
-                self.able.insert(seat);
+                self.able.insert(row);
             }
             if let Some(round_trip) = round_trip {
                 *self.round_trips.entry(round_trip).or_default() += 1;
                 self.round_trip_sum += round_trip;
             }
-            self.idle += u32::from(entry.is_idle);
-            self.empty += u32::from(entry.is_empty);
-            self.asked += u32::from(entry.is_asked);
-            self.entries[seat] = entry;
+            self.idle += u32::from(indexed.is_idle);
+            self.empty += u32::from(indexed.is_empty);
+            self.asked += u32::from(indexed.is_asked);
+            self.indexed[row] = indexed;
         }
     }
 
-    fn withdraw(&mut self, seat: usize) {
-        let entry = std::mem::take(&mut self.entries[seat]);
-        self.able.remove(&seat);
-        if let Some((queue, place)) = entry.place {
-            self.queue_mut(queue).remove(&place);
+    fn withdraw(&mut self, row: usize) {
+        let indexed = std::mem::take(&mut self.indexed[row]);
+        self.able.remove(&row);
+        if let Some((queue, key)) = indexed.key {
+            self.queue_mut(queue).remove(&key);
         }
-        self.round_trip_sum -= entry.round_trip.unwrap_or(0);
-        if let Some(round_trip) = entry.round_trip
+        self.round_trip_sum -= indexed.round_trip.unwrap_or(0);
+        if let Some(round_trip) = indexed.round_trip
             && let Some(count) = self.round_trips.get_mut(&round_trip)
         {
             *count -= 1;
@@ -193,9 +194,9 @@ impl Slots {
                 self.round_trips.remove(&round_trip);
             }
         }
-        self.idle -= u32::from(entry.is_idle);
-        self.empty -= u32::from(entry.is_empty);
-        self.asked -= u32::from(entry.is_asked);
+        self.idle -= u32::from(indexed.is_idle);
+        self.empty -= u32::from(indexed.is_empty);
+        self.asked -= u32::from(indexed.is_asked);
     }
 
     /// Slots without anything to run.
@@ -213,9 +214,9 @@ impl Slots {
         self.asked
     }
 
-    /// Slots from which something could be asked back, with their seats.
+    /// Slots from which something could be asked back, with their rows.
     pub(crate) fn able(&self) -> impl Iterator<Item = (usize, &Slot)> {
-        let slot = |seat: &usize| Some((*seat, self.get(*seat)?));
+        let slot = |row: &usize| Some((*row, self.get(*row)?));
         self.able.iter().filter_map(slot)
     }
 
@@ -225,13 +226,13 @@ impl Slots {
         known.map_or(0, |(round_trip, _)| *round_trip)
     }
 
-    /// The longest.
+    /// The longest round trip, in nanoseconds; 0 if none is known.
     pub(crate) fn round_trip_max(&self) -> u64 {
         let longest = self.round_trips.last_key_value();
         longest.map_or(0, |(round_trip, _)| *round_trip)
     }
 
-    /// Those of all slots together.
+    /// The sum of the round trips of all usable slots, in nanoseconds.
     pub(crate) fn round_trip_sum(&self) -> u64 {
         self.round_trip_sum
     }
@@ -245,32 +246,32 @@ impl Slots {
     ) -> Option<Turn> {
         loop {
             let behind = cursor.0.map_or(Bound::Unbounded, Bound::Excluded);
-            let places = match queue {
+            let keys = match queue {
                 Queue::Hungry => &self.hungry,
                 Queue::Filled => &self.filled,
             };
-            let found = *places.range((behind, Bound::Unbounded)).next()?;
-            let seat = found.2;
-            let slot = self.seats[seat].as_ref()?;
-            let right = place(slot, seat, now);
+            let found = *keys.range((behind, Bound::Unbounded)).next()?;
+            let row = found.2;
+            let slot = self.rows[row].as_ref()?;
+            let right = queue_key(slot, row, now);
             if right > found {
-                // It is later than was thought; its turn is still to come.
+                // The slot will be idle later than was thought: its turn is still to come.
                 let queued = self.queue_mut(queue);
                 queued.remove(&found);
                 queued.insert(right);
-                self.entries[seat].place = Some((queue, right));
+                self.indexed[row].key = Some((queue, right));
                 continue;
             }
             cursor.0 = Some(found);
             return Some(Turn {
                 load: slot.load(now),
                 items: slot.running_items,
-                seat,
+                row,
             });
         }
     }
 
-    fn queue_mut(&mut self, queue: Queue) -> &mut BTreeSet<Place> {
+    fn queue_mut(&mut self, queue: Queue) -> &mut BTreeSet<QueueKey> {
         match queue {
             Queue::Hungry => &mut self.hungry,
             Queue::Filled => &mut self.filled,
@@ -278,12 +279,12 @@ impl Slots {
     }
 }
 
-fn place(slot: &Slot, seat: usize, now: Duration) -> Place {
+fn queue_key(slot: &Slot, row: usize, now: Duration) -> QueueKey {
     let load = slot.load(now);
     let idle_at = if load == 0 {
         0
     } else {
         nanos(now).saturating_add(load)
     };
-    (idle_at, slot.running_items, seat)
+    (idle_at, slot.running_items, row)
 }
