@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_flow::{FunctionId, SKELETON_DEPTH_MAX, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_link::Protection;
 use exoskel_net::key_memory::NodeKeys;
@@ -38,9 +38,6 @@ const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// Input bytes of one frame, unless a single item has more.
 const FRAME_BYTES_MAX: u64 = 1024 * 1024;
-
-/// How deep a program may be nested when it comes in.
-const NESTING_MAX: usize = 64;
 
 /// The policy of throw-away children over TCP on loopback when the user asks for plain data.
 const LOOPBACK_POLICY: &str = r#"
@@ -447,9 +444,9 @@ fn function(pickle: Vec<u8>) -> Function {
 
 /// Reads ("seq", number), ("farm", structure) or ("pipeline", (structure, ...)).
 fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
-    if depth > NESTING_MAX {
+    if depth > SKELETON_DEPTH_MAX {
         return Err(PyValueError::new_err(format!(
-            "got a program nested deeper than {NESTING_MAX}"
+            "got a program nested deeper than {SKELETON_DEPTH_MAX}"
         )));
     }
     let (kind, inner): (String, Bound<'_, PyAny>) = structure.extract()?;
