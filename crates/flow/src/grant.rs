@@ -50,8 +50,8 @@ impl Scheduler {
                 room = room.saturating_sub(waiting.bytes);
                 waiting.granted = true;
                 stream.reserved = stream.reserved.saturating_add(waiting.bytes);
-                let seat = self.slots.seat(waiting.slot);
-                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                let row = self.slots.row(waiting.slot);
+                if let Some(slot) = row.and_then(|row| self.slots.get_mut(row)) {
                     slot.receivable = slot.receivable.saturating_add(waiting.bytes);
                 }
                 if let Some(item) = stream.ring.get_mut(index) {

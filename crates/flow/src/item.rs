@@ -18,7 +18,7 @@ pub(crate) enum State {
     Granted,
     /// Has its outcome, which the user has not taken.
     Finished,
-    /// The same, but its token is the outcome.
+    /// Has its outcome, which is its token and which the user has not taken.
     Returned,
     /// Taken, cancelled or given up with its stream.
     Gone,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
-use crate::estimate::{Average, Estimate, SeatEstimate};
+use crate::estimate::{Average, Estimate, SlotEstimate};
 use crate::item::{Ring, State};
 use crate::ranges::RangeSet;
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 /// The slot that has the lease of a serial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    pub(crate) seat: usize,
-    /// Frames there that have not given it back.
+    pub(crate) row: usize,
+    /// Frames at that slot that have not given the lease back.
     pub(crate) frames: u32,
 }
 
@@ -39,23 +39,24 @@ pub(crate) struct SegmentState {
     pub(crate) serial_time: Estimate,
     /// Over all slots: a first guess for those that have not run it.
     pub(crate) time: Estimate,
-    pub(crate) seats: Vec<SeatEstimate>,
-    /// The most items that a frame may have at any seat.
+    /// By the slots' rows.
+    pub(crate) estimates: Vec<SlotEstimate>,
+    /// The most items that a frame may have at any slot.
     pub(crate) grown: u32,
     pub(crate) result_bytes: Average,
 }
 
 impl SegmentState {
-    pub(crate) fn at_seat(&mut self, seat: usize) -> &mut SeatEstimate {
-        if seat >= self.seats.len() {
-            self.seats.resize(seat + 1, SeatEstimate::default());
+    pub(crate) fn estimate_at(&mut self, row: usize) -> &mut SlotEstimate {
+        if row >= self.estimates.len() {
+            self.estimates.resize(row + 1, SlotEstimate::default());
         }
-        &mut self.seats[seat]
+        &mut self.estimates[row]
     }
 
     /// A frame of so many items was finished there.
-    pub(crate) fn finished(&mut self, seat: usize, frame_items: u32) {
-        let known = self.at_seat(seat);
+    pub(crate) fn finished(&mut self, row: usize, frame_items: u32) {
+        let known = self.estimate_at(row);
         known.finished(frame_items);
         self.grown = known.items_max.max(self.grown);
     }
@@ -196,7 +197,7 @@ impl Stream {
         self.segments[usize::from(segment)].ready.insert(range);
     }
 
-    /// The same for an item that must run alone.
+    /// The item's token waits for this segment, and the item must run alone.
     pub(crate) fn make_suspect(&mut self, segment: u16, index: Index) {
         self.ready += 1;
         self.suspects += 1;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
+use exoskel_flow::{FunctionId, SKELETON_DEPTH_MAX, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::loopback;
@@ -36,9 +36,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What a message has besides its items, amply.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
-
-/// How deep a program may be nested when it comes in.
-const NESTING_MAX: usize = 64;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
@@ -374,9 +371,9 @@ fn function(pickle: Vec<u8>) -> Function {
 
 /// Reads ("seq", number), ("farm", structure) or ("pipeline", (structure, ...)).
 fn skeleton(structure: &Bound<'_, PyAny>, depth: usize) -> PyResult<Skeleton> {
-    if depth > NESTING_MAX {
+    if depth > SKELETON_DEPTH_MAX {
         return Err(PyValueError::new_err(format!(
-            "got a program nested deeper than {NESTING_MAX}"
+            "got a program nested deeper than {SKELETON_DEPTH_MAX}"
         )));
     }
     let (kind, inner): (String, Bound<'_, PyAny>) = structure.extract()?;
