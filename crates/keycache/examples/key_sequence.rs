@@ -19,8 +19,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use exoskel_keycache::S3Fifo;
 use exoskel_keycache::sequence::{Lookup, Traffic, keys};
-use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo};
+use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Replacement};
 use exoskel_trace::{RankCalls, Record, ReplayText, Trace};
 use serde_json::{Value, json};
 

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use exoskel_link::keys::{
-    Clock, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache, S3Fifo,
+    Clock, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache,
 };
 
 use crate::error::KeycacheError;
 use crate::key_memory::KeyMemory;
 use crate::parameters::{KeySource, Parameters};
+use crate::s3_fifo::S3Fifo;
 use crate::sequence::Policy;
 use crate::time::Picoseconds;
 

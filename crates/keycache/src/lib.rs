@@ -4,7 +4,7 @@
 //!
 //! * `model`: how many keys are in use at once, in closed form
 //! * `periods`: when a program computes and when it communicates
-//! * `sequence`: how often a cache has the key, where only the order counts
+//! * `sequence`: how often a cache has the key, where only the order counts; `s3_fifo`: a replacement policy that the runtime doesn't have
 //! * `on_off`, `requests`: synthetic traces (real ones come from the crate `exoskel-trace`); `program`: a trace made ready to run
 //! * `parameters`: everything that can be set; `study`: parameters and jobs; `outcome`: what came out of a run
 //! * `run`: the machine; `agenda` and `event`: what happens when; `time`: whole picoseconds
@@ -33,6 +33,7 @@ pub mod periods;
 mod program;
 mod requests;
 mod run;
+mod s3_fifo;
 mod scheduler;
 pub mod sequence;
 mod study;
@@ -48,4 +49,5 @@ pub use parameters::{
 pub use program::Program;
 pub use requests::{RequestsError, requests};
 pub use run::Run;
+pub use s3_fifo::S3Fifo;
 pub use study::Study;

@@ -6,12 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
-use exoskel_link::keys::{
-    Cache, CacheKey, Clock, Geometry, LeastRecentlyUsed, Replacement, S3Fifo,
-};
+use exoskel_link::keys::{Cache, CacheKey, Clock, Geometry, LeastRecentlyUsed, Replacement};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::s3_fifo::S3Fifo;
 use exoskel_determinism::{Digest, SplitMix64};
 use exoskel_trace::{Direction, Operation, Record, Step, Trace};
 

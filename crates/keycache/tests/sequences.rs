@@ -9,15 +9,14 @@
 use std::ops::Range;
 use std::path::Path;
 
+use exoskel_keycache::S3Fifo;
 use exoskel_keycache::model::OnOff;
 use exoskel_keycache::periods::{PeriodRules, Periods};
 use exoskel_keycache::sequence::{
     KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, Policy, SequenceError, Traffic, keys, links, passages,
     predict, replay,
 };
-use exoskel_link::keys::{
-    Cache, Clock, Geometry, LeastRecentlyUsed, Placement, Replacement, S3Fifo,
-};
+use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Placement, Replacement};
 use exoskel_trace::{Direction, Operation, Record, Trace};
 use proptest::prelude::*;
 
