@@ -26,12 +26,28 @@ ARROWS = {
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},
+    "trace": set(),
+    "determinism": set(),
     "net": {"identity", "trust", "link", "flow", "task"},
-    "sim": {"identity", "link", "flow", "task"},
-    "py": {"data", "net", "sim", "service", "trust", "identity", "link", "flow"},
+    "sim": {"determinism", "identity", "link", "flow", "task"},
+    "keycache": {"determinism", "link", "trace"},
+    "keycache-live": {"keycache", "link", "trace"},
+    "py": {
+        "data",
+        "net",
+        "sim",
+        "keycache",
+        "keycache-live",
+        "trace",
+        "service",
+        "trust",
+        "identity",
+        "link",
+        "flow",
+    },
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
-SANS_IO = {"data", "identity", "link", "flow", "task", "sim"}
+SANS_IO = {"data", "identity", "link", "flow", "task", "trace", "determinism", "keycache", "sim"}
 FENCED = (
     "std::time::Instant::now",
     "std::time::SystemTime::now",

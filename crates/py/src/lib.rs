@@ -7,7 +7,7 @@
 //! - `data`: the same for answers of machines that aren't trusted, as plain data.
 //! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
-//! - `sim`: the study of session-key caches; `packing`: traces of other tools for it.
+//! - `sim`: the study of session-key caches; `import_trace`: traces of other tools for it.
 //! - `error`: exceptions; `fork`: what a forked child is told.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -19,12 +19,12 @@ mod data;
 mod error;
 mod fork;
 mod identity;
+mod import_trace;
 mod keys;
 mod listener;
 mod manager;
 mod memory;
 mod options;
-mod packing;
 mod pickle;
 mod recording;
 mod service;
@@ -50,6 +50,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     identity::add(module)?;
     service::add(module)?;
     sim::add(module)?;
-    packing::add(module)?;
+    import_trace::add(module)?;
     data::add(module)
 }

@@ -27,7 +27,7 @@ use crate::fork;
 use crate::keys::{keys, new_group, shared};
 use crate::listener;
 use crate::options::{ManagerOptions, NodeOptions, Part, seconds};
-use crate::recording::Recording;
+use crate::recording::RecordingFile;
 use crate::stream::{MapStream, SubmitStream};
 use crate::time::now;
 
@@ -47,7 +47,7 @@ struct Running {
     notices: Arc<Notices>,
     keys: NodeKeys,
     item_bytes_max: u64,
-    recording: Mutex<Option<Recording>>,
+    recording: Mutex<Option<RecordingFile>>,
 }
 
 /// What the driver has to tell the user, and the function that tells it.
@@ -140,11 +140,11 @@ impl Manager {
             let address = listener::parse(&address)?;
             Ok(HostLine { address, name })
         });
-        let recording = own.trace.map(Recording::begin).transpose()?;
+        let recording = own.trace.map(RecordingFile::begin).transpose()?;
         let config = ManagerConfig {
             terms,
             renewal,
-            watch: recording.as_ref().map(Recording::watch),
+            watch: recording.as_ref().map(RecordingFile::watch),
             scheduler: SchedulerConfig {
                 retries: own.retries,
                 frame_items_max: own.frame_items_max,
@@ -291,7 +291,7 @@ impl Manager {
         py.detach(|| {
             own.node.shutdown();
             let recording = &mut *own.recording.lock().unwrap_or_else(PoisonError::into_inner);
-            recording.take().map_or(Ok(()), Recording::end)
+            recording.take().map_or(Ok(()), RecordingFile::end)
         })?;
         own.notices.present(py)
     }

@@ -25,7 +25,7 @@ use super::scenario::Node;
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
