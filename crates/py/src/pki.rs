@@ -1,13 +1,10 @@
-//! Certificates and policies for the command line.
+//! Private authorities and their certificates, for the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use exoskel_identity::{CertificateDetails, Credential, Role};
-use exoskel_link::TrafficClass;
-use exoskel_link::policy::Policy;
 use exoskel_net::pki::{self, AuthorityDirectory, PkiError};
-use exoskel_trust::Rules;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -22,10 +19,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pki_list, module)?)?;
     module.add_function(wrap_pyfunction!(write_credential, module)?)?;
     module.add_function(wrap_pyfunction!(write_secret, module)?)?;
-    module.add_function(wrap_pyfunction!(write_public, module)?)?;
-    module.add_function(wrap_pyfunction!(policy_check, module)?)?;
-    module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
-    module.add_function(wrap_pyfunction!(policy_explain, module)?)
+    module.add_function(wrap_pyfunction!(write_public, module)?)
 }
 
 #[pyfunction]
@@ -122,52 +116,4 @@ fn written(py: Python<'_>, result: Result<(), PkiError>) -> PyResult<()> {
         return Err(PyOSError::new_err((number, said, path.clone())));
     }
     Err(error::pki(py, &error))
-}
-
-/// Whether a policy's text can be used.
-#[pyfunction]
-fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
-    Policy::parse(text, 1)
-        .map(drop)
-        .map_err(|error| error::policy(py, &error))
-}
-
-/// Whether the ban list and the grid-mapfile that a policy file names can.
-#[pyfunction]
-fn policy_check_lists(py: Python<'_>, policy: PathBuf) -> PyResult<()> {
-    py.detach(|| Rules::open(&policy))
-        .map(drop)
-        .map_err(|error| raise(py, Kind::Policy, error.to_string()))
-}
-
-#[pyfunction]
-#[pyo3(signature = (text, from_, to, class_))]
-fn policy_explain<'py>(
-    py: Python<'py>,
-    text: Option<&str>,
-    from_: &str,
-    to: &str,
-    class_: &str,
-) -> PyResult<Bound<'py, PyDict>> {
-    let policy = match text {
-        Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
-        None => Policy::builtin(),
-    };
-    let class = TrafficClass::ALL
-        .into_iter()
-        .find(|class| class.name() == class_);
-    let class = class.ok_or_else(|| {
-        PyValueError::new_err(format!(
-            "got class {class_:?}, expected \"control\", \"code\" or \"data\""
-        ))
-    })?;
-    let explanation = policy
-        .explain(from_, to, class)
-        .map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
-    let answer = PyDict::new(py);
-    answer.set_item("protection", explanation.protection().name())?;
-    answer.set_item("rule", explanation.rule())?;
-    answer.set_item("reasons", explanation.reasons.clone())?;
-    answer.set_item("results", explanation.results.as_str())?;
-    Ok(answer)
 }
