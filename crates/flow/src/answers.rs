@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
-use crate::stream::{Stream, Waiting};
+use crate::stream::{Stream, WaitingResult};
 use crate::{Accepted, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
@@ -92,15 +92,15 @@ impl Scheduler {
             tally.finished += u64::from(is_outcome);
             tally.old_bytes = tally.old_bytes.saturating_add(item.bytes);
             tally.new_bytes = tally.new_bytes.saturating_add(bytes);
-            if item.state == State::Out {
+            if item.state == ItemState::Out {
                 tally.ran += 1;
                 tally.ran_bytes = tally.ran_bytes.saturating_add(item.bytes);
             }
             item.bytes = bytes;
             item.state = match (closed, is_outcome) {
-                (true, _) => State::Gone,
-                (false, true) => State::Finished,
-                (false, false) => State::Ready,
+                (true, _) => ItemState::Gone,
+                (false, true) => ItemState::Finished,
+                (false, false) => ItemState::Ready,
             };
             item.segment += u16::from(!is_outcome);
             lengthen(if is_outcome { outcomes } else { tokens }, index);
@@ -235,15 +235,15 @@ impl Scheduler {
         let Some(item) = stream.ring.get_mut(index).filter(|item| item.is_at(frame)) else {
             return Ok(());
         };
-        if item.state != State::Out {
+        if item.state != ItemState::Out {
             return Err(Breach::AnnouncedTwice { index });
         }
         let token_bytes = item.bytes;
         let closed = stream.closed;
         item.state = if closed {
-            State::Gone
+            ItemState::Gone
         } else {
-            State::Announced
+            ItemState::Announced
         };
         stream.reserved = stream.reserved.saturating_sub(grant);
         let bytes = bytes.min(ANNOUNCED_MAX);
@@ -256,7 +256,7 @@ impl Scheduler {
         } else {
             stream.waiting.insert(
                 index,
-                Waiting {
+                WaitingResult {
                     slot,
                     frame,
                     bytes,
@@ -315,13 +315,13 @@ impl Stream {
             let got = size(index);
             let announced = waiting.get(&index).map_or(0, |waiting| waiting.bytes);
             result = match item.state {
-                State::Announced => Err(Breach::NotGranted { index }),
-                State::Granted if got > announced => Err(Breach::OverAnnounced {
+                ItemState::Announced => Err(Breach::NotGranted { index }),
+                ItemState::Granted if got > announced => Err(Breach::OverAnnounced {
                     index,
                     got,
                     announced,
                 }),
-                State::Out if got > grant => Err(Breach::OverGrant { index, got, grant }),
+                ItemState::Out if got > grant => Err(Breach::OverGrant { index, got, grant }),
                 _ => Ok(()),
             };
         });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::frame::{Frame, RecallState};
-use crate::item::{State, attempt};
+use crate::item::{ItemState, attempt};
 use crate::scheduler::Scheduler;
 use crate::slot::{FRAMES_HIDING, Slot, nanos};
 use crate::slot_table::{Cursor, Queue, SlotTable};
@@ -232,7 +232,7 @@ impl Scheduler {
         stream.out += count;
         stream.reserved = stream.reserved.saturating_add(grant.saturating_mul(count));
         stream.ring.visit(frame.range(), |_, item| {
-            item.state = State::Out;
+            item.state = ItemState::Out;
             item.attempt = attempt(id);
         });
         let stream = stream.id;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::stream::Stream;
 use crate::{Action, Index, SchedulerConfig};
@@ -55,7 +55,7 @@ impl Scheduler {
                     slot.receivable = slot.receivable.saturating_add(waiting.bytes);
                 }
                 if let Some(item) = stream.ring.get_mut(index) {
-                    item.state = State::Granted;
+                    item.state = ItemState::Granted;
                 }
                 self.actions.push_back(Action::Grant {
                     slot: waiting.slot,

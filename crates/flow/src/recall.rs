@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answers::lengthen;
 use crate::frame::{Frame, RecallState};
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{Slot, nanos};
 use crate::{Action, FrameId, Index, Lease, SlotId, StreamId};
@@ -47,10 +47,14 @@ impl Scheduler {
         returned.clear();
         let (mut items, mut bytes) = (0, 0u64);
         stream.ring.visit(range, |index, item| {
-            if item.is_at(frame) && item.state == State::Out {
+            if item.is_at(frame) && item.state == ItemState::Out {
                 items += 1;
                 bytes = bytes.saturating_add(item.bytes);
-                item.state = if closed { State::Gone } else { State::Ready };
+                item.state = if closed {
+                    ItemState::Gone
+                } else {
+                    ItemState::Ready
+                };
                 lengthen(returned, index);
             }
         });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::frame::Frame;
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::Slot;
 use crate::{Action, Departure, Failure, SlotId, SlotStatistics};
@@ -75,14 +75,14 @@ impl Scheduler {
             let was = std::mem::replace(
                 &mut item.state,
                 if stream.closed {
-                    State::Gone
+                    ItemState::Gone
                 } else {
-                    State::Ready
+                    ItemState::Ready
                 },
             );
             stream.out -= 1;
             // An item whose result waited has run to its end; it did no harm.
-            let blame = if was == State::Out {
+            let blame = if was == ItemState::Out {
                 blame
             } else {
                 Blame::Nobody
@@ -108,7 +108,7 @@ impl Scheduler {
                     index,
                     failure,
                 });
-            } else if blame != Blame::Nobody || frame.suspect && was == State::Out {
+            } else if blame != Blame::Nobody || frame.suspect && was == ItemState::Out {
                 stream.make_suspect(segment, index);
             } else {
                 stream.make_ready(segment, index..index + 1);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::item::State;
+use crate::item::ItemState;
 use crate::slot::{Slot, nanos};
 use crate::slot_table::SlotTable;
 use crate::stream::Stream;
@@ -274,7 +274,7 @@ impl Scheduler {
     /// Whether the item has its outcome and waits to be taken.
     pub fn is_finished(&self, stream: StreamId, index: Index) -> bool {
         let item = self.open(stream).and_then(|stream| stream.ring.get(index));
-        item.is_some_and(|item| matches!(item.state, State::Finished | State::Returned))
+        item.is_some_and(|item| matches!(item.state, ItemState::Finished | ItemState::Returned))
     }
 
     /// Result bytes of a stream that are held by the driver, and those that may arrive without asking again.

@@ -60,7 +60,7 @@ struct Indexed {
 
 /// A slot whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct Candidate {
     pub(crate) load: u64,
     items: u64,
     pub(crate) row: usize,
@@ -243,7 +243,7 @@ impl SlotTable {
         queue: Queue,
         cursor: &mut Cursor,
         now: Duration,
-    ) -> Option<Turn> {
+    ) -> Option<Candidate> {
         loop {
             let behind = cursor.0.map_or(Bound::Unbounded, Bound::Excluded);
             let keys = match queue {
@@ -263,7 +263,7 @@ impl SlotTable {
                 continue;
             }
             cursor.0 = Some(found);
-            return Some(Turn {
+            return Some(Candidate {
                 load: slot.load(now),
                 items: slot.running_items,
                 row,
