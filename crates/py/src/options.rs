@@ -12,7 +12,7 @@ use exoskel_trust::{Document, PolicyFile, Sources, TimedTrust, TrustDirectories}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// Links that a peer may open: a manager opens two to a slot, a slot one to its manager.
 const LINKS_MAX: u32 = 8;
@@ -52,7 +52,7 @@ pub(crate) struct ManagerOptions {
 }
 
 /// What a node is in its sessions, whatever its options are.
-pub(crate) struct Part {
+pub(crate) struct SessionPart {
     pub(crate) role: Role,
     /// The role of its peers.
     pub(crate) peers: Role,
@@ -84,7 +84,7 @@ impl NodeOptions {
         py: Python<'_>,
         credential: Document,
         policy: Option<Document>,
-        part: Part,
+        part: SessionPart,
         keys: &NodeKeys,
     ) -> PyResult<NodeSources> {
         let file = self.policy.as_ref().map(|path| Document::File(path.into()));
@@ -136,7 +136,7 @@ impl NodeOptions {
         let interval = Duration::from_secs(self.trust_interval);
         py.detach(|| TimedTrust::open(directories, interval))
             .map(Some)
-            .map_err(|error| raise(py, Kind::Credential, error.to_string()))
+            .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))
     }
 }
 
