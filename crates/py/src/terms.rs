@@ -12,7 +12,7 @@ use exoskel_identity::{
 };
 use exoskel_link::policy::Policy;
 use exoskel_link::{Limits, Protection};
-use exoskel_net::establish::{Renewal, Terms};
+use exoskel_net::establish::{NodeConfig, Renewal};
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::pki::{read_credential, read_credential_and_key, read_revocation_lists};
 use exoskel_trust::{Trust, TrustDirectories};
@@ -40,21 +40,21 @@ pub(crate) struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// Terms with this credential, this judge of peers and this policy.
+    /// A config with this credential, this judge of peers and this policy.
     fn terms(
         &self,
         credential: Credential,
         verifier: Arc<dyn PeerVerifier>,
         policy: Policy,
-    ) -> Terms {
+    ) -> NodeConfig {
         let mut properties = self.properties.clone();
         properties.push(("pid".to_owned(), std::process::id().to_string()));
-        Terms {
+        NodeConfig {
             credential: Arc::new(credential),
             verifier,
             policy: Arc::new(policy),
             peer_roles: self.peer_roles.clone(),
-            floor: self.floor,
+            minimum: self.floor,
             limits: Limits {
                 message_bytes_max: self.message_bytes_max,
                 links_max: LINKS_MAX,
@@ -68,7 +68,7 @@ impl SessionSettings {
             ],
             same_versions: vec!["python".to_owned()],
             keys: self.keys.store.clone(),
-            group: self.group,
+            job: self.group,
             properties,
         }
     }
@@ -195,12 +195,12 @@ impl SourceError {
 }
 
 impl Sources {
-    /// Terms as the sources have it now; our own credential must be one that peers will accept.
+    /// The config as the sources have it now; our own credential must be one that peers will accept.
     pub(crate) fn terms(
         &self,
         settings: &SessionSettings,
         role: Role,
-    ) -> Result<Terms, SourceError> {
+    ) -> Result<NodeConfig, SourceError> {
         let failed = SourceError::Credential;
         let credential = self.credential()?;
         let own = credential.identity().role;

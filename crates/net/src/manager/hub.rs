@@ -17,7 +17,7 @@ use exoskel_task::{Router, router};
 
 use self::blame::Breaks;
 use crate::connection::Connection;
-use crate::establish::{Established, Renewal, Standing};
+use crate::establish::{Established, PeerRecord, Renewal};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
@@ -63,7 +63,7 @@ struct Slot {
     tasks: LinkId,
     code: LinkId,
     origin: Arc<Origin>,
-    standing: Standing,
+    standing: PeerRecord,
     worker: WorkerKey,
     ready: bool,
     /// It lacks what the program needs and is on its way out.
