@@ -162,7 +162,6 @@ impl From<&EstablishError> for ExceptionKind {
             EstablishError::NoTerms(error) => error.into(),
             EstablishError::NotAllowed(_) => Self::Refused,
             EstablishError::Refused(refuse) => (&refuse.reason).into(),
-            EstablishError::Version { .. } => Self::Version,
             EstablishError::Socket(_)
             | EstablishError::Silent(_)
             | EstablishError::SaidNothing(_)
@@ -196,7 +195,7 @@ impl From<&TlsError> for ExceptionKind {
 impl From<&HandshakeError> for ExceptionKind {
     fn from(error: &HandshakeError) -> Self {
         match error {
-            HandshakeError::Protocol { .. } => Self::Version,
+            HandshakeError::Protocol { .. } | HandshakeError::Version { .. } => Self::Version,
             HandshakeError::Refused(refuse) => (&refuse.reason).into(),
             HandshakeError::Identity { .. } => Self::Authentication,
             HandshakeError::Codec(_)

@@ -24,7 +24,7 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
-use crate::keys::{keys, new_group, shared};
+use crate::keys::{keys, new_job, shared};
 use crate::listener;
 use crate::options::{ManagerOptions, NodeOptions, SessionPart, seconds};
 use crate::recording::RecordingFile;
@@ -129,7 +129,7 @@ impl Manager {
             patience: seconds(own.connect_timeout)?,
             python: start.python,
             properties: Vec::new(),
-            group: new_group()?,
+            job: new_job()?,
         };
         let sources = node.sources(py, credential, policy, part, &keys)?;
         let terms = sources.terms().map_err(|error| error::terms(py, &error))?;

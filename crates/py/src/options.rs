@@ -65,7 +65,7 @@ pub(crate) struct SessionPart {
     /// What it says of itself.
     pub(crate) properties: Vec<(String, String)>,
     /// The job that all sessions belong to; 0: each to that of its peer.
-    pub(crate) group: u32,
+    pub(crate) job: u32,
 }
 
 impl NodeOptions {
@@ -103,7 +103,7 @@ impl NodeOptions {
             },
             settings: SessionSettings {
                 peer_roles: vec![part.peers],
-                floor: part.minimum,
+                minimum: part.minimum,
                 limits: Limits {
                     message_bytes_max: self.message_bytes_max,
                     links_max: LINKS_MAX,
@@ -118,7 +118,7 @@ impl NodeOptions {
                 same_versions: vec!["python".to_owned()],
                 properties: part.properties,
                 keys: keys.store.clone(),
-                group: part.group,
+                job: part.job,
             },
             role: part.role,
         })

@@ -107,7 +107,7 @@ pub(crate) fn serve_slot(
         python: start.python,
         properties: start.properties,
         // A slot serves one manager at a time, whose job is its own.
-        group: 0,
+        job: 0,
     };
     let policy = inherited(start.policy_fd)?;
     let sources = options.sources(py, credential, policy, part, &keys)?;

@@ -21,7 +21,7 @@ use super::hub::{Hub, serve};
 use crate::address::Address;
 use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{EstablishError, Established, Terms, dial, welcome_in_place};
+use crate::establish::{EstablishError, Established, NodeConfig, dial, welcome_in_place};
 use crate::listening::{Listener, Listening};
 use crate::outlet::StreamEnd;
 use crate::pki::ThrowAwayAuthority;
@@ -440,7 +440,7 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     conclude(&hub, source, result);
 }
 
-async fn dial_host(line: &HostLine, terms: &Terms) -> Result<Established, AttemptError> {
+async fn dial_host(line: &HostLine, terms: &NodeConfig) -> Result<Established, AttemptError> {
     let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
     let socket = connecting
         .map_err(|_| AttemptError::NoConnection(terms.patience))?

@@ -9,16 +9,17 @@ use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 use super::blame::departure_of;
 use super::{ATTEMPTS_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
 use crate::connection::Ended;
-use crate::establish::{Established, Terms};
+use crate::establish::{Established, NodeConfig, judge_again};
 use crate::manager::{Attempt, AttemptError, Notice, Unwanted, recruit};
 use crate::message::{CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToSlot};
 use crate::outlet::{Origin, StreamEnd};
 use crate::payload::Format;
 
 impl Hub {
-    pub(super) fn take_up(&mut self, terms: Terms) {
+    pub(super) fn take_up(&mut self, terms: NodeConfig) {
         for slot in self.slots.values() {
-            if let Err(reason) = terms.judge_again(&slot.standing, &slot.connection) {
+            if let Err(error) = judge_again(&terms, &slot.standing, &slot.connection) {
+                let reason = error.to_string();
                 self.shared.notice(Notice::Audit(format!(
                     "ended the session with {}: {reason}",
                     slot.worker.0
@@ -67,7 +68,7 @@ impl Hub {
             tasks,
             code,
             origin: Arc::new(origin),
-            standing: established.standing(),
+            standing: established.record.clone(),
             worker,
             ready: false,
             unfit: false,
