@@ -51,10 +51,10 @@ fn millis(count: u64) -> Duration {
 
 /// Equal slots in one room, one stream of small items, and nothing that goes wrong.
 fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Service) -> Scenario {
-    let floors = Protections::default();
+    let minimum = Protections::default();
     let worker = WorkerScenario {
         slowness: 1,
-        floors,
+        minimum,
         is_relayed: false,
         format: Format::Pickle,
         drift: 0,
@@ -85,7 +85,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         workers: vec![worker; slots],
         streams: vec![stream],
         manager_dials: false,
-        floors,
+        minimum,
         ciphers: CipherSuite::ALL.to_vec(),
         limits: Limits::default(),
         keys: KeyRoom {
