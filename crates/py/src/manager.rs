@@ -14,7 +14,7 @@ use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
 };
-use exoskel_net::message::Call;
+use exoskel_net::message::{Call, ENVELOPE_BYTES_MAX};
 use exoskel_net::outlet::Order;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
@@ -32,9 +32,6 @@ use crate::terms::{Place, SessionSettings, Sources, grid, now};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// What a message has besides its items, amply.
-const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// Input bytes of one frame, unless a single item has more.
 const FRAME_BYTES_MAX: u64 = 1024 * 1024;
@@ -256,7 +253,9 @@ impl Manager {
             node: node.clone(),
             present,
         });
-        let item_bytes_max = settings.message_bytes_max.saturating_sub(ENVELOPE_BYTES);
+        let item_bytes_max = settings
+            .message_bytes_max
+            .saturating_sub(ENVELOPE_BYTES_MAX);
         Ok(Self(Owned::new(Running {
             node,
             notices,
