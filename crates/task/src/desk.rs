@@ -8,14 +8,11 @@ use bytes::Bytes;
 use exoskel_flow::Lease;
 use thiserror::Error;
 
-use crate::message::{Execute, ToManager, ToSlot};
+use crate::message::{ENVELOPE_BYTES_MAX, Execute, ToManager, ToSlot};
 use crate::payload::{Record, RecordReader, RecordWriter};
 
 /// Results that wait to be sent together, in bytes at most.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
-
-/// What a message has besides its results, amply.
-const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// Results of this size need not leave before the next item is begun, when there is one.
 const LEAVE_BYTES_MIN: u64 = 16 * 1024;
@@ -162,7 +159,7 @@ impl Desk {
     #[must_use]
     pub fn new(message_bytes_max: u64) -> Self {
         Self {
-            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
+            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
             code: VecDeque::new(),
             jobs: VecDeque::new(),
             programs: HashSet::new(),

@@ -51,18 +51,18 @@ pub(super) type WorkerKey = (String, String);
 
 impl Roster {
     pub(super) fn join(&mut self, established: &Established) -> WorkerKey {
-        let socket = established.connection.socket();
-        let address = socket
+        let transport = established.connection.transport();
+        let address = transport
             .addresses()
             .map(|(_, peer)| peer.ip().to_string())
-            .or_else(|| Some(socket.unix_path()?.display().to_string()))
+            .or_else(|| Some(transport.unix_path()?.display().to_string()))
             .unwrap_or_default();
         let key = (established.peer.name().to_owned(), address.clone());
         let report = self.workers.entry(key.clone()).or_default();
         report.name.clone_from(&key.0);
         report.address = address;
         report.domain = established.domain.clone().unwrap_or_default();
-        socket.transport().clone_into(&mut report.transport);
+        transport.kind().clone_into(&mut report.transport);
         report.protection = established.protections.data.to_string();
         "working".clone_into(&mut report.state);
         report.slots += 1;

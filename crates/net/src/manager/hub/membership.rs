@@ -57,7 +57,7 @@ impl Hub {
         self.shared.notice(Notice::Audit(format!(
             "accepted {} at {}: {} ({:?}, domain {})",
             established.peer.identity(),
-            connection.socket().peer_text(),
+            connection.transport().peer_text(),
             established.protections,
             established.proof,
             established.domain.as_deref().unwrap_or("none"),
