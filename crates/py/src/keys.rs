@@ -58,7 +58,7 @@ pub(crate) fn keys(
 }
 
 /// A number for a job, so that no two are likely to have the same; never 0, which is none.
-pub(crate) fn new_group() -> PyResult<u32> {
+pub(crate) fn new_job() -> PyResult<u32> {
     let mut bytes = [0; 4];
     rand::fill(&mut bytes)
         .map_err(|_| PyRuntimeError::new_err("the system gave no random bytes"))?;

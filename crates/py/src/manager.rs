@@ -24,7 +24,7 @@ use pyo3::types::{PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, Kind, raise};
 use crate::fork;
-use crate::keys::{keys, new_group, shared};
+use crate::keys::{keys, new_job, shared};
 use crate::listener;
 use crate::recording::RecordingFile;
 use crate::stream::{MapStream, SubmitStream};
@@ -219,7 +219,7 @@ impl Manager {
             python: settings.python,
             properties: Vec::new(),
             keys: keys.clone(),
-            group: new_group()?,
+            group: new_job()?,
         };
         let terms = sources
             .terms(&sessions, Role::Manager)
