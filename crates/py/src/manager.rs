@@ -162,9 +162,11 @@ impl Manager {
             node: manager.clone(),
             present,
         });
+        Ok(Self(Owned::new(RunningManager {
+            node: manager,
             notices,
             keys,
-            item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES),
+            item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
             recording: Mutex::new(recording),
         })?))
     }
