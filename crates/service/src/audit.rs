@@ -2,7 +2,7 @@
 //!
 //! Lines are written by a thread of their own, many at once when there are many. No line is dropped: when the disk
 //! can't follow, new decisions wait for it, and with them the connections that ask for one. A decision that can't wait is
-//! made by who has reserved the [`Place`] of its line before.
+//! made by who has reserved the [`ReservedLine`] of its line before.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use rustls_pki_types::UnixTime;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::door::{Refused, Who};
+use crate::admission::{Refused, Who};
 use crate::limits::AUDIT_LINES_MAX;
 
 /// Where audit lines go.
@@ -200,13 +200,13 @@ impl Audit {
         self.reserve().await.write(line);
     }
 
-    /// Keeps a place for the line of a decision that is about to be made. Waits only when the disk can't follow.
-    pub(crate) async fn reserve(&self) -> Place {
+    /// Reserves the line of a decision that is about to be made. Waits only when the disk can't follow.
+    pub(crate) async fn reserve(&self) -> ReservedLine {
         let Some(orders) = &self.orders else {
-            return Place(None);
+            return ReservedLine(None);
         };
         // The writer ends with the last sender only, so there is no error.
-        Place(orders.clone().reserve_owned().await.ok())
+        ReservedLine(orders.clone().reserve_owned().await.ok())
     }
 
     /// Lines that could not be written since the start: the disk is full or broken.
@@ -225,9 +225,9 @@ impl Audit {
 /// Where a line will stand, whatever becomes of the disk and of whom it is about. Dropping it gives it to others.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Place(Option<mpsc::OwnedPermit<Order>>);
+pub(crate) struct ReservedLine(Option<mpsc::OwnedPermit<Order>>);
 
-impl Place {
+impl ReservedLine {
     /// Writes the decision down; nothing waits.
     pub(crate) fn write(self, line: &Line<'_>) {
         let Some(place) = self.0 else { return };

@@ -16,7 +16,7 @@ use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{BadLimit, Limits};
 use crate::renewal::RENEWAL_INTERVAL;
 use crate::secret::{FrontSecret, SecretError};
-use crate::server::Settings;
+use crate::settings::Settings;
 use exoskel_trust::{Rules, RulesError};
 
 /// What a service is told by its administrator. `docs/administration.md` explains each line.
@@ -509,7 +509,7 @@ impl Configuration {
         if self.upstream.is_some() {
             self.front()?;
         }
-        notes.extend(crate::process::descriptors_note(&limits));
+        notes.extend(crate::descriptors::descriptors_note(&limits));
         Ok(notes)
     }
 }

@@ -29,9 +29,9 @@ use crate::body::{BodyError, RequestBody};
 use crate::head;
 use crate::http::{HTTP_PROTOCOLS, serve_connection};
 use crate::limits::RETRY_AFTER_SECONDS;
-use crate::places::{Part, Share, Shares};
+use crate::peer::{Handler, Peer, Stream};
+use crate::request_slots::{Part, Share, Shares};
 use crate::secret::FrontSecret;
-use crate::server::{Handler, Peer, Stream};
 use headers::{IdentityHeaders, WebSocket};
 use upload::{Turn, Upload};
 use upstream::Client;
@@ -121,7 +121,7 @@ impl Handler for Front {
                 self.0.chain,
             )),
             share: self.0.shares.of(peer.identity()),
-            head_bytes_max: peer.shared().connections.limits().header_bytes_max,
+            head_bytes_max: peer.state().connections.limits().header_bytes_max,
             tunnels,
         };
         let mut served = pin!(serve_connection(stream, &peer, service));

@@ -10,34 +10,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
 
-/// The places of one server, over all its connections.
+/// The slots of one server, over all its connections.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct RequestSlots {
     running: Arc<Semaphore>,
-    /// Places in the queue, those of running requests included: who gets none here need not wait.
+    /// Room in the queue, that of running requests included: who gets none here need not wait.
     queue: Arc<Semaphore>,
     wait: Duration,
     shares: Shares,
 }
 
-/// A request's place; it is free again when this is dropped.
+/// The slot of a running request; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RequestSlot {
     _running: OwnedSemaphorePermit,
     _queue: OwnedSemaphorePermit,
     _part: Part,
 }
 
-/// Why there is no place for a request.
+/// Why there is no slot for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum NoSlot {
     /// The client itself holds as many as one may.
     OfThisIdentity,
     /// All clients together do, and the queue is full or does not move.
     OfAll,
 }
 
-impl Places {
+impl RequestSlots {
     pub(crate) fn new(limits: &Limits) -> Self {
         let semaphore = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -52,27 +52,27 @@ impl Places {
         }
     }
 
-    /// The share of somebody in these places.
+    /// The share of somebody in these slots.
     pub(crate) fn share_of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
         self.shares.of(identity)
     }
 
-    /// A place, at once or after some waiting.
-    pub(crate) async fn take(&self, share: &Arc<Share>) -> Result<Place, NoPlace> {
-        let part = share.take().ok_or(NoPlace::OfThisIdentity)?;
+    /// A slot, at once or after some waiting.
+    pub(crate) async fn take(&self, share: &Arc<Share>) -> Result<RequestSlot, NoSlot> {
+        let part = share.take().ok_or(NoSlot::OfThisIdentity)?;
         let queue = self.queue.clone().try_acquire_owned();
-        let queue = queue.map_err(|_| NoPlace::OfAll)?;
+        let queue = queue.map_err(|_| NoSlot::OfAll)?;
         let running = match self.running.clone().try_acquire_owned() {
             Ok(running) => running,
             Err(_) => {
                 let waiting = self.running.clone().acquire_owned();
                 let waited = tokio::time::timeout(self.wait, waiting).await;
                 waited
-                    .map_err(|_| NoPlace::OfAll)?
-                    .map_err(|_| NoPlace::OfAll)?
+                    .map_err(|_| NoSlot::OfAll)?
+                    .map_err(|_| NoSlot::OfAll)?
             }
         };
-        Ok(Place {
+        Ok(RequestSlot {
             _running: running,
             _queue: queue,
             _part: part,
