@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.site import POLICY, Site, Worker
+from tests.site import POLICY, Site, Worker, free_address
 
 import exoskel as ex
 from exoskel import errors
@@ -267,8 +267,7 @@ def test_a_place_that_refuses_for_good_does_not_end_the_wait_for_another(site: S
 def test_each_place_has_its_own_error(site: Site) -> None:
     refusing = that_refuses_us(site)
     other = site.worker("node2.lab.example.org")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = "{}:{}".format(*taken.getsockname())
+    nobody = free_address()
     hosts = [refusing.line, f"{other.address} node3.lab.example.org", nobody]
     error = without_worker(site, workers=hosts)
     found = {attempt.place: type(attempt) for attempt in error.attempts}
@@ -279,6 +278,17 @@ def test_each_place_has_its_own_error(site: Site) -> None:
     }
     copy = pickle.loads(pickle.dumps(error))
     assert {attempt.place: type(attempt) for attempt in copy.attempts} == found
+
+
+def test_a_worker_that_joins_and_is_refused_is_told_of(site: Site) -> None:
+    address = free_address()
+    (site.place / "other").mkdir()
+    credential = Site(site.place / "other").issue("worker", NODE)
+    site.worker(NODE, join=f"tcp://{address}", credential=credential)
+    error = without_worker(site, listen=address, wait=5)
+    assert str(error).startswith("no worker within 5 seconds, expected 1 slot\n  worker that ")
+    (attempt,) = error.attempts
+    assert (type(attempt), attempt.place) == (ex.AuthenticationError, "127.0.0.1")
 
 
 def test_a_stream_that_loses_its_last_worker_says_why_there_is_no_other(site: Site) -> None:

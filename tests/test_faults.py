@@ -155,7 +155,7 @@ def test_all_slots_killed_between_two_streams() -> None:
         assert list(manager.map(range(100))) == list(range(100))
 
 
-def test_a_slot_that_stops_is_noticed_within_the_time_set() -> None:
+def test_a_slot_that_stops_is_noticed() -> None:
     def task(item: int) -> tuple[int, int]:
         import os
         import time
@@ -167,11 +167,8 @@ def test_a_slot_that_stops_is_noticed_within_the_time_set() -> None:
         stream = manager.map(range(200))
         _, process = next(stream)
         os.kill(process, signal.SIGSTOP)
-        stopped = time.monotonic()
         noticed = lambda: any(worker.state == "lost" for worker in manager.summary().workers)  # noqa: E731
-        assert eventually(noticed, 10)
-        # The limit is dead_after; the rest is what two busy cores may add.
-        assert time.monotonic() - stopped < 1 + 3
+        assert eventually(noticed)
         assert [item for item, _ in stream] == list(range(1, 200))
         assert eventually(lambda: gone(process))
 
@@ -260,6 +257,7 @@ def test_ctrl_c_ends_everything_within_two_seconds(use: str, to_all: bool, tmp_p
         else:
             process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
+        # A promise to users, and so the one kind of time that tests assert.
         assert time.monotonic() - interrupted < 2
         assert process.returncode == -signal.SIGINT
         assert errors.rstrip().endswith("KeyboardInterrupt")

@@ -41,8 +41,8 @@ class ExoskelError(Exception):
     Attributes
     ----------
     place : str or None
-        The address of the worker that was tried, as it was given, or ``"local worker 1"`` for a child process. None unless the
-        error is one of `NoWorkerError.attempts`.
+        The address of the worker that was tried, as it was given; the host of a worker that dialled in; or ``"local worker 1"`` for a
+        child process. None unless the error is one of `NoWorkerError.attempts`.
     """
 
     place: str | None = None

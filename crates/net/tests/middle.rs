@@ -26,7 +26,7 @@ type Outcome = (Ended, Ended, Vec<(Vec<u8>, Vec<u8>)>);
 async fn wired(data: Protection) -> (Relay, End, End) {
     let site = Site::new();
     let (mut client, server) = (site.manager(), site.worker("lab1"));
-    client.floor = data;
+    client.minimum = data;
     let (relay, sockets) = Relay::unseen();
     let (client, server) = sessions(sockets, &client, &server).await;
     let agreed = client.connection.with(|session| session.protections());
@@ -338,7 +338,7 @@ fn assert_truncated(ended: &Ended) {
 fn assert_broken(ended: &Ended) {
     let is_error = matches!(
         ended,
-        Ended::Session(SessionError::Truncated { .. }) | Ended::Socket(_)
+        Ended::Session(SessionError::Truncated { .. }) | Ended::Transport(_)
     );
     assert!(is_error, "{ended}");
 }

@@ -9,6 +9,7 @@ use exoskel_link::SessionError;
 
 use crate::establish::EstablishError;
 use crate::pki::PkiError;
+use crate::tls::TlsError;
 
 /// An attempt that came to nothing. Its text names the place and the reason.
 #[derive(Debug, Clone)]
@@ -64,6 +65,28 @@ pub enum AttemptError {
     /// The worker is of no use to this manager.
     #[error(transparent)]
     Unwanted(#[from] Unwanted),
+}
+
+/// Whether somebody who dialled in and got no session was a worker, by what is known then. Strangers and scanners are nobody's
+/// attempt, and one that finds no free place asks again.
+pub(super) fn is_of_worker(error: &EstablishError) -> bool {
+    match error {
+        EstablishError::Tls(TlsError::Peer(_) | TlsError::OwnCertificate(_))
+        | EstablishError::Handshake(_)
+        | EstablishError::Refused(_)
+        | EstablishError::NotAllowed(_) => !error.is_busy(),
+        EstablishError::Tls(
+            TlsError::Credential(_) | TlsError::Protocol(_) | TlsError::TooMuch,
+        )
+        | EstablishError::Socket(_)
+        | EstablishError::Silent(_)
+        | EstablishError::SaidNothing(_)
+        | EstablishError::NoTerms(_)
+        | EstablishError::Displaced
+        | EstablishError::TooMuch
+        | EstablishError::NotTls
+        | EstablishError::Own(_) => false,
+    }
 }
 
 /// Why a worker that could prove who it is gets no items. The text goes on where the worker's name ends.

@@ -17,7 +17,7 @@ use exoskel_task::{Router, router};
 
 use self::blame::Breaks;
 use crate::connection::Connection;
-use crate::establish::{Established, Standing};
+use crate::establish::{Established, PeerRecord};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
@@ -64,7 +64,7 @@ struct Slot {
     tasks: LinkId,
     code: LinkId,
     origin: Arc<Origin>,
-    standing: Standing,
+    standing: PeerRecord,
     worker: WorkerKey,
     ready: bool,
     /// It lacks what the program needs and is on its way out.

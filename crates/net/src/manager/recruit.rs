@@ -10,17 +10,18 @@ use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
-use super::attempt::{Attempt, AttemptError};
+use super::attempt::{Attempt, AttemptError, is_of_worker};
 use super::hub::{Hub, serve};
 use crate::address::Address;
 use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{EstablishError, Established, Terms, dial, welcome_in_place};
+use crate::establish::{EstablishError, Established, NodeConfig, dial, welcome_in_place};
 use crate::listening::{Listener, Listening};
 use crate::outlet::StreamEnd;
 use crate::pki::ThrowAwayAuthority;
@@ -62,6 +63,8 @@ pub struct Recruiting {
 pub struct LocalWorkers {
     /// Program and arguments; the descriptors' numbers are added.
     pub command: Vec<OsString>,
+    /// What they read first (opaque here).
+    pub options: Bytes,
     /// What we talk to them over.
     pub transport: LocalTransport,
     /// Who signs their certificates.
@@ -339,7 +342,7 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
             Ok((socket, address)) => {
                 let host = host_of(&socket);
                 let place = reception.enter(host).await;
-                let (hub, source) = (hub.clone(), Source::Joined(address));
+                let (hub, source) = (hub.clone(), Source::Joined(address.clone()));
                 tokio::task::spawn_local(async move {
                     if let Err(error) = welcome_worker(&hub, socket, source.clone(), &place).await {
                         let line = hub.borrow_mut().recruiter.refusals.note(
@@ -348,6 +351,12 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
                             &error.to_string(),
                         );
                         hub.borrow().audit(line);
+                        if is_of_worker(&error) {
+                            // Each of its attempts comes from another port.
+                            let place = host.map_or(address, |host| host.to_string());
+                            hub.borrow()
+                                .note_attempt(Source::Joined(place).attempt(error.into()));
+                        }
                     }
                 });
             }
@@ -431,7 +440,7 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     conclude(&hub, source, result);
 }
 
-async fn dial_host(line: &HostLine, terms: &Terms) -> Result<Established, AttemptError> {
+async fn dial_host(line: &HostLine, terms: &NodeConfig) -> Result<Established, AttemptError> {
     let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
     let socket = connecting
         .map_err(|_| AttemptError::NoConnection(terms.patience))?
@@ -462,6 +471,7 @@ fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, 
     match result {
         Ok(established) => {
             hub.borrow_mut().recruiter.succeeded(&source, &established);
+            hub.borrow().forget_attempt(&source);
             serve(hub, &established, source);
             fill(hub);
         }
@@ -501,6 +511,7 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
         .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))?;
     let (socket, theirs) = pair(local.transport).map_err(failed)?;
     let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(failed)?;
+    let options = sealed_memory("exoskel-options", &local.options).map_err(failed)?;
     let policy = local
         .policy
         .as_deref()
@@ -514,12 +525,13 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
             .arg(inheritable(descriptor.as_fd())?.to_string());
         Ok(())
     };
+    give("--options-fd", &options).map_err(failed)?;
     give("--connection-fd", &theirs).map_err(failed)?;
     give("--credential-fd", &secret).map_err(failed)?;
     if let Some(policy) = &policy {
         give("--policy-fd", policy).map_err(failed)?;
     }
-    // The descriptors close here when `theirs`, `secret` and `policy` go, right after the child has its own.
+    // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
     let child = process.spawn().map_err(failed)?;
     hub.recruiter.children.insert(number, child);
     Ok((socket, name))

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use exoskel_flow::Departure;
 use exoskel_link::SessionConfig;
 use exoskel_task::Router;
 
 use super::clock::Clock;
-use super::greeting::{self, Channel, Terms, path};
+use super::handshake::Channel;
 use super::manager::Manager;
 use super::report::Report;
 use super::scenario::{Fault, Node, Scenario};
@@ -16,7 +15,7 @@ use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::worker::{State, Worker};
 use super::world::{Event, World};
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How often to see whether all is quiet, once nobody wants anything any more.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -62,20 +61,12 @@ impl Machine {
             let ahead = Duration::from_nanos(world.random.below(1 << 40));
             Clock::new(ahead, drift)
         };
-        let terms = Terms {
-            identity: greeting::manager(),
-            floors: scenario.floors,
-            ciphers: scenario.ciphers.clone(),
-            limits: scenario.limits,
-            dead_after: scenario.dead_after,
-            path: path(0, false, false),
-            group: 0,
-            keys: match scenario.keys.store() {
-                Ok(keys) => keys,
-                Err(error) => return world.broken(error.to_string()),
-            },
+        let keys = match scenario.keys.store() {
+            Ok(keys) => keys,
+            Err(error) => return world.broken(error.to_string()),
         };
-        let manager = Manager::new(0, Router::new(scenario.config.clone()), clock(0), terms);
+        let router = Router::new(scenario.config.clone());
+        let manager = Manager::new(0, router, clock(0), scenario.minimum, keys);
         let workers: Vec<Worker> = scenario
             .workers
             .iter()
@@ -226,15 +217,13 @@ impl Machine {
             | Event::Begin(_) => None,
             Event::Broken(id, Way::ToWorker)
             | Event::Writable(id, Way::ToManager)
-            | Event::Timer(id, Way::ToManager)
-            | Event::Farewell(id, Way::ToManager) => worker_of(id),
+            | Event::Timer(id, Way::ToManager) => worker_of(id),
             Event::Join(worker, _) | Event::Done(worker, _) | Event::Flush(worker, _) => {
                 Some(Node::Worker(*worker))
             }
             Event::Broken(..)
             | Event::Writable(..)
             | Event::Timer(..)
-            | Event::Farewell(..)
             | Event::Dial(_)
             | Event::Wake
             | Event::Open(..)
@@ -312,13 +301,6 @@ impl Machine {
             },
             Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
             Event::Timer(id, Way::ToManager) => self.worker_timer(id),
-            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, Departure::Orderly),
-            Event::Farewell(id, Way::ToManager) => match self.world.wires.worker(id) {
-                Some(worker) if self.workers[worker].connection() == Some(id) => {
-                    self.depart(worker)
-                }
-                _ => Ok(()),
-            },
             Event::Impatience(id) => self.impatience(id),
             Event::Dial(id) => self.dial(id),
             Event::Join(worker, life) => self.join(worker, life),
@@ -583,8 +565,8 @@ impl Machine {
                 self.look_at_clock(node);
                 Ok(())
             }
-            Fault::Raise(floors) => {
-                self.raise(floors);
+            Fault::Raise(minimum) => {
+                self.raise(minimum);
                 Ok(())
             }
         }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::{Departure, StreamId};
+use exoskel_link::handshake::{HelloSent, Offer};
+use exoskel_link::keys::KeyStore;
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
     TrafficClass,
 };
 use exoskel_task::Router;
@@ -18,14 +20,14 @@ use exoskel_task::outcome::Origin;
 use exoskel_task::router::Effect;
 
 use super::clock::Clock;
-use super::greeting::{self, Channel, Greeting, Terms, path, welcome};
+use super::handshake::{self, Channel, path};
 use super::line::Line;
 use super::machine::Machine;
 use super::scenario::Node;
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub(super) struct Manager {
     /// By slot.
     pub(super) connections: BTreeMap<u32, ConnectionId>,
     /// Handshakes that wait for an answer.
-    pub(super) greetings: BTreeMap<ConnectionId, Greeting>,
+    pub(super) greetings: BTreeMap<ConnectionId, HelloSent>,
     /// Connections with something to write.
     dirty: BTreeSet<ConnectionId>,
     next_slot: u32,
@@ -56,11 +58,20 @@ pub(super) struct Manager {
     pub(super) is_down: bool,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
-    pub(super) terms: Terms,
+    /// What its policy wants at least.
+    pub(super) minimum: Protections,
+    /// Where the keys of its sessions are.
+    keys: KeyStore,
 }
 
 impl Manager {
-    pub(super) fn new(life: u32, router: Router, clock: Clock, terms: Terms) -> Self {
+    pub(super) fn new(
+        life: u32,
+        router: Router,
+        clock: Clock,
+        minimum: Protections,
+        keys: KeyStore,
+    ) -> Self {
         Self {
             life,
             is_down: false,
@@ -74,7 +85,8 @@ impl Manager {
             wake: None,
             is_held: false,
             deferred: Vec::new(),
-            terms,
+            minimum,
+            keys,
         }
     }
 }
@@ -172,10 +184,10 @@ impl Machine {
         };
         seat.line.write(&mut self.world, clock)?;
         seat.line.arm(&mut self.world, clock);
-        if seat.line.is_over(&mut self.world) {
-            self.dismiss(id, Departure::Orderly)?;
+        match seat.line.session.0.ended() {
+            Some(_) => self.dismiss(id, Departure::Orderly),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The manager's process is gone at once, with all that it and its users knew. What is left is its host's: the clock,
@@ -200,12 +212,9 @@ impl Machine {
             Ok(keys) => keys,
             Err(error) => return self.world.broken(error.to_string()),
         };
-        let terms = Terms {
-            keys,
-            ..self.manager.terms.clone()
-        };
         let router = Router::new(self.scenario.config.clone());
-        self.manager = Manager::new(life, router, self.manager.clock, terms);
+        let (clock, minimum) = (self.manager.clock, self.manager.minimum);
+        self.manager = Manager::new(life, router, clock, minimum, keys);
         self.manager.is_down = true;
         let connections: Vec<ConnectionId> = self.channels.keys().copied().collect();
         for id in connections {
@@ -240,7 +249,7 @@ impl Machine {
         let Some(worker) = self.world.wires.worker(id) else {
             return Ok(());
         };
-        let greeting = match Greeting::new(&self.manager_terms(worker)) {
+        let greeting = match HelloSent::new(self.manager_offer(worker)) {
             Ok(greeting) => greeting,
             Err(error) => return self.world.broken(error.to_string()),
         };
@@ -283,19 +292,20 @@ impl Machine {
             return Ok(());
         };
         let change = self.session_change();
+        let (bytes, keys) = (bytes.to_vec(), &self.manager.keys);
         let begun = if self.scenario.manager_dials {
-            let Some(greeting) = self.manager.greetings.remove(&id) else {
+            let Some(hello) = self.manager.greetings.remove(&id) else {
                 return Ok(());
             };
-            greeting.answered(bytes, channel, now, change)
+            let answered = channel.answered(hello, bytes, keys, now, change);
+            answered.map_err(|error| error.to_string())
         } else {
-            let welcomed = welcome(bytes, &self.manager_terms(worker), channel, now, change);
-            match welcomed {
+            match channel.answer(bytes, self.manager_offer(worker), keys, now, change) {
                 Ok((answer, session)) => {
                     self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
                     Ok(session)
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(error.to_string()),
             }
         };
         match begun {
@@ -308,12 +318,15 @@ impl Machine {
     }
 
     /// What the manager brings to a handshake with this worker.
-    fn manager_terms(&self, worker: usize) -> Terms {
-        Terms {
-            path: path(worker, false, false),
-            group: 1 + worker as u32 % 3,
-            ..self.manager.terms.clone()
-        }
+    fn manager_offer(&self, worker: usize) -> Offer {
+        handshake::offer(
+            &self.scenario,
+            handshake::manager(),
+            self.manager.minimum,
+            self.scenario.ciphers.clone(),
+            path(worker, false, false),
+            1 + worker as u32 % 3,
+        )
     }
 
     fn seat(
@@ -407,7 +420,7 @@ impl Machine {
                 seat.is_ready = true;
                 let scenario = &self.scenario.workers[seat.worker];
                 let origin = Arc::new(Origin {
-                    worker: greeting::worker(seat.worker).name,
+                    worker: handshake::worker(seat.worker).name,
                     format: scenario.format,
                 });
                 let added = self.manager.router.add_slot(seat.slot, origin, now);
@@ -432,10 +445,11 @@ impl Machine {
                 Ok(())
             };
         };
-        match seat.line.session.0.received_end() {
-            // The peer had said Close, and nobody is there to read ours.
-            Ok(()) => self.dismiss(id, Departure::Orderly),
-            Err(error) => self.lose(id, &error),
+        let session = &mut seat.line.session.0;
+        match (session.received_end(), session.ended()) {
+            (Err(error), Some(Ended::Session(_))) => self.lose(id, &error),
+            // One of the two had said Close. If it was the peer, nobody is there to read ours.
+            _ => self.dismiss(id, Departure::Orderly),
         }
     }
 
@@ -493,10 +507,10 @@ impl Machine {
     }
 
     /// The policy demands more from now on, also of running sessions.
-    pub(super) fn raise(&mut self, floors: Protections) {
-        self.manager.terms.floors = self.manager.terms.floors.stricter(floors);
+    pub(super) fn raise(&mut self, minimum: Protections) {
+        self.manager.minimum = self.manager.minimum.stricter(minimum);
         for (id, seat) in &mut self.manager.seats {
-            seat.line.session.0.raise_protections(floors);
+            seat.line.session.0.raise_protections(minimum);
             self.manager.dirty.insert(*id);
         }
         // Handshakes that are under way may come to either.

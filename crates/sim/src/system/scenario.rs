@@ -10,7 +10,7 @@ use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
 use exoskel_task::payload::Format;
 
 use crate::network::LinkModel;
-use crate::scenario::Service;
+use crate::service::Service;
 
 /// Which node: the manager, or a worker by its place in the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ pub struct WorkerScenario {
     /// How many times as long as usual it needs.
     pub slowness: u32,
     /// What its policy demands at least.
-    pub floors: Protections,
+    pub minimum: Protections,
     /// It can't prove that nobody stands between.
     pub is_relayed: bool,
     /// How it must answer.
@@ -199,7 +199,7 @@ pub struct Scenario {
     /// The manager dials its workers; else they dial it.
     pub manager_dials: bool,
     /// What the manager's policy demands at least.
-    pub floors: Protections,
+    pub minimum: Protections,
     /// The manager's ciphers, the preferred one first.
     pub ciphers: Vec<CipherSuite>,
     /// Both sides' limits.

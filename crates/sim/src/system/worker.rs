@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use exoskel_link::handshake::{HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Session, SessionError, TrafficClass,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Session, SessionError, TrafficClass,
 };
 use exoskel_task::Desk;
 use exoskel_task::desk::{Outgoing, Passage};
@@ -13,7 +14,7 @@ use exoskel_task::message::{
 };
 
 use super::clock::Clock;
-use super::greeting::{self, Channel, Greeting, Terms, path, welcome};
+use super::handshake::{self, Channel, path};
 use super::interpreter::{Interpreter, Part, Turn};
 use super::line::Line;
 use super::machine::Machine;
@@ -21,7 +22,7 @@ use super::scenario::{Node, WorkerScenario};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +46,7 @@ pub(super) struct Worker {
 pub(super) enum State {
     Down,
     /// In the handshake; a client waits for the answer.
-    Greeting(ConnectionId, Option<Box<Greeting>>),
+    Greeting(ConnectionId, Option<Box<HelloSent>>),
     Up(Box<Process>),
 }
 
@@ -125,16 +126,16 @@ impl Machine {
             self.world.agenda.plan(self.world.now + again, event);
             return Ok(());
         }
-        let expected = greeting::agreed(
-            self.manager.terms.floors,
-            worker.scenario.floors,
+        let expected = handshake::agreed(
+            self.manager.minimum,
+            worker.scenario.minimum,
             worker.scenario.is_relayed,
         );
         let id = self.world.connect(number, expected);
         if self.manager.is_held || self.world.wires.is_blocked(number) {
             self.world.excuse(id);
         }
-        let (own, manager) = (greeting::worker(number), greeting::manager());
+        let (own, manager) = (handshake::worker(number), handshake::manager());
         let (client, server) = if self.scenario.manager_dials {
             (manager, own)
         } else {
@@ -148,7 +149,7 @@ impl Machine {
         if self.scenario.manager_dials {
             self.world.agenda.plan(self.world.now, Event::Dial(id));
         } else {
-            let said = match Greeting::new(&self.worker_terms(number)) {
+            let said = match HelloSent::new(self.worker_offer(number)) {
                 Ok(said) => said,
                 Err(error) => return self.world.broken(error.to_string()),
             };
@@ -162,18 +163,16 @@ impl Machine {
         Ok(())
     }
 
-    fn worker_terms(&self, number: usize) -> Terms {
-        let scenario = &self.workers[number].scenario;
-        Terms {
-            identity: greeting::worker(number),
-            floors: scenario.floors,
-            ciphers: exoskel_link::CipherSuite::ALL.to_vec(),
-            limits: self.scenario.limits,
-            dead_after: self.scenario.dead_after,
-            path: path(number, true, scenario.is_relayed),
-            group: 0,
-            keys: KeyStore::in_ordinary_memory(1),
-        }
+    fn worker_offer(&self, number: usize) -> Offer {
+        let worker = &self.workers[number].scenario;
+        handshake::offer(
+            &self.scenario,
+            handshake::worker(number),
+            worker.minimum,
+            exoskel_link::CipherSuite::ALL.to_vec(),
+            path(number, true, worker.is_relayed),
+            0,
+        )
     }
 
     /// A handshake has taken too long.
@@ -249,22 +248,23 @@ impl Machine {
         };
         let change = self.session_change();
         let state = std::mem::replace(&mut self.workers[number].state, State::Down);
+        let (bytes, keys) = (bytes.to_vec(), KeyStore::in_ordinary_memory(1));
         let begun = match state {
-            State::Greeting(_, Some(greeting)) => greeting.answered(bytes, &channel, now, change),
-            _ => match welcome(bytes, &self.worker_terms(number), &channel, now, change) {
+            State::Greeting(_, Some(hello)) => channel
+                .answered(*hello, bytes, &keys, now, change)
+                .map_err(|error| error.to_string()),
+            _ => match channel.answer(bytes, self.worker_offer(number), &keys, now, change) {
                 Ok((answer, session)) => {
                     self.world.send(id, Way::ToManager, Piece::Bytes(answer))?;
                     Ok(session)
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(error.to_string()),
             },
         };
-        let begun = begun
-            .map_err(|error| error.to_string())
-            .and_then(|mut session| {
-                let results = furnish(&mut session).map_err(|error| error.to_string())?;
-                Ok((session, results))
-            });
+        let begun = begun.and_then(|mut session| {
+            let results = furnish(&mut session).map_err(|error| error.to_string())?;
+            Ok((session, results))
+        });
         let (session, results) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -300,9 +300,10 @@ impl Machine {
             }
             return Ok(());
         };
-        match process.line.session.0.received_end() {
-            Ok(()) => self.depart(number),
-            Err(error) => self.worker_loses(number, &error),
+        let session = &mut process.line.session.0;
+        match (session.received_end(), session.ended()) {
+            (Err(error), Some(Ended::Session(_))) => self.worker_loses(number, &error),
+            _ => self.depart(number),
         }
     }
 
@@ -478,7 +479,7 @@ impl Machine {
             let event = Event::Flush(number, life);
             process.flush = Some(self.world.plan_timer(due, event));
         }
-        if process.line.is_over(&mut self.world) {
+        if process.line.session.0.ended().is_some() {
             return self.depart(number);
         }
         Ok(())

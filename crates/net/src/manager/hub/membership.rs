@@ -9,16 +9,17 @@ use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 use super::blame::departure_of;
 use super::{ATTEMPTS_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
 use crate::connection::Ended;
-use crate::establish::{Established, Terms};
+use crate::establish::{Established, NodeConfig, judge_again};
 use crate::manager::{Attempt, AttemptError, Notice, Unwanted, recruit};
 use crate::message::{CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToSlot};
 use crate::outlet::{Origin, StreamEnd};
 use crate::payload::Format;
 
 impl Hub {
-    pub(super) fn take_up(&mut self, terms: Terms) {
+    pub(super) fn take_up(&mut self, terms: NodeConfig) {
         for slot in self.slots.values() {
-            if let Err(reason) = terms.judge_again(&slot.standing, &slot.connection) {
+            if let Err(error) = judge_again(&terms, &slot.standing, &slot.connection) {
+                let reason = error.to_string();
                 self.shared.notice(Notice::Audit(format!(
                     "ended the session with {}: {reason}",
                     slot.worker.0
@@ -67,7 +68,7 @@ impl Hub {
             tasks,
             code,
             origin: Arc::new(origin),
-            standing: established.standing(),
+            standing: established.record.clone(),
             worker,
             ready: false,
             unfit: false,
@@ -121,7 +122,7 @@ impl Hub {
             error: Arc::new(Unwanted::Lacks(what.clone()).into()),
         };
         let (name, text) = (name.clone(), attempt.to_string());
-        self.note_failure(attempt);
+        self.note_attempt(attempt);
         // Its other slots lack the same.
         if self.unfit.len() < UNFIT_MAX && self.unfit.insert(name, what).is_none() {
             self.shared.notice(Notice::Warning(text));
@@ -211,7 +212,7 @@ impl Hub {
                 error: Arc::new(Unwanted::SetAside(reason).into()),
             };
             let text = attempt.to_string();
-            self.note_failure(attempt);
+            self.note_attempt(attempt);
             self.shared.notice(Notice::Warning(text));
             self.wake_users();
         }
@@ -226,7 +227,7 @@ impl Hub {
         let attempt = source.attempt(error.into());
         self.shared
             .notice(Notice::Audit(format!("no session with {attempt}")));
-        self.note_failure(attempt);
+        self.note_attempt(attempt);
         let is_final = !self.recruiter.has_hope();
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
@@ -236,7 +237,7 @@ impl Hub {
     }
 
     /// Keeps an attempt for the user, in the place of an earlier one there.
-    fn note_failure(&self, attempt: Attempt) {
+    pub(in crate::manager) fn note_attempt(&self, attempt: Attempt) {
         self.shared.change_readiness(|readiness| {
             let attempts = &mut readiness.attempts;
             attempts.retain(|known| known.worker != attempt.worker);
@@ -264,6 +265,14 @@ impl Hub {
         for line in lines {
             self.shared.notice(Notice::Audit(line));
         }
+    }
+
+    /// What failed there before has got better.
+    pub(in crate::manager) fn forget_attempt(&self, source: &recruit::Source) {
+        let worker = source.to_string();
+        self.shared.change_readiness(|readiness| {
+            readiness.attempts.retain(|known| known.worker != worker)
+        });
     }
 
     /// The last attempt at each place where one has failed.
