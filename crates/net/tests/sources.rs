@@ -37,7 +37,7 @@ fn worker(folder: &Path) -> (AuthorityDirectory, NodeSources) {
     fs::write(folder.join("banned"), "# nobody\n").unwrap();
     let settings = SessionSettings {
         peer_roles: vec![Role::Manager],
-        floor: Protection::Plain,
+        minimum: Protection::Plain,
         limits: Limits::default(),
         dead_after: Duration::from_secs(5),
         patience: Duration::from_secs(5),
@@ -45,7 +45,7 @@ fn worker(folder: &Path) -> (AuthorityDirectory, NodeSources) {
         same_versions: Vec::new(),
         properties: Vec::new(),
         keys: KeyStore::in_ordinary_memory(8),
-        group: 0,
+        job: 0,
     };
     let files = Sources {
         credential: Document::File(folder.join("worker.pem")),

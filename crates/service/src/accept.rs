@@ -12,10 +12,10 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admission::{CONNECT, Refused, still_good};
-use crate::audit::{Line, ReservedLine, Verdict};
+use crate::audit::{AuditLine, ReservedLine, Verdict};
 use crate::connections::{Admitted, Connection, Transport};
 use crate::limits::{DESCRIPTORS_PAUSE, REFUSAL_BYTES_MAX, REFUSAL_TIME};
-use crate::metrics::Outcome;
+use crate::metrics::HandshakeOutcome;
 use crate::peer::{Handler, Peer, Stream};
 use crate::server_state::ServerState;
 use crate::tls::VERDICT;
@@ -77,7 +77,7 @@ async fn serve<H: Handler>(
         biased;
         () = connection.ended() => {
             if !connection.is_identified() {
-                state.connections.metrics().count_handshake(Outcome::TimedOut, connection.age());
+                state.connections.metrics().count_handshake(HandshakeOutcome::TimedOut, connection.age());
             }
         }
         () = served => {}
@@ -112,17 +112,18 @@ async fn welcome(
                 match still_good(&identity, &again) {
                     Ok(again) => connection.confirm(again),
                     Err(reason) => {
-                        metrics.count_handshake(Outcome::Refused, connection.age());
+                        metrics.count_handshake(HandshakeOutcome::Refused, connection.age());
                         let (address, refused) = (connection.address(), Verdict::Refused);
-                        let line =
-                            Line::identified(&identity, address, now, CONNECT, refused, reason);
+                        let line = AuditLine::identified(
+                            &identity, address, now, CONNECT, refused, reason,
+                        );
                         reserved.write(&line);
                         return None;
                     }
                 }
             }
-            metrics.count_handshake(Outcome::Accepted, connection.age());
-            let line = Line::identified(
+            metrics.count_handshake(HandshakeOutcome::Accepted, connection.age());
+            let line = AuditLine::identified(
                 &identity,
                 connection.address(),
                 now,
@@ -136,7 +137,7 @@ async fn welcome(
             Some((Stream(stream), peer))
         }
         (result, Some(Err(refused))) => {
-            metrics.count_handshake(Outcome::Refused, connection.age());
+            metrics.count_handshake(HandshakeOutcome::Refused, connection.age());
             record_refusal(reserved, connection, &refused, now);
             if let Err((_, transport)) = result {
                 let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
@@ -148,17 +149,17 @@ async fn welcome(
                 Err((error, _)) => match refused_by_engine(error, verdict) {
                     Some(refused) => {
                         record_refusal(reserved, connection, &refused, now);
-                        Outcome::Refused
+                        HandshakeOutcome::Refused
                     }
                     None => {
                         tracing::debug!(address = %connection.address(), "handshake failed: {error}");
-                        Outcome::Failed
+                        HandshakeOutcome::Failed
                     }
                 },
-                Ok(_) => Outcome::Failed,
+                Ok(_) => HandshakeOutcome::Failed,
             };
             metrics.count_handshake(outcome, connection.age());
-            if let (Outcome::Refused, Err((_, transport))) = (outcome, result) {
+            if let (HandshakeOutcome::Refused, Err((_, transport))) = (outcome, result) {
                 let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
             }
             None
@@ -182,7 +183,12 @@ fn refused_by_engine(
 }
 
 fn record_refusal(line: ReservedLine, connection: &Connection, refused: &Refused, now: UnixTime) {
-    line.write(&Line::refused(refused, connection.address(), now, CONNECT));
+    line.write(&AuditLine::refused(
+        refused,
+        connection.address(),
+        now,
+        CONNECT,
+    ));
 }
 
 /// Lets the client read the alert: closing on unread bytes would send a reset that overtakes it.

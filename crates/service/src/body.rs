@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::connections::{Connection, Running, Stall};
+use crate::connections::{Connection, RunningRequest, Stall};
 use crate::limits::Limits;
 use crate::request_slots::RequestSlot;
 
@@ -113,7 +113,7 @@ pub(crate) struct Followed<B> {
     body: B,
     connection: Arc<Connection>,
     stall: Option<Arc<Stall>>,
-    running: Option<Running>,
+    running: Option<RunningRequest>,
     _slot: RequestSlot,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::{DecisionCacheLimits, GridSettings, NameSpaces, Revocation, SettingsError};
-use exoskel_trust::{OpenError, Trust, TrustDirectories};
+use exoskel_trust::{OpenTrustError, Trust, TrustDirectories};
 use rustls_pki_types::UnixTime;
 use serde::Deserialize;
 
@@ -277,7 +277,7 @@ pub enum ConfigurationError {
     Toml(#[from] Box<toml::de::Error>),
     /// The trust directories.
     #[error("trust: {0}")]
-    Trust(#[from] OpenError),
+    Trust(#[from] OpenTrustError),
     /// The rules by which chains are judged.
     #[error("trust: {0}")]
     Judgement(#[from] SettingsError),

@@ -45,7 +45,7 @@ pub use host::{HostCredential, HostCredentialError};
 pub use http::Http;
 pub use layer::{Identified, IdentityLayer, Require, Required};
 pub use limits::{BadLimit, Limits};
-pub use metrics::{End, Metrics, Outcome, Refusal};
+pub use metrics::{ConnectionEnd, HandshakeOutcome, Metrics, Refusal};
 pub use peer::{Handler, Peer, Stream, Working};
 pub use renewable::Renewable;
 pub use renewal::RENEWAL_INTERVAL;

@@ -12,8 +12,8 @@ use exoskel_identity::VerifiedIdentity;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use crate::audit::{Line, Verdict};
-use crate::connections::{Connection, Running, Transport};
+use crate::audit::{AuditLine, Verdict};
+use crate::connections::{Connection, RunningRequest, Transport};
 use crate::server_state::ServerState;
 
 /// Takes a connection whose client proved who it is.
@@ -88,7 +88,7 @@ impl Peer {
     pub async fn record(&self, action: &str, verdict: Verdict, reason: &str) {
         let now = self.state.now();
         let address = self.address();
-        let line = Line::identified(&self.identity, address, now, action, verdict, reason);
+        let line = AuditLine::identified(&self.identity, address, now, action, verdict, reason);
         self.state.audit.record(&line).await;
     }
 
@@ -124,7 +124,7 @@ impl fmt::Debug for Peer {
 
 /// Keeps a connection from being idle. See [`Peer::working`].
 #[derive(Debug)]
-pub struct Working(#[expect(dead_code, reason = "dropping it is what it is for")] Running);
+pub struct Working(#[expect(dead_code, reason = "dropping it is what it is for")] RunningRequest);
 
 /// A protected stream to a client whose identity is proven.
 #[derive(Debug)]

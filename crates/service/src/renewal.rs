@@ -10,9 +10,9 @@ use rustls_pki_types::UnixTime;
 use tokio::signal::unix::Signal;
 
 use crate::admission::{CONNECT, still_good};
-use crate::audit::{Line, Verdict};
+use crate::audit::{AuditLine, Verdict};
 use crate::handle::ServerHandle;
-use crate::metrics::End;
+use crate::metrics::ConnectionEnd;
 use crate::server_state::ServerState;
 
 /// How often trust data is read again where nothing else is said.
@@ -34,7 +34,10 @@ impl ServerHandle {
         }
     }
 
-    async fn renew_by(&self, work: fn(&Arc<ServerState>) -> (Renewal, Vec<Ended>)) -> Renewal {
+    async fn renew_by(
+        &self,
+        work: fn(&Arc<ServerState>) -> (Renewal, Vec<EndedConnection>),
+    ) -> Renewal {
         let state = self.state().clone();
         let work = move || work(&state);
         match tokio::task::spawn_blocking(work).await {
@@ -70,10 +73,10 @@ impl ServerHandle {
         }
     }
 
-    async fn record(&self, ended: &[Ended]) {
+    async fn record(&self, ended: &[EndedConnection]) {
         for one in ended {
             let now = self.state().now();
-            let line = Line::identified(
+            let line = AuditLine::identified(
                 &one.identity,
                 one.address,
                 now,
@@ -87,13 +90,13 @@ impl ServerHandle {
 }
 
 /// A connection that was ended because its client is no longer good.
-struct Ended {
+struct EndedConnection {
     identity: VerifiedIdentity,
     address: std::net::SocketAddr,
     reason: String,
 }
 
-fn renew(state: &Arc<ServerState>) -> (Renewal, Vec<Ended>) {
+fn renew(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
     // One at a time: the interval and a signal may meet.
     let _one = state.renewing();
     let mut renewal = state.admission.renew();
@@ -106,14 +109,14 @@ fn renew(state: &Arc<ServerState>) -> (Renewal, Vec<Ended>) {
     (renewal, ended)
 }
 
-fn renew_rules(state: &Arc<ServerState>) -> (Renewal, Vec<Ended>) {
+fn renew_rules(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
     let _one = state.renewing();
     let renewal = state.admission.renew_rules().unwrap_or_default();
     let ended = apply(state, &renewal);
     (renewal, ended)
 }
 
-fn apply(state: &ServerState, renewal: &Renewal) -> Vec<Ended> {
+fn apply(state: &ServerState, renewal: &Renewal) -> Vec<EndedConnection> {
     if !renewal.changed {
         return Vec::new();
     }
@@ -122,7 +125,7 @@ fn apply(state: &ServerState, renewal: &Renewal) -> Vec<Ended> {
 }
 
 /// Judges everybody who is connected again. A chain is judged once, however many connections show it.
-fn judge_again(state: &ServerState, now: UnixTime) -> Vec<Ended> {
+fn judge_again(state: &ServerState, now: UnixTime) -> Vec<EndedConnection> {
     let connected = state.connections.identified();
     let mut verdicts = HashMap::new();
     let mut ended = Vec::new();
@@ -133,8 +136,10 @@ fn judge_again(state: &ServerState, now: UnixTime) -> Vec<Ended> {
         match still_good(identity, verdict) {
             Ok(again) => connection.confirm(again),
             Err(reason) => {
-                state.connections.end(connection, End::NoLongerGood);
-                ended.push(Ended {
+                state
+                    .connections
+                    .end(connection, ConnectionEnd::NoLongerGood);
+                ended.push(EndedConnection {
                     identity: identity.clone(),
                     address: connection.address(),
                     reason: format!("no longer good: {reason}"),

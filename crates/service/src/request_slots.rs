@@ -25,7 +25,7 @@ pub(crate) struct RequestSlots {
 pub(crate) struct RequestSlot {
     _running: OwnedSemaphorePermit,
     _queue: OwnedSemaphorePermit,
-    _part: Part,
+    _part: HeldPart,
 }
 
 /// Why there is no slot for a request.
@@ -85,10 +85,10 @@ impl RequestSlots {
 pub(crate) struct Shares {
     of_one_max: usize,
     /// One entry for each identity that has a connection. There are never more than connections.
-    table: Arc<Table>,
+    table: Arc<ShareTable>,
 }
 
-type Table = Mutex<HashMap<String, Weak<Share>>>;
+type ShareTable = Mutex<HashMap<String, Weak<Share>>>;
 
 /// What one identity holds, over all its connections.
 #[derive(Debug)]
@@ -96,12 +96,12 @@ pub(crate) struct Share {
     owner: String,
     held: AtomicUsize,
     max: usize,
-    table: Arc<Table>,
+    table: Arc<ShareTable>,
 }
 
 /// One of what an identity may hold.
 #[derive(Debug)]
-pub(crate) struct Part(Arc<Share>);
+pub(crate) struct HeldPart(Arc<Share>);
 
 impl Shares {
     pub(crate) fn new(of_one_max: usize) -> Self {
@@ -131,12 +131,12 @@ impl Shares {
 
 impl Share {
     /// One more, if it is not too much.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Part> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<HeldPart> {
         let more = |held: usize| (held < self.max).then_some(held + 1);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok()?;
-        Some(Part(self.clone()))
+        Some(HeldPart(self.clone()))
     }
 }
 
@@ -153,7 +153,7 @@ impl Drop for Share {
     }
 }
 
-impl Drop for Part {
+impl Drop for HeldPart {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::Relaxed);
     }
@@ -167,7 +167,7 @@ fn owner(identity: &VerifiedIdentity) -> String {
         .map_or_else(|| identity.identity().to_string(), str::to_owned)
 }
 
-fn locked(table: &Table) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
+fn locked(table: &ShareTable) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
     // Nothing panics while it is held.
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept::accept;
 use crate::handle::ServerHandle;
 use crate::limits::{BACKLOG, WATCH_INTERVAL};
-use crate::metrics::End;
+use crate::metrics::ConnectionEnd;
 use crate::peer::Handler;
 use crate::server_state::ServerState;
 use crate::settings::{Settings, StartError};
@@ -85,7 +85,7 @@ impl Server {
         let emptied = self.state.connections.emptied();
         let time = self.settings.limits.shutdown_time;
         if tokio::time::timeout(time, emptied).await.is_err() {
-            self.state.connections.end_all(End::Shutdown);
+            self.state.connections.end_all(ConnectionEnd::Shutdown);
             self.state.connections.emptied().await;
         }
         drop(watchman);

@@ -23,7 +23,7 @@ use crate::tls::provider;
 pub(crate) struct ServerState {
     pub(crate) connections: Arc<Connections>,
     pub(crate) admission: Arc<AdmissionControl>,
-    pub(crate) host: Host,
+    pub(crate) host: HostCertificate,
     renewing: Mutex<()>,
     /// Grows with each change after which everybody is judged again.
     epoch: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct ServerState {
 }
 
 /// The host's certificate, as new connections show it.
-pub(crate) struct Host {
+pub(crate) struct HostCertificate {
     files: HostCredential,
     pub(crate) provider: Arc<CryptoProvider>,
     pub(crate) current: Arc<ArcSwap<CertifiedKey>>,
@@ -55,7 +55,7 @@ impl ServerState {
         Ok(Arc::new(Self {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
             admission: Arc::new(admission),
-            host: Host {
+            host: HostCertificate {
                 files: settings.host.clone(),
                 provider,
                 current: Arc::new(ArcSwap::new(host)),
