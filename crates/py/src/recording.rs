@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exoskel_net::manager::{Passage, Watch};
-use exoskel_trace::{Direction, Recording};
+use exoskel_trace::{MessageDirection, Recording};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -40,9 +40,9 @@ impl RecordingFile {
         let recording = self.recording.clone();
         Box::new(move |passage: Passage| {
             let direction = if passage.is_sent {
-                Direction::Send
+                MessageDirection::Send
             } else {
-                Direction::Receive
+                MessageDirection::Receive
             };
             let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
             recording.note(passage.slot, direction, passage.bytes, passage.at);
