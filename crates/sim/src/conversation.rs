@@ -6,8 +6,8 @@ use bytes::Bytes;
 use exoskel_flow::SlotId;
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Message, MessageKind, Protections, Session,
-    SessionConfig, SessionError, SessionSecret, Side, TrafficClass,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Message, MessageKind, Protections,
+    Session, SessionConfig, SessionError, SessionSecret, Side, TrafficClass,
 };
 
 use crate::agenda::Agenda;
@@ -336,9 +336,16 @@ impl Run {
             self.write(side)?;
             let at = self.now;
             let party = self.party(side);
-            if party.session.is_closed() && party.session.is_drained() {
-                self.end(side, Ok(()))?;
-                continue;
+            match party.session.ended() {
+                Some(Ended::Session(error)) => {
+                    self.end(side, Err(error))?;
+                    continue;
+                }
+                Some(Ended::Closed(_) | Ended::Transport(_)) => {
+                    self.end(side, Ok(()))?;
+                    continue;
+                }
+                None => {}
             }
             let due = party
                 .session
