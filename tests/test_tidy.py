@@ -26,12 +26,13 @@ ARROWS = {
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},
-    "net": {"identity", "trust", "link", "flow", "task"},
-    "sim": {"identity", "link", "flow", "task"},
+    "node": {"identity", "link", "flow", "task"},
+    "net": {"identity", "trust", "link", "flow", "task", "node"},
+    "sim": {"identity", "link", "flow", "task", "node"},
     "py": {"data", "net", "sim", "service", "trust", "identity", "link", "flow"},
 }
 # Crates without input and output fence themselves in with a clippy.toml of their own.
-SANS_IO = {"data", "identity", "link", "flow", "task", "sim"}
+SANS_IO = {"data", "identity", "link", "flow", "task", "node", "sim"}
 FENCED = (
     "std::time::Instant::now",
     "std::time::SystemTime::now",

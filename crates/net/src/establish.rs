@@ -490,7 +490,11 @@ impl Terms {
     ///
     /// # Errors
     /// Why the session has to end.
-    pub fn judge_again(&self, standing: &Standing, connection: &Connection) -> Result<(), JudgementError> {
+    pub fn judge_again(
+        &self,
+        standing: &Standing,
+        connection: &Connection,
+    ) -> Result<(), JudgementError> {
         let chain: Vec<CertificateDer<'_>> = standing
             .chain
             .iter()

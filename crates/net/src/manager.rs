@@ -4,9 +4,9 @@
 //! [`Outlet`]; the driver never waits for them and never needs the interpreter.
 
 mod attempt;
-mod hub;
+mod driver;
 mod recruit;
-mod roster;
+mod run;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_flow::{SchedulerConfig, Skeleton};
-use exoskel_identity::{Colours, PeerText};
 pub use exoskel_task::router::Function;
 use tokio::sync::Notify;
 
-pub use attempt::{Attempt, AttemptError, Unwanted};
+pub use attempt::{Attempt, AttemptError};
+pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
+pub use exoskel_node::manager::worker_table::WorkerReport;
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
-pub use roster::WorkerReport;
 
 use crate::establish::{Renewal, Terms};
 use crate::listening::Listening;
@@ -43,7 +43,7 @@ const NOTICE_BYTES_MAX: usize = 16 << 20;
 
 /// A message between the manager and a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct ObservedMessage {
     /// The number of the slot's session; a new session has a new one.
     pub slot: u32,
     /// Whether the manager sends it.
@@ -55,7 +55,7 @@ pub struct Passage {
 }
 
 /// Somebody who wants to know of each message.
-pub type Watch = Box<dyn FnMut(Passage) + Send>;
+pub type MessageObserver = Box<dyn FnMut(ObservedMessage) + Send>;
 
 /// What a manager is made of.
 pub struct ManagerConfig {
@@ -64,7 +64,7 @@ pub struct ManagerConfig {
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
     pub renewal: Option<Renewal>,
     /// Told of each message; called by the driver, so it must not take long.
-    pub watch: Option<Watch>,
+    pub observer: Option<MessageObserver>,
     /// The scheduler's limits.
     pub scheduler: SchedulerConfig,
     /// Where slots come from.
@@ -88,30 +88,6 @@ pub struct StreamPlan {
     pub order: Order,
     /// Whether any number of items may be inside at a time (`submit`), or only as many as keep the slots busy (`map`).
     pub unbounded: bool,
-}
-
-/// Something to tell the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// What a task printed or logged.
-    Output(Output),
-    /// A change that the user should know of, such as the loss of a worker.
-    Warning(String),
-    /// One line per accepted or refused session.
-    Audit(String),
-}
-
-/// What a task printed or logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// The worker's name, as its certificate proves it.
-    pub worker: String,
-    /// 0 standard output, 1 standard error, 2 log.
-    pub stream: u8,
-    /// The text, of one or more lines.
-    pub text: PeerText,
-    /// Whether it may keep its colours: where the worker can run code here anyway.
-    pub colours: Colours,
 }
 
 /// How recruiting stands.
@@ -229,7 +205,7 @@ impl ManagerNode {
             .name("exoskel-driver".to_owned())
             .spawn(move || {
                 let tasks = tokio::task::LocalSet::new();
-                tasks.block_on(&runtime, hub::drive(config, listening, for_driver));
+                tasks.block_on(&runtime, run::run(config, listening, for_driver));
                 drop(tasks);
                 runtime.shutdown_timeout(Duration::from_secs(1));
             })?;

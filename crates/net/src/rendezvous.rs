@@ -9,15 +9,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
-use exoskel_link::{CloseReason, SessionError};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
+use exoskel_link::{CloseReason, SessionError};
 use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, Renewal, Standing, Terms, TermsError, dial, welcome, welcome_in_place,
+    EstablishError, Established, Renewal, Standing, Terms, TermsError, dial, welcome,
+    welcome_in_place,
 };
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
@@ -141,12 +142,7 @@ async fn serve(
     audited: bool,
 ) {
     let connection = established.connection.clone();
-    let offered = connection.with(|session| {
-        SlotNode::endpoints()
-            .into_iter()
-            .try_for_each(|endpoint| session.offer(endpoint))
-    });
-    let started = offered.and_then(|()| SlotNode::start(connection, established.message_bytes_max));
+    let started = SlotNode::start(connection, established.message_bytes_max);
     let node = match started {
         Ok(node) => node,
         Err(error) => return drop(news.send(News::Failed(error.into()))),
@@ -200,8 +196,7 @@ async fn establish(
             Ok(welcome(socket, &terms()?, anybody).await?)
         }
         Rendezvous::Listening(descriptor) => {
-            let listener =
-                Listener::inherited(descriptor).map_err(MeetError::InheritedListener)?;
+            let listener = Listener::inherited(descriptor).map_err(MeetError::InheritedListener)?;
             accept_one(&listener, Rc::new(terms), news).await
         }
         Rendezvous::Dialling(address, name) => loop {

@@ -29,7 +29,7 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
     ManagerNode::start(ManagerConfig {
         terms: site.manager(),
         renewal: None,
-        watch: None,
+        observer: None,
         scheduler: SchedulerConfig::default(),
         recruiting: Recruiting {
             slots: 1,

@@ -235,7 +235,7 @@ impl Manager {
         let config = ManagerConfig {
             terms,
             renewal,
-            watch: recording.as_ref().map(Recording::watch),
+            observer: recording.as_ref().map(Recording::observer),
             scheduler: SchedulerConfig {
                 retries: settings.retries,
                 frame_items_max: settings.frame_items_max,

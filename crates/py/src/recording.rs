@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_net::manager::{Passage, Watch};
+use exoskel_net::manager::{ObservedMessage, MessageObserver};
 use exoskel_sim::keycache::trace::{Direction, Journal};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -36,16 +36,16 @@ impl Recording {
     }
 
     /// Who is told of each message.
-    pub(crate) fn watch(&self) -> Watch {
+    pub(crate) fn observer(&self) -> MessageObserver {
         let journal = self.journal.clone();
-        Box::new(move |passage: Passage| {
-            let direction = if passage.is_sent {
+        Box::new(move |message: ObservedMessage| {
+            let direction = if message.is_sent {
                 Direction::Send
             } else {
                 Direction::Receive
             };
             let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            journal.note(passage.slot, direction, passage.bytes, passage.at);
+            journal.note(message.slot, direction, message.bytes, message.at);
         })
     }
 

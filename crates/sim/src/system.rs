@@ -25,14 +25,17 @@
 //! * `greeting`: the handshake; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
 //! * `streams`: the users and their checks; `content`: what items hold
 
+mod budgets;
 mod clock;
 mod content;
+mod faults;
 mod generator;
 mod greeting;
 mod interpreter;
 mod line;
 mod machine;
 mod manager;
+mod membership;
 mod report;
 mod scenario;
 mod streams;

@@ -352,7 +352,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
     let manager = ManagerNode::start(ManagerConfig {
         terms: site.manager(),
         renewal: None,
-        watch: None,
+        observer: None,
         scheduler: SchedulerConfig {
             frame_items_max: 16,
             ..SchedulerConfig::default()

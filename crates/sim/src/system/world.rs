@@ -28,8 +28,8 @@ pub(super) enum Event {
     Timer(ConnectionId, Way),
     /// A handshake has taken too long.
     Impatience(ConnectionId),
-    /// The manager begins a handshake on a connection that it dialled.
-    Dial(ConnectionId),
+    /// A bit of what comes next over a worn wire is another.
+    Spoil(ConnectionId),
     /// A worker begins its next life.
     Join(usize, u32),
     /// What a worker's process ran is done.
@@ -270,7 +270,7 @@ impl World {
             Event::Writable(id, way) => (4, u64::from(id.0), *way as u64),
             Event::Timer(id, way) => (5, u64::from(id.0), *way as u64),
             Event::Impatience(id) => (7, u64::from(id.0), 0),
-            Event::Dial(id) => (8, u64::from(id.0), 0),
+            Event::Spoil(id) => (8, u64::from(id.0), 0),
             Event::Join(worker, life) => (9, *worker as u64, u64::from(*life)),
             Event::Done(worker, life) => (10, *worker as u64, u64::from(*life)),
             Event::Flush(worker, life) => (11, *worker as u64, u64::from(*life)),
@@ -291,8 +291,7 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use exoskel_link::{Endpoint, Session, TrafficClass};
+    use exoskel_link::{Endpoint, Message, MessageKind, Session, TrafficClass};
     use exoskel_task::message::{CODE_ENDPOINT, CODE_HANDLERS, TASK_ENDPOINT, TASK_HANDLERS};
 
     use super::super::clock::Clock;
@@ -377,10 +376,16 @@ mod tests {
             Line::new(id, Way::ToWorker, manager),
             Line::new(id, Way::ToManager, worker),
         ];
-        let pickle = Bytes::from(pickle);
-        lines[0].post(tasks, (1, pickle), bulk).unwrap();
-        let function = Bytes::from(function(0, 0).pickle.to_vec());
-        lines[0].post(code, (1, function), Vec::new()).unwrap();
+        let function = function(0, 0).pickle.to_vec();
+        for (link, head, bulk) in [(tasks, pickle, bulk), (code, function, Vec::new())] {
+            let message = Message {
+                handler: 1,
+                kind: MessageKind::Post,
+                head: head.into(),
+                bulk,
+            };
+            lines[0].session.0.send(link, message).unwrap();
+        }
         for line in &mut lines {
             line.write(&mut world, clock)?;
         }
