@@ -4,7 +4,7 @@
 #   make test        all tests, Rust then Python
 #   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs   (PEERS=present: those there are)
 #   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
-#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences
+#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences, what nobody uses, spelling
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make attack-data what strangers' answers may do, in a watched process (GENERATED=1000000 MUTATED=10000000 SEED=1)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
@@ -34,6 +34,8 @@ RUST_SOURCES := $(shell find crates -type f \( -name '*.rs' -o -name Cargo.toml 
 TESTED_CRATES := --workspace --exclude exoskel-py
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := target/tools/bin/cargo-deny
+CARGO_MACHETE_VERSION := 0.9.2
+CARGO_MACHETE := target/tools/bin/cargo-machete
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
 SECONDS ?= 60
@@ -50,7 +52,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak lint lint-rust lint-python fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak lint lint-rust lint-python lint-text fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,19s/^# *//p' Makefile
@@ -87,7 +89,7 @@ test-python: $(VENV)/.built
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
 test-peers: $(VENV)/.locked
-	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence --example replay
+	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-keycache --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
 # Each failure is printed with the answer that caused it.
@@ -99,32 +101,29 @@ soak: $(VENV)/.locked
 	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
 bench: $(VENV)/.built
-	@$(BIN)/python benches/run.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.engines.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 	@$(if $(PART),,$(MAKE) --no-print-directory bench-keys)
 
 bench-keys: $(VENV)/.locked
-	@$(BIN)/python benches/keys.py $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
 
 bench-key-cache: $(VENV)/.locked
-	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence
-	@$(BIN)/python -m benches.key_cache $(BENCH_ARGUMENTS)
+	@cargo build --locked --quiet --release --package exoskel-keycache --example key_sequence
+	@$(BIN)/python -m benches.study.key_cache $(BENCH_ARGUMENTS)
 
 bench-replay: $(VENV)/.locked
-	@cargo build --locked --quiet --release --package exoskel-sim --example replay
-	@$(BIN)/python -m benches.replay $(BENCH_ARGUMENTS)
+	@cargo build --locked --quiet --release --package exoskel-keycache --example replay
+	@$(BIN)/python -m benches.study.replay $(BENCH_ARGUMENTS)
 
 bench-answers: $(VENV)/.built
-	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/codecs.lock
-	@$(BIN)/python benches/answers.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
-
-# These share modules that make people with the vectors' generator.
-bench-keys bench-identity paper-grid-services: export PYTHONPATH := $(abspath vectors/identity)
+	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/engines/codecs.lock
+	@$(BIN)/python -m benches.engines.answers $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-identity: $(VENV)/.locked
-	@$(BIN)/python benches/identity.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.site.identity $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 paper-grid-services: $(VENV)/.locked
-	@$(BIN)/python benches/grid_services.py $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 wheel: $(VENV)/.locked
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist
@@ -148,31 +147,34 @@ tracer:
 
 # --- lint ------------------------------------------------------------------------------------------
 
-lint: lint-rust lint-python
+lint: lint-rust lint-python lint-text
 
-lint-rust: $(VENV)/.locked $(CARGO_DENY)
+lint-rust: $(VENV)/.locked $(CARGO_DENY) $(CARGO_MACHETE)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
 	cargo check --locked --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 	$(CARGO_DENY) --log-level error check bans licenses sources
+	$(CARGO_MACHETE) crates fuzz
 
 # Its own target directory, kept: a compile of a minute, once. Not optimised: it runs for a second.
-$(CARGO_DENY):
-	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
-	    cargo install cargo-deny --version $(CARGO_DENY_VERSION) --locked --debug --quiet --root target/tools
-	@rm -rf target/tools/build
-
-$(CARGO_FUZZ):
-	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build \
-	    cargo install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --debug --quiet --root target/tools
-	@rm -rf target/tools/build
+$(CARGO_DENY): VERSION := $(CARGO_DENY_VERSION)
+$(CARGO_MACHETE): VERSION := $(CARGO_MACHETE_VERSION)
+$(CARGO_FUZZ): VERSION := $(CARGO_FUZZ_VERSION)
+$(CARGO_DENY) $(CARGO_MACHETE) $(CARGO_FUZZ):
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=target/tools/build-$(@F) \
+	    cargo install $(@F) --version $(VERSION) --locked --debug --quiet --root target/tools
+	@rm -rf target/tools/build-$(@F)
 
 lint-python: $(VENV)/.built
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest exoskel._core
+	$(BIN)/vulture
+
+lint-text: $(VENV)/.locked
+	$(BIN)/codespell
 
 format:
 	@cargo fmt --all

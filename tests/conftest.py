@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from tests.certificates.grid import Grid, server_options
 from tests.front import Front
-from tests.grid import Grid, server_options
 from tests.site import Site
 
 from exoskel import sim

@@ -64,11 +64,6 @@ def parse(body: bytes) -> Item:
     return item
 
 
-def parse_first(body: bytes, start: int) -> tuple[Item, int]:
-    """Return the item at a place, and where it ends."""
-    return _parse(body, start, 0)
-
-
 def _parse(body: bytes, at: int, depth: int) -> tuple[Item, int]:
     # Each level of values has at most two tags and a list of its own.
     if depth > 4 * NESTING_MAX:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grid import PRODUCTION, Grid, Holder, server_options, write_private
+from tests.certificates.grid import PRODUCTION, Grid, Holder, server_options, write_private
 from tests.processes import eventually
 
 APPLICATION = """

@@ -50,7 +50,6 @@ class Worker:
         self.functions: dict[bytes, Callable[[Any], Any]] = {}
         self.programs: dict[int, list[list[bytes]]] = {}
         self.links: dict[int, str] = {}
-        self.waiting: dict[tuple[int, int], bytes] = {}
         self.held: dict[tuple[int, int], tuple[bytes, list[bytes]]] = {}
         self.frames: list[Frame] = []
         self.result_link = 0

@@ -9,7 +9,6 @@ from typing import Any
 
 EXECUTE = ">QIHBQQI"
 TUPLE_TAG = 0xE501
-PART_TAG = 0xE509
 
 
 @dataclass

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,11 +116,8 @@ def test_a_slot_that_stops_on_another_host_is_noticed(site: Site) -> None:
         stream = manager.map(range(100_000))
         _, process = next(stream)
         os.kill(process, signal.SIGSTOP)
-        stopped = time.monotonic()
         lost = lambda: any(row.state == "lost" for row in manager.summary().workers)  # noqa: E731
         assert eventually(lost)
-        # The limit is dead_after; the rest is what two busy cores may add.
-        assert time.monotonic() - stopped < 1 + 3
         assert [item for item, _ in stream] == list(range(1, 100_000))
         os.kill(process, signal.SIGKILL)
 
@@ -195,7 +191,6 @@ def test_a_worker_whose_slots_are_taken_serves_the_next_manager_later(site: Site
     worker = site.worker("node1.lab.example.org")
     with site.connect(ex.Farm(abs), 1, worker) as first:
         assert list(first.map([-1])) == [1]
-        began = time.monotonic()
         with pytest.raises(ex.NoWorkerError, match=r"127\.0\.0\.1"):
             ex.Manager(
                 abs,
@@ -204,8 +199,6 @@ def test_a_worker_whose_slots_are_taken_serves_the_next_manager_later(site: Site
                 credential=site.credential,
                 connect_timeout=1,
             )
-        # Twice the connect time-out, and what busy cores may add.
-        assert time.monotonic() - began < 2 + 4
         assert list(first.map([-2])) == [2]
     with site.connect(ex.Farm(abs), 1, worker) as second:
         assert list(second.map([-3])) == [3]

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
-from tests.grid import PRODUCTION, VO, Grid, Holder, write_private
+from tests.certificates.grid import PRODUCTION, VO, Grid, Holder, write_private
 
 from exoskel.cli import main
 

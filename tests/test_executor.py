@@ -391,6 +391,7 @@ def test_ctrl_c_ends_everything_within_two_seconds(use: str, block: bool, tmp_pa
             _, errors = process.communicate(timeout=20)
         finally:
             process.kill()
+    # A promise to users, and so the one kind of time that tests assert.
     assert time.monotonic() - interrupted < 2
     assert process.returncode == -signal.SIGINT, errors
     assert not any(os.path.exists(f"/proc/{slot}") for slot in slots)

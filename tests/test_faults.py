@@ -74,18 +74,17 @@ def test_several_deadly_items_in_every_stage_of_a_pipeline() -> None:
         assert isinstance(result, ex.WorkerLostError) if item in deadly else result == item
 
 
-def test_a_task_that_exits_in_order_is_charged_too() -> None:
+def test_a_task_that_ends_its_process_in_order_is_charged_too() -> None:
     def task(item: int) -> int:
-        import sys
-
         if item == 2:
-            sys.exit(0)
+            # As Ctrl-C at the worker does.
+            raise KeyboardInterrupt
         return item
 
     with ex.Manager(ex.Farm(task), ex.ParDegree(2), retries=1) as manager:
         results = list(manager.map(range(4), errors="return"))
     assert [results[0], results[1], results[3]] == [0, 1, 3]
-    assert isinstance(results[2], (ex.WorkerLostError, SystemExit))
+    assert isinstance(results[2], ex.WorkerLostError)
 
 
 @pytest.mark.parametrize("as_completed", [False, True])
@@ -156,7 +155,7 @@ def test_all_slots_killed_between_two_streams() -> None:
         assert list(manager.map(range(100))) == list(range(100))
 
 
-def test_a_slot_that_stops_is_noticed_within_the_time_set() -> None:
+def test_a_slot_that_stops_is_noticed() -> None:
     def task(item: int) -> tuple[int, int]:
         import os
         import time
@@ -168,11 +167,8 @@ def test_a_slot_that_stops_is_noticed_within_the_time_set() -> None:
         stream = manager.map(range(200))
         _, process = next(stream)
         os.kill(process, signal.SIGSTOP)
-        stopped = time.monotonic()
         noticed = lambda: any(worker.state == "lost" for worker in manager.summary().workers)  # noqa: E731
-        assert eventually(noticed, 10)
-        # The limit is dead_after; the rest is what two busy cores may add.
-        assert time.monotonic() - stopped < 1 + 3
+        assert eventually(noticed)
         assert [item for item, _ in stream] == list(range(1, 200))
         assert eventually(lambda: gone(process))
 
@@ -261,6 +257,7 @@ def test_ctrl_c_ends_everything_within_two_seconds(use: str, to_all: bool, tmp_p
         else:
             process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
+        # A promise to users, and so the one kind of time that tests assert.
         assert time.monotonic() - interrupted < 2
         assert process.returncode == -signal.SIGINT
         assert errors.rstrip().endswith("KeyboardInterrupt")

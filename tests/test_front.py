@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.certificates.grid import PRODUCTION, VO, write_private
 from tests.front import Front
-from tests.grid import PRODUCTION, VO, write_private
 from tests.processes import eventually
 
 import exoskel as ex

@@ -15,8 +15,8 @@ from http.client import HTTPException
 from typing import Self
 
 import pytest
+from tests.certificates.grid import Holder
 from tests.front import Front
-from tests.grid import Holder
 from tests.processes import eventually
 
 CONNECTIONS = 10_000

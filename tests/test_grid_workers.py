@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grid import PRODUCTION, VO, VOMS_SERVER, Grid, Holder, write_private
+from tests.certificates.grid import PRODUCTION, VO, VOMS_SERVER, Grid, Holder, write_private
 from tests.processes import eventually
 
 import exoskel as ex

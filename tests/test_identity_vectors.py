@@ -20,6 +20,7 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
+from tests.certificates.vectors.rules import RULES
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "identity"
 MANIFEST: dict[str, Any] = json.loads((VECTORS / "manifest.json").read_text(encoding="utf-8"))
@@ -68,6 +69,11 @@ def test_every_rule_is_kept_and_broken() -> None:
     assert broken == set(MANIFEST["rules"])
 
 
+def test_the_generator_has_the_rules_of_the_manifest() -> None:
+    written = {name: (rule["source"], rule["text"]) for name, rule in MANIFEST["rules"].items()}
+    assert written == RULES
+
+
 def test_names_and_fields_are_sound() -> None:
     names = [case["name"] for case in CASES]
     assert len(set(names)) == len(names)
@@ -95,7 +101,7 @@ def test_the_folder_holds_what_the_manifest_names_and_nothing_else() -> None:
     beside = {"vomsdir/empty/.keep"}
     assert {name for name in files("vomsdir") if not signers.fullmatch(name)} == beside
     top = {path.name for path in VECTORS.iterdir()} - {"chains", "trust", "vomsdir"}
-    made = {"README.md", "generate.py", "generation", "manifest.json", ".gitattributes"}
+    made = {"README.md", "generate.py", "manifest.json", ".gitattributes"}
     assert top == made
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.grid import PRODUCTION, VO, Grid, Holder, server_options
+from tests.certificates.grid import PRODUCTION, VO, Grid, Holder, server_options
 
 import exoskel as ex
 from exoskel.service import Connection, Handler, Identity, Server

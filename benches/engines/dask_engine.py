@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import certificates
 import tasks
 from distributed import Client, Security
 from protocol import SLOTS, Engine, Function, Program, main
@@ -100,24 +99,26 @@ class DaskEngine(Engine):
         """Command-line options of the servers and the client's side of it."""
         if self.variant == "tcp":
             return [], None
-        authority, certificate, key = certificates.make(directory)
-        options = [
-            "--protocol",
-            "tls",
-            "--tls-ca-file",
-            authority,
-            "--tls-cert",
-            certificate,
-            "--tls-key",
-            key,
-        ]
+        # The engines' folder is all that is on the path of this script; certificates have one maker, for tests and benches.
+        sys.path.append(str(Path(__file__).resolve().parents[2]))
+        from tests.certificates.grid import Grid, write_private
+
+        grid = Grid(directory / "grid")
+        leaf = grid.host("localhost", "127.0.0.1")
+        files = {
+            "ca_file": grid.anchor,
+            "cert": write_private(directory / "leaf.pem", leaf.certificates()),
+            "key": write_private(directory / "leaf.key", leaf.private_key()),
+        }
+        authority, certificate, key = map(str, files.values())
+        options = [f"--tls-{name.replace('_', '-')}={file}" for name, file in files.items()]
         security = Security(
             tls_ca_file=authority,
             tls_client_cert=certificate,
             tls_client_key=key,
             require_encryption=True,
         )
-        return options, security
+        return ["--protocol", "tls", *options], security
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

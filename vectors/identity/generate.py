@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Makes the vectors of grid identity anew: chains, trust directories, vomsdirs and their manifest.
 
 Needs Debian 12's `openssl`, `voms-clients` and `faketime`, nothing of this project. What it makes is committed, so nobody needs to
@@ -12,10 +11,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from generation import attribute_cases, path_cases, proxy_cases, strict_cases
-from generation.manifest import Manifest
-from generation.openssl import openssl
-from generation.world import World
+from tests.certificates.openssl import openssl
+from tests.certificates.vectors import attribute_cases, path_cases, proxy_cases, strict_cases
+from tests.certificates.vectors.manifest import Manifest
+from tests.certificates.vectors.world import World
 
 HERE = Path(__file__).resolve().parent
 MADE = ["chains", "trust", "vomsdir", "manifest.json"]

@@ -131,12 +131,12 @@ pub struct Accepted<'a> {
     pub tokens: &'a [Range<Index>],
 }
 
-/// How a slot went.
+/// How a slot left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// It said good-bye: none of its items is suspected.
+    /// The slot said good-bye: none of its items is suspected.
     Orderly,
-    /// It is gone without a word: an item that ran there may be the reason.
+    /// The slot is gone without a word: an item that ran there may be the reason.
     Lost,
     /// Its session broke the rules, or somebody on the way did: that is not the fault of an item.
     Broken,
@@ -145,8 +145,8 @@ pub enum Departure {
 /// What became of a wish to cancel an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// It will never run and has no outcome; its ticket is back.
+    /// The item will never run and has no outcome; its ticket is back.
     Removed,
-    /// It is already at a slot, between two segments, or finished (or unknown); its outcome comes as ever.
+    /// The item is already at a slot, between two segments, or finished (or unknown); its outcome comes as ever.
     TooLate,
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{LeaseEnd, nanos};
-use crate::stream::{Stream, Waiting};
+use crate::stream::{Stream, WaitingResult};
 use crate::{Accepted, Breach, FrameId, Index, Lease, Results, SlotId, StreamId};
 
 /// Announced sizes beyond this are taken as this, so that sums never overflow; no host has so much memory.
@@ -16,9 +16,9 @@ const ANNOUNCED_MAX: u64 = 1 << 48;
 #[derive(Default)]
 struct Tally {
     accepted: u32,
-    /// Those of them that have their outcome.
+    /// Accepted items that have their outcome.
     finished: u64,
-    /// Those of them that were not announced before.
+    /// Accepted items that were not announced before.
     ran: u32,
     ran_bytes: u64,
     old_bytes: u64,
@@ -45,10 +45,10 @@ impl Scheduler {
             busy,
         } = results;
         let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
-        let Some(seat) = self.slots.seat(slot) else {
+        let Some(row) = self.slots.row(slot) else {
             return Ok(None);
         };
-        let Some(slot) = self.slots.get_mut(seat) else {
+        let Some(slot) = self.slots.get_mut(row) else {
             return Ok(None);
         };
         slot.receive_owed(frame, first..first.saturating_add(u64::from(count)));
@@ -92,15 +92,15 @@ impl Scheduler {
             tally.finished += u64::from(is_outcome);
             tally.old_bytes = tally.old_bytes.saturating_add(item.bytes);
             tally.new_bytes = tally.new_bytes.saturating_add(bytes);
-            if item.state == State::Out {
+            if item.state == ItemState::Out {
                 tally.ran += 1;
                 tally.ran_bytes = tally.ran_bytes.saturating_add(item.bytes);
             }
             item.bytes = bytes;
             item.state = match (closed, is_outcome) {
-                (true, _) => State::Gone,
-                (false, true) => State::Finished,
-                (false, false) => State::Ready,
+                (true, _) => ItemState::Gone,
+                (false, true) => ItemState::Finished,
+                (false, false) => ItemState::Ready,
             };
             item.segment += u16::from(!is_outcome);
             lengthen(if is_outcome { outcomes } else { tokens }, index);
@@ -122,7 +122,7 @@ impl Scheduler {
         // What a frame's serial part took was told before and is not in `busy`.
         let time = nanos(busy).saturating_add(serial_nanos.saturating_mul(u64::from(tally.ran)));
         known.time.observe(time, tally.ran);
-        known.at_seat(seat).time.observe(time, tally.ran);
+        known.estimate_at(row).time.observe(time, tally.ran);
         if closed {
             stream.ring.trim();
         } else {
@@ -142,7 +142,7 @@ impl Scheduler {
         let frames = slot.running_frames;
         let lease_end = slot.settle(position, tally.ran, tally.ran_bytes, tally.accepted);
         if slot.running_frames < frames {
-            stream.segments[usize::from(segment)].finished(seat, whole);
+            stream.segments[usize::from(segment)].finished(row, whole);
         }
         let stream_id = stream.id;
         self.end_lease(lease_end);
@@ -158,26 +158,26 @@ impl Scheduler {
 
     /// The stream and the segment of a frame that a slot has.
     pub fn frame(&self, slot: SlotId, frame: FrameId) -> Option<(StreamId, u16)> {
-        let (seat, position) = self.find(slot, frame)?;
-        let known = &self.slots.get(seat)?.frames[position];
+        let (row, position) = self.find(slot, frame)?;
+        let known = &self.slots.get(row)?.frames[position];
         Some((known.stream, known.segment))
     }
 
     /// The most result bytes that a slot may send now: the grants of all items that it has not answered for, and the
     /// announced results that it was asked for.
     pub fn receivable(&self, slot: SlotId) -> u64 {
-        let seat = self.slots.seat(slot);
-        let known = seat.and_then(|seat| self.slots.get(seat));
+        let row = self.slots.row(slot);
+        let known = row.and_then(|row| self.slots.get(row));
         known.map_or(0, |slot| slot.receivable)
     }
 
     /// No item of the frame runs the serial function, or will: another slot may have the lease. `busy` is the time the
     /// slot spent in it on all items of the frame ([`Lease::PassedOn`]), 0 if it is not known.
     pub fn released(&mut self, slot: SlotId, frame: FrameId, busy: Duration, now: Duration) {
-        let Some((seat, position)) = self.find(slot, frame) else {
+        let Some((row, position)) = self.find(slot, frame) else {
             return;
         };
-        let Some(slot) = self.slots.get_mut(seat) else {
+        let Some(slot) = self.slots.get_mut(row) else {
             return;
         };
         let known = &mut slot.frames[position];
@@ -216,10 +216,10 @@ impl Scheduler {
         bytes: u64,
         now: Duration,
     ) -> Result<(), Breach> {
-        let Some((seat, position)) = self.find(slot, frame) else {
+        let Some((row, position)) = self.find(slot, frame) else {
             return Ok(());
         };
-        let Some(at) = self.slots.get_mut(seat) else {
+        let Some(at) = self.slots.get_mut(row) else {
             return Ok(());
         };
         let known = &at.frames[position];
@@ -235,15 +235,15 @@ impl Scheduler {
         let Some(item) = stream.ring.get_mut(index).filter(|item| item.is_at(frame)) else {
             return Ok(());
         };
-        if item.state != State::Out {
+        if item.state != ItemState::Out {
             return Err(Breach::AnnouncedTwice { index });
         }
         let token_bytes = item.bytes;
         let closed = stream.closed;
         item.state = if closed {
-            State::Gone
+            ItemState::Gone
         } else {
-            State::Announced
+            ItemState::Announced
         };
         stream.reserved = stream.reserved.saturating_sub(grant);
         let bytes = bytes.min(ANNOUNCED_MAX);
@@ -256,7 +256,7 @@ impl Scheduler {
         } else {
             stream.waiting.insert(
                 index,
-                Waiting {
+                WaitingResult {
                     slot,
                     frame,
                     bytes,
@@ -290,10 +290,10 @@ impl Scheduler {
         }
     }
 
-    /// The seat and the place in its queue of a frame that is at a slot.
+    /// A frame that is at a slot: the slot's row, and the frame's position in its queue.
     pub(crate) fn find(&self, slot: SlotId, frame: FrameId) -> Option<(usize, usize)> {
-        let seat = self.slots.seat(slot)?;
-        Some((seat, self.slots.get(seat)?.position(frame)?))
+        let row = self.slots.row(slot)?;
+        Some((row, self.slots.get(row)?.position(frame)?))
     }
 }
 
@@ -315,13 +315,13 @@ impl Stream {
             let got = size(index);
             let announced = waiting.get(&index).map_or(0, |waiting| waiting.bytes);
             result = match item.state {
-                State::Announced => Err(Breach::NotGranted { index }),
-                State::Granted if got > announced => Err(Breach::OverAnnounced {
+                ItemState::Announced => Err(Breach::NotGranted { index }),
+                ItemState::Granted if got > announced => Err(Breach::OverAnnounced {
                     index,
                     got,
                     announced,
                 }),
-                State::Out if got > grant => Err(Breach::OverGrant { index, got, grant }),
+                ItemState::Out if got > grant => Err(Breach::OverGrant { index, got, grant }),
                 _ => Ok(()),
             };
         });

@@ -50,7 +50,7 @@ pub struct SchedulerConfig {
     pub grant_bytes_min: u64,
     /// Items of a bounded stream between admission and taking.
     pub tickets_max: u32,
-    /// The same for an unbounded stream.
+    /// Items of an unbounded stream between admission and taking.
     pub submitted_max: u32,
     /// Work that is taken back from a busy slot for an idle one must be worth this much by estimate, or its slot
     /// must have been silent for so long.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::frame::{Frame, RecallState};
-use crate::item::{State, attempt};
+use crate::item::{ItemState, attempt};
 use crate::scheduler::Scheduler;
-use crate::seats::{Cursor, Queue, Slots};
 use crate::slot::{FRAMES_HIDING, Slot, nanos};
+use crate::slot_table::{Cursor, Queue, SlotTable};
 use crate::stream::{Holder, SegmentState, Stream};
 use crate::{Action, FrameId, Index, Lease, SchedulerConfig};
 
@@ -47,21 +47,21 @@ struct Choice {
 impl Scheduler {
     /// Finds the next frame: the slot with the least to do chooses first.
     pub(crate) fn next_dispatch(&mut self, now: Duration) -> Option<Action> {
-        self.reserve_seat(now);
+        self.reserve_slot(now);
         if self.streams.iter().all(|stream| stream.ready == 0) {
             return None;
         }
-        self.slots.enter_changes(&self.config, now);
+        self.slots.index_changes(&self.config, now);
         let found = self.find_choice(now);
-        found.map(|(seat, choice)| self.dispatch(seat, choice, now))
+        found.map(|(row, choice)| self.dispatch(row, choice, now))
     }
 
     fn find_choice(&mut self, now: Duration) -> Option<(usize, Choice)> {
-        if let Takers::These(mut seats) = self.takers(now) {
-            let load = |seat: usize| Some((self.slots.get(seat)?.load(now), seat));
-            seats.sort_by_key(|seat| load(*seat));
-            let mut choices = seats.into_iter().filter(|seat| self.accepts(*seat, now));
-            return choices.find_map(|seat| Some((seat, self.choose(seat, now)?)));
+        if let Takers::These(mut rows) = self.takers(now) {
+            let load = |row: usize| Some((self.slots.get(row)?.load(now), row));
+            rows.sort_by_key(|row| load(*row));
+            let mut choices = rows.into_iter().filter(|row| self.accepts(*row, now));
+            return choices.find_map(|row| Some((row, self.choose(row, now)?)));
         }
         let window_max = nanos(self.config.window_time).saturating_add(self.slots.round_trip_max());
         let (mut behind_hungry, mut behind_filled) = (Cursor::default(), Cursor::default());
@@ -76,10 +76,10 @@ impl Scheduler {
                 (Some(hungry), _) => (hungry, Queue::Hungry),
                 (None, filled) => (filled?, Queue::Filled),
             };
-            if self.accepts(turn.seat, now)
-                && let Some(choice) = self.choose(turn.seat, now)
+            if self.accepts(turn.row, now)
+                && let Some(choice) = self.choose(turn.row, now)
             {
-                return Some((turn.seat, choice));
+                return Some((turn.row, choice));
             }
             match queue {
                 Queue::Hungry => hungry = self.slots.next(queue, &mut behind_hungry, now),
@@ -91,8 +91,8 @@ impl Scheduler {
         }
     }
 
-    fn accepts(&self, seat: usize, now: Duration) -> bool {
-        let slot = self.slots.get(seat);
+    fn accepts(&self, row: usize, now: Duration) -> bool {
+        let slot = self.slots.get(row);
         slot.is_some_and(|slot| slot.accepts(&self.config, now))
     }
 
@@ -100,7 +100,7 @@ impl Scheduler {
         Outlook {
             config: &self.config,
             slots: &self.slots,
-            reserved_seat: self.reserved_seat,
+            reserved_row: self.reserved_row,
             round_trip: self.slots.round_trip_min(),
             round_trips: self.slots.round_trip_sum(),
             usable: u64::from(self.slots.usable()),
@@ -112,7 +112,7 @@ impl Scheduler {
     /// may be thousands who would look.
     fn takers(&self, now: Duration) -> Takers {
         let outlook = self.outlook(now);
-        let mut seats = Vec::new();
+        let mut rows = Vec::new();
         for stream in &self.streams {
             if stream.suspects > 0 {
                 return Takers::Anyone;
@@ -122,34 +122,34 @@ impl Scheduler {
                     continue;
                 }
                 let gain = outlook.gain_by_moving(segment);
-                let seat = match (segment.serial, segment.holder, gain) {
+                let row = match (segment.serial, segment.holder, gain) {
                     (true, Some(_), Some(_)) => continue,
-                    (true, Some(holder), None) => Some(holder.seat),
+                    (true, Some(holder), None) => Some(holder.row),
                     (true, None, None) => outlook.keeper(segment),
                     (false, _, _) | (true, None, Some(_)) => None,
                 };
-                match seat {
-                    Some(seat) => seats.push(seat),
+                match row {
+                    Some(row) => rows.push(row),
                     None => return Takers::Anyone,
                 }
             }
         }
-        Takers::These(seats)
+        Takers::These(rows)
     }
 
     /// While there are items that must run alone, the slot with the least to do gets nothing else.
-    fn reserve_seat(&mut self, now: Duration) {
+    fn reserve_slot(&mut self, now: Duration) {
         let slots = &self.slots;
         let wanted = self.streams.iter().any(|stream| stream.suspects > 0);
         let kept = self
-            .reserved_seat
-            .filter(|seat| slots.get(*seat).is_some_and(|slot| !slot.draining));
-        self.reserved_seat = if wanted {
+            .reserved_row
+            .filter(|row| slots.get(*row).is_some_and(|slot| !slot.draining));
+        self.reserved_row = if wanted {
             kept.or_else(|| {
                 let usable = slots.iter().filter(|(_, slot)| !slot.draining);
                 usable
                     .min_by_key(|(_, slot)| (slot.load(now), slot.running_items))
-                    .map(|(seat, _)| seat)
+                    .map(|(row, _)| row)
             })
         } else {
             None
@@ -157,32 +157,32 @@ impl Scheduler {
     }
 
     /// The best frame for this slot: streams in turn, in each of them the latest segment and the oldest item first.
-    fn choose(&self, seat: usize, now: Duration) -> Option<Choice> {
-        let slot = self.slots.get(seat)?;
+    fn choose(&self, row: usize, now: Duration) -> Option<Choice> {
+        let slot = self.slots.get(row)?;
         let places = || (self.turn..self.streams.len()).chain(0..self.turn.min(self.streams.len()));
         let alone = || {
             let suspect =
-                |place: usize| choose_suspect(&self.streams[place], place, seat, &self.config);
+                |place: usize| choose_suspect(&self.streams[place], place, row, &self.config);
             if slot.running_items == 0 {
                 places().find_map(suspect)
             } else {
                 None
             }
         };
-        if self.reserved_seat == Some(seat) {
+        if self.reserved_row == Some(row) {
             return alone();
         }
         let view = View {
             all: self.outlook(now),
             slot,
-            seat,
+            row,
         };
         places()
             .find_map(|place| view.choose(&self.streams[place], place))
             .or_else(alone)
     }
 
-    fn dispatch(&mut self, seat: usize, choice: Choice, now: Duration) -> Action {
+    fn dispatch(&mut self, row: usize, choice: Choice, now: Duration) -> Action {
         let id = FrameId(self.next_frame);
         self.next_frame += 1;
         self.turn = choice.place + 1;
@@ -203,8 +203,8 @@ impl Scheduler {
         }
         if segment.serial {
             let frames = segment.holder.map_or(0, |holder| holder.frames) + 1;
-            segment.holder = Some(Holder { seat, frames });
-            segment.home = Some(seat);
+            segment.holder = Some(Holder { row, frames });
+            segment.home = Some(row);
             segment.untimed_frames = match choice.lease {
                 Lease::PassedOn => 0,
                 _ => segment.untimed_frames.saturating_add(1),
@@ -232,14 +232,11 @@ impl Scheduler {
         stream.out += count;
         stream.reserved = stream.reserved.saturating_add(grant.saturating_mul(count));
         stream.ring.visit(frame.range(), |_, item| {
-            item.state = State::Out;
+            item.state = ItemState::Out;
             item.attempt = attempt(id);
         });
         let stream = stream.id;
-        let slot = self
-            .slots
-            .get_mut(seat)
-            .expect("the chosen seat has a slot");
+        let slot = self.slots.get_mut(row).expect("the chosen row has a slot");
         slot.push(frame, choice.bytes, now);
         Action::Dispatch {
             slot: slot.id,
@@ -266,18 +263,18 @@ enum Takers {
 struct Gain {
     /// Items of a frame that lasts until the lease comes round again.
     items: u64,
-    /// It is worth the way to slots whose round trip is shorter than this.
+    /// Moving pays to slots whose round trip, in nanoseconds, is shorter than this.
     reach: u64,
 }
 
 /// What is the same for all slots that look for work.
 struct Outlook<'a> {
     config: &'a SchedulerConfig,
-    slots: &'a Slots,
-    reserved_seat: Option<usize>,
-    /// The shortest to any slot, in nanoseconds; 0 if none is known.
+    slots: &'a SlotTable,
+    reserved_row: Option<usize>,
+    /// The shortest round trip to any slot, in nanoseconds; 0 if none is known.
     round_trip: u64,
-    /// Those to all slots together.
+    /// The sum of the round trips to all usable slots, in nanoseconds.
     round_trips: u64,
     usable: u64,
     now: Duration,
@@ -287,7 +284,7 @@ struct Outlook<'a> {
 struct View<'a> {
     all: Outlook<'a>,
     slot: &'a Slot,
-    seat: usize,
+    row: usize,
 }
 
 impl Outlook<'_> {
@@ -348,7 +345,7 @@ impl Outlook<'_> {
                 slot.accepts(self.config, self.now)
                     && slot.running_frames < FRAMES_HIDING
                     && slot.load(self.now) < nanos(self.config.frame_time)
-                    && self.reserved_seat != Some(*home)
+                    && self.reserved_row != Some(*home)
             })
         };
         segment.home.filter(keeps)
@@ -397,7 +394,7 @@ impl View<'_> {
                     self.soon_free() && (is_near || self.is_home(segment))
                 }
                 (None, None) => self.soon_free() && self.is_home(segment),
-                (Some(holder), gain) => holder.seat == self.seat && gain.is_none(),
+                (Some(holder), gain) => holder.row == self.row && gain.is_none(),
             };
         let timed = segment.rest && segment.untimed_frames >= UNTIMED_FRAMES_MAX;
         may.then_some(if gain.is_some() || timed {
@@ -410,7 +407,7 @@ impl View<'_> {
     /// Whether the lease is at home here, or nothing keeps it where it was.
     fn is_home(&self, segment: &SegmentState) -> bool {
         let keeper = self.all.keeper(segment);
-        keeper.is_none_or(|keeper| keeper == self.seat)
+        keeper.is_none_or(|keeper| keeper == self.row)
     }
 
     /// Whether the slot will run dry unless it gets something now.
@@ -423,8 +420,8 @@ impl View<'_> {
     /// The oldest ready items, as many as are worth a frame here and now.
     fn cut(&self, stream: &Stream, segment: &SegmentState, lease: Lease) -> Option<Choice> {
         let range = segment.ready.first()?;
-        let item_nanos = item_nanos(self.all.config, segment, self.seat);
-        let known = segment.seats.get(self.seat);
+        let item_nanos = item_nanos(self.all.config, segment, self.row);
+        let known = segment.estimates.get(self.row);
         let grown = u64::from(known.map_or(1, |known| known.items_max));
         let passed = self.items_passed(segment, item_nanos, lease);
         let full = self.all.full_frame(item_nanos).max(passed);
@@ -492,7 +489,7 @@ impl View<'_> {
 fn choose_suspect(
     stream: &Stream,
     place: usize,
-    seat: usize,
+    row: usize,
     config: &SchedulerConfig,
 ) -> Option<Choice> {
     if stream.suspects == 0 {
@@ -512,7 +509,7 @@ fn choose_suspect(
                 first,
                 count: 1,
                 bytes,
-                item_nanos: item_nanos(config, segment, seat),
+                item_nanos: item_nanos(config, segment, row),
                 suspect: true,
                 lease: match (segment.serial, segment.rest) {
                     (false, _) => Lease::None,
@@ -524,8 +521,11 @@ fn choose_suspect(
 }
 
 /// The time of one item here, by what is known: of this slot, else of all, else a guess that keeps windows small.
-fn item_nanos(config: &SchedulerConfig, segment: &SegmentState, seat: usize) -> u64 {
-    let here = segment.seats.get(seat).and_then(|known| known.time.nanos());
+fn item_nanos(config: &SchedulerConfig, segment: &SegmentState, row: usize) -> u64 {
+    let here = segment
+        .estimates
+        .get(row)
+        .and_then(|known| known.time.nanos());
     here.or_else(|| segment.time.nanos())
         .unwrap_or_else(|| nanos(config.frame_time))
         .max(1)

@@ -92,13 +92,13 @@ impl Least {
 
 /// What is known of one segment at one slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SeatEstimate {
+pub(crate) struct SlotEstimate {
     pub(crate) time: Estimate,
     /// The most items a frame may have: grows with every finished frame, so that a wrong first guess costs little.
     pub(crate) items_max: u32,
 }
 
-impl SeatEstimate {
+impl SlotEstimate {
     /// How much a frame may outgrow the largest finished one.
     const GROWTH: u32 = 4;
 
@@ -107,7 +107,7 @@ impl SeatEstimate {
     }
 }
 
-impl Default for SeatEstimate {
+impl Default for SlotEstimate {
     fn default() -> Self {
         Self {
             time: Estimate::default(),

@@ -26,7 +26,7 @@ pub(crate) struct Frame {
     pub(crate) count: u32,
     /// Items without an answer: running, queued, announced or granted.
     pub(crate) pending: u32,
-    /// Those of them that have run and whose results wait at the slot or are on the way.
+    /// Pending items that have run and whose results wait at the slot or are on the way.
     pub(crate) executed: u32,
     /// Result bytes that each item may send without asking.
     pub(crate) grant: u64,
@@ -34,16 +34,16 @@ pub(crate) struct Frame {
     pub(crate) item_nanos: u64,
     /// A single item that must run alone.
     pub(crate) suspect: bool,
-    /// What it was given of its segment's serial function.
+    /// The part that the frame was given in its segment's serial function.
     pub(crate) lease: Lease,
-    /// Whether it has that still.
+    /// Whether the frame still has its lease.
     pub(crate) leased: bool,
     /// What the serial function took for each of its items, once the slot has said so.
     pub(crate) serial_nanos: u64,
     pub(crate) recall: RecallState,
-    /// When it was sent.
+    /// When the frame was sent.
     pub(crate) since: Duration,
-    /// The same, and whether the slot had other work then; until its first results.
+    /// When the frame was sent, and whether the slot had other work then; until its first results.
     pub(crate) sent: Option<(Duration, bool)>,
 }
 

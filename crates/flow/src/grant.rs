@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::stream::Stream;
 use crate::{Action, Index, SchedulerConfig};
@@ -50,12 +50,12 @@ impl Scheduler {
                 room = room.saturating_sub(waiting.bytes);
                 waiting.granted = true;
                 stream.reserved = stream.reserved.saturating_add(waiting.bytes);
-                let seat = self.slots.seat(waiting.slot);
-                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                let row = self.slots.row(waiting.slot);
+                if let Some(slot) = row.and_then(|row| self.slots.get_mut(row)) {
                     slot.receivable = slot.receivable.saturating_add(waiting.bytes);
                 }
                 if let Some(item) = stream.ring.get_mut(index) {
-                    item.state = State::Granted;
+                    item.state = ItemState::Granted;
                 }
                 self.actions.push_back(Action::Grant {
                     slot: waiting.slot,

@@ -7,7 +7,7 @@ use crate::{FrameId, Index};
 
 /// Where an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ItemState {
     /// Held here, waiting for a slot.
     Ready,
     /// At a slot, queued or running.
@@ -18,7 +18,7 @@ pub(crate) enum State {
     Granted,
     /// Has its outcome, which the user has not taken.
     Finished,
-    /// The same, but its token is the outcome.
+    /// Has its outcome, which is its token and which the user has not taken.
     Returned,
     /// Taken, cancelled or given up with its stream.
     Gone,
@@ -33,7 +33,7 @@ pub(crate) struct Item {
     pub(crate) attempt: u32,
     /// The segment it waits for or is in.
     pub(crate) segment: u16,
-    pub(crate) state: State,
+    pub(crate) state: ItemState,
     /// How many slots were lost while it ran alone.
     pub(crate) charge: u8,
 }
@@ -41,8 +41,10 @@ pub(crate) struct Item {
 impl Item {
     /// Whether a slot owes an answer for this item, by this frame.
     pub(crate) fn is_at(&self, frame: FrameId) -> bool {
-        matches!(self.state, State::Out | State::Announced | State::Granted)
-            && self.attempt == attempt(frame)
+        matches!(
+            self.state,
+            ItemState::Out | ItemState::Announced | ItemState::Granted
+        ) && self.attempt == attempt(frame)
     }
 }
 
@@ -53,12 +55,12 @@ pub(crate) fn attempt(frame: FrameId) -> u32 {
 
 /// The items from the oldest that is not gone to the youngest admitted.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct ItemRing {
     base: Index,
     items: VecDeque<Item>,
 }
 
-impl Ring {
+impl ItemRing {
     /// One past the youngest index.
     pub(crate) fn end(&self) -> Index {
         self.base + self.items.len() as u64
@@ -73,7 +75,7 @@ impl Ring {
             bytes,
             attempt: 0,
             segment: 0,
-            state: State::Ready,
+            state: ItemState::Ready,
             charge: 0,
         }));
     }
@@ -112,7 +114,7 @@ impl Ring {
         while self
             .items
             .front()
-            .is_some_and(|item| item.state == State::Gone)
+            .is_some_and(|item| item.state == ItemState::Gone)
         {
             self.items.pop_front();
             self.base += 1;

@@ -12,7 +12,7 @@
 //! * `dispatch`: which slot gets which frame; `recall`: taking work back from a slot that has too much
 //! * `answers`: results, leases given back, results that wait for a grant; `grant`: who may send a large result now
 //! * `recovery`: what happens to the items of a lost slot
-//! * `seats`: all slots, and in which order they choose
+//! * `slot_table`: all slots, and the order in which they choose
 //! * `stream`, `item`, `slot`, `frame`, `ranges`: the state of each; `estimate`: how long an item takes
 //!
 //! # Invariants
@@ -40,8 +40,8 @@ mod ranges;
 mod recall;
 mod recovery;
 mod scheduler;
-mod seats;
 mod slot;
+mod slot_table;
 mod statistics;
 mod stream;
 

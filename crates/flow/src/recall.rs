@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answers::lengthen;
 use crate::frame::{Frame, RecallState};
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::{Slot, nanos};
 use crate::{Action, FrameId, Index, Lease, SlotId, StreamId};
@@ -16,7 +16,7 @@ const LATE: u64 = 4;
 
 impl Scheduler {
     /// The slot gives back `count` items from `first` on, which it has not started; 0 when it has started all it
-    /// was asked for. They are ready again.
+    /// was asked for. The items are ready again.
     pub fn recalled(
         &mut self,
         slot: SlotId,
@@ -25,10 +25,10 @@ impl Scheduler {
         count: u32,
         now: Duration,
     ) {
-        let Some((seat, position)) = self.find(slot, frame) else {
+        let Some((row, position)) = self.find(slot, frame) else {
             return;
         };
-        let Some(at) = self.slots.get_mut(seat) else {
+        let Some(at) = self.slots.get_mut(row) else {
             return;
         };
         let known = &mut at.frames[position];
@@ -47,10 +47,14 @@ impl Scheduler {
         returned.clear();
         let (mut items, mut bytes) = (0, 0u64);
         stream.ring.visit(range, |index, item| {
-            if item.is_at(frame) && item.state == State::Out {
+            if item.is_at(frame) && item.state == ItemState::Out {
                 items += 1;
                 bytes = bytes.saturating_add(item.bytes);
-                item.state = if closed { State::Gone } else { State::Ready };
+                item.state = if closed {
+                    ItemState::Gone
+                } else {
+                    ItemState::Ready
+                };
                 lengthen(returned, index);
             }
         });
@@ -93,8 +97,8 @@ impl Scheduler {
     /// Says nothing as long as the work is not worth a message and its slot seems to move; then sets the time to
     /// look again.
     pub(crate) fn recall_for_idle(&mut self, now: Duration) {
-        self.slots.enter_changes(&self.config, now);
-        let kept = self.reserved_seat.and_then(|seat| self.slots.get(seat));
+        self.slots.index_changes(&self.config, now);
+        let kept = self.reserved_row.and_then(|row| self.slots.get(row));
         let idle = self.slots.idle() - u32::from(kept.is_some_and(Slot::is_idle));
         let asked = self.slots.asked();
         if asked >= idle {
@@ -108,14 +112,14 @@ impl Scheduler {
         let mut able: Vec<_> = self
             .slots
             .able()
-            .map(|(seat, slot)| (Reverse(slot.load(now)), seat))
+            .map(|(row, slot)| (Reverse(slot.load(now)), row))
             .collect();
         able.sort_unstable();
         let mut able = able.into_iter();
         for _ in asked..idle {
-            let Some((seat, slot)) = able
+            let Some((row, slot)) = able
                 .next()
-                .and_then(|(_, seat)| Some((seat, self.slots.get(seat)?)))
+                .and_then(|(_, row)| Some((row, self.slots.get(row)?)))
             else {
                 return self.recall_lease(now);
             };
@@ -126,7 +130,7 @@ impl Scheduler {
                 self.wake_at(until);
                 return self.recall_lease(now);
             }
-            if let Some(slot) = self.slots.get_mut(seat) {
+            if let Some(slot) = self.slots.get_mut(row) {
                 slot.recall_half(&mut |action| self.actions.push_back(action));
             }
         }
@@ -135,11 +139,11 @@ impl Scheduler {
     /// Asks back everything that keeps a lease at a slot that does not move, so that another one can go on with it.
     fn recall_lease(&mut self, now: Duration) {
         let segments = self.streams.iter().flat_map(|stream| &stream.segments);
-        let holders = segments.filter_map(|segment| Some(segment.holder?.seat));
+        let holders = segments.filter_map(|segment| Some(segment.holder?.row));
         let holders: BTreeSet<usize> = holders.collect();
         let (mut found, mut wake) = (None, None::<Duration>);
-        for seat in holders {
-            let Some(slot) = self.slots.get(seat).filter(|slot| slot.recalls == 0) else {
+        for row in holders {
+            let Some(slot) = self.slots.get(row).filter(|slot| slot.recalls == 0) else {
                 continue;
             };
             let Some((lease, item_nanos)) = slot.stuck_lease(|stream, segment| {
@@ -156,14 +160,14 @@ impl Scheduler {
                 let until = slot.progress + Duration::from_nanos(late);
                 wake = Some(wake.map_or(until, |earlier| earlier.min(until)));
             } else {
-                found = found.or(Some((seat, lease)));
+                found = found.or(Some((row, lease)));
             }
         }
         if let Some(wake) = wake {
             self.wake_at(wake);
         }
         if let Some((slot, lease)) =
-            found.and_then(|(seat, lease)| Some((self.slots.get_mut(seat)?, lease)))
+            found.and_then(|(row, lease)| Some((self.slots.get_mut(row)?, lease)))
         {
             slot.recall_lease(lease, &mut |action| self.actions.push_back(action));
             // Whoever is idle gets it.
@@ -173,7 +177,7 @@ impl Scheduler {
         }
     }
 
-    /// It is time to look again then at the latest.
+    /// There may be something to do at `wake`, though nothing happens.
     fn wake_at(&mut self, wake: Duration) {
         self.wake = Some(self.wake.map_or(wake, |earlier| earlier.min(wake)));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::frame::Frame;
-use crate::item::State;
+use crate::item::ItemState;
 use crate::scheduler::Scheduler;
 use crate::slot::Slot;
 use crate::{Action, Departure, Failure, SlotId, SlotStatistics};
@@ -15,7 +15,7 @@ enum Blame {
     Nobody,
     /// One of several may be: each must now run alone.
     OneOfThem,
-    /// It was the only one.
+    /// The item was the only one.
     It,
 }
 
@@ -29,8 +29,8 @@ impl Scheduler {
         departure: Departure,
         now: Duration,
     ) -> Option<SlotStatistics> {
-        let seat = self.slots.seat(slot)?;
-        let mut slot = self.slots.remove(seat)?;
+        let row = self.slots.row(slot)?;
+        let mut slot = self.slots.remove(row)?;
         let blame = match (departure, slot.running_items) {
             (Departure::Orderly | Departure::Broken, _) => Blame::Nobody,
             (Departure::Lost, 1) => Blame::It,
@@ -42,23 +42,23 @@ impl Scheduler {
             .map(|frame| u64::from(frame.pending))
             .sum();
         for frame in std::mem::take(&mut slot.frames) {
-            self.put_back(&frame, seat, blame);
+            self.put_back(&frame, row, blame);
         }
-        if self.reserved_seat == Some(seat) {
-            self.reserved_seat = None;
+        if self.reserved_row == Some(row) {
+            self.reserved_row = None;
         }
         let segments = self
             .streams
             .iter_mut()
             .flat_map(|stream| &mut stream.segments);
-        for segment in segments.filter(|segment| segment.home == Some(seat)) {
+        for segment in segments.filter(|segment| segment.home == Some(row)) {
             segment.home = None;
         }
         self.stir(now);
         Some(slot.totals())
     }
 
-    fn put_back(&mut self, frame: &Frame, seat: usize, blame: Blame) {
+    fn put_back(&mut self, frame: &Frame, row: usize, blame: Blame) {
         let Some(place) = self.place(frame.stream) else {
             return;
         };
@@ -75,14 +75,14 @@ impl Scheduler {
             let was = std::mem::replace(
                 &mut item.state,
                 if stream.closed {
-                    State::Gone
+                    ItemState::Gone
                 } else {
-                    State::Ready
+                    ItemState::Ready
                 },
             );
             stream.out -= 1;
             // An item whose result waited has run to its end; it did no harm.
-            let blame = if was == State::Out {
+            let blame = if was == ItemState::Out {
                 blame
             } else {
                 Blame::Nobody
@@ -108,7 +108,7 @@ impl Scheduler {
                     index,
                     failure,
                 });
-            } else if blame != Blame::Nobody || frame.suspect && was == State::Out {
+            } else if blame != Blame::Nobody || frame.suspect && was == ItemState::Out {
                 stream.make_suspect(segment, index);
             } else {
                 stream.make_ready(segment, index..index + 1);
@@ -118,7 +118,7 @@ impl Scheduler {
             stream.ring.trim();
         }
         let holder = &mut stream.segments[usize::from(segment)].holder;
-        if holder.is_some_and(|holder| holder.seat == seat) {
+        if holder.is_some_and(|holder| holder.row == row) {
             *holder = None;
         }
         self.drop_if_done(place);

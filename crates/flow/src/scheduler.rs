@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::item::State;
-use crate::seats::Slots;
+use crate::item::ItemState;
 use crate::slot::{Slot, nanos};
+use crate::slot_table::SlotTable;
 use crate::stream::Stream;
 use crate::{
     Action, Cancel, FlowError, Index, Program, SchedulerConfig, SlotId, SlotStatistics, StreamId,
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) config: SchedulerConfig,
-    pub(crate) slots: Slots,
+    pub(crate) slots: SlotTable,
     /// By ascending number.
     pub(crate) streams: Vec<Stream>,
     /// The stream whose turn is next, as a place in `streams`.
@@ -33,8 +33,8 @@ pub struct Scheduler {
     pub(crate) stirred: bool,
     /// When there may be something to do though nothing happens.
     pub(crate) wake: Option<Duration>,
-    /// The seat that is kept free for items that must run alone.
-    pub(crate) reserved_seat: Option<usize>,
+    /// The row of the slot that is kept free for items that must run alone.
+    pub(crate) reserved_row: Option<usize>,
     stalled_since: Option<Duration>,
     /// Until then, no slot has anything that is worth asking back, unless one gets more.
     pub(crate) unworthy_until: Option<Duration>,
@@ -48,7 +48,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig) -> Self {
         Self {
             config,
-            slots: Slots::default(),
+            slots: SlotTable::default(),
             streams: Vec::new(),
             turn: 0,
             actions: VecDeque::new(),
@@ -56,7 +56,7 @@ impl Scheduler {
             next_stream: 0,
             stirred: false,
             wake: None,
-            reserved_seat: None,
+            reserved_row: None,
             stalled_since: None,
             unworthy_until: None,
             outcomes: Vec::new(),
@@ -75,7 +75,7 @@ impl Scheduler {
     ///
     /// When the number is in use, or there are too many slots.
     pub fn add_slot(&mut self, slot: SlotId, now: Duration) -> Result<(), FlowError> {
-        if self.slots.seat(slot).is_some() {
+        if self.slots.row(slot).is_some() {
             return Err(FlowError::SlotExists(slot));
         }
         if self.slots.len() >= self.config.slots_max as usize {
@@ -83,13 +83,13 @@ impl Scheduler {
                 limit: self.config.slots_max,
             });
         }
-        let seat = self.slots.add(Slot::new(slot, now));
+        let row = self.slots.add(Slot::new(slot, now));
         for segment in self
             .streams
             .iter_mut()
             .flat_map(|stream| &mut stream.segments)
         {
-            *segment.at_seat(seat) = Default::default();
+            *segment.estimate_at(row) = Default::default();
         }
         self.stir(now);
         Ok(())
@@ -97,8 +97,8 @@ impl Scheduler {
 
     /// The slot gets nothing more; what it has it may finish. Remove it when it has nothing outstanding.
     pub fn drain_slot(&mut self, slot: SlotId, now: Duration) {
-        if let Some(seat) = self.slots.seat(slot) {
-            self.slots.drain(seat);
+        if let Some(row) = self.slots.row(slot) {
+            self.slots.drain(row);
             self.stir(now);
         }
     }
@@ -133,8 +133,8 @@ impl Scheduler {
             .filter(|place| !self.streams[*place].closed)
         {
             for (index, waiting) in self.streams[place].close() {
-                let seat = self.slots.seat(waiting.slot);
-                if let Some(slot) = seat.and_then(|seat| self.slots.get_mut(seat)) {
+                let row = self.slots.row(waiting.slot);
+                if let Some(slot) = row.and_then(|row| self.slots.get_mut(row)) {
                     slot.owed.insert((waiting.frame, index), waiting.bytes);
                 }
             }
@@ -232,7 +232,7 @@ impl Scheduler {
         if !self.stirred && self.wake.is_none_or(|wake| now < wake) {
             return None;
         }
-        self.slots.enter_changes(&self.config, now);
+        self.slots.index_changes(&self.config, now);
         self.grant_waiting();
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -258,7 +258,7 @@ impl Scheduler {
 
     /// What a slot did so far.
     pub fn slot_statistics(&self, slot: SlotId) -> Option<SlotStatistics> {
-        self.slots.get(self.slots.seat(slot)?).map(Slot::totals)
+        self.slots.get(self.slots.row(slot)?).map(Slot::totals)
     }
 
     /// Whether there is a slot that has nothing.
@@ -274,7 +274,7 @@ impl Scheduler {
     /// Whether the item has its outcome and waits to be taken.
     pub fn is_finished(&self, stream: StreamId, index: Index) -> bool {
         let item = self.open(stream).and_then(|stream| stream.ring.get(index));
-        item.is_some_and(|item| matches!(item.state, State::Finished | State::Returned))
+        item.is_some_and(|item| matches!(item.state, ItemState::Finished | ItemState::Returned))
     }
 
     /// Result bytes of a stream that are held by the driver, and those that may arrive without asking again.

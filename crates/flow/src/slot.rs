@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::estimate::Least;
 use crate::frame::{Frame, RecallState};
-use crate::seats::Queue;
+use crate::slot_table::Queue;
 use crate::{FrameId, Index, SchedulerConfig, SlotId, SlotStatistics, StreamId};
 
 /// Frames that hide sending behind computing: one runs, one waits.

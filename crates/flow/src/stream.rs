@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::config::{FRAMES_UNTIMED, WINDOWS_INSIDE};
-use crate::estimate::{Average, Estimate, SeatEstimate};
-use crate::item::{Ring, State};
+use crate::estimate::{Average, Estimate, SlotEstimate};
+use crate::item::{ItemRing, ItemState};
 use crate::ranges::RangeSet;
 use crate::{
     FrameId, Index, Program, SchedulerConfig, SlotId, StreamId, StreamOptions, StreamProgress,
@@ -15,8 +15,8 @@ use crate::{
 /// The slot that has the lease of a serial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    pub(crate) seat: usize,
-    /// Frames there that have not given it back.
+    pub(crate) row: usize,
+    /// Frames at that slot that have not given the lease back.
     pub(crate) frames: u32,
 }
 
@@ -39,23 +39,24 @@ pub(crate) struct SegmentState {
     pub(crate) serial_time: Estimate,
     /// Over all slots: a first guess for those that have not run it.
     pub(crate) time: Estimate,
-    pub(crate) seats: Vec<SeatEstimate>,
-    /// The most items that a frame may have at any seat.
+    /// By the slots' rows.
+    pub(crate) estimates: Vec<SlotEstimate>,
+    /// The most items that a frame may have at any slot.
     pub(crate) grown: u32,
     pub(crate) result_bytes: Average,
 }
 
 impl SegmentState {
-    pub(crate) fn at_seat(&mut self, seat: usize) -> &mut SeatEstimate {
-        if seat >= self.seats.len() {
-            self.seats.resize(seat + 1, SeatEstimate::default());
+    pub(crate) fn estimate_at(&mut self, row: usize) -> &mut SlotEstimate {
+        if row >= self.estimates.len() {
+            self.estimates.resize(row + 1, SlotEstimate::default());
         }
-        &mut self.seats[seat]
+        &mut self.estimates[row]
     }
 
     /// A frame of so many items was finished there.
-    pub(crate) fn finished(&mut self, seat: usize, frame_items: u32) {
-        let known = self.at_seat(seat);
+    pub(crate) fn finished(&mut self, row: usize, frame_items: u32) {
+        let known = self.estimate_at(row);
         known.finished(frame_items);
         self.grown = known.items_max.max(self.grown);
     }
@@ -63,7 +64,7 @@ impl SegmentState {
 
 /// A result that is larger than its grant and waits at a slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingResult {
     pub(crate) slot: SlotId,
     pub(crate) frame: FrameId,
     pub(crate) bytes: u64,
@@ -75,8 +76,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
     pub(crate) segments: Vec<SegmentState>,
-    pub(crate) ring: Ring,
-    pub(crate) waiting: BTreeMap<Index, Waiting>,
+    pub(crate) ring: ItemRing,
+    pub(crate) waiting: BTreeMap<Index, WaitingResult>,
     pub(crate) input_ended: bool,
     /// Nobody wants it any more; it stays until the slots have answered.
     pub(crate) closed: bool,
@@ -107,7 +108,7 @@ impl Stream {
         Self {
             id,
             segments: segments.collect(),
-            ring: Ring::default(),
+            ring: ItemRing::default(),
             waiting: BTreeMap::new(),
             input_ended: false,
             closed: false,
@@ -196,7 +197,7 @@ impl Stream {
         self.segments[usize::from(segment)].ready.insert(range);
     }
 
-    /// The same for an item that must run alone.
+    /// The item's token waits for this segment, and the item must run alone.
     pub(crate) fn make_suspect(&mut self, segment: u16, index: Index) {
         self.ready += 1;
         self.suspects += 1;
@@ -208,7 +209,7 @@ impl Stream {
         let Some(item) = self
             .ring
             .get(index)
-            .filter(|item| item.state == State::Ready)
+            .filter(|item| item.state == ItemState::Ready)
         else {
             return false;
         };
@@ -237,7 +238,7 @@ impl Stream {
         let Some(item) = self.ring.get_mut(index) else {
             return;
         };
-        item.state = State::Finished;
+        item.state = ItemState::Finished;
         let (segment, bytes) = (item.segment, std::mem::take(&mut item.bytes));
         self.finished += 1;
         self.let_go(segment, bytes);
@@ -250,7 +251,7 @@ impl Stream {
             return false;
         }
         if let Some(item) = self.ring.get_mut(index) {
-            item.state = State::Returned;
+            item.state = ItemState::Returned;
         }
         self.finished += 1;
         true
@@ -261,12 +262,12 @@ impl Stream {
         let (mut count, mut results, mut items) = (0, 0u64, 0u64);
         self.ring.visit(range, |_, item| {
             let bytes = match item.state {
-                State::Finished => &mut results,
-                State::Returned => &mut items,
+                ItemState::Finished => &mut results,
+                ItemState::Returned => &mut items,
                 _ => return,
             };
             *bytes = bytes.saturating_add(item.bytes);
-            item.state = State::Gone;
+            item.state = ItemState::Gone;
             count += 1;
         });
         self.taken += u64::from(count);
@@ -300,7 +301,7 @@ impl Stream {
     }
 
     /// Nobody wants the stream: what waits here is given up. Says which results are on the way here all the same.
-    pub(crate) fn close(&mut self) -> impl Iterator<Item = (Index, Waiting)> + use<> {
+    pub(crate) fn close(&mut self) -> impl Iterator<Item = (Index, WaitingResult)> + use<> {
         self.closed = true;
         for segment in &mut self.segments {
             segment.ready.clear();
@@ -311,13 +312,13 @@ impl Stream {
         self.ring.visit(0..Index::MAX, |_, item| {
             if matches!(
                 item.state,
-                State::Ready
-                    | State::Finished
-                    | State::Returned
-                    | State::Announced
-                    | State::Granted
+                ItemState::Ready
+                    | ItemState::Finished
+                    | ItemState::Returned
+                    | ItemState::Announced
+                    | ItemState::Granted
             ) {
-                item.state = State::Gone;
+                item.state = ItemState::Gone;
             }
         });
         self.ring.trim();

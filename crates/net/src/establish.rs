@@ -29,6 +29,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use crate::connection::Connection;
 use crate::reception::HandshakePlace;
 use crate::socket::Socket;
+use crate::sources::TermsError;
 use crate::tls::{Handshake, Proof as TlsProof, Tls, TlsError};
 
 /// Bytes that a peer may make us read before it is verified.
@@ -153,17 +154,6 @@ pub enum EstablishError {
         /// Ours.
         expected: String,
     },
-}
-
-/// Why this process has nothing to bring to a handshake: its own files can't be used. The text says which.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum TermsError {
-    /// The credential, or whom to trust.
-    #[error("{0}")]
-    Credential(String),
-    /// The policy, or a list that it names.
-    #[error("{0}")]
-    Policy(String),
 }
 
 /// Why a running session has to end when it is judged again.
@@ -354,9 +344,6 @@ impl Established {
         }
     }
 }
-
-/// Makes new terms when what they are made of has changed, else none. An error leaves the old ones in force.
-pub type Renewal = Box<dyn FnMut() -> Option<Result<Terms, TermsError>> + Send>;
 
 /// What both sides have said and proved, on either side of the connection.
 struct Agreement {

@@ -23,11 +23,12 @@ pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
 pub use exoskel_node::manager::worker_table::WorkerReport;
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 
-use crate::establish::{Renewal, Terms};
+use crate::establish::Terms;
 use crate::listening::Listening;
 use crate::message::Call;
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
+use crate::sources::TermsRenewal;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
@@ -62,7 +63,7 @@ pub struct ManagerConfig {
     /// Who we are and how links are protected.
     pub terms: Terms,
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
-    pub renewal: Option<Renewal>,
+    pub renewal: Option<TermsRenewal>,
     /// Told of each message; called by the driver, so it must not take long.
     pub observer: Option<MessageObserver>,
     /// The scheduler's limits.

@@ -17,14 +17,14 @@ use crate::address::Address;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, Renewal, Standing, Terms, TermsError, dial, welcome,
-    welcome_in_place,
+    EstablishError, Established, Standing, Terms, dial, welcome, welcome_in_place,
 };
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
+use crate::sources::{TermsError, TermsRenewal};
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
@@ -109,7 +109,7 @@ impl From<TermsError> for MeetError {
 pub fn meet(
     rendezvous: Rendezvous,
     terms: impl Fn() -> Result<Terms, TermsError> + Send + 'static,
-    renewal: Renewal,
+    renewal: TermsRenewal,
 ) -> io::Result<mpsc::Receiver<News>> {
     // Before any task runs: what it starts must be found at the end.
     adopt_orphans()?;
@@ -137,7 +137,7 @@ pub fn meet(
 
 async fn serve(
     established: &Established,
-    renewal: Renewal,
+    renewal: TermsRenewal,
     news: &mpsc::Sender<News>,
     audited: bool,
 ) {
@@ -173,11 +173,11 @@ async fn serve(
 }
 
 /// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
-async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: Renewal) {
+async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         // What can't be read leaves the old terms in force; the next handshake says why.
-        if let Some(Ok(terms)) = renewal()
+        if let Some(Ok(terms)) = renewal.renew()
             && let Err(reason) = terms.judge_again(&standing, &connection)
         {
             return connection.abort(CloseReason::NotAllowed(reason.to_string().into()));

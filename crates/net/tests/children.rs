@@ -44,6 +44,7 @@ fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
             slots: 2,
             local: Some(LocalWorkers {
                 command: command.iter().map(OsString::from).collect(),
+                options: Bytes::new(),
                 transport,
                 authority: ThrowAwayAuthority::new(unix_now()).unwrap(),
                 policy: None,

@@ -4,7 +4,7 @@
 
 mod wire;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use exoskel_identity::Role;
 use exoskel_net::establish::{EstablishError, dial, welcome};
@@ -119,9 +119,7 @@ fn a_silent_client_is_dropped_after_the_time_set() {
         let mut server = Site::new().worker("lab1");
         server.patience = Duration::from_millis(200);
         let (mut stream, socket) = stranger().await;
-        let begun = Instant::now();
         let said = text(soon("the end of patience", welcome(socket, &server, anybody)).await);
-        assert!(begun.elapsed() >= server.patience);
         assert!(said.contains("no handshake within 200ms"), "{said}");
         assert_eq!(stream.read(&mut [0; 16]).await.unwrap(), 0);
     });
@@ -157,11 +155,9 @@ fn a_slow_handshake_has_no_more_time_than_a_silent_one() {
                 }
             }
         };
-        let begun = Instant::now();
         let both = async { tokio::join!(slow, welcome(socket, &server, anybody)) };
         let (_, outcome) = soon("the end of patience", both).await;
         assert!(matches!(outcome, Err(EstablishError::Silent(_))));
-        assert!(begun.elapsed() < Duration::from_secs(3));
     });
 }
 

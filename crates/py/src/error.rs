@@ -4,11 +4,12 @@
 
 use exoskel_link::handshake::{HandshakeError, RefuseReason};
 use exoskel_link::policy::PolicyError;
-use exoskel_net::establish::{EstablishError, TermsError};
+use exoskel_net::establish::EstablishError;
 use exoskel_net::manager::{Attempt, AttemptError};
 use exoskel_net::outlet::{OpenError, StreamEnd};
 use exoskel_net::pki::PkiError;
 use exoskel_net::rendezvous::MeetError;
+use exoskel_net::sources::TermsError;
 use exoskel_net::tls::TlsError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -71,6 +72,11 @@ pub(crate) fn pki(py: Python<'_>, error: &PkiError) -> PyErr {
 
 pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
     raise(py, Kind::Policy, error.to_string())
+}
+
+/// Why files can't be used.
+pub(crate) fn terms(py: Python<'_>, error: &TermsError) -> PyErr {
+    raise(py, Kind::from(error), error.to_string())
 }
 
 /// Why a worker's process has no session.
@@ -169,8 +175,8 @@ impl From<&EstablishError> for Kind {
 impl From<&TermsError> for Kind {
     fn from(error: &TermsError) -> Self {
         match error {
-            TermsError::Credential(_) => Self::Credential,
-            TermsError::Policy(_) => Self::Policy,
+            TermsError::Credential(_) | TermsError::Trust(_) => Self::Credential,
+            TermsError::PolicyFile(_) | TermsError::Policy { .. } => Self::Policy,
         }
     }
 }

@@ -392,9 +392,9 @@ impl World {
                 .scheduler
                 .progress(*stream)
                 .map_or(0, |at| at.admitted - at.taken);
-            let floors = config.grant_bytes_min * inside + 2 * u64::from(self.size_max);
+            let least_grants = config.grant_bytes_min * inside + 2 * u64::from(self.size_max);
             assert!(
-                held + reserved <= config.result_budget_bytes + floors,
+                held + reserved <= config.result_budget_bytes + least_grants,
                 "{held} held and {reserved} reserved"
             );
         }

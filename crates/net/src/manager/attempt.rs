@@ -11,6 +11,7 @@ use exoskel_node::manager::notice::Unwanted;
 
 use crate::establish::EstablishError;
 use crate::pki::PkiError;
+use crate::tls::TlsError;
 
 /// An attempt that came to nothing. Its text names the place and the reason.
 #[derive(Debug, Clone)]
@@ -66,6 +67,29 @@ pub enum AttemptError {
     /// The worker is of no use to this manager.
     #[error(transparent)]
     Unwanted(#[from] Unwanted),
+}
+
+/// Whether somebody who dialled in and got no session was a worker, by what is known then. Strangers and scanners are nobody's
+/// attempt, and one that finds no free place asks again.
+pub(super) fn is_of_worker(error: &EstablishError) -> bool {
+    match error {
+        EstablishError::Tls(TlsError::Peer(_) | TlsError::OwnCertificate(_))
+        | EstablishError::Handshake(_)
+        | EstablishError::Refused(_)
+        | EstablishError::NotAllowed(_)
+        | EstablishError::Version { .. } => !error.is_busy(),
+        EstablishError::Tls(
+            TlsError::Credential(_) | TlsError::Protocol(_) | TlsError::TooMuch,
+        )
+        | EstablishError::Socket(_)
+        | EstablishError::Silent(_)
+        | EstablishError::SaidNothing(_)
+        | EstablishError::NoTerms(_)
+        | EstablishError::Displaced
+        | EstablishError::TooMuch
+        | EstablishError::NotTls
+        | EstablishError::Own(_) => false,
+    }
 }
 
 impl AttemptError {

@@ -348,6 +348,11 @@ impl ManagerDriver {
                 standing: established.standing(),
             };
             self.peers.insert(session, peer);
+            // What failed there before has got better.
+            let worker = place.to_string();
+            self.shared.change_readiness(|readiness| {
+                readiness.attempts.retain(|known| known.worker != worker);
+            });
         }
         self.pump();
         session
@@ -406,7 +411,7 @@ impl ManagerDriver {
     }
 
     /// Keeps an attempt for the user, in the place of an earlier one there.
-    fn keep(&mut self, attempt: Attempt) {
+    pub(super) fn keep(&mut self, attempt: Attempt) {
         self.has_news = true;
         self.shared.change_readiness(|readiness| {
             let attempts = &mut readiness.attempts;

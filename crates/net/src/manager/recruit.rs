@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use exoskel_identity::Role;
 use exoskel_node::manager::recruiter::Source;
 use rustix::process::Pid;
@@ -44,6 +45,8 @@ pub struct Recruiting {
 pub struct LocalWorkers {
     /// Program and arguments; the descriptors' numbers are added.
     pub command: Vec<OsString>,
+    /// What they read first (opaque here).
+    pub options: Bytes,
     /// What we talk to them over.
     pub transport: LocalTransport,
     /// Who signs their certificates.
@@ -178,6 +181,7 @@ impl Children {
                 .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))?;
         let (socket, theirs) = pair(local.transport).map_err(failed)?;
         let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(failed)?;
+        let options = sealed_memory("exoskel-options", &local.options).map_err(failed)?;
         let policy = local
             .policy
             .as_deref()
@@ -191,12 +195,13 @@ impl Children {
                 .arg(inheritable(descriptor.as_fd())?.to_string());
             Ok(())
         };
+        give("--options-fd", &options).map_err(failed)?;
         give("--connection-fd", &theirs).map_err(failed)?;
         give("--credential-fd", &secret).map_err(failed)?;
         if let Some(policy) = &policy {
             give("--policy-fd", policy).map_err(failed)?;
         }
-        // The descriptors close here when `theirs`, `secret` and `policy` go, right after the child has its own.
+        // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
         let child = process.spawn().map_err(failed)?;
         self.running.insert(number, child);
         Ok((socket, name))

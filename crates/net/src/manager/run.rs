@@ -8,14 +8,16 @@ use std::time::Duration;
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::Hello;
 
+use super::attempt::is_of_worker;
 use super::driver::ManagerDriver;
 use super::recruit::{Place, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
-use crate::establish::{EstablishError, Established, Renewal, welcome_in_place};
+use crate::establish::{EstablishError, Established, welcome_in_place};
 use crate::listening::{Listener, SocketFile};
 use crate::reception::{HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::socket::Socket;
+use crate::sources::TermsRenewal;
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
@@ -79,10 +81,10 @@ async fn sleep_until(deadline: Option<Duration>, now: Duration) {
 }
 
 /// Takes up new terms when there are any.
-async fn renew(driver: Driver, mut renewal: Renewal) {
+async fn renew(driver: Driver, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
-        match renewal() {
+        match renewal.renew() {
             None => {}
             Some(Ok(terms)) => driver.borrow_mut().take_up(terms),
             Some(Err(reason)) => {
@@ -143,11 +145,17 @@ async fn listen(driver: Driver, listener: Listener) {
                 let handshake = reception.enter(host).await;
                 let (driver, refusals) = (driver.clone(), refusals.clone());
                 tokio::task::spawn_local(async move {
-                    let place = Place::DialledIn(address);
+                    let place = Place::DialledIn(address.clone());
                     if let Err(error) = welcome_worker(&driver, socket, &place, &handshake).await {
-                        let (place, error) = (place.to_string(), error.to_string());
-                        let line = refusals.borrow_mut().note(host, &place, &error);
+                        let (who, why) = (place.to_string(), error.to_string());
+                        let line = refusals.borrow_mut().note(host, &who, &why);
                         audit(&driver, line);
+                        if is_of_worker(&error) {
+                            // Each of its attempts comes from another port.
+                            let place = host.map_or(address, |host| host.to_string());
+                            let attempt = Place::DialledIn(place).attempt(error.into());
+                            driver.borrow_mut().keep(attempt);
+                        }
                     }
                 });
             }

@@ -3,7 +3,7 @@
 use exoskel_flow::StreamId;
 
 use super::machine::Machine;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 impl Machine {
     /// What is inside, held and queued keeps within its limits.

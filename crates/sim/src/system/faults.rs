@@ -11,7 +11,7 @@ use super::scenario::{Fault, Node};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 impl Machine {
     /// A fault of the scenario happens, or ends.

@@ -7,7 +7,7 @@ use exoskel_link::{CloseReason, Event as LinkEvent, Session, SessionError};
 use super::clock::Clock;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::{Event, World};
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// The most bytes of one write.
 const WRITE_MAX: u64 = 64 << 10;

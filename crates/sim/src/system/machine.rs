@@ -14,7 +14,7 @@ use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::worker::{State, Worker};
 use super::world::{Event, World};
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How often to see whether all is quiet, once nobody wants anything any more.
 const SETTLE_TIME: Duration = Duration::from_millis(100);

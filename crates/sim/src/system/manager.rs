@@ -19,7 +19,7 @@ use super::membership::Known;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use super::manager::Seat;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How long a connection over a worn wire is good at most.
 const WEAR_TIME: Duration = Duration::from_millis(20);

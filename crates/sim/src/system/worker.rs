@@ -19,7 +19,7 @@ use super::scenario::{Node, WorkerScenario};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);

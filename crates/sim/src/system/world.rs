@@ -9,9 +9,8 @@ use super::content;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way, Wires};
 use crate::agenda::Agenda;
-use crate::digest::Digest;
-use crate::random::SplitMix64;
-use crate::report::Violation;
+use crate::violation::Violation;
+use exoskel_determinism::{Digest, SplitMix64};
 
 /// What can happen.
 #[derive(Debug)]
