@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each target goes through one of the doors")]
 
 use exoskel_data::limits::{MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX};
-use exoskel_data::{Checked, CheckedException, Fault, Item, Reader, Writer};
+use exoskel_data::{Checked, CheckedException, DataItem, Fault, Reader, Writer};
 
 /// A value with its bulk parts: how many parts, the length of each as u16, the parts, and the record.
 pub(crate) fn data(bytes: &[u8]) {
@@ -59,18 +59,18 @@ fn written(mut reader: Reader<'_>) -> Vec<u8> {
     let mut writer = Writer::default();
     while reader.remaining() > 0 {
         match reader.next_item().expect("it was read before") {
-            Item::Null => writer.null(),
-            Item::Boolean(value) => writer.boolean(value),
-            Item::Integer(value) => writer.integer(value),
-            Item::Unsigned(value) => writer.unsigned(value),
+            DataItem::Null => writer.null(),
+            DataItem::Boolean(value) => writer.boolean(value),
+            DataItem::Integer(value) => writer.integer(value),
+            DataItem::Unsigned(value) => writer.unsigned(value),
             // The writer has no such integers, because they have a second form. Any other one stands where they may.
-            Item::Negative(_) => writer.integer(i64::MIN),
-            Item::Float(value) => writer.float(value),
-            Item::Text(text) => writer.text(std::str::from_utf8(text).expect("it was checked")),
-            Item::Bytes(bytes) => writer.bytes(bytes),
-            Item::Array(count) => writer.array(count),
-            Item::Map(count) => writer.map(count),
-            Item::Tag(tag) => writer.tag(tag),
+            DataItem::Negative(_) => writer.integer(i64::MIN),
+            DataItem::Float(value) => writer.float(value),
+            DataItem::Text(text) => writer.text(std::str::from_utf8(text).expect("it was checked")),
+            DataItem::Bytes(bytes) => writer.bytes(bytes),
+            DataItem::Array(count) => writer.array(count),
+            DataItem::Map(count) => writer.map(count),
+            DataItem::Tag(tag) => writer.tag(tag),
         }
     }
     writer.as_bytes().to_vec()

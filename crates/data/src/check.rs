@@ -4,7 +4,7 @@ mod decimal;
 mod place;
 
 use decimal::check_decimal;
-use place::{Follows, Place};
+use place::{Expected, Follows};
 
 use crate::elements::{Elements, read_shape};
 use crate::fault::limit;
@@ -14,7 +14,7 @@ use crate::limits::{
     MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX,
     TRACEBACK_LINES_MAX,
 };
-use crate::reader::{Item, Reader, utf8};
+use crate::reader::{DataItem, Reader, utf8};
 use crate::{Fault, tags, weight};
 
 /// A value that is known to be good: well-formed, within the limits, with every bulk part in its place.
@@ -159,7 +159,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     /// One value with all that it holds. Without recursion: what a stranger nests must not reach the end of the stack.
     fn value(&mut self) -> Result<(), Fault> {
         let mut outer: Vec<Follows> = Vec::new();
-        let mut current = Follows::values(1, Place::Anywhere);
+        let mut current = Follows::values(1, Expected::Anywhere);
         loop {
             if current.takes_anything() {
                 let (passed, weight) = self.reader.pass_common(current.count);
@@ -192,10 +192,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
 
     /// A value without what it holds. Each value held has at least one byte, so a count that lies ends with the bytes.
     #[inline]
-    fn head(&mut self, place: Place) -> Result<Follows, Fault> {
+    fn head(&mut self, place: Expected) -> Result<Follows, Fault> {
         let position = self.reader.position();
         let item = self.reader.next_item()?;
-        if place == Place::Count && !is_number(&item) {
+        if place == Expected::Count && !is_number(&item) {
             return Err(Fault::Malformed {
                 position,
                 got: item.kind(),
@@ -203,31 +203,32 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
             });
         }
         let weight = match item {
-            Item::Null | Item::Boolean(_) => return Ok(Follows::NOTHING),
-            Item::Integer(_) | Item::Unsigned(_) | Item::Negative(_) | Item::Float(_) => {
-                weight::NUMBER
-            }
-            Item::Text(bytes) if bytes.is_ascii() => weight::text_of(bytes.len() as u64, 1),
-            Item::Text(bytes) => weight::text(utf8(bytes, position)?),
-            Item::Bytes(bytes) => weight::bytes(bytes.len() as u64),
-            Item::Array(count) => {
+            DataItem::Null | DataItem::Boolean(_) => return Ok(Follows::NOTHING),
+            DataItem::Integer(_)
+            | DataItem::Unsigned(_)
+            | DataItem::Negative(_)
+            | DataItem::Float(_) => weight::NUMBER,
+            DataItem::Text(bytes) if bytes.is_ascii() => weight::text_of(bytes.len() as u64, 1),
+            DataItem::Text(bytes) => weight::text(utf8(bytes, position)?),
+            DataItem::Bytes(bytes) => weight::bytes(bytes.len() as u64),
+            DataItem::Array(count) => {
                 not_as_key(place, position, "a list")?;
                 self.weigh(weight::list(count))?;
                 self.piece(place)?;
                 return Ok(Follows::values(count, place.contents()));
             }
-            Item::Map(count) => {
+            DataItem::Map(count) => {
                 not_as_key(place, position, "a dict")?;
                 self.weigh(weight::map(count))?;
                 return Ok(Follows::pairs(count, place));
             }
-            Item::Tag(tag) => return self.tagged(tag, position, place),
+            DataItem::Tag(tag) => return self.tagged(tag, position, place),
         };
         self.weigh(weight)?;
         Ok(Follows::NOTHING)
     }
 
-    fn tagged(&mut self, tag: u64, position: usize, place: Place) -> Result<Follows, Fault> {
+    fn tagged(&mut self, tag: u64, position: usize, place: Expected) -> Result<Follows, Fault> {
         let wrong = |got| Fault::Malformed {
             position,
             got,
@@ -245,14 +246,14 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.array()?;
                 self.weigh(weight::set(count))?;
-                Ok(Follows::values(count, Place::Key))
+                Ok(Follows::values(count, Expected::Key))
             }
             tags::COUNTER | tags::ORDERED_MAP => {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
                 let of_values = if tag == tags::COUNTER {
-                    Place::Count
+                    Expected::Count
                 } else {
                     place
                 };
@@ -303,8 +304,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 self.instance()?;
                 // What is hashed and compared is the program's own object, made of whatever comes.
                 let of_it = match place {
-                    Place::Anywhere | Place::OfLibrary | Place::Count => Place::Anywhere,
-                    Place::Key | Place::OfKey => Place::OfKey,
+                    Expected::Anywhere | Expected::OfLibrary | Expected::Count => {
+                        Expected::Anywhere
+                    }
+                    Expected::Key | Expected::OfKey => Expected::OfKey,
                 };
                 Ok(Follows::values(1, of_it))
             }
@@ -313,8 +316,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 if LIBRARY_NUMBERS.contains(&self.instance()?) {
                     return Ok(Follows::values(1, place.contents()));
                 }
-                self.piece(Place::OfLibrary)?;
-                Ok(Follows::values(1, Place::OfLibrary))
+                self.piece(Expected::OfLibrary)?;
+                Ok(Follows::values(1, Expected::OfLibrary))
             }
             tags::EXCEPTION => {
                 not_as_key(place, position, "an exception")?;
@@ -326,7 +329,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     EXCEPTION_TEXT_BYTES_MAX,
                 )?;
                 self.weigh(weight::INSTANCE + weight::text(text))?;
-                Ok(Follows::values(1, Place::Anywhere))
+                Ok(Follows::values(1, Expected::Anywhere))
             }
             _ => self.simple(tag, position, place).map(|()| Follows::NOTHING),
         }
@@ -341,7 +344,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// What holds no other values.
-    fn simple(&mut self, tag: u64, position: usize, place: Place) -> Result<(), Fault> {
+    fn simple(&mut self, tag: u64, position: usize, place: Expected) -> Result<(), Fault> {
         let wrong = |got| Fault::Malformed {
             position,
             got,
@@ -423,8 +426,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     return Err(wrong("a path of a flavour that isn't known"));
                 }
                 let bytes = match self.reader.next_item()? {
-                    Item::Text(text) => utf8(text, position)?.len(),
-                    Item::Tag(tags::SURROGATE_TEXT) => self.reader.bytes()?.len(),
+                    DataItem::Text(text) => utf8(text, position)?.len(),
+                    DataItem::Tag(tags::SURROGATE_TEXT) => self.reader.bytes()?.len(),
                     other => return Err(wrong(other.kind())),
                 } as u64;
                 if bytes > PATH_BYTES_MAX {
@@ -449,13 +452,13 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// The content of a big integer.
-    fn big_integer(&mut self, place: Place) -> Result<(), Fault> {
+    fn big_integer(&mut self, place: Expected) -> Result<(), Fault> {
         let bytes = self.reader.bytes()?.len() as u64;
         let (maximum, cure) = match place {
-            Place::Anywhere | Place::OfLibrary | Place::Count => {
+            Expected::Anywhere | Expected::OfLibrary | Expected::Count => {
                 (INTEGER_BYTES_MAX, "return it as bytes or text")
             }
-            Place::Key | Place::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
+            Expected::Key | Expected::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
         };
         if bytes > maximum {
             return Err(limit("an integer", bytes, "bytes", maximum, cure));
@@ -464,10 +467,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// A part of a fraction.
-    fn whole_number(&mut self, place: Place) -> Result<(), Fault> {
+    fn whole_number(&mut self, place: Expected) -> Result<(), Fault> {
         let bytes = self.reader.expect("an integer", |item| match item {
-            Item::Integer(_) | Item::Unsigned(_) | Item::Negative(_) => Some(None),
-            Item::Tag(tags::BIG_POSITIVE | tags::BIG_NEGATIVE) => Some(Some(())),
+            DataItem::Integer(_) | DataItem::Unsigned(_) | DataItem::Negative(_) => Some(None),
+            DataItem::Tag(tags::BIG_POSITIVE | tags::BIG_NEGATIVE) => Some(Some(())),
             _ => None,
         })?;
         let Some(()) = bytes else {
@@ -476,7 +479,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         let bytes = self.reader.bytes()?.len() as u64;
         // As a key it is compared with others, which takes the square of its length.
         let maximum = match place {
-            Place::Key | Place::OfKey => KEY_INTEGER_BYTES_MAX,
+            Expected::Key | Expected::OfKey => KEY_INTEGER_BYTES_MAX,
             _ => FRACTION_BYTES_MAX,
         };
         if bytes > maximum {
@@ -508,8 +511,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         let has_zone = self
             .reader
             .expect("a time zone or None", |item| match item {
-                Item::Null => Some(false),
-                Item::Tag(tags::TIME_ZONE) => Some(true),
+                DataItem::Null => Some(false),
+                DataItem::Tag(tags::TIME_ZONE) => Some(true),
                 _ => None,
             })?;
         if has_zone { self.time_zone() } else { Ok(()) }
@@ -521,8 +524,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         self.reader.integer()?;
         self.reader.integer()?;
         let name = self.reader.expect("text or None", |item| match item {
-            Item::Null => Some(&b""[..]),
-            Item::Text(text) => Some(text),
+            DataItem::Null => Some(&b""[..]),
+            DataItem::Text(text) => Some(text),
             _ => None,
         })?;
         let name = utf8(name, self.reader.position())?;
@@ -558,7 +561,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         )
     }
 
-    fn scalar(&mut self, position: usize, place: Place) -> Result<(), Fault> {
+    fn scalar(&mut self, position: usize, place: Expected) -> Result<(), Fault> {
         self.reader.expect_array(2, "elements and contents")?;
         let elements = Elements::read(&mut self.reader)?;
         let contents = self.reader.bytes()?;
@@ -587,8 +590,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         'p: 'c,
     {
         let here = self.reader.expect("bytes", |item| match item {
-            Item::Bytes(bytes) => Some(Some(bytes)),
-            Item::Tag(tags::PART) => Some(None),
+            DataItem::Bytes(bytes) => Some(Some(bytes)),
+            DataItem::Tag(tags::PART) => Some(None),
             _ => None,
         })?;
         match here {
@@ -612,8 +615,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// Counts what a library must make.
-    fn piece(&mut self, place: Place) -> Result<(), Fault> {
-        self.library_pieces += u64::from(place == Place::OfLibrary);
+    fn piece(&mut self, place: Expected) -> Result<(), Fault> {
+        self.library_pieces += u64::from(place == Expected::OfLibrary);
         let maximum = LIBRARY_PIECES_MIN + self.message_bytes / LIBRARY_PIECE_BYTES;
         if self.library_pieces <= maximum {
             return Ok(());
@@ -640,15 +643,15 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 }
 
-const fn is_number(item: &Item<'_>) -> bool {
+const fn is_number(item: &DataItem<'_>) -> bool {
     matches!(
         item,
-        Item::Boolean(_)
-            | Item::Integer(_)
-            | Item::Unsigned(_)
-            | Item::Negative(_)
-            | Item::Float(_)
-            | Item::Tag(
+        DataItem::Boolean(_)
+            | DataItem::Integer(_)
+            | DataItem::Unsigned(_)
+            | DataItem::Negative(_)
+            | DataItem::Float(_)
+            | DataItem::Tag(
                 tags::BIG_POSITIVE
                     | tags::BIG_NEGATIVE
                     | tags::COMPLEX
@@ -659,10 +662,10 @@ const fn is_number(item: &Item<'_>) -> bool {
     )
 }
 
-fn not_as_key(place: Place, position: usize, kind: &'static str) -> Result<(), Fault> {
+fn not_as_key(place: Expected, position: usize, kind: &'static str) -> Result<(), Fault> {
     match place {
-        Place::Anywhere | Place::OfKey | Place::OfLibrary | Place::Count => Ok(()),
-        Place::Key => Err(Fault::Key { position, kind }),
+        Expected::Anywhere | Expected::OfKey | Expected::OfLibrary | Expected::Count => Ok(()),
+        Expected::Key => Err(Fault::Key { position, kind }),
     }
 }
 

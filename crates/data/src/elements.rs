@@ -4,7 +4,7 @@
 //! a description, and for arrays within records a shape. It never says "object": a description can't make a pointer of bytes.
 
 use crate::limits::{DIMENSIONS_MAX, FIELD_NESTING_MAX, FIELDS_MAX, NAME_BYTES_MAX};
-use crate::reader::{Item, Reader, utf8};
+use crate::reader::{DataItem, Reader, utf8};
 use crate::{Fault, weight};
 
 /// The elements of an array.
@@ -28,11 +28,11 @@ pub struct Elements {
 struct Particular {
     offset: u64,
     length: u64,
-    kind: Kind,
+    kind: ElementKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ElementKind {
     /// 0 or 1. NumPy counts and copies by that, and writes beyond its memory when it isn't so.
     Boolean,
     /// Characters of four bytes, in this machine's order or the other.
@@ -50,7 +50,7 @@ impl Elements {
         let mut elements = Self {
             item_bytes: 0,
             item_extent: 0,
-            is_record: !matches!(simple, Item::Text(text) if text.get(1) != Some(&b'V')),
+            is_record: !matches!(simple, DataItem::Text(text) if text.get(1) != Some(&b'V')),
             fields: 0,
             particular: Vec::new(),
         };
@@ -109,7 +109,7 @@ impl Elements {
             expected: "the elements of an array: numbers, dates, text of fixed size, or records of them",
         };
         match reader.next_item()? {
-            Item::Text(text) => {
+            DataItem::Text(text) => {
                 let text = utf8(text, position)?;
                 let (bytes, kind) = leaf(text).ok_or_else(|| wrong("another description"))?;
                 if let Some(kind) = kind {
@@ -124,7 +124,7 @@ impl Elements {
                     extent: bytes,
                 })
             }
-            Item::Array(count) => {
+            DataItem::Array(count) => {
                 if nesting == 0 {
                     return Err(Fault::Limit {
                         kind: "an array of records",
@@ -235,8 +235,8 @@ const PARTICULAR_MAX: u64 = 4096;
 impl Particular {
     fn check(&self, bytes: &[u8]) -> Result<(), Fault> {
         let is_good = match self.kind {
-            Kind::Boolean => bytes.iter().fold(0, |all, byte| all | byte) <= 1,
-            Kind::Characters { big_endian } => {
+            ElementKind::Boolean => bytes.iter().fold(0, |all, byte| all | byte) <= 1,
+            ElementKind::Characters { big_endian } => {
                 let highest = bytes.chunks_exact(4).map(|character| {
                     let character = [character[0], character[1], character[2], character[3]];
                     if big_endian {
@@ -254,8 +254,8 @@ impl Particular {
         Err(Fault::Malformed {
             position: 0,
             got: match self.kind {
-                Kind::Boolean => "an array of booleans with another byte than 0 and 1",
-                Kind::Characters { .. } => "an array of text with a character that is none",
+                ElementKind::Boolean => "an array of booleans with another byte than 0 and 1",
+                ElementKind::Characters { .. } => "an array of text with a character that is none",
             },
             expected: "good elements",
         })
@@ -312,7 +312,7 @@ pub fn read_shape(reader: &mut Reader<'_>) -> Result<Shape, Fault> {
 const EXTENT_MAX: u64 = 1 << 47;
 
 /// The bytes of a simple element, and what not all bytes are good for.
-fn leaf(text: &str) -> Option<(u64, Option<Kind>)> {
+fn leaf(text: &str) -> Option<(u64, Option<ElementKind>)> {
     let mut letters = text.chars();
     let (order, code) = (letters.next()?, letters.next()?);
     let rest = letters.as_str();
@@ -336,13 +336,13 @@ fn leaf(text: &str) -> Option<(u64, Option<Kind>)> {
         'S' | 'V' if size > 0 => return Some((size, None)),
         'U' if size > 0 => {
             let big_endian = order == '>';
-            return Some((4 * size, Some(Kind::Characters { big_endian })));
+            return Some((4 * size, Some(ElementKind::Characters { big_endian })));
         }
         _ => return None,
     };
     known
         .contains(&size)
-        .then_some((size, (code == 'b').then_some(Kind::Boolean)))
+        .then_some((size, (code == 'b').then_some(ElementKind::Boolean)))
 }
 
 /// `[ns]`, `[25s]` and so on.

@@ -28,5 +28,5 @@ pub mod writer;
 
 pub use check::{Checked, CheckedException};
 pub use fault::Fault;
-pub use reader::{Item, Reader};
+pub use reader::{DataItem, Reader};
 pub use writer::Writer;

@@ -7,7 +7,7 @@ use crate::{Fault, weight};
 
 /// One data item without its contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Item<'a> {
+pub enum DataItem<'a> {
     /// Null.
     Null,
     /// A boolean.
@@ -32,7 +32,7 @@ pub enum Item<'a> {
     Tag(u64),
 }
 
-impl Item<'_> {
+impl DataItem<'_> {
     /// The kind, for people.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -52,12 +52,12 @@ impl Item<'_> {
 
 /// The commonest items.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Common<'a> {
+pub enum CommonItem<'a> {
     /// A float.
     Float(f64),
     /// An integer that fits 64 bits with a sign.
     Integer(i64),
-    /// Text of less than 256 bytes, as [`Item::Text`] has it.
+    /// Text of less than 256 bytes, as [`DataItem::Text`] has it.
     Text(&'a [u8]),
 }
 
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
     /// [`Fault::Malformed`] when the bytes end, or hold what this format doesn't have: lengths that are not told, floats of
     /// other sizes, `undefined` and other simple values, text that isn't UTF-8.
     #[inline]
-    pub fn next_item(&mut self) -> Result<Item<'a>, Fault> {
+    pub fn next_item(&mut self) -> Result<DataItem<'a>, Fault> {
         match self.common() {
             Some(item) => Ok(item),
             None => self.any(),
@@ -114,60 +114,61 @@ impl<'a> Reader<'a> {
 
     /// The heads that nearly all items have, each read in one step; the position moves only if it is one of them.
     #[inline]
-    fn common(&mut self) -> Option<Item<'a>> {
+    fn common(&mut self) -> Option<DataItem<'a>> {
         let rest = self.bytes.get(self.position..)?;
         let (&head, rest) = rest.split_first()?;
         let (item, length) = match head {
-            0x00..=0x17 => (Item::Integer(i64::from(head)), 0),
-            0x18 => (Item::Integer(i64::from(*rest.first()?)), 1),
+            0x00..=0x17 => (DataItem::Integer(i64::from(head)), 0),
+            0x18 => (DataItem::Integer(i64::from(*rest.first()?)), 1),
             0x19 => (
-                Item::Integer(i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                DataItem::Integer(i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
                 2,
             ),
             0x1a => (
-                Item::Integer(i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
+                DataItem::Integer(i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
                 4,
             ),
             0x1b => {
                 let value = u64::from_be_bytes(*rest.first_chunk()?);
                 (
-                    i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer),
+                    i64::try_from(value).map_or(DataItem::Unsigned(value), DataItem::Integer),
                     8,
                 )
             }
-            0x20..=0x37 => (Item::Integer(-1 - i64::from(head - 0x20)), 0),
-            0x38 => (Item::Integer(-1 - i64::from(*rest.first()?)), 1),
+            0x20..=0x37 => (DataItem::Integer(-1 - i64::from(head - 0x20)), 0),
+            0x38 => (DataItem::Integer(-1 - i64::from(*rest.first()?)), 1),
             0x39 => (
-                Item::Integer(-1 - i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                DataItem::Integer(-1 - i64::from(u16::from_be_bytes(*rest.first_chunk()?))),
                 2,
             ),
             0x3a => (
-                Item::Integer(-1 - i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
+                DataItem::Integer(-1 - i64::from(u32::from_be_bytes(*rest.first_chunk()?))),
                 4,
             ),
             0x3b => {
                 let value = u64::from_be_bytes(*rest.first_chunk()?);
-                let item = i64::try_from(value)
-                    .map_or(Item::Negative(value), |value| Item::Integer(-1 - value));
+                let item = i64::try_from(value).map_or(DataItem::Negative(value), |value| {
+                    DataItem::Integer(-1 - value)
+                });
                 (item, 8)
             }
             0x60..=0x77 => {
                 let length = usize::from(head - 0x60);
-                (Item::Text(rest.get(..length)?), length)
+                (DataItem::Text(rest.get(..length)?), length)
             }
             0x78 => {
                 let length = usize::from(*rest.first()?);
-                (Item::Text(rest.get(1..=length)?), length + 1)
+                (DataItem::Text(rest.get(1..=length)?), length + 1)
             }
-            0x80..=0x97 => (Item::Array(u64::from(head - 0x80)), 0),
-            0xa0..=0xb7 => (Item::Map(u64::from(head - 0xa0)), 0),
+            0x80..=0x97 => (DataItem::Array(u64::from(head - 0x80)), 0),
+            0xa0..=0xb7 => (DataItem::Map(u64::from(head - 0xa0)), 0),
             0xd9 => (
-                Item::Tag(u64::from(u16::from_be_bytes(*rest.first_chunk()?))),
+                DataItem::Tag(u64::from(u16::from_be_bytes(*rest.first_chunk()?))),
                 2,
             ),
-            0xf4 | 0xf5 => (Item::Boolean(head == 0xf5), 0),
-            0xf6 => (Item::Null, 0),
-            0xfb => (Item::Float(f64::from_be_bytes(*rest.first_chunk()?)), 8),
+            0xf4 | 0xf5 => (DataItem::Boolean(head == 0xf5), 0),
+            0xf6 => (DataItem::Null, 0),
+            0xfb => (DataItem::Float(f64::from_be_bytes(*rest.first_chunk()?)), 8),
             _ => return None,
         };
         self.position += 1 + length;
@@ -176,19 +177,19 @@ impl<'a> Reader<'a> {
 
     /// The next item if it is a number or short text; else the position stays.
     #[inline(always)]
-    pub fn common_ahead(&mut self) -> Option<Common<'a>> {
+    pub fn common_ahead(&mut self) -> Option<CommonItem<'a>> {
         let rest = self.bytes.get(self.position..)?;
         match *rest.first()? {
             0xfb => {
                 let value = rest[1..].first_chunk::<8>()?;
                 self.position += 9;
-                Some(Common::Float(f64::from_be_bytes(*value)))
+                Some(CommonItem::Float(f64::from_be_bytes(*value)))
             }
-            0x60..=0x78 => self.text_ahead().map(Common::Text),
+            0x60..=0x78 => self.text_ahead().map(CommonItem::Text),
             0x00..=0x3b => {
                 let start = self.position;
                 match self.common()? {
-                    Item::Integer(value) => Some(Common::Integer(value)),
+                    DataItem::Integer(value) => Some(CommonItem::Integer(value)),
                     _ => {
                         // An integer of more than 63 bits.
                         self.position = start;
@@ -257,7 +258,7 @@ impl<'a> Reader<'a> {
 
     /// Any item, or what is wrong.
     #[cold]
-    fn any(&mut self) -> Result<Item<'a>, Fault> {
+    fn any(&mut self) -> Result<DataItem<'a>, Fault> {
         let mut decoder = Decoder::new(self.bytes);
         decoder.set_position(self.position);
         let item = read(&mut decoder).map_err(|error| fault(self.position, &error))?;
@@ -272,7 +273,7 @@ impl<'a> Reader<'a> {
     pub fn expect<T>(
         &mut self,
         expected: &'static str,
-        take: impl FnOnce(Item<'a>) -> Option<T>,
+        take: impl FnOnce(DataItem<'a>) -> Option<T>,
     ) -> Result<T, Fault> {
         let position = self.position;
         let item = self.next_item()?;
@@ -289,7 +290,9 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Self::expect`].
     pub fn expect_array(&mut self, count: u64, expected: &'static str) -> Result<(), Fault> {
-        self.expect(expected, |item| (item == Item::Array(count)).then_some(()))
+        self.expect(expected, |item| {
+            (item == DataItem::Array(count)).then_some(())
+        })
     }
 
     /// An integer of 64 bits.
@@ -298,7 +301,7 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn integer(&mut self) -> Result<i64, Fault> {
         self.expect("an integer of 64 bits", |item| match item {
-            Item::Integer(value) => Some(value),
+            DataItem::Integer(value) => Some(value),
             _ => None,
         })
     }
@@ -309,8 +312,8 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn integer_or_null(&mut self) -> Result<Option<i64>, Fault> {
         self.expect("an integer of 64 bits or None", |item| match item {
-            Item::Integer(value) => Some(Some(value)),
-            Item::Null => Some(None),
+            DataItem::Integer(value) => Some(Some(value)),
+            DataItem::Null => Some(None),
             _ => None,
         })
     }
@@ -321,7 +324,7 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn length(&mut self) -> Result<u64, Fault> {
         self.expect("a length", |item| match item {
-            Item::Integer(value) => u64::try_from(value).ok(),
+            DataItem::Integer(value) => u64::try_from(value).ok(),
             _ => None,
         })
     }
@@ -332,7 +335,7 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn float(&mut self) -> Result<f64, Fault> {
         self.expect("a float", |item| match item {
-            Item::Float(value) => Some(value),
+            DataItem::Float(value) => Some(value),
             _ => None,
         })
     }
@@ -344,7 +347,7 @@ impl<'a> Reader<'a> {
     pub fn text(&mut self) -> Result<&'a str, Fault> {
         let position = self.position;
         let bytes = self.expect("text", |item| match item {
-            Item::Text(bytes) => Some(bytes),
+            DataItem::Text(bytes) => Some(bytes),
             _ => None,
         })?;
         utf8(bytes, position)
@@ -356,7 +359,7 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn bytes(&mut self) -> Result<&'a [u8], Fault> {
         self.expect("bytes", |item| match item {
-            Item::Bytes(bytes) => Some(bytes),
+            DataItem::Bytes(bytes) => Some(bytes),
             _ => None,
         })
     }
@@ -367,7 +370,7 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn array(&mut self) -> Result<u64, Fault> {
         self.expect("a list", |item| match item {
-            Item::Array(count) => Some(count),
+            DataItem::Array(count) => Some(count),
             _ => None,
         })
     }
@@ -378,36 +381,36 @@ impl<'a> Reader<'a> {
     /// As [`Self::expect`].
     pub fn map(&mut self) -> Result<u64, Fault> {
         self.expect("a dict", |item| match item {
-            Item::Map(count) => Some(count),
+            DataItem::Map(count) => Some(count),
             _ => None,
         })
     }
 }
 
-fn read<'a>(decoder: &mut Decoder<'a>) -> Result<Item<'a>, Error> {
+fn read<'a>(decoder: &mut Decoder<'a>) -> Result<DataItem<'a>, Error> {
     let unknown = |what: Type| Error::type_mismatch(what);
     Ok(match decoder.datatype()? {
-        Type::U8 | Type::U16 | Type::U32 => Item::Integer(i64::from(decoder.u32()?)),
-        Type::I8 | Type::I16 | Type::I32 | Type::I64 => Item::Integer(decoder.i64()?),
+        Type::U8 | Type::U16 | Type::U32 => DataItem::Integer(i64::from(decoder.u32()?)),
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 => DataItem::Integer(decoder.i64()?),
         Type::U64 => {
             let value = decoder.u64()?;
-            i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer)
+            i64::try_from(value).map_or(DataItem::Unsigned(value), DataItem::Integer)
         }
         // Below -2^63.
         Type::Int => {
-            Item::Negative(u64::try_from(-1 - i128::from(decoder.int()?)).unwrap_or(u64::MAX))
+            DataItem::Negative(u64::try_from(-1 - i128::from(decoder.int()?)).unwrap_or(u64::MAX))
         }
-        Type::F64 => Item::Float(decoder.f64()?),
-        Type::String => Item::Text(decoder.str()?.as_bytes()),
-        Type::Bytes => Item::Bytes(decoder.bytes()?),
-        Type::Array => Item::Array(decoder.array()?.ok_or_else(|| unknown(Type::ArrayIndef))?),
-        Type::Map => Item::Map(decoder.map()?.ok_or_else(|| unknown(Type::MapIndef))?),
-        Type::Tag => Item::Tag(decoder.tag()?.as_u64()),
+        Type::F64 => DataItem::Float(decoder.f64()?),
+        Type::String => DataItem::Text(decoder.str()?.as_bytes()),
+        Type::Bytes => DataItem::Bytes(decoder.bytes()?),
+        Type::Array => DataItem::Array(decoder.array()?.ok_or_else(|| unknown(Type::ArrayIndef))?),
+        Type::Map => DataItem::Map(decoder.map()?.ok_or_else(|| unknown(Type::MapIndef))?),
+        Type::Tag => DataItem::Tag(decoder.tag()?.as_u64()),
         Type::Null => {
             decoder.null()?;
-            Item::Null
+            DataItem::Null
         }
-        Type::Bool => Item::Boolean(decoder.bool()?),
+        Type::Bool => DataItem::Boolean(decoder.bool()?),
         other => return Err(unknown(other)),
     })
 }

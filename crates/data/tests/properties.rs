@@ -1,7 +1,7 @@
 //! Whatever the bytes: a value is good or a fault, in time and memory that its size bounds. And what is written is read.
 
 use exoskel_data::limits::{MEMORY_BYTES_MIN, NESTING_MAX};
-use exoskel_data::{Checked, CheckedException, Fault, Item, Writer, tags};
+use exoskel_data::{Checked, CheckedException, DataItem, Fault, Writer, tags};
 use proptest::prelude::*;
 
 /// A value to be written.
@@ -129,12 +129,12 @@ proptest! {
         prop_assert!(checked.is_ok(), "{checked:?}");
         let first = checked.unwrap().reader().next_item().unwrap();
         match value {
-            Value::Integer(value) => prop_assert_eq!(first, Item::Integer(value)),
+            Value::Integer(value) => prop_assert_eq!(first, DataItem::Integer(value)),
             Value::Unsigned(value) => {
-                let expected = i64::try_from(value).map_or(Item::Unsigned(value), Item::Integer);
+                let expected = i64::try_from(value).map_or(DataItem::Unsigned(value), DataItem::Integer);
                 prop_assert_eq!(first, expected);
             }
-            Value::Text(text) => prop_assert_eq!(first, Item::Text(text.as_bytes())),
+            Value::Text(text) => prop_assert_eq!(first, DataItem::Text(text.as_bytes())),
             _ => {}
         }
     }
@@ -350,7 +350,7 @@ fn exceptions_are_text() {
     let read = CheckedException::new(&bytes).unwrap();
     assert_eq!((read.kind, read.text), ("ValueError", "no"));
     assert_eq!(read.traceback, ["a", "b"]);
-    assert_eq!(read.data.reader().next_item(), Ok(Item::Null));
+    assert_eq!(read.data.reader().next_item(), Ok(DataItem::Null));
     assert!(CheckedException::new(&exception(&"K".repeat(300), "", &[])).is_err());
     assert!(CheckedException::new(&exception("K", &"x".repeat(20_000), &[])).is_err());
     assert!(CheckedException::new(&exception("K", "", &["x"; 2000])).is_err());

@@ -1,16 +1,14 @@
 //! What a certificate states. Nothing here is proven: this is for messages, for lists, and for the checks that a
 //! verifier makes once the signatures have been found good.
 
-use std::borrow::Cow;
-use std::fmt;
-
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::certificate::X509CertificateParser;
 use x509_parser::nom::Parser as _;
-use x509_parser::time::ASN1Time;
 
+use crate::claim::ClaimError;
 use crate::claim::Identity;
-use crate::error::{ClaimError, Malformed};
+use crate::hex::hex;
+use crate::malformed::Malformed;
 use crate::peer_text::PeerText;
 use crate::x509::{AlternativeName, Certificate, KeyUsage, Purposes};
 
@@ -123,71 +121,6 @@ impl CertificateDetails {
     }
 }
 
-/// A certificate in a message: where it stands in the chain and what it calls itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhichCertificate {
-    /// 0 is the leaf; nothing for a certificate of the trust directory, which the peer did not send.
-    pub position: Option<usize>,
-    /// What it calls itself.
-    pub subject: PeerText,
-}
-
-impl WhichCertificate {
-    /// A certificate that can't be read as a whole: with its subject, where that much can be read.
-    pub(crate) fn unread(position: usize, subject: Option<PeerText>) -> Self {
-        Self {
-            position: Some(position),
-            subject: subject.unwrap_or_else(|| PeerText::new("unreadable subject")),
-        }
-    }
-}
-
-impl fmt::Display for WhichCertificate {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind: Cow<'_, str> = match self.position {
-            Some(0) => "the leaf certificate".into(),
-            Some(position) => format!("certificate {position} of the chain").into(),
-            None => "the trust directory's certificate".into(),
-        };
-        write!(formatter, "{kind} {}", self.subject)
-    }
-}
-
-/// A time in a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Date(pub UnixTime);
-
-impl fmt::Display for Date {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = i64::try_from(self.0.as_secs()).ok();
-        match seconds.and_then(|seconds| ASN1Time::from_timestamp(seconds).ok()) {
-            Some(time) => {
-                let time = time.to_datetime();
-                let (year, month, day) = time.to_calendar_date();
-                let (hour, minute, second) = time.to_hms();
-                let month = u8::from(month);
-                write!(
-                    formatter,
-                    "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"
-                )
-            }
-            None => write!(formatter, "{} s after 1970", self.0.as_secs()),
-        }
-    }
-}
-
-pub(crate) fn unix_time(time: ASN1Time) -> UnixTime {
-    // Nothing valid ends before 1970; a time before it counts as 1970 and so as past.
-    UnixTime::since_unix_epoch(std::time::Duration::from_secs(
-        u64::try_from(time.timestamp()).unwrap_or(0),
-    ))
-}
-
-pub(crate) fn without_leading_zeros(number: &[u8]) -> &[u8] {
-    let zeros = number.iter().take_while(|byte| **byte == 0).count();
-    &number[zeros..]
-}
-
 /// The `SubjectPublicKeyInfo` of a certificate, for an engine that checks a signature over its handshake by it. Extensions,
 /// which are most of a proxy, are not read.
 ///
@@ -206,38 +139,4 @@ pub fn public_key_info<'a>(
     Ok(SubjectPublicKeyInfoDer::from(
         parsed.tbs_certificate.subject_pki.raw,
     ))
-}
-
-/// Bytes as hexadecimal digits in small letters.
-pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing into a string does not fail");
-            text
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn dates_are_written_for_people() {
-        let date =
-            |seconds| Date(UnixTime::since_unix_epoch(Duration::from_secs(seconds))).to_string();
-        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(date(1_700_000_000), "2023-11-14 22:13:20 UTC");
-        assert_eq!(date(u64::MAX), "18446744073709551615 s after 1970");
-    }
-
-    #[test]
-    fn serials_have_one_form() {
-        assert_eq!(without_leading_zeros(&[0, 0, 1, 0]), [1, 0]);
-        assert_eq!(without_leading_zeros(&[0, 0]), [0_u8; 0]);
-        assert_eq!(hex(&[0, 0xab, 0x10]), "00ab10");
-    }
 }

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::ClaimError;
 use crate::limits::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
 use crate::peer_text::PeerText;
+
+mod error;
+
+pub use error::ClaimError;
 
 /// What a node may be to others. It stands in the node's certificate, so that one leaf can't pose as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

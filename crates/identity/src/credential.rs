@@ -13,15 +13,19 @@ use zeroize::Zeroizing;
 
 use crate::certificate::CertificateDetails;
 use crate::claim::{Identity, Role};
-use crate::error::{CredentialError, IdentityError, TrustError};
+use crate::error::IdentityError;
 use crate::grid;
 use crate::limits::{CHAIN_CERTIFICATES_MAX, GRID_CHAIN_CERTIFICATES_MAX, PRIVATE_KEY_BYTES_MAX};
 use crate::private_authority::PrivateAuthority;
+use crate::private_authority::TrustError;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
 use crate::x509::Certificate;
 
+mod error;
 mod old_key;
 mod pem;
+
+pub use error::CredentialError;
 
 pub use pem::revocation_lists_from_pem;
 

@@ -3,6 +3,8 @@
 //! The parsers of this crate take some of BER too. Whoever reads something signed walks over it here before it believes
 //! what they found, so that no two readers can see two things in the same bytes.
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use crate::limits::DER_NESTING_MAX;
@@ -269,13 +271,25 @@ const TIME_SHOWN_MAX: usize = 40;
 /// The first bytes of a content, for people.
 fn shown(content: &[u8]) -> String {
     const BYTES: usize = 8;
-    let mut shown = crate::certificate::hex(&content[..content.len().min(BYTES)]);
+    let mut shown = crate::hex::hex(&content[..content.len().min(BYTES)]);
     if content.is_empty() {
         shown.push_str("without content");
     } else if content.len() > BYTES {
         shown.push('…');
     }
     shown
+}
+
+/// A number without the zeros that it may be padded with.
+pub(crate) fn without_leading_zeros(number: &[u8]) -> &[u8] {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    &number[zeros..]
+}
+
+/// Where `part`, which was cut out of `whole`, lies in it.
+pub(crate) fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - whole.as_ptr().addr();
+    start..start + part.len()
 }
 
 #[cfg(test)]

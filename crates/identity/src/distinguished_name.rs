@@ -7,13 +7,14 @@ use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use crate::der;
-use crate::error::Malformed;
 use crate::limits::DISTINGUISHED_NAME_BYTES_MAX;
+use crate::malformed::Malformed;
 use crate::peer_text::PeerText;
 
 mod attribute_types;
 mod parts;
 
+pub(crate) use attribute_types::of_alias;
 use attribute_types::short_name;
 pub(crate) use parts::NameParts;
 

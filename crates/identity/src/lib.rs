@@ -18,12 +18,15 @@ pub mod authorization;
 mod certificate;
 mod claim;
 mod credential;
+mod date;
 mod decision_cache;
 mod der;
 mod distinguished_name;
 mod error;
 mod grid;
+mod hex;
 pub mod limits;
+mod malformed;
 mod peer_text;
 pub mod policy_text;
 mod private_authority;
@@ -33,22 +36,26 @@ mod slash_name;
 mod trust_store;
 mod verified;
 mod voms;
+mod which_certificate;
 mod x509;
 
 pub use authorization::Authorization;
-pub use certificate::{CertificateDetails, Date, WhichCertificate, hex, public_key_info};
-pub use claim::{Identity, Role};
-pub use credential::{Credential, CredentialKind, revocation_lists_from_pem};
+pub use certificate::{CertificateDetails, public_key_info};
+pub use claim::{ClaimError, Identity, Role};
+pub use credential::{Credential, CredentialError, CredentialKind, revocation_lists_from_pem};
+pub use date::Date;
 pub use decision_cache::{DecisionCache, DecisionCacheLimits, DecisionCacheStatistics};
 pub use der::NotDer;
 pub use distinguished_name::DistinguishedName;
-pub use error::{ClaimError, CredentialError, IdentityError, Malformed, NameSpaceRule, TrustError};
+pub use error::IdentityError;
 pub use grid::{
-    CertificateKind, ChainCertificate, ChainDetails, GridSettings, GridVerifier, NameSpaces, Proxy,
-    ProxyFault, ProxyKind, Revocation, SettingsError,
+    CertificateKind, ChainCertificate, ChainDetails, GridSettings, GridVerifier, NameSpaceRule,
+    NameSpaces, Proxy, ProxyFault, ProxyKind, Revocation, SettingsError,
 };
+pub use hex::hex;
+pub use malformed::Malformed;
 pub use peer_text::{Colours, PeerText};
-pub use private_authority::PrivateAuthority;
+pub use private_authority::{PrivateAuthority, TrustError};
 pub use revocation::{RevocationListDetails, RevokedCertificate};
 pub use trust_store::{
     AuthorityReport, BadFile, BadFileReason, RevocationListReport, SelfSignature, TrustFile,
@@ -59,4 +66,5 @@ pub use voms::{
     AttributeCertificateDetails, AttributeFault, AttributeProblem, BadFqan, Fqan, GenericAttribute,
     SignerChainsError, VomsAttributes,
 };
+pub use which_certificate::WhichCertificate;
 pub use x509::{PolicyLanguage, Purposes};

@@ -9,15 +9,20 @@ use webpki::{
     RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
 };
 
-use crate::certificate::{CertificateDetails, WhichCertificate};
-use crate::error::{IdentityError, Malformed, TrustError};
+use crate::certificate::CertificateDetails;
+use crate::error::IdentityError;
 use crate::limits::{CHAIN_CERTIFICATES_MAX, REVOCATION_LISTS_MAX, TRUST_ANCHORS_MAX};
+use crate::malformed::Malformed;
 use crate::peer_text::PeerText;
 use crate::revocation::RevocationListDetails;
 use crate::verified::{Expected, PeerVerifier, VerifiedIdentity};
+use crate::which_certificate::WhichCertificate;
 use crate::x509::Certificate;
 
+mod error;
 mod explain;
+
+pub use error::TrustError;
 
 const BOTH_USES: &str =
     "extended key usage for client and server authentication, since a node dials and listens";

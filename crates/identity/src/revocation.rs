@@ -8,11 +8,12 @@ use x509_parser::extensions::{GeneralName, X509Extension};
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::certificate::{unix_time, without_leading_zeros};
+use crate::date::unix_time;
 use crate::der;
+use crate::der::without_leading_zeros;
 use crate::distinguished_name::DistinguishedName;
-use crate::error::Malformed;
 use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSIONS_MAX, REVOCATION_LIST_BYTES_MAX};
+use crate::malformed::Malformed;
 use crate::peer_text::PeerText;
 use crate::signature::{DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
 use crate::x509::{Certificate, Signed, repeated};

@@ -16,8 +16,8 @@ use rustls_pki_types::alg_id;
 use x509_parser::asn1_rs::Oid;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::certificate::hex;
 use crate::der::{self, NotDer};
+use crate::hex::hex;
 use crate::limits::RSA_EXPONENT_BITS_MAX;
 
 /// A public key of a certificate: its kind and its bits.

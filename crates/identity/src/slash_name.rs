@@ -1,5 +1,7 @@
 //! Distinguished names as the files of a grid site have them: `/DC=org/DC=grid/CN=Alice`.
 
+use crate::distinguished_name::of_alias;
+
 /// A name in slash form, brought into the one form by which such names are compared.
 ///
 /// `.lsc` files, grid-mapfiles and policies are written by people and by tools of thirty years, so that letters may
@@ -40,12 +42,8 @@ pub(crate) fn normal_form(text: &str) -> String {
         }
         let value = match part.split_once('=') {
             Some((kind, value)) => {
-                let kind = kind.to_ascii_lowercase();
-                normal.push_str(match kind.as_str() {
-                    "e" | "email" => "emailaddress",
-                    "userid" => "uid",
-                    other => other,
-                });
+                let kind = of_alias(kind).unwrap_or(kind);
+                normal.push_str(&kind.to_ascii_lowercase());
                 normal.push('=');
                 value
             }
@@ -63,8 +61,25 @@ pub(crate) fn normal_form(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Two spellings of one name, however names are compared.
+    pub(crate) const SAME_NAMES: [(&str, &str); 5] = [
+        ("/DC=org/CN=Alice", "/dc=ORG/cn=alice"),
+        ("/O=x/Email=a@b", "/O=x/emailAddress=a@b"),
+        ("/O=x/E=a@b", "/O=x/emailAddress=a@b"),
+        ("/O=x/USERID=ab", "/O=x/UID=ab"),
+        ("/CN=J\u{fc}rgen", "/CN=J\\xC3\\xBCrgen"),
+    ];
+
+    /// Two names each.
+    pub(crate) const OTHER_NAMES: [(&str, &str); 2] =
+        [("/O=x/CN=a", "/CN=a/O=x"), ("/CN=a b", "/CN=ab")];
+
+    /// What is no name.
+    pub(crate) const NO_NAMES: [&str; 7] =
+        ["", "/", "/vo", "/vo/Role=x", "CN=a", "/=x", "/CN=a\nb"];
 
     fn same(one: &str, other: &str) -> bool {
         SlashName::parse(one).unwrap() == SlashName::parse(other).unwrap()
@@ -72,14 +87,9 @@ mod tests {
 
     #[test]
     fn spellings_of_one_name_are_equal() {
-        assert!(same("/DC=org/CN=Alice", "/dc=ORG/cn=alice"));
-        assert!(same("/O=x/Email=a@b", "/O=x/emailAddress=a@b"));
-        assert!(same("/O=x/E=a@b", "/O=x/emailAddress=a@b"));
-        assert!(same("/O=x/USERID=ab", "/O=x/UID=ab"));
-        assert!(same("/CN=J\u{fc}rgen", "/CN=J\\xC3\\xBCrgen"));
+        assert!(SAME_NAMES.into_iter().all(|(one, other)| same(one, other)));
         assert!(same("/CN=host/a.example.org", "/CN=host/A.example.org"));
-        assert!(!same("/O=x/CN=a", "/CN=a/O=x"));
-        assert!(!same("/CN=a b", "/CN=ab"));
+        assert!(!OTHER_NAMES.into_iter().any(|(one, other)| same(one, other)));
     }
 
     #[test]
@@ -87,16 +97,7 @@ mod tests {
         for name in ["/DC=org/CN=a", "/CN=", "/C=DE/O=x/CN=host/a"] {
             assert!(SlashName::parse(name).is_some(), "{name}");
         }
-        for other in [
-            "",
-            "/",
-            "/vo",
-            "/vo/Role=x",
-            "CN=a",
-            "/=x",
-            "/CN=a\nb",
-            "alice",
-        ] {
+        for other in NO_NAMES.into_iter().chain(["alice"]) {
             assert!(SlashName::parse(other).is_none(), "{other:?}");
         }
     }

@@ -12,21 +12,23 @@ use aws_lc_rs::digest;
 use crate::distinguished_name::{DistinguishedName, NameKey};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
 use crate::slash_name::normal_form;
-use crate::voms::SignerChains;
-use crate::x509::{Certificate, KeyUsage};
 
 mod authority;
+mod bad_file;
 mod coverage;
 mod file;
+mod issuer_rules;
 mod name_space;
 mod report;
+mod revocation_lists;
 
 pub(crate) use authority::{Authority, AuthorityKind};
+pub use bad_file::{BadFile, BadFileReason};
 pub(crate) use coverage::Coverage;
-pub use file::BadFileReason;
-use file::{Content, FileKind};
+pub(crate) use file::VomsFile;
+use file::{Content, Directory, FileKind, Kept};
 pub(crate) use name_space::{Forbidding, IssuerRules};
-pub use report::{AuthorityReport, BadFile, RevocationListReport, SelfSignature, TrustReport};
+pub use report::{AuthorityReport, RevocationListReport, SelfSignature, TrustReport};
 
 /// A file of a trust directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,19 +52,6 @@ pub struct TrustStore {
     by_name: HashMap<NameKey, Vec<usize>>,
     coverage: HashMap<NameKey, Vec<Arc<Coverage>>>,
     rules: HashMap<String, Arc<IssuerRules>>,
-}
-
-/// What a good file said.
-struct Kept {
-    digest: [u8; 32],
-    content: Content,
-}
-
-/// Which of the two directories a file is in.
-#[derive(Clone, Copy)]
-enum Directory {
-    Anchors,
-    Voms,
 }
 
 impl TrustStore {
@@ -98,15 +87,15 @@ impl TrustStore {
             &mut bad,
         );
         let (mut authorities, by_name) = authority::collect(&anchor_files, &mut bad);
-        coverage::replace_forged(
+        revocation_lists::replace_forged(
             &mut anchor_files,
             previous.map(|store| &store.anchor_files),
             &authorities,
             &by_name,
             &mut bad,
         );
-        let coverage = coverage::collect(&anchor_files);
-        let rules = name_space::collect(&anchor_files, &authorities);
+        let coverage = revocation_lists::collect(&anchor_files);
+        let rules = issuer_rules::collect(&anchor_files, &authorities);
         let broken = bad
             .iter()
             .filter(|bad| !bad.kept_previous)
@@ -123,8 +112,35 @@ impl TrustStore {
             coverage,
             rules,
         };
-        let report = TrustReport::of(&store, bad);
+        let report = store.report(bad);
         (store, report)
+    }
+
+    fn report(&self, bad_files: Vec<BadFile>) -> TrustReport {
+        let mut lists_without_authority: Vec<_> = self
+            .coverage
+            .iter()
+            .filter(|(name, _)| !self.by_name.contains_key(name))
+            .filter_map(|(_, lists)| lists.first())
+            .map(|coverage| coverage.list.issuer.clone())
+            .collect();
+        lists_without_authority.sort_by(|one, other| one.as_der().cmp(other.as_der()));
+        let authority_report = |authority: &Authority| {
+            let key = &authority.certificate.key;
+            let list = self
+                .revocation_lists(&authority.name)
+                .iter()
+                .find(|coverage| coverage.is_known_to_be_of(key) == Some(true))
+                .map(|coverage| &coverage.list);
+            AuthorityReport::of(authority, list)
+        };
+        TrustReport {
+            generation: self.generation,
+            authorities: self.authorities.iter().map(authority_report).collect(),
+            bad_files,
+            lists_without_authority,
+            voms_files: self.voms_files.len(),
+        }
     }
 
     /// The number that the caller gave this state of the trust.
@@ -221,15 +237,6 @@ impl TrustStore {
     }
 }
 
-/// A file of a vomsdir (`VO/HOST.lsc` or `VO/HOST.pem`): who may sign attributes for a virtual organisation.
-#[derive(Clone, Debug)]
-pub(crate) enum VomsFile {
-    /// Chains of names: the signer's, its issuer's, and so on up.
-    Chains(SignerChains),
-    /// The signer's own certificates, pinned.
-    Certificates(Vec<Arc<Certificate>>),
-}
-
 impl fmt::Debug for TrustStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -316,29 +323,6 @@ fn read_all(
         }
     }
     kept
-}
-
-/// The certificates of all files, each once: the old and the new kind of hash name the same file twice.
-fn certificates(
-    files: &BTreeMap<String, Arc<Kept>>,
-) -> impl Iterator<Item = (&str, &Arc<Certificate>)> {
-    files.iter().flat_map(|(name, kept)| {
-        let certificates = match &kept.content {
-            Content::Authorities(certificates) => certificates.as_slice(),
-            _ => &[],
-        };
-        certificates
-            .iter()
-            .map(move |certificate| (name.as_str(), certificate))
-    })
-}
-
-/// Whether a certificate may sign others at all, whatever stands above it.
-fn may_sign(certificate: &Certificate) -> bool {
-    // Roots from before version 3 have no extensions to say so with; that they were put into the directory must do.
-    let is_authority =
-        certificate.is_authority() || (!certificate.is_version_3 && certificate.is_self_issued());
-    is_authority && certificate.allows(KeyUsage::CertificateSigning)
 }
 
 #[cfg(test)]

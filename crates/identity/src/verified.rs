@@ -6,12 +6,12 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::certificate::WhichCertificate;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
 use crate::grid::{JudgedPath, Proxy};
 use crate::voms::{AttributeFault, Attributes, Fqan, VomsAttributes};
+use crate::which_certificate::WhichCertificate;
 use crate::x509::Certificate;
 
 /// Who a peer is, as a [`PeerVerifier`] of this crate has found it to be.

@@ -11,19 +11,22 @@ use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::nom::Parser as _;
 use x509_parser::x509::X509Version;
 
-use crate::certificate::{unix_time, without_leading_zeros};
+use crate::date::unix_time;
 use crate::der;
+use crate::der::without_leading_zeros;
 use crate::distinguished_name::DistinguishedName;
-use crate::error::Malformed;
 use crate::limits::CERTIFICATE_BYTES_MAX;
+use crate::malformed::Malformed;
 use crate::signature::{self, DetachedSignature, PublicKey, SignatureAlgorithm, SignatureFault};
 
+mod alternative_name;
 mod extensions;
 mod name_constraints;
 mod proxy_information;
 
+pub(crate) use alternative_name::AlternativeName;
 pub use extensions::Purposes;
-pub(crate) use extensions::{AlternativeName, Extensions, KeyUsage, repeated};
+pub(crate) use extensions::{Extensions, KeyUsage, repeated};
 pub(crate) use name_constraints::NameConstraints;
 pub use proxy_information::PolicyLanguage;
 pub(crate) use proxy_information::ProxyInformation;
@@ -71,8 +74,8 @@ impl Signed {
         };
         Some(Self {
             algorithm: SignatureAlgorithm::read(algorithm),
-            message: range_in(der, message),
-            signature: range_in(der, signature),
+            message: der::range_in(der, message),
+            signature: der::range_in(der, signature),
         })
     }
 
@@ -104,12 +107,6 @@ impl Signed {
             &der[self.signature.clone()],
         )
     }
-}
-
-/// Where `part`, which was cut out of `whole`, lies in it.
-fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
-    let start = part.as_ptr().addr() - whole.as_ptr().addr();
-    start..start + part.len()
 }
 
 impl Certificate {
@@ -170,7 +167,7 @@ impl Certificate {
             key: PublicKey::read(parsed.public_key())?,
             extensions: Extensions::read(der, parsed.extensions())?,
             signed: Signed::read(der).ok_or(Malformed::NoCertificate)?,
-            serial: range_in(der, parsed.raw_serial()),
+            serial: der::range_in(der, parsed.raw_serial()),
             der: der.clone().into_owned(),
             self_signature: OnceLock::new(),
         })
@@ -209,6 +206,12 @@ impl Certificate {
     /// What it allows by its extended key usages.
     pub(crate) fn purposes(&self) -> Purposes {
         self.extensions.purposes.unwrap_or(Purposes::ALL)
+    }
+
+    /// Whether the subject and the alternative names are all allowed by an authority's name constraints.
+    pub(crate) fn has_names_within(&self, constraints: &NameConstraints) -> bool {
+        let alternative = self.extensions.alternative_names.as_deref();
+        constraints.allow(&self.subject, alternative)
     }
 
     /// Checks that `key` signed it.

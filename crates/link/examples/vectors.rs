@@ -16,8 +16,8 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::handshake::{
-    Accept, Answer, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms, accept,
-    session_config, session_secret,
+    Accept, Answer, Hello, MinimumProtections, Offer, PROTOCOL, Path, Refuse, RefuseReason,
+    Statement, accept, session_config, session_secret,
 };
 use exoskel_link::keys::KeyStore;
 use exoskel_link::vectors::{epoch_secret, record_key, transcript_hash};
@@ -102,48 +102,60 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(PeerText, PeerText)> {
 fn hello() -> Hello {
     Hello {
         protocol: PROTOCOL,
-        identity: identity(Role::Manager, "desk.example.org"),
-        floors: TRUSTED,
-        floors_unproven: Protections::default(),
+        statement: Statement {
+            identity: identity(Role::Manager, "desk.example.org"),
+            limits: Limits {
+                message_bytes_max: 1 << 30,
+                bulk_parts_max: 1024,
+                links_max: 256,
+                credit_bytes: 8 << 20,
+                queued_bytes_max: 0,
+            },
+            dead_after: Duration::from_secs(5),
+            versions: pairs(&[("exoskel", "0.1.0"), ("python", "3.11")]),
+            path: Path::Network {
+                local: "10.0.0.1:50000".parse().unwrap(),
+                remote: "10.0.0.2:7601".parse().unwrap(),
+            },
+            policy_generation: 3,
+            job: 7,
+            properties: pairs(&[("slots", "4"), ("größe", "ü")]),
+        },
+        minimum: MinimumProtections {
+            proven: TRUSTED,
+            unproven: Protections::default(),
+        },
         ciphers: CipherSuite::ALL.to_vec(),
-        limits: Limits {
-            message_bytes_max: 1 << 30,
-            bulk_parts_max: 1024,
-            links_max: 256,
-            credit_bytes: 8 << 20,
-            queued_bytes_max: 0,
-        },
-        dead_after: Duration::from_secs(5),
-        versions: pairs(&[("exoskel", "0.1.0"), ("python", "3.11")]),
-        path: Path::Network {
-            local: "10.0.0.1:50000".parse().unwrap(),
-            remote: "10.0.0.2:7601".parse().unwrap(),
-        },
-        policy_generation: 3,
-        group: 7,
-        properties: pairs(&[("slots", "4"), ("größe", "ü")]),
     }
 }
 
 fn accepted() -> Accept {
-    let terms = ServerTerms {
-        identity: identity(Role::Worker, "lab1.example.org"),
-        path: Path::Network {
-            local: "[::ffff:10.0.0.2]:7601".parse().unwrap(),
-            remote: "[::ffff:10.0.0.1]:50000".parse().unwrap(),
+    let offer = Offer {
+        statement: Statement {
+            identity: identity(Role::Worker, "lab1.example.org"),
+            limits: Limits {
+                links_max: 16,
+                ..hello().statement.limits
+            },
+            dead_after: Duration::from_millis(7500),
+            versions: pairs(&[("exoskel", "0.1.0")]),
+            path: Path::Network {
+                local: "[::ffff:10.0.0.2]:7601".parse().unwrap(),
+                remote: "[::ffff:10.0.0.1]:50000".parse().unwrap(),
+            },
+            policy_generation: 1,
+            job: 0,
+            properties: vec![],
+        },
+        minimum: MinimumProtections {
+            proven: TRUSTED,
+            unproven: TRUSTED,
         },
         ciphers: CipherSuite::ALL.to_vec(),
-        limits: Limits {
-            links_max: 16,
-            ..hello().limits
-        },
-        dead_after: Duration::from_millis(7500),
-        versions: pairs(&[("exoskel", "0.1.0")]),
-        policy_generation: 1,
-        group: 0,
-        properties: vec![],
+        same_versions: vec![],
     };
-    accept(&hello(), &hello().identity, terms, |_| TRUSTED).unwrap()
+    let (accept, _) = accept(&hello(), &hello().statement.identity, offer).unwrap();
+    accept
 }
 
 fn handshake() -> String {
@@ -261,7 +273,7 @@ fn conversation(cipher: CipherSuite, protections: Protections) -> String {
     let secret: [u8; 32] = pattern(32, 0x11).try_into().unwrap();
     let session = |side| {
         let mut config = SessionConfig::new(side);
-        (config.cipher, config.protections, config.group) = (cipher, protections, 7);
+        (config.cipher, config.protections, config.job) = (cipher, protections, 7);
         config.segment_bytes = 1024;
         if side == Side::Client {
             config.epoch.records_max = 12;

@@ -20,7 +20,7 @@ pub(crate) enum ControlMessage {
     /// disagreement of the two tables is found before data flows.
     LinkOpen {
         link: LinkId,
-        group: u32,
+        job: u32,
         class: TrafficClass,
         protection: Protection,
         endpoint: String,
@@ -63,13 +63,13 @@ impl ControlMessage {
         match self {
             Self::LinkOpen {
                 link,
-                group,
+                job,
                 class,
                 protection,
                 endpoint,
             } => {
                 put_link(out, 1, *link);
-                out.extend_from_slice(&group.to_be_bytes());
+                out.extend_from_slice(&job.to_be_bytes());
                 out.extend_from_slice(&[class.code(), protection.code()]);
                 put_text(out, "endpoint name", endpoint, NAME_BYTES_MAX)?;
             }
@@ -125,7 +125,7 @@ impl ControlMessage {
         let message = match code {
             1 => Self::LinkOpen {
                 link: read_link(&mut reader)?,
-                group: reader.u32("group")?,
+                job: reader.u32("job")?,
                 class: read_class(&mut reader)?,
                 protection: read_protection(&mut reader)?,
                 endpoint: reader.text("endpoint name", NAME_BYTES_MAX)?.to_owned(),
@@ -263,9 +263,9 @@ mod tests {
         let class = proptest::sample::select(&TrafficClass::ALL[..]);
         prop_oneof![
             (links(), any::<u32>(), class, protections(), "[ -~]{0,100}").prop_map(
-                |(link, group, class, protection, endpoint)| ControlMessage::LinkOpen {
+                |(link, job, class, protection, endpoint)| ControlMessage::LinkOpen {
                     link,
-                    group,
+                    job,
                     class,
                     protection,
                     endpoint

@@ -1,11 +1,13 @@
 //! The handshake's own part: Hello and the answer, what they agree on, and the secret that follows.
 
+mod agreement;
 mod encoding;
 mod fields;
 mod negotiation;
+mod node_config;
+mod path;
 mod transcript;
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use exoskel_identity::{Identity, PeerText};
@@ -16,7 +18,10 @@ use crate::keys::CipherSuite;
 use crate::limits::Limits;
 use crate::protection::Protections;
 
-pub use negotiation::{ServerTerms, accept, check_accept, session_config};
+pub use agreement::{Agreement, AnswerError, Chains, HelloSent};
+pub use negotiation::{MinimumProtections, Offer, accept, check_accept, session_config};
+pub use node_config::{NoLongerGood, NodeConfig, NotAllowed, PeerRecord};
+pub use path::{Path, WITNESS_BYTES};
 pub use transcript::{session_secret, transcript_hash};
 
 /// The version of the protocol that this crate speaks.
@@ -30,42 +35,11 @@ pub const EXPORTER_BYTES: usize = 32;
 /// The most bytes of a Hello or an answer; each fits in one TLS record.
 pub const HANDSHAKE_BYTES_MAX: usize = 16 * 1024 - 256;
 
-/// The bytes of a witness of [`Path::SameHost`].
-pub const WITNESS_BYTES: usize = 32;
-
-/// How one end sees the way to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    /// A socketpair or Unix socket whose peer the kernel vouches for; [`Path::same_host`] makes it.
-    SameHost {
-        /// A digest of which machine and which socket that is, as this end's kernel says. Two ends with different ones
-        /// have a relay between them.
-        witness: [u8; WITNESS_BYTES],
-    },
-    /// A network connection between these two addresses, as this end sees them.
-    Network {
-        /// This end's address.
-        local: SocketAddr,
-        /// The other end's address.
-        remote: SocketAddr,
-    },
-    /// Known to lead through a relay, gateway or tunnel, or not known.
-    Relayed,
-}
-
-/// The client's one message.
+/// What a node says of itself, as client in Hello and as server in Accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// [`PROTOCOL`].
-    pub protocol: u16,
-    /// Who the client claims to be; has to agree with its certificate.
+pub struct Statement {
+    /// Who it claims to be; has to agree with its certificate.
     pub identity: Identity,
-    /// The least protection by class if both ends prove to see the same way.
-    pub floors: Protections,
-    /// The least protection by class if they don't.
-    pub floors_unproven: Protections,
-    /// The ciphers it can use, the preferred one first.
-    pub ciphers: Vec<CipherSuite>,
     /// What it is willing to hold. [`Limits::queued_bytes_max`] is not sent and reads as 0.
     pub limits: Limits,
     /// After how long a silence it declares the other side dead.
@@ -76,35 +50,34 @@ pub struct Hello {
     pub path: Path,
     /// The generation of its policy.
     pub policy_generation: u64,
-    /// The group (process or job) that it belongs to.
-    pub group: u32,
+    /// The job that it belongs to; 0: none.
+    pub job: u32,
     /// Anything else by name, such as ("slots", "4").
     pub properties: Vec<(PeerText, PeerText)>,
+}
+
+/// The client's one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u16,
+    /// What the client says of itself.
+    pub statement: Statement,
+    /// The least protections that the client's policy allows.
+    pub minimum: MinimumProtections,
+    /// The ciphers it can use, the preferred one first.
+    pub ciphers: Vec<CipherSuite>,
 }
 
 /// The server's yes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// Who the server claims to be; has to agree with its certificate.
-    pub identity: Identity,
+    /// What the server says of itself.
+    pub statement: Statement,
     /// The protections that hold.
     pub protections: Protections,
     /// The cipher that is used.
     pub cipher: CipherSuite,
-    /// What the server is willing to hold.
-    pub limits: Limits,
-    /// After how long a silence it declares the other side dead.
-    pub dead_after: Duration,
-    /// Software versions by name.
-    pub versions: Vec<(PeerText, PeerText)>,
-    /// How it sees the way.
-    pub path: Path,
-    /// The generation of its policy.
-    pub policy_generation: u64,
-    /// The group (process or job) that it belongs to.
-    pub group: u32,
-    /// Anything else by name.
-    pub properties: Vec<(PeerText, PeerText)>,
 }
 
 /// The server's no, with a text for people.
@@ -169,6 +142,18 @@ pub enum HandshakeError {
         /// Ours.
         expected: u16,
     },
+    /// Versions that must agree don't.
+    #[error(
+        "got {of} {got} at the peer, expected {expected}: install the same {of} on both machines"
+    )]
+    Version {
+        /// What has to agree.
+        of: String,
+        /// The peer's.
+        got: PeerText,
+        /// Ours.
+        expected: String,
+    },
     /// The server refused.
     #[error("the peer refused the session: {}", .0.text.sentence())]
     Refused(Refuse),
@@ -204,6 +189,11 @@ impl HandshakeError {
                 of: "protocol".into(),
                 expected: expected.to_string().into(),
                 got: got.to_string().into(),
+            },
+            Self::Version { of, got, expected } => RefuseReason::Version {
+                of: of.as_str().into(),
+                expected: expected.as_str().into(),
+                got: got.clone(),
             },
             Self::Identity { .. } => RefuseReason::Certificate,
             Self::CipherNotOffered => RefuseReason::Cipher,

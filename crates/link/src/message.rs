@@ -112,8 +112,8 @@ pub enum Event {
         endpoint: String,
         /// The class of its traffic.
         class: TrafficClass,
-        /// The group (process or job) that it belongs to.
-        group: u32,
+        /// The job that it belongs to.
+        job: u32,
     },
     /// The peer accepted a link that we opened.
     LinkAccepted {

@@ -33,7 +33,7 @@ pub use self::error::{ExplainError, PolicyError, PolicyProblem};
 pub use self::explanation::Explanation;
 pub use self::range::RangeProblem;
 pub use self::verdict::{Decision, Raise, RuleName, Verdict};
-pub use self::wire::{Node, Place, Proof, Wire};
+pub use self::wire::{Node, Place, PlaceProof, Wire};
 
 /// The rules of one site, read from a policy file.
 #[derive(Clone, Debug)]
@@ -82,14 +82,14 @@ impl Policy {
     /// Which protection this end wants for a class of traffic on a wire. The other end has a policy
     /// too; [`Verdict::joined`] takes it in.
     ///
-    /// The two ends of the wire are interchangeable. A weaker [`Proof`], or knowing less about an
+    /// The two ends of the wire are interchangeable. A weaker [`PlaceProof`], or knowing less about an
     /// end, never gives a lower protection.
     pub fn protection(&self, wire: &Wire<'_>, class: TrafficClass) -> Verdict {
         let (local, remote) = Membership::of_both(&self.domains, wire);
         rule::decide(&self.rules, &local, &remote, class)
     }
 
-    /// [`protection`](Self::protection) for each class: the floors that a handshake states.
+    /// [`protection`](Self::protection) for each class: the minimum that a handshake states.
     pub fn protections(&self, wire: &Wire<'_>) -> Protections {
         let (local, remote) = Membership::of_both(&self.domains, wire);
         let of = |class| rule::decide(&self.rules, &local, &remote, class).protection;

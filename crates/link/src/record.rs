@@ -68,7 +68,7 @@ pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
     pub(crate) end: bool,
     pub(crate) link: LinkId,
-    pub(crate) group: u32,
+    pub(crate) job: u32,
     pub(crate) length: u32,
 }
 
@@ -78,7 +78,7 @@ impl RecordHeader {
         bytes[0] = self.kind.code();
         bytes[1] = if self.end { FLAG_END } else { 0 };
         bytes[4..8].copy_from_slice(&self.link.0.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.group.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.job.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.length.to_be_bytes());
         bytes
     }
@@ -90,7 +90,7 @@ impl RecordHeader {
         let flags = reader.u8("record flags")?;
         let reserved = reader.u16("reserved field")?;
         let link = LinkId(reader.u32("link")?);
-        let group = reader.u32("group")?;
+        let job = reader.u32("job")?;
         let length = reader.u32("record length")?;
         let unknown = |what, got: u64| CodecError::Unknown { what, got };
         let kind =
@@ -116,7 +116,7 @@ impl RecordHeader {
             kind,
             end: flags & FLAG_END != 0,
             link,
-            group,
+            job,
             length,
         })
     }
@@ -151,7 +151,7 @@ mod tests {
             kind: RecordKind::Bulk,
             end: false,
             link: LinkId(1),
-            group: 0,
+            job: 0,
             length: u32::MAX,
         };
         let error = RecordHeader::read(&header.encode());

@@ -98,7 +98,7 @@ impl Sealer {
         record: &mut [u8],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.group);
+        let key = self.direction.keys.get(protection, header.job);
         let encoded = header.encode();
         let tag_start = record.len() - TAG_BYTES;
         let tag = if protection == Protection::Encrypted {
@@ -128,7 +128,7 @@ impl Sealer {
             return self.seal_in_place(protection, header, record);
         }
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.group);
+        let key = self.direction.keys.get(protection, header.job);
         let encoded = header.encode();
         record[..HEADER_BYTES].copy_from_slice(&encoded);
         let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(body.len());
@@ -142,7 +142,7 @@ impl Sealer {
         header: RecordHeader,
     ) -> Result<[u8; OVERHEAD_BYTES], SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(Protection::Plain, header.group);
+        let key = self.direction.keys.get(Protection::Plain, header.job);
         let encoded = header.encode();
         let tag = key
             .seal(number, &encoded, &mut [])
@@ -214,7 +214,7 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.group);
+        let key = self.direction.keys.get(protection, header.job);
         let encoded = header.encode();
         let (body, behind) = room.split_at_mut(header.length as usize);
         let opened = if protection == Protection::Encrypted {
@@ -234,7 +234,7 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(Protection::Plain, header.group);
+        let key = self.direction.keys.get(Protection::Plain, header.job);
         let encoded = header.encode();
         key.open(number, &encoded, tag, &mut [])
             .map_err(|_| refused(number, header.link))

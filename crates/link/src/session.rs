@@ -97,8 +97,8 @@ impl Session {
         now: Duration,
     ) -> Self {
         config.segment_bytes = config.segment_bytes.clamp(1024, crate::SEGMENT_BYTES_MAX);
-        let (side, cipher, group) = (config.side, config.cipher, config.group);
-        let of_sender = |sender| DirectionKeys::new(keys, &secret, sender, cipher, group);
+        let (side, cipher, job) = (config.side, config.cipher, config.job);
+        let of_sender = |sender| DirectionKeys::new(keys, &secret, sender, cipher, job);
         Self {
             sealer: Sealer::new(of_sender(side), now),
             opener: Opener::new(of_sender(side.peer())),
@@ -151,9 +151,9 @@ impl Session {
     ) -> Result<LinkId, SessionError> {
         self.check_open()?;
         limit("name bytes", endpoint.len() as u64, NAME_BYTES_MAX as u64)?;
-        let group = self.config.group;
+        let job = self.config.job;
         let credit = self.config.peer_limits.credit_bytes;
-        let link = Link::new(true, class, group, credit, self.config.limits.credit_bytes);
+        let link = Link::new(true, class, job, credit, self.config.limits.credit_bytes);
         let maximum = self.config.peer_limits.links_max;
         let Some(id) = self.links.add_own(link, maximum) else {
             return limit("links_max", u64::from(maximum) + 1, maximum.into())
@@ -161,7 +161,7 @@ impl Session {
         };
         self.control.push_back(ControlMessage::LinkOpen {
             link: id,
-            group,
+            job,
             class,
             // Filled in when it is sealed: protections may have been raised in between.
             protection: Protection::default(),

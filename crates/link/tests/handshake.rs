@@ -9,13 +9,14 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use exoskel_identity::{Identity, Role};
+use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::handshake::{
-    Accept, Answer, HANDSHAKE_BYTES_MAX, HandshakeError, Hello, PROTOCOL, Path, Refuse,
-    RefuseReason, ServerTerms, accept, check_accept, session_config, session_secret,
+    Accept, Agreement, Answer, AnswerError, Chains, HANDSHAKE_BYTES_MAX, HandshakeError, Hello,
+    HelloSent, MinimumProtections, Offer, PROTOCOL, Path, Refuse, RefuseReason, Statement, accept,
+    check_accept, session_config, session_secret,
 };
 use exoskel_link::keys::KeyStore;
-use exoskel_link::policy::Proof;
+use exoskel_link::policy::PlaceProof;
 use exoskel_link::{
     CipherSuite, Endpoint, Limits, Message, MessageKind, Protection, Protections, Session,
     SessionError, Side, TrafficClass,
@@ -27,6 +28,16 @@ const TRUSTED: Protections = Protections {
     control: Protection::Integrity,
     code: Protection::Integrity,
     data: Protection::Plain,
+};
+
+/// The policy of a side that trusts the wire when it is proven.
+const TRUSTING: MinimumProtections = MinimumProtections {
+    proven: TRUSTED,
+    unproven: Protections {
+        control: Protection::Encrypted,
+        code: Protection::Encrypted,
+        data: Protection::Encrypted,
+    },
 };
 
 fn address(text: &str) -> SocketAddr {
@@ -51,54 +62,76 @@ fn manager() -> Identity {
 fn hello() -> Hello {
     Hello {
         protocol: PROTOCOL,
-        identity: manager(),
-        floors: TRUSTED,
-        floors_unproven: Protections::default(),
-        ciphers: CipherSuite::ALL.to_vec(),
-        limits: Limits {
-            queued_bytes_max: 0,
-            ..Limits::default()
+        statement: Statement {
+            identity: manager(),
+            limits: Limits {
+                queued_bytes_max: 0,
+                ..Limits::default()
+            },
+            dead_after: Duration::from_secs(5),
+            versions: vec![
+                ("exoskel".into(), "0.1.0".into()),
+                ("python".into(), "3.11".into()),
+            ],
+            path: network("10.0.0.1:5000", "10.0.0.2:7601"),
+            policy_generation: 3,
+            job: 9,
+            properties: vec![("slots".into(), "4".into())],
         },
-        dead_after: Duration::from_secs(5),
-        versions: vec![
-            ("exoskel".into(), "0.1.0".into()),
-            ("python".into(), "3.11".into()),
-        ],
-        path: network("10.0.0.1:5000", "10.0.0.2:7601"),
-        policy_generation: 3,
-        group: 9,
-        properties: vec![("slots".into(), "4".into())],
+        minimum: TRUSTING,
+        ciphers: CipherSuite::ALL.to_vec(),
     }
 }
 
-fn terms(path: Path) -> ServerTerms {
-    ServerTerms {
-        identity: worker(),
-        path,
-        ciphers: CipherSuite::ALL.to_vec(),
-        limits: Limits {
-            queued_bytes_max: 0,
-            ..Limits::default()
+/// The same over another way.
+fn hello_over(path: Path) -> Hello {
+    let mut hello = hello();
+    hello.statement.path = path;
+    hello
+}
+
+/// The same with other properties.
+fn hello_with(properties: Vec<(PeerText, PeerText)>) -> Hello {
+    let mut hello = hello();
+    hello.statement.properties = properties;
+    hello
+}
+
+fn offer(path: Path) -> Offer {
+    Offer {
+        statement: Statement {
+            identity: worker(),
+            limits: Limits {
+                queued_bytes_max: 0,
+                ..Limits::default()
+            },
+            dead_after: Duration::from_secs(8),
+            versions: vec![],
+            path,
+            policy_generation: 1,
+            job: 0,
+            properties: vec![],
         },
-        dead_after: Duration::from_secs(8),
-        versions: vec![],
-        policy_generation: 1,
-        group: 0,
-        properties: vec![],
+        minimum: TRUSTING,
+        ciphers: CipherSuite::ALL.to_vec(),
+        same_versions: vec![],
+    }
+}
+
+/// An offer with the same minimum whatever is proven.
+fn offer_of(path: Path, minimum: Protections) -> Offer {
+    let minimum = MinimumProtections {
+        proven: minimum,
+        unproven: minimum,
+    };
+    Offer {
+        minimum,
+        ..offer(path)
     }
 }
 
 fn direct() -> Path {
     network("10.0.0.2:7601", "10.0.0.1:5000")
-}
-
-/// The policy of a server that trusts the wire when it is proven.
-fn trusting(proof: Proof) -> Protections {
-    if proof == Proof::Unproven {
-        Protections::default()
-    } else {
-        TRUSTED
-    }
 }
 
 /// A Unix socket of this machine.
@@ -107,7 +140,8 @@ fn here() -> Path {
 }
 
 fn accepted(hello: &Hello, path: Path) -> Accept {
-    accept(hello, &hello.identity, terms(path), trusting).unwrap()
+    let (accept, _) = accept(hello, &hello.statement.identity, offer(path)).unwrap();
+    accept
 }
 
 #[test]
@@ -201,32 +235,13 @@ fn messages_over_their_limits_are_not_made_and_not_read() {
     let many: Vec<_> = (0..65)
         .map(|index| (index.to_string().into(), "".into()))
         .collect();
-    assert!(
-        Hello {
-            properties: many,
-            ..hello()
-        }
-        .encode()
-        .is_err()
-    );
+    assert!(hello_with(many).encode().is_err());
     let large: Vec<_> = (0..40)
         .map(|index| (index.to_string().into(), "x".repeat(900).into()))
         .collect();
-    assert!(
-        Hello {
-            properties: large,
-            ..hello()
-        }
-        .encode()
-        .is_err()
-    );
+    assert!(hello_with(large).encode().is_err());
     let twice = vec![("a".into(), "".into()); 2];
-    let bytes = Hello {
-        properties: twice,
-        ..hello()
-    }
-    .encode()
-    .unwrap();
+    let bytes = hello_with(twice).encode().unwrap();
     assert!(Hello::read(&bytes).is_err());
     assert!(Hello::read(&vec![0; HANDSHAKE_BYTES_MAX + 1]).is_err());
 }
@@ -236,7 +251,10 @@ fn both_ends_seeing_the_same_way_gets_the_trusted_protections() {
     let hello = hello();
     let accept = accepted(&hello, direct());
     assert_eq!(accept.protections, TRUSTED);
-    assert_eq!(check_accept(&hello, &accept, &worker()), Ok(Proof::Direct));
+    assert_eq!(
+        check_accept(&hello, &accept, &worker()),
+        Ok(PlaceProof::Direct)
+    );
     let config = session_config(Side::Server, &hello, &accept);
     assert_eq!(
         (config.dead_after, config.heartbeat_every),
@@ -264,7 +282,7 @@ fn a_relay_makes_nobody_look_near() {
         assert_eq!(accept.protections, Protections::default(), "{view:?}");
         assert_eq!(
             check_accept(&hello, &accept, &worker()),
-            Ok(Proof::Unproven)
+            Ok(PlaceProof::Unproven)
         );
         // A server that trusts regardless is overruled by the client.
         let weak = Accept {
@@ -276,7 +294,7 @@ fn a_relay_makes_nobody_look_near() {
             Err(HandshakeError::Downgrade { .. })
         ));
     }
-    assert_eq!(Path::Relayed.proof(Path::Relayed), Proof::Unproven);
+    assert_eq!(Path::Relayed.proof(Path::Relayed), PlaceProof::Unproven);
 }
 
 /// As docs/protocol.md has it, computed by other means.
@@ -296,11 +314,8 @@ fn a_witness_is_a_digest_of_machine_and_socket() {
 /// its own end of it; only that the two kernels are not the same gives it away.
 #[test]
 fn a_tunnel_between_unix_sockets_makes_nobody_look_near() {
-    assert_eq!(here().proof(here()), Proof::SameHost);
-    let local = Hello {
-        path: here(),
-        ..hello()
-    };
+    assert_eq!(here().proof(here()), PlaceProof::SameHost);
+    let local = hello_over(here());
     let views = [
         Path::same_host(b"another machine", b"/run/x.sock"),
         Path::same_host(b"a machine", b"/run/y.sock"),
@@ -311,8 +326,8 @@ fn a_tunnel_between_unix_sockets_makes_nobody_look_near() {
         Path::Relayed,
     ];
     for view in views {
-        assert_eq!(here().proof(view), Proof::Unproven, "{view:?}");
-        assert_eq!(view.proof(here()), Proof::Unproven, "{view:?}");
+        assert_eq!(here().proof(view), PlaceProof::Unproven, "{view:?}");
+        assert_eq!(view.proof(here()), PlaceProof::Unproven, "{view:?}");
         let accept = accepted(&local, view);
         assert_eq!(accept.protections, Protections::default(), "{view:?}");
         let weak = Accept {
@@ -330,12 +345,12 @@ fn a_tunnel_between_unix_sockets_makes_nobody_look_near() {
 #[test]
 fn nothing_that_is_executed_is_plain_between_hosts() {
     let plain = Protections::all(Protection::Plain);
-    let hello = Hello {
-        floors: plain,
-        floors_unproven: plain,
-        ..hello()
+    let minimum = MinimumProtections {
+        proven: plain,
+        unproven: plain,
     };
-    let decided = accept(&hello, &manager(), terms(direct()), |_| plain).unwrap();
+    let hello = Hello { minimum, ..hello() };
+    let (decided, _) = accept(&hello, &manager(), offer_of(direct(), plain)).unwrap();
     assert_eq!(decided.protections, TRUSTED);
     let weak = Accept {
         protections: plain,
@@ -343,34 +358,35 @@ fn nothing_that_is_executed_is_plain_between_hosts() {
     };
     assert!(check_accept(&hello, &weak, &worker()).is_err());
     let local = Hello {
-        path: here(),
-        ..hello
+        minimum,
+        ..hello_over(here())
     };
-    let decided = accept(&local, &manager(), terms(here()), |_| plain).unwrap();
+    let (decided, _) = accept(&local, &manager(), offer_of(here(), plain)).unwrap();
     assert_eq!(decided.protections, plain);
 }
 
 #[test]
 fn the_stricter_side_wins() {
     let strict = Hello {
-        floors: Protections::default(),
+        minimum: MinimumProtections {
+            proven: Protections::default(),
+            ..TRUSTING
+        },
         ..hello()
     };
     assert_eq!(
         accepted(&strict, direct()).protections,
         Protections::default()
     );
-    let decided = accept(&hello(), &manager(), terms(direct()), |_| {
-        Protections::default()
-    })
-    .unwrap();
+    let strict = offer_of(direct(), Protections::default());
+    let (decided, _) = accept(&hello(), &manager(), strict).unwrap();
     assert_eq!(decided.protections, Protections::default());
 }
 
 #[test]
 fn nobody_passes_for_another() {
     let other = Identity::new(Role::Worker, "lab1.example.org").unwrap();
-    let refusal = accept(&hello(), &other, terms(direct()), trusting).unwrap_err();
+    let refusal = accept(&hello(), &other, offer(direct())).unwrap_err();
     assert_eq!(refusal.reason, RefuseReason::Certificate);
     let decided = accepted(&hello(), direct());
     let another = Identity::new(Role::Worker, "lab2.example.org").unwrap();
@@ -388,12 +404,12 @@ fn the_cipher_is_one_that_both_can_use_fast() {
             ciphers: client.to_vec(),
             ..hello()
         };
-        let terms = ServerTerms {
+        let offer = Offer {
             ciphers: server.to_vec(),
-            ..terms(direct())
+            ..offer(direct())
         };
-        accept(&hello, &manager(), terms, trusting)
-            .map(|accept| accept.cipher)
+        accept(&hello, &manager(), offer)
+            .map(|(accept, _)| accept.cipher)
             .map_err(|refusal| refusal.reason)
     };
     let [fast, slow] = [[Aes256Gcm, ChaCha20Poly1305], [ChaCha20Poly1305, Aes256Gcm]];
@@ -420,25 +436,21 @@ fn the_cipher_is_one_that_both_can_use_fast() {
     );
 }
 
-/// Who belongs to no group works for the peer's, on either side; of two that belong to one, each keeps its own.
+/// Who belongs to no job works for the peer's, on either side; of two that belong to one, each keeps its own.
 #[test]
-fn a_node_without_a_group_works_for_its_peers() {
+fn a_node_without_a_job_works_for_its_peers() {
     for (client, server, expected) in [
         (9, 0, [9, 9]),
         (0, 7, [7, 7]),
         (9, 7, [9, 7]),
         (0, 0, [0, 0]),
     ] {
-        let hello = Hello {
-            group: client,
-            ..hello()
-        };
-        let accept = Accept {
-            group: server,
-            ..accepted(&hello, direct())
-        };
-        let groups = [Side::Client, Side::Server].map(|side| session_config(side, &hello, &accept));
-        assert_eq!(groups.map(|config| config.group), expected);
+        let mut hello = hello();
+        hello.statement.job = client;
+        let mut accept = accepted(&hello, direct());
+        accept.statement.job = server;
+        let jobs = [Side::Client, Side::Server].map(|side| session_config(side, &hello, &accept));
+        assert_eq!(jobs.map(|config| config.job), expected);
     }
 }
 
@@ -499,19 +511,13 @@ fn an_altered_handshake_gives_no_session() {
         Ok(())
     );
 
-    let weaker = Hello {
-        floors: Protections::all(Protection::Plain),
-        ..hello.clone()
-    }
-    .encode()
-    .unwrap();
+    let mut weaker = hello.clone();
+    weaker.minimum.proven = Protections::all(Protection::Plain);
+    let weaker = weaker.encode().unwrap();
     assert!(first_bytes_arrive(sessions([&sent, &answer], [&weaker, &answer], same)).is_err());
-    let other = Answer::Accept(Accept {
-        policy_generation: 7,
-        ..accept
-    })
-    .encode()
-    .unwrap();
+    let mut other = accept;
+    other.statement.policy_generation = 7;
+    let other = Answer::Accept(other).encode().unwrap();
     assert!(first_bytes_arrive(sessions([&sent, &other], [&sent, &answer], same)).is_err());
     let two_connections = [[5; 32], [6; 32]];
     assert!(
@@ -522,4 +528,118 @@ fn an_altered_handshake_gives_no_session() {
         ))
         .is_err()
     );
+}
+
+/// What both sides bring; the client's is a manager's.
+fn offers() -> (Offer, Offer) {
+    let client = Offer {
+        statement: hello().statement,
+        ..offer(direct())
+    };
+    let mut server = offer(direct());
+    server.statement.versions = client.statement.versions.clone();
+    (client, server)
+}
+
+/// Aim: an agreement of the two sides begins one session at both. Method: they agree, and the first record is opened.
+#[test]
+fn two_offers_become_one_session() {
+    let (client, server) = offers();
+    let chains = [vec![b"client leaf".to_vec()], vec![b"server leaf".to_vec()]];
+    let hello = HelloSent::new(client).unwrap();
+    let said = hello.bytes().to_vec();
+    let judge = |hello: &Hello| {
+        assert_eq!(hello.statement.identity, manager());
+        Ok(())
+    };
+    let answered = Agreement::answer(server, said, &manager(), Ok(()), judge).unwrap();
+    let answer = answered.answer_bytes().to_vec();
+    let agreed = hello.answered(answer, &worker()).unwrap();
+    assert_eq!(agreed.peer().identity, worker());
+    assert_eq!(answered.peer().identity, manager());
+    for side in [&agreed, &answered] {
+        assert_eq!(
+            (side.proof(), side.protections()),
+            (PlaceProof::Direct, TRUSTED)
+        );
+    }
+    let session = |agreement: &Agreement, own: usize| {
+        let chains = Chains {
+            own: &chains[own],
+            peer: &chains[1 - own],
+        };
+        let keys = KeyStore::in_ordinary_memory(1);
+        agreement.session(chains, &[5; 32], &keys, Duration::ZERO, |_| ())
+    };
+    let mut server = session(&answered, 1);
+    server.offer(Endpoint::new("echo", &["only"])).unwrap();
+    assert_eq!(first_bytes_arrive((session(&agreed, 0), server)), Ok(()));
+}
+
+/// Aim: versions that must agree are compared on both sides, and the difference stays typed.
+#[test]
+fn versions_that_must_agree_are_told() {
+    for (own, expected) in [(Some("3.13"), "3.13"), (None, "none")] {
+        let versions = own.map(|own| ("python".into(), own.into()));
+        // The server wants it.
+        let (client, mut server) = offers();
+        server.statement.versions = versions.clone().into_iter().collect();
+        server.same_versions = vec!["python".to_owned()];
+        let said = HelloSent::new(client).unwrap().bytes().to_vec();
+        let refused = Agreement::answer(server, said, &manager(), Ok(()), |_| Ok(()));
+        let Err(AnswerError::Refused(refuse)) = refused else {
+            panic!("expected a refusal");
+        };
+        assert_eq!(
+            refuse.reason,
+            RefuseReason::Version {
+                of: "python".into(),
+                expected: expected.into(),
+                got: "3.11".into(),
+            }
+        );
+        // The client wants it.
+        let (mut client, server) = offers();
+        client.statement.versions = versions.into_iter().collect();
+        client.same_versions = vec!["python".to_owned()];
+        let hello = HelloSent::new(client).unwrap();
+        let said = hello.bytes().to_vec();
+        let answered = Agreement::answer(server, said, &manager(), Ok(()), |_| Ok(())).unwrap();
+        let error = hello.answered(answered.answer_bytes().to_vec(), &worker());
+        assert!(matches!(
+            error,
+            Err(HandshakeError::Version { of, got, expected: wanted })
+                if of == "python" && got.is("3.11") && wanted == expected
+        ));
+    }
+}
+
+/// Aim: who is refused by `judge` or can't be read is told why, and the reason comes through.
+#[test]
+fn a_refusal_comes_through() {
+    let (client, server) = offers();
+    let hello = HelloSent::new(client).unwrap();
+    let busy = Refuse {
+        reason: RefuseReason::Busy,
+        text: "come back later".into(),
+    };
+    let said = hello.bytes().to_vec();
+    let refused = Agreement::answer(server.clone(), said, &manager(), Ok(()), |_| {
+        Err(busy.clone())
+    });
+    let Err(AnswerError::Refused(refuse)) = refused else {
+        panic!("expected a refusal");
+    };
+    let answer = Answer::Refuse(refuse).encode().unwrap();
+    assert!(matches!(
+        hello.answered(answer, &worker()),
+        Err(HandshakeError::Refused(refuse)) if refuse == busy
+    ));
+    let nonsense = Agreement::answer(server, vec![7; 20], &manager(), Ok(()), |_| {
+        panic!("nobody is judged by what can't be read")
+    });
+    assert!(matches!(
+        nonsense,
+        Err(AnswerError::Refused(refuse)) if refuse.reason == RefuseReason::Malformed
+    ));
 }

@@ -110,7 +110,7 @@ impl Conversation {
         let session = |side, keys| {
             let mut config = SessionConfig::new(side);
             config.protections = protections;
-            config.group = group;
+            config.job = group;
             config.epoch.records_max = 5;
             Session::new(
                 config,

@@ -23,7 +23,7 @@ pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
 pub use exoskel_node::manager::worker_table::WorkerReport;
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 
-use crate::establish::Terms;
+use crate::establish::NodeConfig;
 use crate::listening::Listening;
 use crate::message::Call;
 use crate::outlet::{Order, Outlet};
@@ -61,7 +61,7 @@ pub type MessageObserver = Box<dyn FnMut(ObservedMessage) + Send>;
 /// What a manager is made of.
 pub struct ManagerConfig {
     /// Who we are and how links are protected.
-    pub terms: Terms,
+    pub terms: NodeConfig,
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
     pub renewal: Option<TermsRenewal>,
     /// Told of each message; called by the driver, so it must not take long.

@@ -17,7 +17,8 @@ use crate::address::Address;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, Standing, Terms, dial, welcome, welcome_in_place,
+    EstablishError, Established, NodeConfig, PeerRecord, dial, judge_again, welcome,
+    welcome_in_place,
 };
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
@@ -108,7 +109,7 @@ impl From<TermsError> for MeetError {
 /// When no thread can be started.
 pub fn meet(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<Terms, TermsError> + Send + 'static,
+    terms: impl Fn() -> Result<NodeConfig, TermsError> + Send + 'static,
     renewal: TermsRenewal,
 ) -> io::Result<mpsc::Receiver<News>> {
     // Before any task runs: what it starts must be found at the end.
@@ -159,7 +160,7 @@ async fn serve(
     }
     drop(news.send(News::Begun(node.clone())));
     let watch = tokio::task::spawn_local(renew(
-        established.standing(),
+        established.record.clone(),
         established.connection.clone(),
         renewal,
     ));
@@ -173,21 +174,21 @@ async fn serve(
 }
 
 /// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
-async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: TermsRenewal) {
+async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         // What can't be read leaves the old terms in force; the next handshake says why.
         if let Some(Ok(terms)) = renewal.renew()
-            && let Err(reason) = terms.judge_again(&standing, &connection)
+            && let Err(error) = judge_again(&terms, &standing, &connection)
         {
-            return connection.abort(CloseReason::NotAllowed(reason.to_string().into()));
+            return connection.abort(CloseReason::NotAllowed(error.to_string().into()));
         }
     }
 }
 
 async fn establish(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<Terms, TermsError> + 'static,
+    terms: impl Fn() -> Result<NodeConfig, TermsError> + 'static,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     match rendezvous {
@@ -226,7 +227,7 @@ async fn establish(
 /// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
-    terms: Rc<impl Fn() -> Result<Terms, TermsError> + 'static>,
+    terms: Rc<impl Fn() -> Result<NodeConfig, TermsError> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
@@ -311,7 +312,7 @@ impl Audit {
 /// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
 async fn welcome_one(
     socket: Socket,
-    terms: Rc<impl Fn() -> Result<Terms, TermsError>>,
+    terms: Rc<impl Fn() -> Result<NodeConfig, TermsError>>,
     taken: Rc<watch::Sender<bool>>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {
@@ -338,7 +339,7 @@ async fn welcome_one(
 async fn reach(
     address: &Address,
     name: Option<String>,
-    terms: &Terms,
+    terms: &NodeConfig,
 ) -> Result<Established, MeetError> {
     let connecting = tokio::time::timeout(terms.patience, address.connect()).await;
     let socket = connecting

@@ -10,7 +10,7 @@ use exoskel_link::{Limits, Protection};
 use exoskel_trust::{CredentialSourceError, PolicyFile, PolicyFileError, SourceChanges, Sources};
 use rustls::pki_types::UnixTime;
 
-use crate::establish::Terms;
+use exoskel_link::handshake::NodeConfig;
 
 /// Settings of sessions that stand in no file.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub struct SessionSettings {
     /// The roles a peer may have.
     pub peer_roles: Vec<Role>,
     /// Nothing of class data goes below this, whatever the policy says.
-    pub floor: Protection,
+    pub minimum: Protection,
     /// What we are willing to hold.
     pub limits: Limits,
     /// A silent peer is dead after this time.
@@ -34,7 +34,7 @@ pub struct SessionSettings {
     /// The keys of all our sessions.
     pub keys: KeyStore,
     /// The job that all sessions belong to; 0: each to that of its peer.
-    pub group: u32,
+    pub job: u32,
 }
 
 /// A node's files, and the settings beside them.
@@ -75,7 +75,7 @@ impl NodeSources {
     ///
     /// # Errors
     /// [`TermsError`] names the file, and says what was expected.
-    pub fn terms(&self) -> Result<Terms, TermsError> {
+    pub fn terms(&self) -> Result<NodeConfig, TermsError> {
         let (credential, verifier) = self.files.credential(self.role, now())?;
         let policy = match &self.files.policy {
             Some(file) => policy(file)?,
@@ -102,7 +102,7 @@ pub struct TermsRenewal {
 
 impl TermsRenewal {
     /// New terms, if anything has changed since the last time. An error leaves the old ones in force.
-    pub fn renew(&mut self) -> Option<Result<Terms, TermsError>> {
+    pub fn renew(&mut self) -> Option<Result<NodeConfig, TermsError>> {
         let renewal = self.changes.look();
         if renewal.changed {
             return Some(self.sources.terms());
@@ -112,28 +112,28 @@ impl TermsRenewal {
 }
 
 impl SessionSettings {
-    /// Terms with this credential, this judge of peers and this policy.
+    /// NodeConfig with this credential, this judge of peers and this policy.
     fn terms(
         &self,
         credential: Credential,
         verifier: Arc<dyn PeerVerifier>,
         policy: Policy,
-    ) -> Terms {
+    ) -> NodeConfig {
         let mut properties = self.properties.clone();
         properties.push(("pid".to_owned(), std::process::id().to_string()));
-        Terms {
+        NodeConfig {
             credential: Arc::new(credential),
             verifier,
             policy: Arc::new(policy),
             peer_roles: self.peer_roles.clone(),
-            floor: self.floor,
+            minimum: self.minimum,
             limits: self.limits,
             dead_after: self.dead_after,
             patience: self.patience,
             versions: self.versions.clone(),
             same_versions: self.same_versions.clone(),
             keys: self.keys.clone(),
-            group: self.group,
+            job: self.job,
             properties,
         }
     }

@@ -18,17 +18,17 @@ use zeroize::Zeroizing;
 /// Plaintext of one TLS record at most (RFC 8446, section 5.1).
 const RECORD_PLAINTEXT_MAX: usize = 16_384;
 
-/// What a finished handshake proves.
+/// The peer that a finished handshake proves, and what binds the session to it.
 #[derive(Debug)]
-pub struct Proof {
+pub struct TlsPeer {
     /// Who the peer is.
-    pub peer: VerifiedIdentity,
+    pub identity: VerifiedIdentity,
     /// The secret both ends exported, 32 bytes.
     pub exporter: Zeroizing<[u8; EXPORTER_BYTES]>,
     /// Our certificates as presented, leaf first, DER.
     pub own_chain: Vec<Vec<u8>>,
     /// The peer's certificates as presented, leaf first, DER.
-    pub peer_chain: Vec<Vec<u8>>,
+    pub chain: Vec<Vec<u8>>,
 }
 
 /// Why a handshake came to nothing.
@@ -53,7 +53,7 @@ pub enum TlsError {
     TooMuch,
 }
 
-/// Records in, records out, at last a proof: what the driver needs of a TLS engine.
+/// Records in, records out, at last a proven peer: what the driver needs of a TLS engine.
 pub trait Handshake: Send {
     /// Takes exactly one whole TLS record, header included.
     ///
@@ -78,7 +78,7 @@ pub trait Handshake: Send {
     ///
     /// # Errors
     /// When the handshake isn't complete.
-    fn proof(&self) -> Result<Proof, TlsError>;
+    fn peer(&self) -> Result<TlsPeer, TlsError>;
 }
 
 /// The real engine: rustls on aws-lc-rs.
@@ -243,8 +243,8 @@ impl Handshake for Tls {
         }
     }
 
-    fn proof(&self) -> Result<Proof, TlsError> {
-        let peer = self
+    fn peer(&self) -> Result<TlsPeer, TlsError> {
+        let identity = self
             .verdict
             .identity()
             .ok_or_else(|| TlsError::Protocol("the handshake isn't complete".to_owned()))?;
@@ -252,18 +252,18 @@ impl Handshake for Tls {
             .connection
             .export_keying_material([0_u8; EXPORTER_BYTES], EXPORTER_LABEL, None)
             .map_err(|error| TlsError::Protocol(error.to_string()))?;
-        let peer_chain = self
+        let chain = self
             .connection
             .peer_certificates()
             .unwrap_or_default()
             .iter()
             .map(|certificate| certificate.as_ref().to_vec())
             .collect();
-        Ok(Proof {
-            peer,
+        Ok(TlsPeer {
+            identity,
             exporter: Zeroizing::new(exporter),
             own_chain: self.own_chain.clone(),
-            peer_chain,
+            chain,
         })
     }
 }

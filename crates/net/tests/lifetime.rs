@@ -9,7 +9,7 @@ use std::time::Duration;
 use exoskel_identity::Role;
 use exoskel_link::{CloseReason, Message, Protection, SessionError};
 use exoskel_net::connection::Ended;
-use exoskel_net::establish::{Terms, dial, welcome};
+use exoskel_net::establish::{NodeConfig, dial, welcome};
 use exoskel_net::pki::AuthorityDirectory;
 
 use wire::folder::Folder;
@@ -20,7 +20,7 @@ use wire::{
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
 
-fn impatient(site: &Site) -> (Terms, Terms) {
+fn impatient(site: &Site) -> (NodeConfig, NodeConfig) {
     let (mut manager, mut worker) = (site.manager(), site.worker("lab1"));
     manager.dead_after = DEAD_AFTER;
     worker.dead_after = DEAD_AFTER;
@@ -202,7 +202,7 @@ fn nothing_can_be_sent_after_the_end() {
 }
 
 /// An identity of a few seconds.
-fn short_lived(seconds: u64, stubborn: bool) -> (Terms, Terms, Folder) {
+fn short_lived(seconds: u64, stubborn: bool) -> (NodeConfig, NodeConfig, Folder) {
     let folder = Folder::new();
     let now = unix_now();
     let authority = AuthorityDirectory::initialise(&folder.0, now).unwrap();
@@ -298,10 +298,10 @@ fn a_slow_reader_holds_no_more_than_its_credit() {
         let site = Site::new();
         let credit = 1 << 20;
         let part_bytes = 200_000;
-        for floor in [Protection::Plain, Protection::Encrypted] {
+        for minimum in [Protection::Plain, Protection::Encrypted] {
             let (manager, mut worker) = (site.manager(), site.worker("lab1"));
             worker.limits.credit_bytes = credit;
-            worker.floor = floor;
+            worker.minimum = minimum;
             let (relay, sockets) = Relay::unseen();
             let (client, mut server): (End, End) = sessions(sockets, &manager, &worker).await;
             let link = client.open();

@@ -26,7 +26,7 @@ type Outcome = (Ended, Ended, Vec<(Vec<u8>, Vec<u8>)>);
 async fn wired(data: Protection) -> (Relay, End, End) {
     let site = Site::new();
     let (mut client, server) = (site.manager(), site.worker("lab1"));
-    client.floor = data;
+    client.minimum = data;
     let (relay, sockets) = Relay::unseen();
     let (client, server) = sessions(sockets, &client, &server).await;
     let agreed = client.connection.with(|session| session.protections());

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use exoskel_identity::Role;
 use exoskel_link::handshake::Answer;
-use exoskel_link::policy::{Policy, Proof};
+use exoskel_link::policy::{PlaceProof, Policy};
 use exoskel_link::{Protection, Protections};
-use exoskel_net::establish::{Terms, welcome};
+use exoskel_net::establish::{NodeConfig, welcome};
 
 use wire::raw::{RawClient, stranger};
 use wire::relay::{Direction, Move, Relay};
@@ -36,7 +36,7 @@ const DATA_IN_CLEAR: Protections = Protections {
     data: Protection::Plain,
 };
 
-fn trusting(site: &Site) -> (Terms, Terms) {
+fn trusting(site: &Site) -> (NodeConfig, NodeConfig) {
     let manager = with_policy(site.manager(), TRUSTING);
     (manager, with_policy(site.worker("lab1"), TRUSTING))
 }
@@ -47,7 +47,7 @@ fn a_direct_wire_in_a_trusted_domain_is_plain() {
         let (manager, worker) = trusting(&Site::new());
         let (client, server) = meet(tcp().await, &manager, None, &worker).await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::Direct);
+            assert_eq!(end.proof, PlaceProof::Direct);
             assert_eq!(end.protections, DATA_IN_CLEAR);
             assert_eq!(end.domain.as_deref(), Some("here"));
             assert!(end.trusted_results);
@@ -62,7 +62,7 @@ fn through_a_relay_nobody_is_near() {
         let (_relay, sockets) = Relay::tcp().await;
         let (client, server) = meet(sockets, &manager, None, &worker).await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::Unproven);
+            assert_eq!(end.proof, PlaceProof::Unproven);
             assert_eq!(end.protections, Protections::all(Protection::Encrypted));
             assert_eq!(end.domain, None);
             assert!(!end.trusted_results);
@@ -127,7 +127,7 @@ fn a_socketpair_is_this_host_and_plain() {
         let (client, server) =
             meet(socketpair(), &site.manager(), None, &site.worker("local-1")).await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::SameHost);
+            assert_eq!(end.proof, PlaceProof::SameHost);
             assert_eq!(end.protections.data, Protection::Plain);
         }
     });
@@ -158,7 +158,7 @@ fn one_strict_end_is_enough() {
             strict.policy = Arc::new(Policy::builtin());
             let (client, server) = meet(tcp().await, &manager, None, &worker).await;
             for end in [client.unwrap(), server.unwrap()] {
-                assert_eq!(end.proof, Proof::Direct);
+                assert_eq!(end.proof, PlaceProof::Direct);
                 assert_eq!(end.protections, Protections::all(Protection::Encrypted));
             }
         }
@@ -176,7 +176,7 @@ fn a_floor_wins_over_a_trusting_policy() {
             } else {
                 &mut worker
             };
-            strict.floor = Protection::Integrity;
+            strict.minimum = Protection::Integrity;
             let (client, server) = meet(tcp().await, &manager, None, &worker).await;
             for end in [client.unwrap(), server.unwrap()] {
                 assert_eq!(end.protections, Protections::all(Protection::Integrity));
@@ -190,7 +190,7 @@ fn a_floor_wins_over_a_trusting_policy() {
 #[test]
 fn claims_of_a_peer_make_nothing_easier() {
     use exoskel_identity::Identity;
-    use exoskel_link::handshake::{Hello, PROTOCOL, Path};
+    use exoskel_link::handshake::{Hello, MinimumProtections, PROTOCOL, Path, Statement};
     use exoskel_link::{CipherSuite, Limits};
     run(async {
         let site = Site::new();
@@ -199,21 +199,25 @@ fn claims_of_a_peer_make_nothing_easier() {
         let (stream, socket) = stranger().await;
         let mut hello = Hello {
             protocol: PROTOCOL,
-            identity: Identity::new(Role::Manager, "head").unwrap(),
-            floors: Protections::all(Protection::Plain),
-            floors_unproven: Protections::all(Protection::Plain),
+            statement: Statement {
+                identity: Identity::new(Role::Manager, "head").unwrap(),
+                limits: Limits::default(),
+                dead_after: server.dead_after,
+                versions: vec![("python".into(), "3.11".into())],
+                path: Path::same_host(b"this one, really", b""),
+                policy_generation: 0,
+                job: 0,
+                properties: Vec::new(),
+            },
+            minimum: MinimumProtections {
+                proven: Protections::all(Protection::Plain),
+                unproven: Protections::all(Protection::Plain),
+            },
             ciphers: CipherSuite::ALL.to_vec(),
-            limits: Limits::default(),
-            dead_after: server.dead_after,
-            versions: vec![("python".into(), "3.11".into())],
-            path: Path::same_host(b"this one, really", b""),
-            policy_generation: 0,
-            group: 0,
-            properties: Vec::new(),
         };
         let client = async {
             let mut raw = RawClient::connect(stream, &credential, Role::Worker).await;
-            hello.floors.control = Protection::Plain;
+            hello.minimum.proven.control = Protection::Plain;
             raw.send(&hello.encode().unwrap()).await;
             Answer::read(&raw.receive().await.unwrap()).unwrap()
         };
@@ -226,7 +230,7 @@ fn claims_of_a_peer_make_nothing_easier() {
             accepted.protections,
             Protections::all(Protection::Encrypted)
         );
-        assert_eq!(welcomed.unwrap().proof, Proof::Unproven);
+        assert_eq!(welcomed.unwrap().proof, PlaceProof::Unproven);
     });
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
 use exoskel_net::address::Address;
-use exoskel_net::establish::{Terms, dial};
+use exoskel_net::establish::{NodeConfig, dial};
 use exoskel_net::listening::Listening;
 use exoskel_net::manager::{ManagerConfig, ManagerNode, Notice, Readiness, Recruiting};
 use exoskel_net::slot::SlotNode;
@@ -25,7 +25,7 @@ const SILENT: usize = 300;
 const LINES_MAX: usize = 8;
 
 /// Strangers who would outlast every manager's patience.
-fn patient(mut terms: Terms) -> Terms {
+fn patient(mut terms: NodeConfig) -> NodeConfig {
     terms.patience = Duration::from_secs(600);
     terms
 }

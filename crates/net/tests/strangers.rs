@@ -281,21 +281,25 @@ fn a_claim_that_the_certificate_does_not_prove_is_refused() {
 /// A good Hello of a manager of this name.
 fn hello_of(name: &str) -> Vec<u8> {
     use exoskel_identity::Identity;
-    use exoskel_link::handshake::{Hello, PROTOCOL, Path};
+    use exoskel_link::handshake::{Hello, MinimumProtections, PROTOCOL, Path, Statement};
     use exoskel_link::{CipherSuite, Limits, Protection, Protections};
     let hello = Hello {
         protocol: PROTOCOL,
-        identity: Identity::new(Role::Manager, name).unwrap(),
-        floors: Protections::all(Protection::Plain),
-        floors_unproven: Protections::all(Protection::Plain),
+        statement: Statement {
+            identity: Identity::new(Role::Manager, name).unwrap(),
+            limits: Limits::default(),
+            dead_after: Duration::from_secs(5),
+            versions: vec![("python".into(), "3.11".into())],
+            path: Path::Relayed,
+            policy_generation: 0,
+            job: 0,
+            properties: Vec::new(),
+        },
+        minimum: MinimumProtections {
+            proven: Protections::all(Protection::Plain),
+            unproven: Protections::all(Protection::Plain),
+        },
         ciphers: CipherSuite::ALL.to_vec(),
-        limits: Limits::default(),
-        dead_after: Duration::from_secs(5),
-        versions: vec![("python".into(), "3.11".into())],
-        path: Path::Relayed,
-        policy_generation: 0,
-        group: 0,
-        properties: Vec::new(),
     };
     hello.encode().unwrap()
 }

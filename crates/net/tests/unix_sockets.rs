@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
-use exoskel_link::policy::Proof;
+use exoskel_link::policy::PlaceProof;
 use exoskel_link::{Protection, Protections};
 use exoskel_net::address::Address;
 use exoskel_net::listening::{ListenError, Listening};
@@ -63,7 +63,7 @@ fn processes_of_one_account_are_on_this_host() {
         )
         .await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::SameHost);
+            assert_eq!(end.proof, PlaceProof::SameHost);
             assert_eq!(end.domain.as_deref(), Some("host"));
             assert_eq!(end.protections.data, Protection::Plain);
             assert!(end.trusted_results);
@@ -133,7 +133,7 @@ fn a_relay_under_our_own_account_is_not_this_host() {
         assert!(sockets.0.proven_same_host() && sockets.1.proven_same_host());
         let (client, server) = meet(sockets, &manager, None, &worker).await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::Unproven);
+            assert_eq!(end.proof, PlaceProof::Unproven);
             assert_eq!(end.protections, Protections::all(Protection::Encrypted));
             assert_eq!(end.domain, None);
             assert!(!end.trusted_results);
@@ -163,7 +163,7 @@ fn a_name_that_a_client_gives_itself_says_nothing() {
         let (manager, worker) = (site.manager(), site.worker("lab1"));
         let (client, server) = meet((client, server), &manager, None, &worker).await;
         for end in [client.unwrap(), server.unwrap()] {
-            assert_eq!(end.proof, Proof::Unproven);
+            assert_eq!(end.proof, PlaceProof::Unproven);
             assert_eq!(end.protections, Protections::all(Protection::Encrypted));
         }
     });

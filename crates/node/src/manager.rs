@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
 use exoskel_identity::Identity;
-use exoskel_link::policy::Proof;
+use exoskel_link::policy::PlaceProof;
 use exoskel_link::{
     CloseReason, Endpoint, LinkId, Message, MessageKind, Protections, SessionError,
 };
@@ -62,7 +62,7 @@ pub struct Member {
     /// `tcp`, `unix` or `socketpair`.
     pub transport: String,
     /// How sure we are where it is.
-    pub proof: Proof,
+    pub proof: PlaceProof,
     /// What was agreed.
     pub protections: Protections,
     /// The trust domain that it is in, or none.

@@ -9,7 +9,7 @@ use exoskel_flow::SchedulerConfig;
 use exoskel_identity::{Identity, Role};
 use exoskel_link::handshake::RefuseReason;
 use exoskel_link::keys::KeyStore;
-use exoskel_link::policy::Proof;
+use exoskel_link::policy::PlaceProof;
 use exoskel_link::{
     CloseReason, Ended, Event, LinkId, MessageKind, Protections, Session, SessionConfig,
     SessionError, SessionSecret, Side, TrafficClass,
@@ -94,7 +94,7 @@ impl Site {
             address: "10.0.0.1".to_owned(),
             place: "10.0.0.1:7600".to_owned(),
             transport: "tcp".to_owned(),
-            proof: Proof::Direct,
+            proof: PlaceProof::Direct,
             protections: Protections::default(),
             domain: None,
             is_trusted: true,
@@ -113,7 +113,7 @@ impl Site {
             link: link(),
             endpoint: RESULT_ENDPOINT.to_owned(),
             class: TrafficClass::Data,
-            group: 0,
+            job: 0,
         };
         self.machine.event(session, opened, self.now);
         let said = Event::Message {

@@ -12,22 +12,22 @@ mod texts;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use exoskel_data::reader::{Common, utf8};
-use exoskel_data::{Checked, CheckedException, Item, Reader, tags};
+use exoskel_data::reader::{CommonItem, utf8};
+use exoskel_data::{Checked, CheckedException, DataItem, Reader, tags};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyList, PyString};
 
-pub(crate) use build::Builder;
+pub(crate) use build::ObjectBuilder;
 pub(crate) use encode::DataEncoder;
 
 use self::keys::Collisions;
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
 pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut reader = Reader::new(body);
-    if let Some(Common::Integer(value)) = reader.common_ahead()
+    if let Some(CommonItem::Integer(value)) = reader.common_ahead()
         && reader.remaining() == 0
     {
         return Ok(Some(value.into_pyobject(py)?.into_any()));
@@ -40,18 +40,20 @@ pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<B
         return Ok(None);
     }
     Ok(Some(match item {
-        Item::Null => py.None().into_bound(py),
-        Item::Boolean(value) => pyo3::types::PyBool::new(py, value).to_owned().into_any(),
-        Item::Integer(value) => value.into_pyobject(py)?.into_any(),
-        Item::Unsigned(value) => value.into_pyobject(py)?.into_any(),
-        Item::Float(value) => PyFloat::new(py, value).into_any(),
+        DataItem::Null => py.None().into_bound(py),
+        DataItem::Boolean(value) => pyo3::types::PyBool::new(py, value).to_owned().into_any(),
+        DataItem::Integer(value) => value.into_pyobject(py)?.into_any(),
+        DataItem::Unsigned(value) => value.into_pyobject(py)?.into_any(),
+        DataItem::Float(value) => PyFloat::new(py, value).into_any(),
         // What is no text is the whole reader's to refuse.
-        Item::Text(bytes) => match utf8(bytes, 0) {
+        DataItem::Text(bytes) => match utf8(bytes, 0) {
             Ok(text) => PyString::new(py, text).into_any(),
             Err(_) => return Ok(None),
         },
-        Item::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        Item::Negative(_) | Item::Array(_) | Item::Map(_) | Item::Tag(_) => return Ok(None),
+        DataItem::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        DataItem::Negative(_) | DataItem::Array(_) | DataItem::Map(_) | DataItem::Tag(_) => {
+            return Ok(None);
+        }
     }))
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn decode<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let checked =
         Checked::new(body, &parts).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
-    let mut builder = Builder::new(py, checked.reader(), parts, spent);
+    let mut builder = ObjectBuilder::new(py, checked.reader(), parts, spent);
     builder.value().map_err(|error| outward(py, sender, error))
 }
 
@@ -84,7 +86,7 @@ pub(crate) fn decode_exception<'py>(
     let exception =
         CheckedException::new(body).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
     let mut spent = Vec::new();
-    let mut builder = Builder::new(py, exception.data.reader(), Vec::new(), &mut spent);
+    let mut builder = ObjectBuilder::new(py, exception.data.reader(), Vec::new(), &mut spent);
     let data = builder
         .value()
         .map_err(|error| outward(py, sender, error))?;
@@ -101,7 +103,7 @@ pub(crate) fn decode_exception<'py>(
 pub(crate) fn rejected(py: Python<'_>, sender: &str, why: &str) -> PyErr {
     raise(
         py,
-        Kind::ResultRejected,
+        ExceptionKind::ResultRejected,
         format!("the answer of {sender} isn't taken: {why}"),
     )
 }
@@ -225,7 +227,7 @@ fn data_tags() -> BTreeMap<&'static str, u64> {
 /// What hashing raises.
 #[pyfunction]
 fn data_spreads(values: &Bound<'_, PyList>) -> PyResult<bool> {
-    let mut collisions = Collisions::new(keys::Kind::Set);
+    let mut collisions = Collisions::new(keys::KeyKind::Set);
     for value in values.iter() {
         if !collisions.insert(value.hash()?) {
             return Ok(false);

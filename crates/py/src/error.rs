@@ -17,7 +17,7 @@ use pyo3::types::{IntoPyDict, PyTuple, PyType};
 
 /// The exceptions that are raised from here.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ExceptionKind {
     Authentication,
     Credential,
     Exoskel,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 }
 
 /// An exception of `exoskel.errors` with this text.
-pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyErr {
+pub(crate) fn raise(py: Python<'_>, kind: ExceptionKind, text: impl Into<String>) -> PyErr {
     match class(py, kind) {
         Ok(class) => PyErr::from_type(class.clone(), (text.into(),)),
         Err(error) => error,
@@ -42,46 +42,46 @@ pub(crate) fn raise(py: Python<'_>, kind: Kind, text: impl Into<String>) -> PyEr
 }
 
 /// Whether an exception is one of this kind.
-pub(crate) fn is(py: Python<'_>, kind: Kind, error: &PyErr) -> bool {
+pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
     class(py, kind).is_ok_and(|class| error.is_instance(py, class))
 }
 
-fn class(py: Python<'_>, kind: Kind) -> PyResult<&Bound<'_, PyType>> {
+fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
     static CLASSES: [PyOnceLock<Py<PyType>>; 13] = [const { PyOnceLock::new() }; 13];
     let name = match kind {
-        Kind::Authentication => "AuthenticationError",
-        Kind::Credential => "CredentialError",
-        Kind::Exoskel => "ExoskelError",
-        Kind::Fork => "ForkError",
-        Kind::KeyMemory => "KeyMemoryError",
-        Kind::Link => "LinkError",
-        Kind::NoWorker => "NoWorkerError",
-        Kind::Policy => "PolicyError",
-        Kind::Program => "ProgramError",
-        Kind::Refused => "RefusedError",
-        Kind::ResultRejected => "ResultRejectedError",
-        Kind::SizeLimit => "SizeLimitError",
-        Kind::Version => "VersionError",
+        ExceptionKind::Authentication => "AuthenticationError",
+        ExceptionKind::Credential => "CredentialError",
+        ExceptionKind::Exoskel => "ExoskelError",
+        ExceptionKind::Fork => "ForkError",
+        ExceptionKind::KeyMemory => "KeyMemoryError",
+        ExceptionKind::Link => "LinkError",
+        ExceptionKind::NoWorker => "NoWorkerError",
+        ExceptionKind::Policy => "PolicyError",
+        ExceptionKind::Program => "ProgramError",
+        ExceptionKind::Refused => "RefusedError",
+        ExceptionKind::ResultRejected => "ResultRejectedError",
+        ExceptionKind::SizeLimit => "SizeLimitError",
+        ExceptionKind::Version => "VersionError",
     };
     CLASSES[kind as usize].import(py, "exoskel.errors", name)
 }
 
 pub(crate) fn pki(py: Python<'_>, error: &PkiError) -> PyErr {
-    raise(py, Kind::Credential, error.to_string())
+    raise(py, ExceptionKind::Credential, error.to_string())
 }
 
 pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
-    raise(py, Kind::Policy, error.to_string())
+    raise(py, ExceptionKind::Policy, error.to_string())
 }
 
 /// Why files can't be used.
 pub(crate) fn terms(py: Python<'_>, error: &TermsError) -> PyErr {
-    raise(py, Kind::from(error), error.to_string())
+    raise(py, ExceptionKind::from(error), error.to_string())
 }
 
 /// Why a worker's process has no session.
 pub(crate) fn meet(py: Python<'_>, error: &MeetError) -> PyErr {
-    raise(py, Kind::from(error), error.to_string())
+    raise(py, ExceptionKind::from(error), error.to_string())
 }
 
 /// Why a stream has ended.
@@ -90,10 +90,12 @@ pub(crate) fn stream_end(py: Python<'_>, end: &StreamEnd) -> PyErr {
         StreamEnd::NoWorker(attempts) => {
             no_worker(py, end.to_string(), attempts).unwrap_or_else(|error| error)
         }
-        StreamEnd::Closed => raise(py, Kind::NoWorker, end.to_string()),
-        StreamEnd::NotOpened(OpenError::Program(_)) => raise(py, Kind::Program, end.to_string()),
+        StreamEnd::Closed => raise(py, ExceptionKind::NoWorker, end.to_string()),
+        StreamEnd::NotOpened(OpenError::Program(_)) => {
+            raise(py, ExceptionKind::Program, end.to_string())
+        }
         StreamEnd::NotOpened(OpenError::Flow(_)) | StreamEnd::LostTrack => {
-            raise(py, Kind::Exoskel, end.to_string())
+            raise(py, ExceptionKind::Exoskel, end.to_string())
         }
     }
 }
@@ -103,7 +105,7 @@ fn no_worker(py: Python<'_>, text: String, attempts: &[Attempt]) -> PyResult<PyE
     let attempts = self::attempts(py, attempts)?;
     let first = attempts.first().cloned().map(PyErr::from_value);
     let keywords = [("attempts", PyTuple::new(py, attempts)?)].into_py_dict(py)?;
-    let error = class(py, Kind::NoWorker)?.call((text,), Some(&keywords))?;
+    let error = class(py, ExceptionKind::NoWorker)?.call((text,), Some(&keywords))?;
     let error = PyErr::from_value(error);
     error.set_cause(py, first);
     Ok(error)
@@ -115,7 +117,7 @@ pub(crate) fn attempts<'py>(
     attempts: &[Attempt],
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let exception = |attempt: &Attempt| {
-        let kind = Kind::from(&*attempt.error);
+        let kind = ExceptionKind::from(&*attempt.error);
         let error = raise(py, kind, attempt.to_string()).into_value(py);
         let error = error.into_bound(py).into_any();
         error.setattr("place", &attempt.place)?;
@@ -124,7 +126,7 @@ pub(crate) fn attempts<'py>(
     attempts.iter().map(exception).collect()
 }
 
-impl From<&AttemptError> for Kind {
+impl From<&AttemptError> for ExceptionKind {
     fn from(error: &AttemptError) -> Self {
         match error {
             AttemptError::Connect(_)
@@ -138,7 +140,7 @@ impl From<&AttemptError> for Kind {
     }
 }
 
-impl From<&MeetError> for Kind {
+impl From<&MeetError> for ExceptionKind {
     fn from(error: &MeetError) -> Self {
         match error {
             MeetError::InheritedConnection(_)
@@ -152,7 +154,7 @@ impl From<&MeetError> for Kind {
     }
 }
 
-impl From<&EstablishError> for Kind {
+impl From<&EstablishError> for ExceptionKind {
     fn from(error: &EstablishError) -> Self {
         match error {
             EstablishError::Tls(error) => error.into(),
@@ -160,7 +162,6 @@ impl From<&EstablishError> for Kind {
             EstablishError::NoTerms(error) => error.into(),
             EstablishError::NotAllowed(_) => Self::Refused,
             EstablishError::Refused(refuse) => (&refuse.reason).into(),
-            EstablishError::Version { .. } => Self::Version,
             EstablishError::Socket(_)
             | EstablishError::Silent(_)
             | EstablishError::SaidNothing(_)
@@ -172,7 +173,7 @@ impl From<&EstablishError> for Kind {
     }
 }
 
-impl From<&TermsError> for Kind {
+impl From<&TermsError> for ExceptionKind {
     fn from(error: &TermsError) -> Self {
         match error {
             TermsError::Credential(_) | TermsError::Trust(_) => Self::Credential,
@@ -181,7 +182,7 @@ impl From<&TermsError> for Kind {
     }
 }
 
-impl From<&TlsError> for Kind {
+impl From<&TlsError> for ExceptionKind {
     fn from(error: &TlsError) -> Self {
         match error {
             TlsError::Peer(_) | TlsError::OwnCertificate(_) => Self::Authentication,
@@ -191,10 +192,10 @@ impl From<&TlsError> for Kind {
     }
 }
 
-impl From<&HandshakeError> for Kind {
+impl From<&HandshakeError> for ExceptionKind {
     fn from(error: &HandshakeError) -> Self {
         match error {
-            HandshakeError::Protocol { .. } => Self::Version,
+            HandshakeError::Protocol { .. } | HandshakeError::Version { .. } => Self::Version,
             HandshakeError::Refused(refuse) => (&refuse.reason).into(),
             HandshakeError::Identity { .. } => Self::Authentication,
             HandshakeError::Codec(_)
@@ -204,7 +205,7 @@ impl From<&HandshakeError> for Kind {
     }
 }
 
-impl From<&RefuseReason> for Kind {
+impl From<&RefuseReason> for ExceptionKind {
     fn from(reason: &RefuseReason) -> Self {
         match reason {
             RefuseReason::Version { .. } => Self::Version,

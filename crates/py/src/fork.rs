@@ -3,7 +3,7 @@
 use exoskel_net::process::{Owned, Process};
 use pyo3::prelude::*;
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// What this process may use.
 ///
@@ -33,7 +33,7 @@ pub(crate) fn end_descendants(py: Python<'_>) {
 fn refused(py: Python<'_>) -> PyErr {
     raise(
         py,
-        Kind::Fork,
+        ExceptionKind::Fork,
         "this process was forked from the one that made this Manager or Executor, whose links are that one's alone: \
          make another here, or use the multiprocessing start method \"spawn\"",
     )

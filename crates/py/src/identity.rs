@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 use crate::time::now;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -118,7 +118,7 @@ impl GridTrust {
         let verdict = py.detach(|| verifier.judge(&chain, time(at)));
         match verdict {
             Ok(identity) => identity_fields(py, &identity),
-            Err(error) => Err(raise(py, Kind::Authentication, error.to_string())),
+            Err(error) => Err(raise(py, ExceptionKind::Authentication, error.to_string())),
         }
     }
 
@@ -135,11 +135,11 @@ impl GridTrust {
         let chain: Vec<CertificateDer<'_>> = chain.into_iter().map(CertificateDer::from).collect();
         let verifier = self.trust.current();
         let rules = Rules::open(&policy)
-            .map_err(|error| raise(py, Kind::Policy, error.to_string()))?
+            .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))?
             .current();
         let identity = py
             .detach(|| verifier.judge(&chain, time(at)))
-            .map_err(|error| raise(py, Kind::Authentication, error.to_string()))?;
+            .map_err(|error| raise(py, ExceptionKind::Authentication, error.to_string()))?;
         let decision = rules.decide(&identity, action);
         let answer = PyDict::new(py);
         answer.set_item("identity", identity.name())?;
@@ -183,7 +183,7 @@ fn certificates_of<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Vec<Bound<'py,
     if text.len() > CREDENTIAL_BYTES_MAX {
         let got = text.len();
         let text = format!("got {got} bytes, expected at most {CREDENTIAL_BYTES_MAX}");
-        return Err(raise(py, Kind::Credential, text));
+        return Err(raise(py, ExceptionKind::Credential, text));
     }
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(text) {
@@ -191,7 +191,7 @@ fn certificates_of<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Vec<Bound<'py,
         let certificate = certificate.map_err(|_| {
             raise(
                 py,
-                Kind::Credential,
+                ExceptionKind::Credential,
                 "not well-formed PEM: a block is broken or cut off",
             )
         })?;
@@ -202,7 +202,7 @@ fn certificates_of<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Vec<Bound<'py,
     }
     if found.is_empty() {
         let text = "got no block CERTIFICATE, expected the leaf's and those behind it";
-        return Err(raise(py, Kind::Credential, text));
+        return Err(raise(py, ExceptionKind::Credential, text));
     }
     Ok(found)
 }
@@ -233,11 +233,11 @@ fn chain_details(py: Python<'_>, chain: Vec<Vec<u8>>) -> PyResult<Bound<'_, PyDi
 /// The chain of a credential file that is ready for use: private, its key plain and the leaf's own.
 #[pyfunction]
 fn read_grid_credential(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyBytes>>> {
-    let credential =
-        read_credential(path).map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
+    let credential = read_credential(path)
+        .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))?;
     if credential.kind() != CredentialKind::Grid {
         let text = "got a credential of a private authority (exoskel pki), expected a grid's";
-        return Err(raise(py, Kind::Credential, text));
+        return Err(raise(py, ExceptionKind::Credential, text));
     }
     let chain = credential.chain().iter();
     Ok(chain.map(|one| PyBytes::new(py, one)).collect())

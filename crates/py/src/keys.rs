@@ -9,7 +9,7 @@ use exoskel_net::process::Process;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// The most keys that are held ready: about 700 MB of expanded contexts.
 const READY_KEYS_MAX: usize = 1 << 20;
@@ -54,11 +54,11 @@ pub(crate) fn keys(
         .transpose()
         .map_err(|error| PyValueError::new_err(format!("key_memory: {error}")))?;
     NodeKeys::new(ready, sessions, demanded)
-        .map_err(|error| raise(py, Kind::KeyMemory, error.to_string()))
+        .map_err(|error| raise(py, ExceptionKind::KeyMemory, error.to_string()))
 }
 
 /// A number for a job, so that no two are likely to have the same; never 0, which is none.
-pub(crate) fn new_group() -> PyResult<u32> {
+pub(crate) fn new_job() -> PyResult<u32> {
     let mut bytes = [0; 4];
     rand::fill(&mut bytes)
         .map_err(|_| PyRuntimeError::new_err("the system gave no random bytes"))?;

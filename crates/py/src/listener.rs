@@ -8,7 +8,7 @@ use exoskel_net::listening::{ListenError, Listening};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// A listening socket; its descriptor is for slots to inherit.
 #[pyclass(frozen)]
@@ -60,7 +60,7 @@ impl Listener {
 pub(crate) fn bind(py: Python<'_>, text: &str) -> PyResult<Listening> {
     let address: Address = parse(text)?;
     py.detach(|| Listening::bind(&address))
-        .map_err(|error: ListenError| raise(py, Kind::Link, error.to_string()))
+        .map_err(|error: ListenError| raise(py, ExceptionKind::Link, error.to_string()))
 }
 
 /// Reads an address.

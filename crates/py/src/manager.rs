@@ -22,11 +22,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
 
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
-use crate::keys::{keys, new_group, shared};
+use crate::keys::{keys, new_job, shared};
 use crate::listener;
-use crate::options::{ManagerOptions, NodeOptions, Part, seconds};
+use crate::options::{ManagerOptions, NodeOptions, SessionPart, seconds};
 use crate::recording::RecordingFile;
 use crate::stream::{MapStream, SubmitStream};
 use crate::time::now;
@@ -39,24 +39,24 @@ const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
-pub(crate) struct Manager(Owned<Running>);
+pub(crate) struct Manager(Owned<RunningManager>);
 
 /// What only the process that made the manager has.
-struct Running {
+struct RunningManager {
     node: Arc<ManagerNode>,
-    notices: Arc<Notices>,
+    notices: Arc<NoticePrinter>,
     keys: NodeKeys,
     item_bytes_max: u64,
     recording: Mutex<Option<RecordingFile>>,
 }
 
 /// What the driver has to tell the user, and the function that tells it.
-pub(crate) struct Notices {
+pub(crate) struct NoticePrinter {
     node: Arc<ManagerNode>,
     present: Py<PyAny>,
 }
 
-impl Notices {
+impl NoticePrinter {
     /// Hands waiting notices to Python.
     pub(crate) fn present(&self, py: Python<'_>) -> PyResult<()> {
         if !self.node.has_notices() {
@@ -81,7 +81,7 @@ impl Notices {
 /// What a manager starts with besides its options.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Start {
+struct ManagerStart {
     slots: u32,
     /// Addresses of workers, and the names in their certificates.
     hosts: Vec<(String, String)>,
@@ -100,7 +100,7 @@ impl Manager {
     #[new]
     fn new(
         py: Python<'_>,
-        start: Start,
+        start: ManagerStart,
         options: &Bound<'_, PyDict>,
         present: Py<PyAny>,
     ) -> PyResult<Self> {
@@ -116,20 +116,20 @@ impl Manager {
             let credential = node.credential().ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
                             (exoskel pki issue --role manager, or a proxy)";
-                raise(py, Kind::Credential, text)
+                raise(py, ExceptionKind::Credential, text)
             })?;
             (credential, None, None)
         };
         let ready = shared(own.ready_keys)?;
         let keys = keys(py, &ready, start.slots as usize, node.key_memory.as_deref())?;
-        let part = Part {
+        let part = SessionPart {
             role: Role::Manager,
             peers: Role::Worker,
             minimum: own.minimum()?,
             patience: seconds(own.connect_timeout)?,
             python: start.python,
             properties: Vec::new(),
-            group: new_group()?,
+            job: new_job()?,
         };
         let sources = node.sources(py, credential, policy, part, &keys)?;
         let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
@@ -161,11 +161,11 @@ impl Manager {
             setup_remote: start.setup_remote.into(),
         };
         let manager = Arc::new(py.detach(|| ManagerNode::start(config))?);
-        let notices = Arc::new(Notices {
+        let notices = Arc::new(NoticePrinter {
             node: manager.clone(),
             present,
         });
-        Ok(Self(Owned::new(Running {
+        Ok(Self(Owned::new(RunningManager {
             node: manager,
             notices,
             keys,
@@ -255,7 +255,7 @@ impl Manager {
     }
 
     /// What every worker did so far, and what became of the keys.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<Report<'py>> {
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<ReportRows<'py>> {
         let own = fork::own(py, &self.0)?;
         let reports = py.detach(|| own.node.report());
         let row = |report: exoskel_net::manager::WorkerReport| {
@@ -297,7 +297,7 @@ impl Manager {
     }
 }
 
-impl Running {
+impl RunningManager {
     fn report_of_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = self.keys.store.counters();
         let (contexts, compact) = self.keys.store.held();
@@ -318,12 +318,12 @@ impl Running {
 }
 
 /// One row for each worker, and the key store.
-type Report<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
+type ReportRows<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
 
 /// The credential of a manager of children, in a world of their own that ends with it, and how children start.
 fn children(
     py: Python<'_>,
-    start: &Start,
+    start: &ManagerStart,
     own: &ManagerOptions,
 ) -> PyResult<(Document, LocalWorkers)> {
     let transport = own.transport()?;

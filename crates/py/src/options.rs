@@ -12,7 +12,7 @@ use exoskel_trust::{Document, PolicyFile, Sources, TimedTrust, TrustDirectories}
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 
 /// Links that a peer may open: a manager opens two to a slot, a slot one to its manager.
 const LINKS_MAX: u32 = 8;
@@ -52,7 +52,7 @@ pub(crate) struct ManagerOptions {
 }
 
 /// What a node is in its sessions, whatever its options are.
-pub(crate) struct Part {
+pub(crate) struct SessionPart {
     pub(crate) role: Role,
     /// The role of its peers.
     pub(crate) peers: Role,
@@ -65,7 +65,7 @@ pub(crate) struct Part {
     /// What it says of itself.
     pub(crate) properties: Vec<(String, String)>,
     /// The job that all sessions belong to; 0: each to that of its peer.
-    pub(crate) group: u32,
+    pub(crate) job: u32,
 }
 
 impl NodeOptions {
@@ -84,7 +84,7 @@ impl NodeOptions {
         py: Python<'_>,
         credential: Document,
         policy: Option<Document>,
-        part: Part,
+        part: SessionPart,
         keys: &NodeKeys,
     ) -> PyResult<NodeSources> {
         let file = self.policy.as_ref().map(|path| Document::File(path.into()));
@@ -103,7 +103,7 @@ impl NodeOptions {
             },
             settings: SessionSettings {
                 peer_roles: vec![part.peers],
-                floor: part.minimum,
+                minimum: part.minimum,
                 limits: Limits {
                     message_bytes_max: self.message_bytes_max,
                     links_max: LINKS_MAX,
@@ -118,7 +118,7 @@ impl NodeOptions {
                 same_versions: vec!["python".to_owned()],
                 properties: part.properties,
                 keys: keys.store.clone(),
-                group: part.group,
+                job: part.job,
             },
             role: part.role,
         })
@@ -136,7 +136,7 @@ impl NodeOptions {
         let interval = Duration::from_secs(self.trust_interval);
         py.detach(|| TimedTrust::open(directories, interval))
             .map(Some)
-            .map_err(|error| raise(py, Kind::Credential, error.to_string()))
+            .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))
     }
 }
 

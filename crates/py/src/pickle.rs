@@ -14,7 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 
 use crate::buffer::{BytesOwner, OwnedBuffer, ViewOwner};
 use crate::data;
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 use crate::memory;
 
 /// From this size on a `bytes` object or a buffer travels beside the pickle instead of in it.
@@ -32,14 +32,14 @@ const PARTS_MAX: usize = 256;
 const FAST_DEPTH_MAX: usize = 3;
 
 /// Where an encoded item goes.
-pub(crate) trait Sink {
+pub(crate) trait PickleSink {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>);
 
     /// Whether somebody else's script will read it.
     fn goes_to_slots(&self) -> bool;
 }
 
-impl Sink for BatchBuilder {
+impl PickleSink for BatchBuilder {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         Self::push(self, Format::Pickle, pickle, splices, bulk);
     }
@@ -50,7 +50,7 @@ impl Sink for BatchBuilder {
 }
 
 /// Results are values; exceptions are pushed by the slot itself.
-impl Sink for RecordWriter {
+impl PickleSink for RecordWriter {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         Self::push(self, Format::Pickle, false, pickle, splices, bulk);
     }
@@ -84,7 +84,7 @@ impl Encoder {
     pub(crate) fn encode(
         &mut self,
         object: &Bound<'_, PyAny>,
-        sink: &mut impl Sink,
+        sink: &mut impl PickleSink,
         bytes_max: u64,
     ) -> PyResult<()> {
         self.scratch.clear();
@@ -137,7 +137,7 @@ impl Encoder {
                 "got an item of {bytes} bytes, expected at most {bytes_max}; send less, or raise message_bytes_max of the Manager"
             )
         };
-        Err(raise(py, Kind::SizeLimit, text))
+        Err(raise(py, ExceptionKind::SizeLimit, text))
     }
 }
 

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 use crate::time::now;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -86,7 +86,7 @@ fn pki_list<'py>(py: Python<'py>, directory: &str) -> PyResult<Vec<Bound<'py, Py
 #[pyfunction]
 fn write_credential(py: Python<'_>, path: PathBuf, pem: &[u8]) -> PyResult<()> {
     let credential = Credential::from_pem(pem)
-        .map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
+        .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))?;
     written(py, pki::write_credential(path, &credential))
 }
 

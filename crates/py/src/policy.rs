@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(policy_check, module)?)?;
@@ -30,7 +30,7 @@ fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
 fn policy_check_lists(py: Python<'_>, policy: PathBuf) -> PyResult<()> {
     py.detach(|| Rules::open(&policy))
         .map(drop)
-        .map_err(|error| raise(py, Kind::Policy, error.to_string()))
+        .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))
 }
 
 #[pyfunction]
@@ -56,7 +56,7 @@ fn policy_explain<'py>(
     })?;
     let explanation = policy
         .explain(from_, to, class)
-        .map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
+        .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))?;
     let answer = PyDict::new(py);
     answer.set_item("protection", explanation.protection().name())?;
     answer.set_item("rule", explanation.rule())?;

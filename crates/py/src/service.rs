@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, copy, split};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::error::{Kind, raise};
+use crate::error::{ExceptionKind, raise};
 use crate::identity::{JudgementOptions, identity_fields};
 use crate::time::now;
 
@@ -147,9 +147,9 @@ fn address(text: &str) -> PyResult<SocketAddr> {
 
 fn refused(py: Python<'_>, error: &ConfigurationError) -> PyErr {
     match error {
-        ConfigurationError::Rules(_) => raise(py, Kind::Policy, error.to_string()),
+        ConfigurationError::Rules(_) => raise(py, ExceptionKind::Policy, error.to_string()),
         ConfigurationError::Host(_) | ConfigurationError::Secret(_) => {
-            raise(py, Kind::Credential, error.to_string())
+            raise(py, ExceptionKind::Credential, error.to_string())
         }
         ConfigurationError::File { .. }
         | ConfigurationError::Trust(_)
@@ -164,41 +164,41 @@ fn refused(py: Python<'_>, error: &ConfigurationError) -> PyErr {
 #[pyclass(frozen)]
 struct Acceptor {
     /// Nothing, once it is closed: whoever still holds this object keeps no thread and no descriptor alive by it.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningServer>>,
     address: SocketAddr,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingConnections>,
 }
 
-struct Running {
+struct RunningServer {
     runtime: Runtime,
     handle: ServerHandle,
 }
 
 /// Connections that wait for a thread. There are never more than the server's limit of connections.
 #[derive(Default)]
-struct Waiting {
-    state: Mutex<Queue>,
+struct WaitingConnections {
+    state: Mutex<ConnectionQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    connections: VecDeque<Accepted>,
+struct ConnectionQueue {
+    connections: VecDeque<AcceptedConnection>,
     is_closed: bool,
 }
 
-struct Accepted {
+struct AcceptedConnection {
     socket: OwnedFd,
     identity: VerifiedIdentity,
     address: SocketAddr,
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl WaitingConnections {
+    fn lock(&self) -> MutexGuard<'_, ConnectionQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, accepted: Accepted) {
+    fn put(&self, accepted: AcceptedConnection) {
         let mut queue = self.lock();
         // A connection that comes while the server stops is closed as it is dropped here.
         if !queue.is_closed {
@@ -207,7 +207,7 @@ impl Waiting {
         }
     }
 
-    fn take(&self) -> Option<Accepted> {
+    fn take(&self) -> Option<AcceptedConnection> {
         let mut queue = self.lock();
         loop {
             if let Some(accepted) = queue.connections.pop_front() {
@@ -243,7 +243,7 @@ impl Acceptor {
             .interval()
             .map_err(|error| refused(py, &error))?;
         let runtime = runtime()?;
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(WaitingConnections::default());
         let started = py.detach(|| {
             let _guard = runtime.enter();
             let server = Server::bind(settings).map_err(|error| error.to_string())?;
@@ -265,7 +265,7 @@ impl Acceptor {
         });
         let (handle, address) = started.map_err(PyOSError::new_err)?;
         Ok(Self {
-            running: Mutex::new(Some(Running { runtime, handle })),
+            running: Mutex::new(Some(RunningServer { runtime, handle })),
             address,
             waiting,
         })
@@ -315,7 +315,7 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+    fn lock(&self) -> MutexGuard<'_, Option<RunningServer>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -341,7 +341,7 @@ async fn keep_current(handle: ServerHandle, interval: Duration) {
 }
 
 /// Carries bytes between a client and the socket that a thread of Python holds, until either is done.
-async fn serve(stream: Stream, peer: Peer, waiting: Arc<Waiting>) {
+async fn serve(stream: Stream, peer: Peer, waiting: Arc<WaitingConnections>) {
     let Ok((inside, outside)) = UnixStream::pair() else {
         // No descriptors left; the client sees an end.
         return;
@@ -353,7 +353,7 @@ async fn serve(stream: Stream, peer: Peer, waiting: Arc<Waiting>) {
     if outside.set_nonblocking(false).is_err() {
         return;
     }
-    waiting.put(Accepted {
+    waiting.put(AcceptedConnection {
         socket: outside.into(),
         identity: peer.identity().clone(),
         address: peer.address(),
@@ -445,7 +445,7 @@ impl SharedSecret {
     fn new(py: Python<'_>, file: PathBuf) -> PyResult<Self> {
         FrontSecret::read(&file)
             .map(Self)
-            .map_err(|error| raise(py, Kind::Credential, error.to_string()))
+            .map_err(|error| raise(py, ExceptionKind::Credential, error.to_string()))
     }
 
     /// Whether somebody knows it, found in a time that doesn't depend on where the first difference is.

@@ -20,10 +20,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::data::DataEncoder;
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
-use crate::options::{NodeOptions, Part};
+use crate::options::{NodeOptions, SessionPart};
 use crate::pickle::{Encoder, decode};
 
 /// How long a wait lasts before signals are looked at.
@@ -58,7 +58,7 @@ impl SlotOutput {
 /// How a slot meets its manager, and what it got from whoever started it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Start {
+pub(crate) struct SlotStart {
     connection_fd: Option<RawFd>,
     listen_fd: Option<RawFd>,
     join: Option<String>,
@@ -77,7 +77,7 @@ pub(crate) fn serve_slot(
     py: Python<'_>,
     loader: &Bound<'_, PyAny>,
     options: NodeOptions,
-    start: Start,
+    start: SlotStart,
 ) -> PyResult<()> {
     keep_freed_memory();
     let rendezvous = match (start.connection_fd, start.listen_fd, start.join) {
@@ -99,7 +99,7 @@ pub(crate) fn serve_slot(
         .or_else(|| options.credential())
         .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
     let keys = keys(py, &of_one_session()?, 1, options.key_memory.as_deref())?;
-    let part = Part {
+    let part = SessionPart {
         role: Role::Worker,
         peers: Role::Manager,
         minimum: Protection::Plain,
@@ -107,7 +107,7 @@ pub(crate) fn serve_slot(
         python: start.python,
         properties: start.properties,
         // A slot serves one manager at a time, whose job is its own.
-        group: 0,
+        job: 0,
     };
     let policy = inherited(start.policy_fd)?;
     let sources = options.sources(py, credential, policy, part, &keys)?;
@@ -119,7 +119,7 @@ pub(crate) fn serve_slot(
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
     loader.call_method1("attach", (output,))?;
-    let mut interpreter = Interpreter::new(loader, Owned::new(node)?);
+    let mut interpreter = SlotInterpreter::new(loader, Owned::new(node)?);
     interpreter.run(py)
 }
 
@@ -171,18 +171,18 @@ fn wait_for_session(
 /// A function that was loaded, or the exception that loading raised.
 type Loaded = Result<Py<PyAny>, PyErr>;
 
-struct Program {
+struct LoadedProgram {
     call: Call,
     segments: Vec<SegmentFunctions>,
 }
 
-struct Interpreter<'py> {
+struct SlotInterpreter<'py> {
     loader: &'py Bound<'py, PyAny>,
     /// A task may fork: a child that comes back from it must not answer, with the numbers that the parent's records will have.
     node: Owned<Arc<SlotNode>>,
     pickles: HashMap<Digest, Py<PyBytes>>,
     functions: HashMap<Digest, Loaded>,
-    programs: HashMap<u32, Program>,
+    programs: HashMap<u32, LoadedProgram>,
     /// How answers to this manager must be written, at least: it says so before the first item.
     answers: Format,
     encoder: Encoder,
@@ -205,7 +205,7 @@ struct Passed<'py> {
 /// A value on its way through a segment, or the exception that ended its way.
 type Passing<'py> = Result<Bound<'py, PyAny>, PyErr>;
 
-impl<'py> Interpreter<'py> {
+impl<'py> SlotInterpreter<'py> {
     fn new(loader: &'py Bound<'py, PyAny>, node: Owned<Arc<SlotNode>>) -> Self {
         Self {
             loader,
@@ -222,25 +222,25 @@ impl<'py> Interpreter<'py> {
     }
 
     /// The slot's end of the session, in the process that has it.
-    fn node(&self) -> Result<&SlotNode, Failed> {
-        self.node.get().map(Arc::as_ref).ok_or(Failed::Forked)
+    fn node(&self) -> Result<&SlotNode, LoopEnd> {
+        self.node.get().map(Arc::as_ref).ok_or(LoopEnd::Forked)
     }
 
     fn run(&mut self, py: Python<'py>) -> PyResult<()> {
         match self.serve(py) {
             Ok(()) => Ok(()),
             // The session is over or ending: what was lost runs elsewhere.
-            Err(Failed::Session) => Ok(()),
-            Err(Failed::Python(error)) => Err(error),
-            Err(Failed::Forked) => Err(raise(
+            Err(LoopEnd::Session) => Ok(()),
+            Err(LoopEnd::Python(error)) => Err(error),
+            Err(LoopEnd::Forked) => Err(raise(
                 py,
-                Kind::Fork,
+                ExceptionKind::Fork,
                 "a task came back in a process that it had forked, which ends here: end such a child inside the task (os._exit)",
             )),
         }
     }
 
-    fn serve(&mut self, py: Python<'py>) -> Result<(), Failed> {
+    fn serve(&mut self, py: Python<'py>) -> Result<(), LoopEnd> {
         let mut idle = false;
         loop {
             let mut work = self.node()?.next();
@@ -263,7 +263,7 @@ impl<'py> Interpreter<'py> {
         }
     }
 
-    fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), Failed> {
+    fn code(&mut self, py: Python<'_>, code: ToSlot) -> Result<(), LoopEnd> {
         match code {
             ToSlot::Setup { answers, settings } => {
                 self.answers = answers;
@@ -282,7 +282,8 @@ impl<'py> Interpreter<'py> {
                 call,
                 segments,
             } => {
-                self.programs.insert(stream, Program { call, segments });
+                self.programs
+                    .insert(stream, LoadedProgram { call, segments });
             }
             ToSlot::Forget { stream } => {
                 self.programs.remove(&stream);
@@ -292,7 +293,7 @@ impl<'py> Interpreter<'py> {
         Ok(())
     }
 
-    fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), Failed> {
+    fn item(&mut self, py: Python<'py>, item: Item) -> Result<(), LoopEnd> {
         let key = item.key;
         // What was made of data is no better than data.
         let format = match item.record.format {
@@ -321,7 +322,7 @@ impl<'py> Interpreter<'py> {
     }
 
     /// The items of a frame have passed the serial function: with the lease given back, through the rest.
-    fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), Failed> {
+    fn rest(&mut self, py: Python<'py>, frame: u64) -> Result<(), LoopEnd> {
         self.node()?.release(frame)?;
         let mut passed = std::mem::take(&mut self.passed);
         for Passed {
@@ -346,7 +347,7 @@ impl<'py> Interpreter<'py> {
         Ok(())
     }
 
-    fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, Failed> {
+    fn start<'a>(&self, py: Python<'a>, item: Item) -> Result<Passing<'a>, LoopEnd> {
         // Gives back the results that the I/O thread has sent. It only notes them, for the next thread that attaches;
         // a slot that always has something to run wouldn't, and would keep them all.
         Python::attach(|_| ());
@@ -403,7 +404,7 @@ impl<'py> Interpreter<'py> {
         key: ItemKey,
         format: Format,
         value: Passing<'_>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LoopEnd> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let sent = self.finish_with(py, key, format, value, &mut scratch);
         self.scratch = scratch;
@@ -417,7 +418,7 @@ impl<'py> Interpreter<'py> {
         format: Format,
         value: Passing<'_>,
         scratch: &mut RecordWriter,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LoopEnd> {
         let encoded = match (value, format) {
             (Ok(value), Format::Pickle) => self.encoder.encode(&value, scratch, u64::MAX),
             (Ok(value), Format::Data) => self.data.encode(&value).map(|()| {
@@ -439,7 +440,7 @@ impl<'py> Interpreter<'py> {
                 let text = format!(
                     "got a result of {got} bytes, expected at most {maximum}; return less, or raise message_bytes_max of the Manager"
                 );
-                let error = raise(py, Kind::SizeLimit, text);
+                let error = raise(py, ExceptionKind::SizeLimit, text);
                 self.write_exception(py, format, scratch, error)?;
                 Ok(self.node()?.finish(key, |writer| writer.append(scratch))?)
             }
@@ -453,7 +454,7 @@ impl<'py> Interpreter<'py> {
         format: Format,
         writer: &mut RecordWriter,
         error: PyErr,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), LoopEnd> {
         let _ = writer.take();
         let error = error.into_value(py);
         let is_data = format == Format::Data;
@@ -497,21 +498,21 @@ fn call_with_arguments<'py>(
 }
 
 /// Why the loop has to end.
-enum Failed {
+enum LoopEnd {
     Session,
     /// This is a child of the slot's process.
     Forked,
     Python(PyErr),
 }
 
-impl From<SessionError> for Failed {
+impl From<SessionError> for LoopEnd {
     /// Why it ended is the I/O thread's to say.
     fn from(_: SessionError) -> Self {
         Self::Session
     }
 }
 
-impl From<PyErr> for Failed {
+impl From<PyErr> for LoopEnd {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
     }

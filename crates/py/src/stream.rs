@@ -14,9 +14,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use crate::data;
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
-use crate::manager::Notices;
+use crate::manager::NoticePrinter;
 use crate::pickle::{Encoder, decode, read_fast};
 
 /// How long a wait lasts before signals are looked at.
@@ -44,7 +44,7 @@ pub(crate) struct MapStream(Owned<Map>);
 struct Map {
     process: Process,
     stream: StreamHandle,
-    notices: Arc<Notices>,
+    notices: Arc<NoticePrinter>,
     state: Mutex<MapState>,
 }
 
@@ -87,7 +87,7 @@ struct Walk {
 }
 
 /// One outcome.
-enum Outcome<'py> {
+enum StreamOutcome<'py> {
     Value(Bound<'py, PyAny>),
     Exception(PyErr),
 }
@@ -95,7 +95,7 @@ enum Outcome<'py> {
 impl MapStream {
     pub(crate) fn new(
         stream: StreamHandle,
-        notices: Arc<Notices>,
+        notices: Arc<NoticePrinter>,
         input: Py<PyAny>,
         return_errors: bool,
         item_bytes_max: u64,
@@ -188,15 +188,15 @@ impl Map {
         &self,
         py: Python<'py>,
         state: &mut MapState,
-        outcome: Outcome<'py>,
+        outcome: StreamOutcome<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         state.delivered += 1;
         match outcome {
-            Outcome::Value(value) => Ok(value),
-            Outcome::Exception(error) if state.return_errors => {
+            StreamOutcome::Value(value) => Ok(value),
+            StreamOutcome::Exception(error) if state.return_errors => {
                 Ok(error.into_value(py).into_bound(py).into_any())
             }
-            Outcome::Exception(error) => {
+            StreamOutcome::Exception(error) => {
                 self.finish(state);
                 Err(error)
             }
@@ -362,7 +362,7 @@ impl Walk {
     }
 
     /// The next outcome, or none when all have been handed out.
-    fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Outcome<'py>>> {
+    fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<StreamOutcome<'py>>> {
         if self.is_over() {
             return Ok(None);
         }
@@ -375,10 +375,12 @@ impl Walk {
                     worker: &origin.worker,
                     item,
                 };
-                return Ok(Some(Outcome::Exception(pickle_refused(py, &sender))));
+                return Ok(Some(StreamOutcome::Exception(pickle_refused(py, &sender))));
             }
             Contents::WorkersLost(count) => {
-                return Ok(Some(Outcome::Exception(workers_lost(py, item, *count)?)));
+                return Ok(Some(StreamOutcome::Exception(workers_lost(
+                    py, item, *count,
+                )?)));
             }
         };
         let mark = reader.position();
@@ -388,7 +390,7 @@ impl Walk {
                 Format::Data => data::read_small(py, body)?,
             };
             if let Some(value) = value {
-                return Ok(Some(Outcome::Value(value)));
+                return Ok(Some(StreamOutcome::Value(value)));
             }
         }
         reader.rewind(mark);
@@ -400,21 +402,21 @@ impl Walk {
         let record = record.map_err(|error| {
             raise(
                 py,
-                Kind::Exoskel,
+                ExceptionKind::Exoskel,
                 format!("worker {}: {error}", origin.worker),
             )
         })?;
         let record = record.unwrap_or_default();
         if !origin.allows(record.format) {
             // The router has thrown such a record away; here is where it would do harm.
-            return Ok(Some(Outcome::Exception(pickle_refused(py, &sender))));
+            return Ok(Some(StreamOutcome::Exception(pickle_refused(py, &sender))));
         }
         let outcome = if record.exception {
-            Outcome::Exception(remote_exception(py, &record, &sender)?)
+            StreamOutcome::Exception(remote_exception(py, &record, &sender)?)
         } else {
             match decode(py, record, &sender.to_string(), true, &mut self.spent) {
-                Ok(value) => Outcome::Value(value),
-                Err(error) => Outcome::Exception(error),
+                Ok(value) => StreamOutcome::Value(value),
+                Err(error) => StreamOutcome::Exception(error),
             }
         };
         Ok(Some(outcome))
@@ -490,14 +492,14 @@ pub(crate) struct SubmitStream(Owned<Submit>);
 
 struct Submit {
     stream: StreamHandle,
-    notices: Arc<Notices>,
+    notices: Arc<NoticePrinter>,
     feeder: Mutex<Feeder>,
 }
 
 impl SubmitStream {
     pub(crate) fn new(
         stream: StreamHandle,
-        notices: Arc<Notices>,
+        notices: Arc<NoticePrinter>,
         item_bytes_max: u64,
     ) -> PyResult<Self> {
         Ok(Self(Owned::new(Submit {
@@ -551,7 +553,7 @@ impl SubmitStream {
                 Taken::Nothing => return Ok(collected),
                 Taken::Ended(StreamEnd::Closed) if collected.is_empty() => {
                     let text = "the executor was shut down before this call had an outcome";
-                    return Err(raise(py, Kind::NoWorker, text));
+                    return Err(raise(py, ExceptionKind::NoWorker, text));
                 }
                 Taken::Ended(end) if collected.is_empty() => {
                     return Err(error::stream_end(py, &end));
@@ -562,8 +564,8 @@ impl SubmitStream {
             while let Some(outcome) = walk.next(py)? {
                 let index = walk.first + u64::from(walk.next) - 1;
                 collected.push(match outcome {
-                    Outcome::Value(value) => (index, true, value),
-                    Outcome::Exception(error) => {
+                    StreamOutcome::Value(value) => (index, true, value),
+                    StreamOutcome::Exception(error) => {
                         (index, false, error.into_value(py).into_bound(py).into_any())
                     }
                 });

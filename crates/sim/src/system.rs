@@ -22,7 +22,7 @@
 //! * `scenario`: what is simulated; `generator`: scenarios from seeds; `report`: what came out
 //! * `machine`: the run; `world`: time, wires, chance and the eye on the wires
 //! * `manager`, `worker`: the nodes, with the glue that in the real world is `net`'s; `interpreter`: a slot's process
-//! * `greeting`: the handshake; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
+//! * `handshake`: what stands in the place of TLS; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
 //! * `streams`: the users and their checks; `content`: what items hold
 
 mod budgets;
@@ -30,7 +30,7 @@ mod clock;
 mod content;
 mod faults;
 mod generator;
-mod greeting;
+mod handshake;
 mod interpreter;
 mod line;
 mod machine;

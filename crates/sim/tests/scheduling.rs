@@ -51,12 +51,12 @@ fn millis(count: u64) -> Duration {
 
 /// Equal slots in one room, one stream of small items, and nothing that goes wrong.
 fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Service) -> Scenario {
-    let floors = Protections::default();
+    let minimum = Protections::default();
     let worker = |host| WorkerScenario {
         host,
         lacks: Vec::new(),
         slowness: 1,
-        floors,
+        minimum,
         is_relayed: false,
         format: Format::Pickle,
         drift: 0,
@@ -87,7 +87,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         workers: (0..slots).map(worker).collect(),
         streams: vec![stream],
         manager_dials: false,
-        floors,
+        minimum,
         ciphers: CipherSuite::ALL.to_vec(),
         limits: Limits::default(),
         keys: KeyRoom {

@@ -2,7 +2,7 @@
 
 /// What a value is asked to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Expected {
     Anywhere,
     /// A key of a map, a member of a set, or within such a one.
     Key,
@@ -14,7 +14,7 @@ pub(super) enum Place {
     Count,
 }
 
-impl Place {
+impl Expected {
     /// The place of what a container in this place holds, if that container can't be a key.
     pub(super) const fn contents(self) -> Self {
         match self {
@@ -30,15 +30,15 @@ pub(super) struct Follows {
     /// Values; keys count as well.
     pub(super) count: u64,
     /// Where the next one stands.
-    pub(super) place: Place,
+    pub(super) place: Expected,
     /// Where the one after it stands: keys and values of a map take turns.
-    pub(super) other: Place,
+    pub(super) other: Expected,
 }
 
 impl Follows {
-    pub(super) const NOTHING: Self = Self::values(0, Place::Anywhere);
+    pub(super) const NOTHING: Self = Self::values(0, Expected::Anywhere);
 
-    pub(super) const fn values(count: u64, place: Place) -> Self {
+    pub(super) const fn values(count: u64, place: Expected) -> Self {
         Self {
             count,
             place,
@@ -46,18 +46,18 @@ impl Follows {
         }
     }
 
-    pub(super) const fn pairs(count: u64, of_values: Place) -> Self {
+    pub(super) const fn pairs(count: u64, of_values: Expected) -> Self {
         Self {
             // More than there are bytes, if this isn't exact.
             count: count.saturating_mul(2),
-            place: Place::Key,
+            place: Expected::Key,
             other: of_values,
         }
     }
 
     /// Whether short texts and numbers may stand at each place, keys included.
     pub(super) fn takes_anything(&self) -> bool {
-        self.place != Place::Count && self.other != Place::Count
+        self.place != Expected::Count && self.other != Expected::Count
     }
 
     /// So many values are passed, of those that there are.
@@ -70,7 +70,7 @@ impl Follows {
 
     /// Where the next value stands, of those that there are.
     #[inline]
-    pub(super) fn next(&mut self) -> Place {
+    pub(super) fn next(&mut self) -> Expected {
         self.count -= 1;
         std::mem::swap(&mut self.place, &mut self.other);
         self.other

@@ -4,11 +4,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::certificate::WhichCertificate;
 use crate::claim::Role;
 use crate::peer_text::PeerText;
 use crate::slash_name::SlashName;
 use crate::voms::{AttributeFault, AttributeProblem};
+use crate::which_certificate::WhichCertificate;
 
 const SITE: &str = r#"
 [allow]

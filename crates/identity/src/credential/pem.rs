@@ -6,7 +6,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{Credential, old_key};
 use crate::certificate::CertificateDetails;
-use crate::error::CredentialError;
+use crate::credential::CredentialError;
 use crate::limits::CREDENTIAL_BYTES_MAX;
 
 const CERTIFICATE: &str = "CERTIFICATE";

@@ -10,7 +10,7 @@ use rcgen::{
 };
 
 use super::*;
-use crate::error::ClaimError;
+use crate::claim::ClaimError;
 
 struct Parts {
     root: CertifiedIssuer<'static, KeyPair>,

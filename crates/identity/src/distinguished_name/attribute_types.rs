@@ -85,6 +85,14 @@ pub(super) fn short_name(oid: &[u8]) -> Option<&'static str> {
     types.find(|(one, _)| *one == oid).map(|(_, name)| *name)
 }
 
+/// The spelling of OpenSSL for a type's older one, or nothing where it is none.
+pub(crate) fn of_alias(name: &str) -> Option<&'static str> {
+    let mut aliases = ALIASES.iter();
+    aliases
+        .find(|(old, _)| old.eq_ignore_ascii_case(name))
+        .map(|(_, known)| *known)
+}
+
 /// The type that a text at this place names, up to its `=`, in the spelling of OpenSSL: a short name, one of its older
 /// spellings, or an object identifier with dots. Nothing for other text.
 pub(super) fn written_type(text: &str) -> Option<&str> {
@@ -95,12 +103,6 @@ pub(super) fn written_type(text: &str) -> Option<&str> {
         .filter(|(_, rest)| rest.starts_with('='))?;
     let is = |one: &str| one.eq_ignore_ascii_case(name);
     let known = TYPES.iter().map(|(_, known)| *known).find(|one| is(one));
-    let alias = || {
-        ALIASES
-            .iter()
-            .find(|(old, _)| is(old))
-            .map(|(_, known)| *known)
-    };
     let is_identifier = || {
         name.contains('.')
             && name
@@ -108,6 +110,6 @@ pub(super) fn written_type(text: &str) -> Option<&str> {
                 .all(|arc| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit()))
     };
     known
-        .or_else(alias)
+        .or_else(|| of_alias(name))
         .or_else(|| is_identifier().then_some(name))
 }

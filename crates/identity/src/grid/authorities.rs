@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use rustls_pki_types::UnixTime;
 
-use super::path::{check_uses, which};
-use super::{GridSettings, NameSpaces, Revocation};
-use crate::certificate::{WhichCertificate, hex};
+use super::error::NameSpaceRule;
+use super::presented::{check_uses, which};
+use super::settings::{GridSettings, NameSpaces, Revocation};
 use crate::distinguished_name::{DistinguishedName, NameKey};
-use crate::error::{IdentityError, NameSpaceRule};
+use crate::error::IdentityError;
+use crate::hex::hex;
 use crate::limits::{AUTHORITIES_MAX, SIGNATURE_CHECKS_MAX};
 use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
 use crate::signature::{PublicKey, SignatureFault};
 use crate::slash_name::normal_form;
 use crate::trust_store::{Authority, AuthorityKind, Forbidding, IssuerRules, TrustStore};
+use crate::which_certificate::WhichCertificate;
 use crate::x509::{Certificate, KeyUsage, NameConstraints, Purposes};
 
 /// What was found above an end entity.
@@ -568,7 +570,7 @@ impl<'a> Search<'a> {
             return refused(&self.certificate(issuer).subject, rule);
         }
         for (constraints, authority) in &descent.constraints {
-            if !constraints.allow(certificate) {
+            if !certificate.has_names_within(constraints) {
                 return refused(authority, NameSpaceRule::NameConstraints);
             }
         }

@@ -3,11 +3,10 @@
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::path::claimed_subject;
-use super::proxy::kind_of;
-use super::{Proxy, ProxyKind};
+use super::proxy::{Proxy, ProxyKind, kind_of};
 use crate::distinguished_name::DistinguishedName;
-use crate::error::Malformed;
 use crate::limits::GRID_CHAIN_CERTIFICATES_MAX;
+use crate::malformed::Malformed;
 use crate::voms::AttributeCertificateDetails;
 use crate::x509::{Certificate, PolicyLanguage};
 

@@ -1,13 +1,17 @@
 //! Role and name of a grid certificate on our own links.
 
-use super::{HOST_ROLES, JudgedPath};
-use crate::certificate::WhichCertificate;
+use super::path::JudgedPath;
+use crate::claim::ClaimError;
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
-use crate::error::{ClaimError, IdentityError};
+use crate::error::IdentityError;
 use crate::peer_text::PeerText;
 use crate::verified::Expected;
+use crate::which_certificate::WhichCertificate;
 use crate::x509::{AlternativeName, Certificate, Purposes};
+
+/// The roles that a host certificate may stand for.
+const HOST_ROLES: [Role; 3] = [Role::Worker, Role::Gateway, Role::Agent];
 
 /// What a judged chain may be called.
 pub(super) enum Names {

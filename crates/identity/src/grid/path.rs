@@ -5,16 +5,18 @@
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use super::GridSettings;
 use super::authorities::{self, Search, SignatureBudget};
-use super::proxy::{self, Inheritance, Proxy, ProxyFault, ProxyKind};
-use crate::certificate::WhichCertificate;
+use super::error::ProxyFault;
+use super::presented::which;
+use super::proxy::{self, Inheritance, Proxy, ProxyKind};
+use super::settings::GridSettings;
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
 use crate::limits::{GRID_CHAIN_CERTIFICATES_MAX, PROXY_DEPTH_MAX};
 use crate::peer_text::PeerText;
 use crate::trust_store::TrustStore;
-use crate::x509::{Certificate, KeyUsage, Purposes};
+use crate::which_certificate::WhichCertificate;
+use crate::x509::{Certificate, Purposes};
 
 /// A chain that was found good.
 pub(crate) struct JudgedPath {
@@ -327,17 +329,6 @@ fn check_end_entity(presented: &[Certificate], position: usize) -> Result<(), Id
     Ok(())
 }
 
-/// What every certificate of a path must be good for, whoever issued it.
-pub(super) fn check_uses(certificate: &Certificate) -> Result<(), &'static str> {
-    if !certificate.allows(KeyUsage::DigitalSignature) {
-        return Err("key usage for digital signatures");
-    }
-    if certificate.purposes().allow_neither() {
-        return Err("extended key usage for client or server authentication");
-    }
-    Ok(())
-}
-
 fn check_signature(
     presented: &[Certificate],
     position: usize,
@@ -349,11 +340,4 @@ fn check_signature(
         .map_err(|fault| {
             authorities::signature_error(fault, certificate, which(presented, position))
         })
-}
-
-pub(super) fn which(presented: &[Certificate], position: usize) -> WhichCertificate {
-    WhichCertificate {
-        position: Some(position),
-        subject: PeerText::new(&presented[position].subject.slash()),
-    }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rcgen::{BasicConstraints, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
 use super::*;
-use crate::error::ClaimError;
+use crate::claim::{ClaimError, Role};
 
 pub(crate) mod fixture;
 mod hostile;

@@ -3,8 +3,9 @@
 use rustls_pki_types::UnixTime;
 
 use super::{BOTH_USES, PrivateAuthority, which};
-use crate::certificate::{CertificateDetails, hex};
+use crate::certificate::CertificateDetails;
 use crate::error::IdentityError;
+use crate::hex::hex;
 
 impl PrivateAuthority {
     /// The path check says which rule was broken, not by which certificate. That is found again here, so the

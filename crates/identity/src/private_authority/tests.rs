@@ -10,8 +10,8 @@ use rcgen::{
 
 use self::fixture::*;
 use super::*;
+use crate::claim::ClaimError;
 use crate::claim::{Identity, Role};
-use crate::error::ClaimError;
 
 mod fixture;
 mod hostile;

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::name_space::{self, IssuerRules};
-use super::{BadFile, Kept, certificates, may_sign};
+use super::bad_file::{BadFile, BadFileReason};
+use super::file::{Kept, certificates};
+use super::name_space::IssuerRules;
 use crate::distinguished_name::NameKey;
 use crate::limits::SAME_NAME_AUTHORITIES_MAX;
 use crate::signature::SignatureFault;
-use crate::x509::Certificate;
+use crate::slash_name::normal_form;
+use crate::x509::{Certificate, KeyUsage};
 
 /// A certificate of the trust directory.
 pub(crate) struct Authority {
@@ -67,7 +69,7 @@ pub(super) fn collect(
         if namesakes.len() == SAME_NAME_AUTHORITIES_MAX {
             bad.push(BadFile {
                 name: file.to_owned(),
-                reason: super::BadFileReason::Malformed(crate::error::Malformed::TooMany {
+                reason: BadFileReason::Malformed(crate::malformed::Malformed::TooMany {
                     what: "authorities of one name",
                     got: namesakes.len() + 1,
                     max: SAME_NAME_AUTHORITIES_MAX,
@@ -128,9 +130,38 @@ pub(super) fn link(
                 }
             }
         }
-        let rules = name_space::of_authority(files, rules, authority);
+        let rules = rules_of(files, rules, authority);
         authorities[index].issuers = issuers;
         authorities[index].has_weak_signature = has_weak_signature;
         authorities[index].rules = rules;
     }
+}
+
+/// The rules for the authority of these hashes: what is said about it anywhere, and that a file of its own which doesn't
+/// speak of it permits it nothing.
+fn rules_of(
+    files: &BTreeMap<String, Arc<Kept>>,
+    rules: &HashMap<String, Arc<IssuerRules>>,
+    authority: &Authority,
+) -> Option<Arc<IssuerRules>> {
+    let mut found = rules
+        .get(&normal_form(&authority.certificate.subject.slash()))
+        .map_or_else(IssuerRules::default, |rules| (**rules).clone());
+    for hash in authority.hashes() {
+        if files.contains_key(&format!("{hash}.signing_policy")) {
+            found.signing_policy.get_or_insert_default();
+        }
+        if files.contains_key(&format!("{hash}.namespaces")) {
+            found.namespaces.get_or_insert_default();
+        }
+    }
+    (found != IssuerRules::default()).then(|| Arc::new(found))
+}
+
+/// Whether a certificate may sign others at all, whatever stands above it.
+pub(super) fn may_sign(certificate: &Certificate) -> bool {
+    // Roots from before version 3 have no extensions to say so with; that they were put into the directory must do.
+    let is_authority =
+        certificate.is_authority() || (!certificate.is_version_3 && certificate.is_self_issued());
+    is_authority && certificate.allows(KeyUsage::CertificateSigning)
 }

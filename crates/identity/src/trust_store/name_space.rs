@@ -1,10 +1,6 @@
 //! Which names an authority may sign: `signing_policy` files of Globus and `namespaces` files of the EUGridPMA.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
-use super::file::{BadFileReason, Content};
-use super::{Authority, Kept};
+use super::bad_file::BadFileReason;
 use crate::limits::POLICY_STATEMENTS_MAX;
 use crate::peer_text::PeerText;
 use crate::slash_name::normal_form;
@@ -13,12 +9,12 @@ use crate::slash_name::normal_form;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
     /// The issuer in normal form, or nothing for the authority of the file itself (`SELF`).
-    issuer: Option<String>,
-    rule: Rule,
+    pub(super) issuer: Option<String>,
+    pub(super) rule: Rule,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
+pub(super) struct Rule {
     permits: bool,
     pattern: Pattern,
 }
@@ -27,8 +23,8 @@ struct Rule {
 /// only has an empty list, which permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IssuerRules {
-    signing_policy: Option<Vec<Rule>>,
-    namespaces: Option<Vec<Rule>>,
+    pub(super) signing_policy: Option<Vec<Rule>>,
+    pub(super) namespaces: Option<Vec<Rule>>,
 }
 
 /// Which kind of file a name is not permitted by.
@@ -195,69 +191,6 @@ impl Pattern {
         }
         true
     }
-}
-
-/// The rules for the authority of these hashes: what is said about it anywhere, and that a file of its own which doesn't
-/// speak of it permits it nothing.
-pub(super) fn of_authority(
-    files: &BTreeMap<String, Arc<Kept>>,
-    rules: &HashMap<String, Arc<IssuerRules>>,
-    authority: &Authority,
-) -> Option<Arc<IssuerRules>> {
-    let mut found = rules
-        .get(&normal_form(&authority.certificate.subject.slash()))
-        .map_or_else(IssuerRules::default, |rules| (**rules).clone());
-    for hash in authority.hashes() {
-        if files.contains_key(&format!("{hash}.signing_policy")) {
-            found.signing_policy.get_or_insert_default();
-        }
-        if files.contains_key(&format!("{hash}.namespaces")) {
-            found.namespaces.get_or_insert_default();
-        }
-    }
-    (found != IssuerRules::default()).then(|| Arc::new(found))
-}
-
-pub(super) fn collect(
-    files: &BTreeMap<String, Arc<Kept>>,
-    authorities: &[Authority],
-) -> HashMap<String, Arc<IssuerRules>> {
-    let mut rules: HashMap<String, IssuerRules> = HashMap::new();
-    for (name, kept) in files {
-        let hash = name.split('.').next().unwrap_or_default();
-        let (statements, is_signing_policy) = match &kept.content {
-            Content::SigningPolicy(statements) => (statements, true),
-            Content::Namespaces(statements) => (statements, false),
-            _ => continue,
-        };
-        for Statement { issuer, rule } in statements {
-            let issuers = match issuer {
-                Some(issuer) => vec![issuer.clone()],
-                None => authorities
-                    .iter()
-                    .filter(|authority| authority.hashes().any(|one| one == hash))
-                    .map(|authority| normal_form(&authority.certificate.subject.slash()))
-                    .collect(),
-            };
-            for issuer in issuers {
-                let rules = rules.entry(issuer).or_default();
-                let rules = if is_signing_policy {
-                    &mut rules.signing_policy
-                } else {
-                    &mut rules.namespaces
-                };
-                let rules = rules.get_or_insert_default();
-                // The old and the new hash name the same file.
-                if !rules.contains(rule) {
-                    rules.push(rule.clone());
-                }
-            }
-        }
-    }
-    rules
-        .into_iter()
-        .map(|(issuer, rules)| (issuer, Arc::new(rules)))
-        .collect()
 }
 
 fn text(content: &[u8]) -> Result<&str, BadFileReason> {

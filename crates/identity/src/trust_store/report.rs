@@ -2,11 +2,12 @@
 
 use rustls_pki_types::UnixTime;
 
-use super::file::BadFileReason;
-use super::{Authority, AuthorityKind, TrustStore, may_sign};
-use crate::certificate::Date;
+use super::authority::{Authority, AuthorityKind, may_sign};
+use super::bad_file::BadFile;
+use crate::date::Date;
 use crate::distinguished_name::DistinguishedName;
 use crate::grid::{GridSettings, NameSpaces, Revocation};
+use crate::revocation::RevocationList;
 
 /// What a load of the trust directories found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +22,6 @@ pub struct TrustReport {
     pub lists_without_authority: Vec<DistinguishedName>,
     /// How many files of the vomsdir are in use.
     pub voms_files: usize,
-}
-
-/// A file that could not be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadFile {
-    /// Its name relative to its directory.
-    pub name: String,
-    /// What is wrong with it.
-    pub reason: BadFileReason,
-    /// Whether what stood under this name before is still in use.
-    pub kept_previous: bool,
 }
 
 /// One certificate of the directory of authorities.
@@ -89,32 +79,9 @@ pub struct RevocationListReport {
     pub revoked: usize,
 }
 
-impl TrustReport {
-    pub(super) fn of(store: &TrustStore, bad_files: Vec<BadFile>) -> Self {
-        let mut lists_without_authority: Vec<_> = store
-            .coverage
-            .iter()
-            .filter(|(name, _)| !store.by_name.contains_key(name))
-            .filter_map(|(_, lists)| lists.first())
-            .map(|coverage| coverage.list.issuer.clone())
-            .collect();
-        lists_without_authority.sort_by(|one, other| one.as_der().cmp(other.as_der()));
-        Self {
-            generation: store.generation,
-            authorities: store
-                .authorities
-                .iter()
-                .map(|authority| AuthorityReport::of(store, authority))
-                .collect(),
-            bad_files,
-            lists_without_authority,
-            voms_files: store.voms_files.len(),
-        }
-    }
-}
-
 impl AuthorityReport {
-    fn of(store: &TrustStore, authority: &Authority) -> Self {
+    /// What there is to say about an authority, and about the list in use that it has signed, if there is one.
+    pub(super) fn of(authority: &Authority, list: Option<&RevocationList>) -> Self {
         let certificate = &authority.certificate;
         let self_signature = if !certificate.is_self_issued() {
             SelfSignature::ByAnother {
@@ -127,11 +94,6 @@ impl AuthorityReport {
         } else {
             SelfSignature::Unchecked
         };
-        let list = store
-            .revocation_lists(&authority.name)
-            .iter()
-            .find(|coverage| coverage.is_known_to_be_of(&certificate.key) == Some(true))
-            .map(|coverage| &coverage.list);
         Self {
             subject: certificate.subject.clone(),
             files: authority.files.clone(),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rcgen::KeyPair;
 
 use super::*;
-use crate::certificate::Date;
+use crate::date::Date;
 use crate::error::IdentityError;
 use crate::grid::fixture::*;
 use crate::grid::{GridSettings, GridVerifier};

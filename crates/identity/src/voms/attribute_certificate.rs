@@ -7,7 +7,7 @@ use x509_parser::time::ASN1Time;
 
 use super::GenericAttribute;
 use super::error::AttributeProblem;
-use crate::certificate::unix_time;
+use crate::date::unix_time;
 use crate::der;
 use crate::limits::{
     ATTRIBUTE_CERTIFICATES_MAX, ATTRIBUTE_TARGETS_MAX, FQANS_MAX, GENERIC_ATTRIBUTES_MAX,

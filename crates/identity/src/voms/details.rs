@@ -7,9 +7,9 @@ use super::error::AttributeProblem;
 use super::fqan::Fqan;
 use super::policy_authority::PolicyAuthority;
 use super::{GenericAttribute, name};
-use crate::certificate::without_leading_zeros;
+use crate::der::without_leading_zeros;
 use crate::distinguished_name::DistinguishedName;
-use crate::error::Malformed;
+use crate::malformed::Malformed;
 use crate::x509::Certificate;
 
 /// What an attribute certificate states about itself.

@@ -6,11 +6,12 @@ use rustls_pki_types::UnixTime;
 use thiserror::Error;
 
 use super::fqan::BadFqan;
-use crate::certificate::{Date, WhichCertificate};
+use crate::date::Date;
 use crate::der::NotDer;
 use crate::error::IdentityError;
 use crate::limits::{SIGNER_CHAIN_NAMES_MAX, SIGNER_CHAINS_MAX};
 use crate::peer_text::PeerText;
+use crate::which_certificate::WhichCertificate;
 
 /// An attribute certificate (or all that one proxy carries) that counts for nothing, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,11 +10,12 @@ use x509_parser::extensions::{
     SubjectAlternativeName, X509Extension,
 };
 
-use super::{NameConstraints, ProxyInformation, range_in};
+use super::alternative_name::AlternativeName;
+use super::name_constraints::NameConstraints;
+use super::proxy_information::ProxyInformation;
 use crate::der;
-use crate::distinguished_name::DistinguishedName;
-use crate::error::Malformed;
 use crate::limits::{ALTERNATIVE_NAMES_MAX, EXTENSION_BYTES_MAX, EXTENSIONS_MAX};
+use crate::malformed::Malformed;
 
 /// What the extensions of one certificate state.
 #[derive(Clone, Debug, Default)]
@@ -108,18 +109,6 @@ impl fmt::Display for Purposes {
     }
 }
 
-/// A subject alternative name (RFC 5280 section 4.2.1.6).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AlternativeName {
-    Dns(String),
-    Mail(String),
-    Uri(String),
-    Address(Box<[u8]>),
-    Directory(DistinguishedName),
-    /// A form that isn't looked into, by its tag.
-    Other(u32),
-}
-
 /// `id-ce`: 2.5.29
 const STANDARD: [u8; 2] = [0x55, 0x1d];
 /// RFC 3820: 1.3.6.1.5.5.7.1.14
@@ -205,7 +194,7 @@ impl Extensions {
                 );
             }
             ATTRIBUTE_CERTIFICATES => {
-                self.attribute_certificates = Some(range_in(certificate, extension.value));
+                self.attribute_certificates = Some(der::range_in(certificate, extension.value));
             }
             _ => self.refuse_if_critical(extension),
         }
@@ -320,33 +309,5 @@ fn alternative_names(value: &[u8]) -> Result<Vec<AlternativeName>, Malformed> {
             got: "an empty name",
         }),
         false => Ok(names),
-    }
-}
-
-impl AlternativeName {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Dns(text) | Self::Mail(text) | Self::Uri(text) => text.is_empty(),
-            Self::Address(bytes) => bytes.is_empty(),
-            Self::Directory(name) => name.is_empty(),
-            Self::Other(_) => false,
-        }
-    }
-
-    pub(super) fn read(name: &GeneralName<'_>) -> Result<Self, Malformed> {
-        Ok(match name {
-            GeneralName::DNSName(text) => Self::Dns((*text).to_owned()),
-            GeneralName::RFC822Name(text) => Self::Mail((*text).to_owned()),
-            GeneralName::URI(text) => Self::Uri((*text).to_owned()),
-            GeneralName::IPAddress(bytes) => Self::Address((*bytes).into()),
-            GeneralName::DirectoryName(name) => {
-                Self::Directory(DistinguishedName::from_parsed(name)?)
-            }
-            GeneralName::OtherName(..) => Self::Other(0),
-            GeneralName::X400Address(_) => Self::Other(3),
-            GeneralName::EDIPartyName(_) => Self::Other(5),
-            GeneralName::RegisteredID(_) => Self::Other(8),
-            GeneralName::Invalid(..) => return Err(Malformed::BadExtension),
-        })
     }
 }

@@ -3,9 +3,10 @@
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::extensions::GeneralName;
 
-use super::{AlternativeName, Certificate};
-use crate::error::Malformed;
+use super::alternative_name::AlternativeName;
+use crate::distinguished_name::DistinguishedName;
 use crate::limits::NAME_SUBTREES_MAX;
+use crate::malformed::Malformed;
 
 /// The names that certificates below an authority may and may not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,13 +44,15 @@ impl NameConstraints {
         Ok(constraints)
     }
 
-    /// Whether the names of `certificate`, its subject and its alternative names, are all allowed.
+    /// Whether the names of a certificate, its subject and its alternative names if it has any, are all allowed.
     ///
     /// A name in a form that is constrained but that this crate can't compare is not allowed.
-    pub(crate) fn allow(&self, certificate: &Certificate) -> bool {
-        let subject = AlternativeName::Directory(certificate.subject.clone());
-        let subject_counts = !certificate.subject.is_empty();
-        let alternative = certificate.extensions.alternative_names.as_deref();
+    pub(super) fn allow(
+        &self,
+        subject: &DistinguishedName,
+        alternative: Option<&[AlternativeName]>,
+    ) -> bool {
+        let subject_counts = !subject.is_empty();
         // Before there were alternative names, mail addresses stood in the subject.
         let mail = match alternative {
             Some(names)
@@ -59,8 +62,9 @@ impl NameConstraints {
             {
                 Vec::new()
             }
-            _ => certificate.subject.mail_addresses(),
+            _ => subject.mail_addresses(),
         };
+        let subject = AlternativeName::Directory(subject.clone());
         subject_counts
             .then_some(&subject)
             .into_iter()

@@ -2,7 +2,7 @@
 
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Oid, Tag};
 
-use crate::error::Malformed;
+use crate::malformed::Malformed;
 
 /// What a proxy certificate says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use crate::codec::{Reader, fitting_text, over, put_text};
 use crate::control::{put_protections, read_protections};
 use crate::error::CodecError;
 use crate::handshake::fields::{
-    Common, put_ciphers, put_common, put_identity, put_reason, read_cipher, read_ciphers,
-    read_common, read_identity, read_reason, unknown,
+    put_ciphers, put_identity, put_reason, put_statement, read_cipher, read_ciphers, read_identity,
+    read_reason, read_statement, unknown,
 };
 use crate::handshake::{
-    Accept, Answer, HANDSHAKE_BYTES_MAX, HandshakeError, Hello, PROTOCOL, Refuse,
+    Accept, Answer, HANDSHAKE_BYTES_MAX, HandshakeError, Hello, MinimumProtections, PROTOCOL,
+    Refuse,
 };
 
 /// What every Hello and answer begins with, whatever the version.
@@ -23,22 +24,11 @@ impl Hello {
     /// [`CodecError`] when something is over its limit.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         let mut out = start(self.protocol);
-        put_identity(&mut out, &self.identity)?;
-        put_protections(&mut out, self.floors);
-        put_protections(&mut out, self.floors_unproven);
+        put_identity(&mut out, &self.statement.identity)?;
+        put_protections(&mut out, self.minimum.proven);
+        put_protections(&mut out, self.minimum.unproven);
         put_ciphers(&mut out, &self.ciphers)?;
-        put_common(
-            &mut out,
-            Common {
-                limits: self.limits,
-                dead_after: self.dead_after,
-                path: self.path,
-                policy_generation: self.policy_generation,
-                group: self.group,
-                versions: self.versions.clone(),
-                properties: self.properties.clone(),
-            },
-        )?;
+        put_statement(&mut out, &self.statement)?;
         finish(out)
     }
 
@@ -50,24 +40,18 @@ impl Hello {
     pub fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let mut reader = begin(bytes)?;
         let identity = read_identity(&mut reader)?;
-        let floors = read_protections(&mut reader)?;
-        let floors_unproven = read_protections(&mut reader)?;
+        let minimum = MinimumProtections {
+            proven: read_protections(&mut reader)?,
+            unproven: read_protections(&mut reader)?,
+        };
         let ciphers = read_ciphers(&mut reader)?;
-        let common = read_common(&mut reader)?;
+        let statement = read_statement(&mut reader, identity)?;
         reader.end("hello")?;
         Ok(Self {
             protocol: PROTOCOL,
-            identity,
-            floors,
-            floors_unproven,
+            statement,
+            minimum,
             ciphers,
-            limits: common.limits,
-            dead_after: common.dead_after,
-            versions: common.versions,
-            path: common.path,
-            policy_generation: common.policy_generation,
-            group: common.group,
-            properties: common.properties,
         })
     }
 }
@@ -82,21 +66,10 @@ impl Answer {
         match self {
             Self::Accept(accept) => {
                 out.push(1);
-                put_identity(&mut out, &accept.identity)?;
+                put_identity(&mut out, &accept.statement.identity)?;
                 put_protections(&mut out, accept.protections);
                 out.push(accept.cipher.code());
-                put_common(
-                    &mut out,
-                    Common {
-                        limits: accept.limits,
-                        dead_after: accept.dead_after,
-                        path: accept.path,
-                        policy_generation: accept.policy_generation,
-                        group: accept.group,
-                        versions: accept.versions.clone(),
-                        properties: accept.properties.clone(),
-                    },
-                )?;
+                put_statement(&mut out, &accept.statement)?;
             }
             Self::Refuse(refuse) => {
                 out.push(2);
@@ -119,18 +92,10 @@ impl Answer {
                 let identity = read_identity(&mut reader)?;
                 let protections = read_protections(&mut reader)?;
                 let cipher = read_cipher(&mut reader)?;
-                let common = read_common(&mut reader)?;
                 Self::Accept(Accept {
-                    identity,
+                    statement: read_statement(&mut reader, identity)?,
                     protections,
                     cipher,
-                    limits: common.limits,
-                    dead_after: common.dead_after,
-                    versions: common.versions,
-                    path: common.path,
-                    policy_generation: common.policy_generation,
-                    group: common.group,
-                    properties: common.properties,
                 })
             }
             2 => Self::Refuse(Refuse {

@@ -8,7 +8,7 @@ use exoskel_identity::{Identity, PeerText, Role};
 use crate::codec::{Reader, over, put_text};
 use crate::control::read_limited;
 use crate::error::CodecError;
-use crate::handshake::{Path, RefuseReason};
+use crate::handshake::{Path, RefuseReason, Statement};
 use crate::keys::CipherSuite;
 use crate::limits::Limits;
 
@@ -74,19 +74,9 @@ pub(super) fn read_cipher(reader: &mut Reader<'_>) -> Result<CipherSuite, CodecE
     CipherSuite::from_code(code).ok_or_else(|| unknown("cipher", code))
 }
 
-/// What Hello and Accept have alike.
-pub(super) struct Common {
-    pub(super) limits: Limits,
-    pub(super) dead_after: Duration,
-    pub(super) path: Path,
-    pub(super) policy_generation: u64,
-    pub(super) group: u32,
-    pub(super) versions: Pairs,
-    pub(super) properties: Pairs,
-}
-
-pub(super) fn put_common(out: &mut Vec<u8>, common: Common) -> Result<(), CodecError> {
-    let limits = common.limits;
+/// Writes a statement but for its identity, which stands in another place in Hello than what else is said.
+pub(super) fn put_statement(out: &mut Vec<u8>, statement: &Statement) -> Result<(), CodecError> {
+    let limits = statement.limits;
     for (what, bytes) in [
         ("message_bytes_max", limits.message_bytes_max),
         ("credit_bytes", limits.credit_bytes),
@@ -103,19 +93,22 @@ pub(super) fn put_common(out: &mut Vec<u8>, common: Common) -> Result<(), CodecE
             .to_be_bytes(),
     );
     out.extend_from_slice(&limits.links_max.min(Limits::LINKS_CEILING).to_be_bytes());
-    let milliseconds = common.dead_after.as_millis();
+    let milliseconds = statement.dead_after.as_millis();
     let Ok(milliseconds) = u32::try_from(milliseconds) else {
         return Err(over("dead_after", u64::MAX, u64::from(u32::MAX)));
     };
     out.extend_from_slice(&milliseconds.to_be_bytes());
-    put_path(out, common.path);
-    out.extend_from_slice(&common.policy_generation.to_be_bytes());
-    out.extend_from_slice(&common.group.to_be_bytes());
-    put_pairs(out, &common.versions)?;
-    put_pairs(out, &common.properties)
+    put_path(out, statement.path);
+    out.extend_from_slice(&statement.policy_generation.to_be_bytes());
+    out.extend_from_slice(&statement.job.to_be_bytes());
+    put_pairs(out, &statement.versions)?;
+    put_pairs(out, &statement.properties)
 }
 
-pub(super) fn read_common(reader: &mut Reader<'_>) -> Result<Common, CodecError> {
+pub(super) fn read_statement(
+    reader: &mut Reader<'_>,
+    identity: Identity,
+) -> Result<Statement, CodecError> {
     let message_bytes_max = read_limited(reader, "message_bytes_max", Limits::BYTES_CEILING)?;
     let credit_bytes = read_limited(reader, "credit_bytes", Limits::BYTES_CEILING)?;
     let bulk_parts_max = reader.u16("bulk_parts_max")?;
@@ -132,7 +125,8 @@ pub(super) fn read_common(reader: &mut Reader<'_>) -> Result<Common, CodecError>
             return Err(over(what, got.into(), limit.into()));
         }
     }
-    Ok(Common {
+    Ok(Statement {
+        identity,
         limits: Limits {
             message_bytes_max,
             bulk_parts_max,
@@ -143,7 +137,7 @@ pub(super) fn read_common(reader: &mut Reader<'_>) -> Result<Common, CodecError>
         dead_after: Duration::from_millis(reader.u32("dead_after")?.into()),
         path: read_path(reader)?,
         policy_generation: reader.u64("policy generation")?,
-        group: reader.u32("group")?,
+        job: reader.u32("job")?,
         versions: read_pairs(reader)?,
         properties: read_pairs(reader)?,
     })

@@ -1,108 +1,75 @@
-//! What Hello and the server's own terms agree on, and the client's check of it.
+//! What the two sides' offers come to, and the client's check of it.
 
 use core::time::Duration;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use exoskel_identity::{Identity, PeerText};
 
-use crate::handshake::{Accept, HandshakeError, Hello, Path, Refuse, RefuseReason, WITNESS_BYTES};
+use crate::handshake::{Accept, HandshakeError, Hello, Refuse, RefuseReason, Statement};
 use crate::keys::CipherSuite;
-use crate::limits::Limits;
-use crate::policy::Proof;
+use crate::policy::PlaceProof;
 use crate::protection::{Protection, Protections};
 use crate::session::{SessionConfig, Side};
 
-/// What the server brings to an acceptance besides the Hello.
+/// What one side brings to an agreement with one peer, whichever side it is.
 #[derive(Clone, Debug)]
-pub struct ServerTerms {
-    /// Who the server is.
-    pub identity: Identity,
-    /// How it sees the way.
-    pub path: Path,
+pub struct Offer {
+    /// What it says of itself.
+    pub statement: Statement,
+    /// The least protections that its policy allows for this peer.
+    pub minimum: MinimumProtections,
     /// The ciphers it can use, the preferred one first.
     pub ciphers: Vec<CipherSuite>,
-    /// What it is willing to hold.
-    pub limits: Limits,
-    /// After how long a silence it declares the other side dead.
-    pub dead_after: Duration,
-    /// Software versions by name.
-    pub versions: Vec<(PeerText, PeerText)>,
-    /// The generation of its policy.
-    pub policy_generation: u64,
-    /// The group that it belongs to.
-    pub group: u32,
-    /// Anything else by name.
-    pub properties: Vec<(PeerText, PeerText)>,
+    /// Names of versions that both sides must share.
+    pub same_versions: Vec<String>,
 }
 
-impl Path {
-    /// A Unix socket whose peer the kernel vouches for: on the machine that `machine` names like no other, at a socket
-    /// that is called `socket` there (its listener's name; nothing for a socketpair).
-    ///
-    /// # Security
-    /// The kernel's word is about the process at the other end of the socket, which may be a relay or a tunnel (`ssh -L`)
-    /// under our own account, with the session's other end far away. That end can't be on a machine of this name.
-    pub fn same_host(machine: &[u8], socket: &[u8]) -> Self {
-        let mut context = Context::new(&SHA256);
-        for piece in [b"exoskel same host".as_slice(), machine, socket] {
-            context.update(&(piece.len() as u64).to_be_bytes());
-            context.update(piece);
-        }
-        let mut witness = [0; WITNESS_BYTES];
-        witness.copy_from_slice(context.finish().as_ref());
-        Self::SameHost { witness }
-    }
-
-    /// What both ends' views prove together.
-    ///
-    /// # Security
-    /// A claim of the peer only ever makes things stricter: `self` must be this end's own view, and alone it is
-    /// needed for anything but [`Proof::Unproven`].
-    pub fn proof(self, peer: Self) -> Proof {
-        match (self, peer) {
-            (
-                Self::SameHost { witness },
-                Self::SameHost {
-                    witness: peer_witness,
-                },
-            ) if witness == peer_witness => Proof::SameHost,
-            (
-                Self::Network { local, remote },
-                Self::Network {
-                    local: peer_local,
-                    remote: peer_remote,
-                },
-            ) => {
-                // An IPv6 socket shows IPv4 peers as mapped addresses; they are the same place.
-                let place =
-                    |address: core::net::SocketAddr| (address.ip().to_canonical(), address.port());
-                if place(local) == place(peer_remote) && place(remote) == place(peer_local) {
-                    Proof::Direct
-                } else {
-                    Proof::Unproven
-                }
-            }
-            _ => Proof::Unproven,
-        }
-    }
+/// The least protections by class that one side's policy allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinimumProtections {
+    /// If both ends prove to see the same way.
+    pub proven: Protections,
+    /// If they don't.
+    pub unproven: Protections,
 }
 
-impl Hello {
-    /// The client's floors for what the two views prove.
-    fn floors_for(&self, proof: Proof) -> Protections {
-        let floors = match proof {
-            Proof::SameHost | Proof::Direct => self.floors,
-            Proof::Unproven => self.floors_unproven.stricter(self.floors),
+impl MinimumProtections {
+    /// What holds for what the two views prove.
+    pub fn for_proof(self, proof: PlaceProof) -> Protections {
+        let minimum = match proof {
+            PlaceProof::SameHost | PlaceProof::Direct => self.proven,
+            PlaceProof::Unproven => self.unproven.stricter(self.proven),
         };
-        floors.stricter(universal_floors(proof))
+        minimum.stricter(universal_minimum(proof))
+    }
+}
+
+impl Offer {
+    /// What doesn't agree of the versions that must.
+    pub(super) fn mismatch(&self, peer: &Statement) -> Result<(), HandshakeError> {
+        let own = &self.statement.versions;
+        for name in &self.same_versions {
+            let version_in = |versions: &[(PeerText, PeerText)]| {
+                let found = versions.iter().find(|(of, _)| of.is(name));
+                found.map_or_else(|| "none".into(), |(_, version)| version.clone())
+            };
+            let (got, expected) = (version_in(&peer.versions), version_in(own));
+            if got != expected {
+                return Err(HandshakeError::Version {
+                    of: name.clone(),
+                    got,
+                    expected: expected.raw_for_comparison().to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 }
 
 /// What no policy can go below: between hosts nobody on the wire may alter what is executed or what steers the run.
-fn universal_floors(proof: Proof) -> Protections {
+fn universal_minimum(proof: PlaceProof) -> Protections {
     let weakest = match proof {
-        Proof::SameHost => Protection::Plain,
-        Proof::Direct | Proof::Unproven => Protection::Integrity,
+        PlaceProof::SameHost => Protection::Plain,
+        PlaceProof::Direct | PlaceProof::Unproven => Protection::Integrity,
     };
     Protections {
         control: weakest,
@@ -111,45 +78,38 @@ fn universal_floors(proof: Proof) -> Protections {
     }
 }
 
-/// The server's decision: the stricter of both sides' floors.
+/// The server's decision: the stricter of both sides' minimum protections. Gives what the two views prove, too.
 ///
-/// `certified` is the client's identity as its certificate proves it; `floors` gives the server's own floors for what
-/// the two views prove.
+/// `certified` is the client's identity as its certificate proves it.
 ///
 /// # Errors
 /// The refusal to send, when the claim and the certificate disagree or no cipher is common to both.
 pub fn accept(
     hello: &Hello,
     certified: &Identity,
-    terms: ServerTerms,
-    floors: impl FnOnce(Proof) -> Protections,
-) -> Result<Accept, Refuse> {
-    if hello.identity != *certified {
+    offer: Offer,
+) -> Result<(Accept, PlaceProof), Refuse> {
+    if hello.statement.identity != *certified {
         let error = HandshakeError::Identity {
-            claimed: hello.identity.clone(),
+            claimed: hello.statement.identity.clone(),
             certified: certified.clone(),
         };
         return Err(error.refusal());
     }
-    let Some(cipher) = common_cipher(&hello.ciphers, &terms.ciphers) else {
+    let Some(cipher) = common_cipher(&hello.ciphers, &offer.ciphers) else {
         return Err(Refuse {
             reason: RefuseReason::Cipher,
             text: "no cipher in common: update the older of the two installations".into(),
         });
     };
-    let proof = terms.path.proof(hello.path);
-    Ok(Accept {
-        protections: floors(proof).stricter(hello.floors_for(proof)),
+    let proof = offer.statement.path.proof(hello.statement.path);
+    let own = offer.minimum.for_proof(proof);
+    let accept = Accept {
+        statement: offer.statement,
+        protections: own.stricter(hello.minimum.for_proof(proof)),
         cipher,
-        identity: terms.identity,
-        limits: terms.limits,
-        dead_after: terms.dead_after,
-        versions: terms.versions,
-        path: terms.path,
-        policy_generation: terms.policy_generation,
-        group: terms.group,
-        properties: terms.properties,
-    })
+    };
+    Ok((accept, proof))
 }
 
 /// The cipher that both prefer; if they differ, the one that is fast without special hardware, because one of them
@@ -168,24 +128,24 @@ fn common_cipher(client: &[CipherSuite], server: &[CipherSuite]) -> Option<Ciphe
 /// as its certificate proves it.
 ///
 /// # Errors
-/// [`HandshakeError::Downgrade`] when Accept is weaker than the client's own floors for this way,
+/// [`HandshakeError::Downgrade`] when Accept is weaker than the client's own minimum for this way,
 /// [`HandshakeError::Identity`] or [`HandshakeError::CipherNotOffered`] when it does not fit otherwise.
 pub fn check_accept(
     hello: &Hello,
     accept: &Accept,
     certified: &Identity,
-) -> Result<Proof, HandshakeError> {
-    if accept.identity != *certified {
+) -> Result<PlaceProof, HandshakeError> {
+    if accept.statement.identity != *certified {
         return Err(HandshakeError::Identity {
-            claimed: accept.identity.clone(),
+            claimed: accept.statement.identity.clone(),
             certified: certified.clone(),
         });
     }
     if !hello.ciphers.contains(&accept.cipher) {
         return Err(HandshakeError::CipherNotOffered);
     }
-    let proof = hello.path.proof(accept.path);
-    let expected = hello.floors_for(proof);
+    let proof = hello.statement.path.proof(accept.statement.path);
+    let expected = hello.minimum.for_proof(proof);
     if !accept.protections.satisfies(expected) {
         return Err(HandshakeError::Downgrade {
             got: accept.protections,
@@ -200,26 +160,20 @@ const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
 
 /// The configuration of the session that follows, for either side.
 pub fn session_config(side: Side, hello: &Hello, accept: &Accept) -> SessionConfig {
-    let client = (hello.limits, hello.dead_after, hello.group);
-    let server = (accept.limits, accept.dead_after, accept.group);
-    let ((limits, dead_after, own_group), (peer_limits, peer_dead_after, peer_group)) = match side {
-        Side::Client => (client, server),
-        Side::Server => (server, client),
+    let (own, peer) = match side {
+        Side::Client => (&hello.statement, &accept.statement),
+        Side::Server => (&accept.statement, &hello.statement),
     };
     SessionConfig {
         protections: accept.protections,
         cipher: accept.cipher,
-        limits,
-        peer_limits,
-        dead_after,
+        limits: own.limits,
+        peer_limits: peer.limits,
+        dead_after: own.dead_after,
         // Often enough for the less patient of the two, within reason.
-        heartbeat_every: dead_after.min(peer_dead_after).max(DEAD_AFTER_MIN) / 4,
-        // Who belongs to no group works for the peer's, and its messages are as much a sign of that group's turn.
-        group: if own_group == 0 {
-            peer_group
-        } else {
-            own_group
-        },
+        heartbeat_every: own.dead_after.min(peer.dead_after).max(DEAD_AFTER_MIN) / 4,
+        // Who belongs to no job works for the peer's, and its messages are as much a sign of that job's turn.
+        job: if own.job == 0 { peer.job } else { own.job },
         ..SessionConfig::new(side)
     }
 }

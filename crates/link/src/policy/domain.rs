@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use exoskel_identity::authorization::IdentityPattern;
 
 use super::range::AddressRange;
-use super::wire::{Node, Place, Proof, Wire};
+use super::wire::{Node, Place, PlaceProof, Wire};
 
 /// Domains that one policy can have, with the built-in one: sets of them are the bits of a number.
 pub(crate) const DOMAINS_MAX: usize = 128;
@@ -144,9 +144,9 @@ impl Membership {
         domains: &[Domain],
         address: Option<IpAddr>,
         node: Option<Node<'_>>,
-        proof: Proof,
+        proof: PlaceProof,
     ) -> Self {
-        if proof == Proof::SameHost {
+        if proof == PlaceProof::SameHost {
             return Self::HOST;
         }
         let mut membership = Self::default();
@@ -160,7 +160,7 @@ impl Membership {
             if (by_address, by_name) != (Some(false), Some(false)) {
                 membership.possible.insert(index);
             }
-            if (by_address, by_name, proof) == (Some(true), Some(true), Proof::Direct) {
+            if (by_address, by_name, proof) == (Some(true), Some(true), PlaceProof::Direct) {
                 membership.certain.insert(index);
             }
         }

@@ -11,7 +11,7 @@ use super::domain::{HOST, Membership, Results};
 use super::error::ExplainError;
 use super::rule::{Fit, Rule, Side, decide};
 use super::verdict::{Decision, Raise, Verdict};
-use super::wire::{Node, Proof};
+use super::wire::{Node, PlaceProof};
 use crate::{Protection, TrafficClass};
 
 /// What a wire gets, and why. Displayed as several lines of text.
@@ -163,7 +163,7 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
         &policy.domains,
         Some(address),
         name.as_deref().map(node),
-        Proof::Direct,
+        PlaceProof::Direct,
     );
     let reason = place_reason(policy, address, name.as_deref(), &membership);
     Ok(End {

@@ -53,7 +53,7 @@ fn worker(name: &str) -> Identity {
 }
 
 /// The protection between two `name@address`, as the runtime asks for it.
-fn ask(policy: &Policy, ends: [&str; 2], proof: Proof, class: TrafficClass) -> Verdict {
+fn ask(policy: &Policy, ends: [&str; 2], proof: PlaceProof, class: TrafficClass) -> Verdict {
     let identities = ends.map(|end| worker(end.rsplit_once('@').unwrap().0));
     let places: Vec<Place<'_>> = ends
         .iter()
@@ -73,7 +73,7 @@ fn ask(policy: &Policy, ends: [&str; 2], proof: Proof, class: TrafficClass) -> V
     )
 }
 
-fn data(ends: [&str; 2], proof: Proof) -> Protection {
+fn data(ends: [&str; 2], proof: PlaceProof) -> Protection {
     ask(&site(), ends, proof, TrafficClass::Data).protection
 }
 
@@ -82,13 +82,16 @@ const LAB1: &str = "lab1.example.org@10.1.2.3";
 
 #[test]
 fn a_trusted_wire_needs_address_and_name_at_both_ends() {
-    assert_eq!(data([HEAD, LAB1], Proof::Direct), Protection::Plain);
+    assert_eq!(data([HEAD, LAB1], PlaceProof::Direct), Protection::Plain);
     assert_eq!(
-        data([HEAD, "lab1.example.org@::ffff:10.1.2.3"], Proof::Direct),
+        data(
+            [HEAD, "lab1.example.org@::ffff:10.1.2.3"],
+            PlaceProof::Direct
+        ),
         Protection::Plain
     );
     assert_eq!(
-        data([HEAD, "lab1.example.org@2001:db8:1::7"], Proof::Direct),
+        data([HEAD, "lab1.example.org@2001:db8:1::7"], PlaceProof::Direct),
         Protection::Plain
     );
     // The right place with another name, the right name in another place, another label behind.
@@ -98,7 +101,7 @@ fn a_trusted_wire_needs_address_and_name_at_both_ends() {
         "lab1.example.org.evil.net@10.1.2.3",
     ] {
         assert!(
-            data([HEAD, other], Proof::Direct) > Protection::Plain,
+            data([HEAD, other], PlaceProof::Direct) > Protection::Plain,
             "{other}"
         );
     }
@@ -108,12 +111,17 @@ fn a_trusted_wire_needs_address_and_name_at_both_ends() {
 /// same wire.
 #[test]
 fn an_unproven_wire_is_in_no_trusted_domain() {
-    let verdict = ask(&site(), [HEAD, LAB1], Proof::Unproven, TrafficClass::Data);
+    let verdict = ask(
+        &site(),
+        [HEAD, LAB1],
+        PlaceProof::Unproven,
+        TrafficClass::Data,
+    );
     assert!(verdict.protection > Protection::Plain, "{verdict}");
     let builtin = ask(
         &Policy::builtin(),
         [HEAD, LAB1],
-        Proof::Direct,
+        PlaceProof::Direct,
         TrafficClass::Data,
     );
     assert_eq!(builtin.protection, Protection::Encrypted);
@@ -124,10 +132,10 @@ fn an_unproven_wire_is_in_no_trusted_domain() {
 #[test]
 fn a_strict_rule_cannot_be_shaken_off() {
     for (cloud, proof) in [
-        ("vm1.cloud.example.net@203.0.113.9", Proof::Direct),
-        ("vm1.cloud.example.net@203.0.113.9", Proof::Unproven),
-        ("vm1.cloud.example.net@198.51.100.1", Proof::Direct),
-        ("other.example.net@203.0.113.9", Proof::Direct),
+        ("vm1.cloud.example.net@203.0.113.9", PlaceProof::Direct),
+        ("vm1.cloud.example.net@203.0.113.9", PlaceProof::Unproven),
+        ("vm1.cloud.example.net@198.51.100.1", PlaceProof::Direct),
+        ("other.example.net@203.0.113.9", PlaceProof::Direct),
     ] {
         assert_eq!(
             data([HEAD, cloud], proof),
@@ -139,7 +147,7 @@ fn a_strict_rule_cannot_be_shaken_off() {
         "head.example.org@10.1.0.1",
         "vm1.cloud.example.net@198.51.100.1",
     ];
-    let verdict = ask(&site(), relayed, Proof::Direct, TrafficClass::Data);
+    let verdict = ask(&site(), relayed, PlaceProof::Direct, TrafficClass::Data);
     assert_eq!(verdict.said, Protection::Integrity);
     assert!(matches!(
         verdict.raised_by,
@@ -147,7 +155,7 @@ fn a_strict_rule_cannot_be_shaken_off() {
     ));
     // Somebody who is in no domain by anything gets what everybody gets.
     assert_eq!(
-        data([HEAD, "x.example.com@198.51.100.1"], Proof::Direct),
+        data([HEAD, "x.example.com@198.51.100.1"], PlaceProof::Direct),
         Protection::Integrity
     );
 }
@@ -155,11 +163,16 @@ fn a_strict_rule_cannot_be_shaken_off() {
 #[test]
 fn code_and_control_are_never_plain() {
     for class in [TrafficClass::Control, TrafficClass::Code] {
-        let verdict = ask(&site(), [HEAD, LAB1], Proof::Direct, class);
+        let verdict = ask(&site(), [HEAD, LAB1], PlaceProof::Direct, class);
         assert_eq!(verdict.protection, Protection::Integrity);
         assert_eq!(verdict.said, Protection::Plain);
         assert_eq!(verdict.raised_by, Some(Raise::Floor(class)));
-        let inside = ask(&Policy::builtin(), [HEAD, LAB1], Proof::SameHost, class);
+        let inside = ask(
+            &Policy::builtin(),
+            [HEAD, LAB1],
+            PlaceProof::SameHost,
+            class,
+        );
         assert_eq!(inside.protection, Protection::Integrity);
     }
 }
@@ -173,7 +186,7 @@ fn inside_the_machine_addresses_do_not_count() {
     let wire = Wire {
         local: nowhere,
         remote: nowhere,
-        proof: Proof::SameHost,
+        proof: PlaceProof::SameHost,
     };
     let builtin = Policy::builtin();
     let verdict = builtin.protection(&wire, TrafficClass::Data);
@@ -191,7 +204,12 @@ fn inside_the_machine_addresses_do_not_count() {
 
 #[test]
 fn the_other_ends_demand_only_raises() {
-    let plain = ask(&site(), [HEAD, LAB1], Proof::Direct, TrafficClass::Data);
+    let plain = ask(
+        &site(),
+        [HEAD, LAB1],
+        PlaceProof::Direct,
+        TrafficClass::Data,
+    );
     let joined = plain.joined(Protection::Encrypted);
     assert_eq!(joined.protection, Protection::Encrypted);
     assert_eq!(
@@ -221,10 +239,14 @@ fn results_are_pickles_only_where_a_domain_says_so() {
             proof,
         })
     };
-    assert!(ask("lab1.example.org", "10.1.2.3", Proof::Direct));
-    assert!(!ask("lab1.example.org", "10.1.2.3", Proof::Unproven));
-    assert!(!ask("lab1.example.org", "10.2.2.3", Proof::Direct));
-    assert!(!ask("vm1.cloud.example.net", "203.0.113.9", Proof::Direct));
+    assert!(ask("lab1.example.org", "10.1.2.3", PlaceProof::Direct));
+    assert!(!ask("lab1.example.org", "10.1.2.3", PlaceProof::Unproven));
+    assert!(!ask("lab1.example.org", "10.2.2.3", PlaceProof::Direct));
+    assert!(!ask(
+        "vm1.cloud.example.net",
+        "203.0.113.9",
+        PlaceProof::Direct
+    ));
 }
 
 /// `lab` lies inside `campus`. Only if both say "pickle" are pickles read there.
@@ -238,7 +260,7 @@ fn a_domain_that_does_not_open_wins_over_one_that_does() {
     let wire = Wire {
         local: place,
         remote: place,
-        proof: Proof::Direct,
+        proof: PlaceProof::Direct,
     };
     let campus = "[domain.campus]\naddresses = [\"10.0.0.0/8\"]\nnames = [\"*.example.org\"]\n";
     for (says, is_pickle) in [
@@ -275,8 +297,8 @@ fn no_domain_of_the_file_closes_this_machine() {
             proof,
         })
     };
-    assert!(ask(Proof::SameHost));
-    assert!(!ask(Proof::Direct));
+    assert!(ask(PlaceProof::SameHost));
+    assert!(!ask(PlaceProof::Direct));
 }
 
 /// A host of the grid is in a domain by its distinguished name, by the host names in its certificate, or by neither.
@@ -298,7 +320,7 @@ fn a_domain_can_name_hosts_by_their_distinguished_names() {
         let wire = Wire {
             local: place,
             remote: place,
-            proof: Proof::Direct,
+            proof: PlaceProof::Direct,
         };
         policy.protection(&wire, TrafficClass::Data).protection
     };

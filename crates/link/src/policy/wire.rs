@@ -12,7 +12,7 @@ pub struct Wire<'a> {
     /// The other end.
     pub remote: Place<'a>,
     /// What proves that the ends are where the addresses say.
-    pub proof: Proof,
+    pub proof: PlaceProof,
 }
 
 /// One end of a wire.
@@ -68,7 +68,7 @@ impl<'a> From<&'a VerifiedIdentity> for Node<'a> {
 /// A peer's report of its addresses goes in here, and can only ever weaken the proof: a policy
 /// never asks for less on a wire with a weaker one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Proof {
+pub enum PlaceProof {
     /// The kernel says that the peer is a process of our own account (or root's, whom nothing keeps
     /// out) on this machine: an inherited socketpair, or a Unix socket whose peer credentials were
     /// checked. The addresses don't count.

@@ -44,9 +44,9 @@ pub struct SessionConfig {
     pub dead_after: Duration,
     /// A heartbeat goes out when nothing else did for so long.
     pub heartbeat_every: Duration,
-    /// The group (process or job) that links opened by this side belong to, and for which all messages here count; 0: none, then they count for
-    /// the groups of their links.
-    pub group: u32,
+    /// The job that links opened by this side belong to, and for which all messages here count; 0: none, then they count for
+    /// the jobs of their links.
+    pub job: u32,
     /// When the session ends because a verified identity does.
     pub expires_at: Option<Duration>,
     /// The size of bulk segments that this side sends, at most [`SEGMENT_BYTES_MAX`].
@@ -67,7 +67,7 @@ impl SessionConfig {
             peer_limits: Limits::default(),
             dead_after,
             heartbeat_every: dead_after / 4,
-            group: 0,
+            job: 0,
             expires_at: None,
             segment_bytes: SEGMENT_BYTES_MAX,
             epoch: EpochLimits::default(),

@@ -12,7 +12,7 @@ pub(super) struct Link {
     /// Whether the startpoint is here: this side opened it, and receives replies only.
     pub(super) opened_here: bool,
     pub(super) class: TrafficClass,
-    pub(super) group: u32,
+    pub(super) job: u32,
     pub(super) state: LinkState,
     /// How many handlers the endpoint has; not known to the opener before the answer.
     pub(super) handlers: Option<u16>,
@@ -56,14 +56,14 @@ impl Link {
     pub(super) fn new(
         opened_here: bool,
         class: TrafficClass,
-        group: u32,
+        job: u32,
         credit: u64,
         window: u64,
     ) -> Self {
         Self {
             opened_here,
             class,
-            group,
+            job,
             state: LinkState::Open,
             handlers: None,
             queue: VecDeque::new(),

@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// The link that a header names, if it is one that can get a record of this group.
+    /// The link that a header names, if it is one that can get a record of this job.
     fn link_for(&self, header: RecordHeader) -> Result<&Link, SessionError> {
         let unexpected = |why| SessionError::Unexpected {
             counter: self.opener.counter(),
@@ -358,8 +358,8 @@ impl Session {
         let Some(link) = self.links.get(header.link) else {
             return Err(unexpected("no such link is open"));
         };
-        if link.group != header.group {
-            return Err(unexpected("its group is not the link's"));
+        if link.job != header.job {
+            return Err(unexpected("its job is not the link's"));
         }
         Ok(link)
     }

@@ -128,13 +128,7 @@ impl Session {
         if let Some(progress) = &mut link.current {
             let protection = self.sending.of(link.class);
             let segment = Segment::next(progress, self.config.segment_bytes);
-            let header = header(
-                segment.kind,
-                segment.end,
-                id,
-                link.group,
-                segment.bytes.len(),
-            );
+            let header = header(segment.kind, segment.end, id, link.job, segment.bytes.len());
             self.counts.bytes_sealed[usize::from(protection.code())] += segment.bytes.len() as u64;
             if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
                 if segment.bytes.len() > COPY_BYTES_MAX {
@@ -175,7 +169,7 @@ impl Session {
             let progress = Progress::after_first(message, first);
             let length = envelope_bytes + first;
             let end = progress.is_done();
-            let header = header(RecordKind::Head, end, id, link.group, length);
+            let header = header(RecordKind::Head, end, id, link.job, length);
             let sealer = &mut self.sealer;
             self.counts.bytes_sealed[usize::from(protection.code())] += first as u64;
             self.outbox.append(length + OVERHEAD_BYTES, |record| {
@@ -220,12 +214,12 @@ impl Session {
     }
 }
 
-fn header(kind: RecordKind, end: bool, link: LinkId, group: u32, length: usize) -> RecordHeader {
+fn header(kind: RecordKind, end: bool, link: LinkId, job: u32, length: usize) -> RecordHeader {
     RecordHeader {
         kind,
         end,
         link,
-        group,
+        job,
         length: length as u32,
     }
 }

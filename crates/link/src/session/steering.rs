@@ -80,7 +80,7 @@ impl Session {
     fn peer_opens(&mut self, message: ControlMessage) -> Outcome {
         let ControlMessage::LinkOpen {
             link: id,
-            group,
+            job,
             class,
             protection,
             endpoint,
@@ -96,7 +96,7 @@ impl Session {
         }
         let limits = &self.config.limits;
         let credit = self.config.peer_limits.credit_bytes;
-        let mut link = Link::new(false, class, group, credit, limits.credit_bytes);
+        let mut link = Link::new(false, class, job, credit, limits.credit_bytes);
         let handlers = self.endpoints.get(&endpoint);
         link.handlers = handlers.map(|handlers| handlers.len() as u16);
         if handlers.is_none() {
@@ -114,7 +114,7 @@ impl Session {
                 link: id,
                 endpoint,
                 class,
-                group,
+                job,
             });
         } else {
             self.control.push_back(ControlMessage::LinkRefuse {

@@ -76,8 +76,7 @@ pub(super) fn is_of_worker(error: &EstablishError) -> bool {
         EstablishError::Tls(TlsError::Peer(_) | TlsError::OwnCertificate(_))
         | EstablishError::Handshake(_)
         | EstablishError::Refused(_)
-        | EstablishError::NotAllowed(_)
-        | EstablishError::Version { .. } => !error.is_busy(),
+        | EstablishError::NotAllowed(_) => !error.is_busy(),
         EstablishError::Tls(
             TlsError::Credential(_) | TlsError::Protocol(_) | TlsError::TooMuch,
         )

@@ -18,7 +18,7 @@ use super::{
     Attempt, AttemptError, Command, ManagerConfig, Notice, ObservedMessage, Shared, StreamPlan,
 };
 use crate::connection::{Connection, Ended};
-use crate::establish::{Established, Standing, Terms};
+use crate::establish::{Established, NodeConfig, PeerRecord, judge_again};
 use crate::outlet::{Outlet, StreamEnd};
 
 /// Places where attempts have failed, of which the last one is kept for the user.
@@ -52,7 +52,7 @@ pub(super) struct ManagerDriver {
 /// A session's other end.
 struct Peer {
     connection: Arc<Connection>,
-    standing: Standing,
+    record: PeerRecord,
 }
 
 impl ManagerDriver {
@@ -95,7 +95,7 @@ impl ManagerDriver {
     }
 
     /// What every handshake begins with.
-    pub(super) fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &NodeConfig {
         &self.config.terms
     }
 
@@ -345,7 +345,7 @@ impl ManagerDriver {
         if let Some(session) = session {
             let peer = Peer {
                 connection: connection.clone(),
-                standing: established.standing(),
+                record: established.record.clone(),
             };
             self.peers.insert(session, peer);
             // What failed there before has got better.
@@ -388,11 +388,11 @@ impl ManagerDriver {
     }
 
     /// Takes up new terms, and judges all sessions by them.
-    pub(super) fn take_up(&mut self, terms: Terms) {
+    pub(super) fn take_up(&mut self, terms: NodeConfig) {
         let peers = &self.peers;
         self.machine.judge_again(|session| {
             peers.get(&session).map_or(Ok(()), |peer| {
-                terms.judge_again(&peer.standing, &peer.connection)
+                judge_again(&terms, &peer.record, &peer.connection)
             })
         });
         self.config.terms = terms;

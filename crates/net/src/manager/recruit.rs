@@ -18,7 +18,7 @@ use super::attempt::{Attempt, AttemptError};
 use crate::address::Address;
 use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
-use crate::establish::{Established, Terms, dial};
+use crate::establish::{Established, NodeConfig, dial};
 use crate::listening::Listening;
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
@@ -124,7 +124,7 @@ impl Place {
 /// Dials a worker that listens, again for a while if it says that the slot which answered has just been taken.
 pub(super) async fn dial_host(
     line: &HostLine,
-    terms: &Terms,
+    terms: &NodeConfig,
     is_wanted: impl Fn() -> bool,
 ) -> Result<Established, AttemptError> {
     let mut result = dial_host_once(line, terms).await;
@@ -138,7 +138,7 @@ pub(super) async fn dial_host(
     result
 }
 
-async fn dial_host_once(line: &HostLine, terms: &Terms) -> Result<Established, AttemptError> {
+async fn dial_host_once(line: &HostLine, terms: &NodeConfig) -> Result<Established, AttemptError> {
     let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
     let socket = connecting
         .map_err(|_| AttemptError::NoConnection(terms.patience))?
@@ -152,7 +152,7 @@ pub(super) type Started = Result<(Socket, String), AttemptError>;
 /// Makes a session with a child that was started.
 pub(super) async fn dial_child(
     started: Started,
-    terms: &Terms,
+    terms: &NodeConfig,
 ) -> Result<Established, AttemptError> {
     let (socket, name) = started?;
     Ok(dial(socket, terms, Some(name)).await?)

@@ -19,7 +19,7 @@ use exoskel_flow::{FunctionId, Lease, SchedulerConfig, Skeleton};
 use exoskel_link::{Event, LinkId, Message, MessageKind, TrafficClass};
 use exoskel_net::address::Address;
 use exoskel_net::connection::Connection;
-use exoskel_net::establish::{Established, Terms, welcome};
+use exoskel_net::establish::{Established, NodeConfig, welcome};
 use exoskel_net::manager::{
     Function, HostLine, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting, StreamHandle,
     StreamPlan,
@@ -116,7 +116,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     fn start<F>(
-        terms: Terms,
+        terms: NodeConfig,
         serve: impl Fn(Established, watch::Receiver<bool>) -> F + Send + 'static,
         again: bool,
     ) -> Self

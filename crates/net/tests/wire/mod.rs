@@ -26,7 +26,7 @@ use exoskel_link::{
 };
 use exoskel_link::{SessionError, TrafficClass};
 use exoskel_net::connection::{Connection, Ended};
-use exoskel_net::establish::{EstablishError, Established, Terms, dial, welcome};
+use exoskel_net::establish::{EstablishError, Established, NodeConfig, dial, welcome};
 use exoskel_net::listening::Listening;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::socket::Socket;
@@ -89,35 +89,35 @@ impl Site {
     }
 
     /// A manager, which wants to meet workers.
-    pub(crate) fn manager(&self) -> Terms {
+    pub(crate) fn manager(&self) -> NodeConfig {
         terms(self.credential(Role::Manager, "head"), &[Role::Worker])
     }
 
     /// A worker, which wants to meet managers.
-    pub(crate) fn worker(&self, name: &str) -> Terms {
+    pub(crate) fn worker(&self, name: &str) -> NodeConfig {
         terms(self.credential(Role::Worker, name), &[Role::Manager])
     }
 }
 
-pub(crate) fn terms(credential: Credential, peer_roles: &[Role]) -> Terms {
-    Terms {
+pub(crate) fn terms(credential: Credential, peer_roles: &[Role]) -> NodeConfig {
+    NodeConfig {
         verifier: Arc::new(credential.authority(1).unwrap()),
         credential: Arc::new(credential),
         policy: Arc::new(Policy::builtin()),
         peer_roles: peer_roles.to_vec(),
-        floor: Protection::Plain,
+        minimum: Protection::Plain,
         limits: Limits::default(),
         dead_after: Duration::from_secs(5),
         patience: Duration::from_secs(5),
         versions: vec![("python".to_owned(), "3.11".to_owned())],
         same_versions: vec!["python".to_owned()],
         keys: KeyStore::in_ordinary_memory(8),
-        group: 0,
+        job: 0,
         properties: Vec::new(),
     }
 }
 
-pub(crate) fn with_policy(mut terms: Terms, policy: &str) -> Terms {
+pub(crate) fn with_policy(mut terms: NodeConfig, policy: &str) -> NodeConfig {
     terms.policy = Arc::new(Policy::parse(policy, 1).unwrap());
     terms
 }
@@ -159,9 +159,9 @@ type Outcome = Result<Established, EstablishError>;
 /// Shakes hands over a pair of sockets; what came of it at the client, and at the server.
 pub(crate) async fn meet(
     sockets: (Socket, Socket),
-    client: &Terms,
+    client: &NodeConfig,
     name: Option<&str>,
-    server: &Terms,
+    server: &NodeConfig,
 ) -> (Outcome, Outcome) {
     let dialled = dial(sockets.0, client, name.map(str::to_owned));
     let both = async { tokio::join!(dialled, welcome(sockets.1, server, anybody)) };
@@ -171,8 +171,8 @@ pub(crate) async fn meet(
 /// The same where both ends are to come to terms.
 pub(crate) async fn sessions(
     sockets: (Socket, Socket),
-    client: &Terms,
-    server: &Terms,
+    client: &NodeConfig,
+    server: &NodeConfig,
 ) -> (End, End) {
     let (client, server) = meet(sockets, client, None, server).await;
     (End::serve(client.unwrap()), End::serve(server.unwrap()))

@@ -1,21 +1,21 @@
 //! Plain data to Python objects, from the innermost outwards. The value was read whole before (`exoskel_data::Checked`), so
 //! what goes wrong here is what Python alone knows: a date that isn't in the calendar, keys that are equal.
 
-use exoskel_data::reader::Common;
-use exoskel_data::{Fault, Item, Reader, tags};
+use exoskel_data::reader::CommonItem;
+use exoskel_data::{DataItem, Fault, Reader, tags};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PySet, PyString, PyTuple};
 
-use super::keys::{Collisions, Kind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
+use super::keys::{Collisions, KeyKind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
 use super::texts::Texts;
 use crate::buffer::OwnedBuffer;
 use crate::memory;
 
 /// Makes one value.
-pub(crate) struct Builder<'py, 'a> {
+pub(crate) struct ObjectBuilder<'py, 'a> {
     py: Python<'py>,
     reader: Reader<'a>,
     parts: std::vec::IntoIter<Vec<u8>>,
@@ -28,7 +28,7 @@ pub(crate) struct Builder<'py, 'a> {
     failure: Option<PyErr>,
 }
 
-impl<'py, 'a> Builder<'py, 'a> {
+impl<'py, 'a> ObjectBuilder<'py, 'a> {
     /// A builder of the value that `reader` is at; `parts` are its bulk parts in order.
     pub(crate) fn new(
         py: Python<'py>,
@@ -69,29 +69,31 @@ impl<'py, 'a> Builder<'py, 'a> {
         // SAFETY: each call gives a new reference, or null with an exception set.
         let made = unsafe {
             match item {
-                Item::Integer(value) => ffi::PyLong_FromLongLong(value),
-                Item::Float(value) => ffi::PyFloat_FromDouble(value),
-                Item::Text(utf8) => {
+                DataItem::Integer(value) => ffi::PyLong_FromLongLong(value),
+                DataItem::Float(value) => ffi::PyFloat_FromDouble(value),
+                DataItem::Text(utf8) => {
                     // A slice is never longer than `isize` can say.
                     ffi::PyUnicode_FromStringAndSize(
                         utf8.as_ptr().cast(),
                         utf8.len() as ffi::Py_ssize_t,
                     )
                 }
-                Item::Null => return Some(py.None().into_bound(py)),
-                Item::Boolean(value) => return Some(PyBool::new(py, value).to_owned().into_any()),
-                Item::Array(count) => return self.list(count),
-                Item::Map(count) => return self.map(count),
-                Item::Unsigned(value) => ffi::PyLong_FromUnsignedLongLong(value),
-                Item::Bytes(bytes) => ffi::PyBytes_FromStringAndSize(
+                DataItem::Null => return Some(py.None().into_bound(py)),
+                DataItem::Boolean(value) => {
+                    return Some(PyBool::new(py, value).to_owned().into_any());
+                }
+                DataItem::Array(count) => return self.list(count),
+                DataItem::Map(count) => return self.map(count),
+                DataItem::Unsigned(value) => ffi::PyLong_FromUnsignedLongLong(value),
+                DataItem::Bytes(bytes) => ffi::PyBytes_FromStringAndSize(
                     bytes.as_ptr().cast(),
                     bytes.len() as ffi::Py_ssize_t,
                 ),
-                Item::Negative(value) => match (-1 - i128::from(value)).into_pyobject(py) {
+                DataItem::Negative(value) => match (-1 - i128::from(value)).into_pyobject(py) {
                     Ok(value) => return Some(value.into_any()),
                     Err(error) => return self.fail(error),
                 },
-                Item::Tag(tag) => match self.tagged(tag) {
+                DataItem::Tag(tag) => match self.tagged(tag) {
                     Ok(value) => return Some(value),
                     Err(error) => return self.fail(error),
                 },
@@ -110,9 +112,9 @@ impl<'py, 'a> Builder<'py, 'a> {
         // SAFETY: each gives a new reference, or null with an exception set.
         let made = unsafe {
             match item {
-                Common::Float(value) => ffi::PyFloat_FromDouble(value),
-                Common::Integer(value) => ffi::PyLong_FromLongLong(value),
-                Common::Text(utf8) => {
+                CommonItem::Float(value) => ffi::PyFloat_FromDouble(value),
+                CommonItem::Integer(value) => ffi::PyLong_FromLongLong(value),
+                CommonItem::Text(utf8) => {
                     // Less than 256 bytes.
                     let length = utf8.len() as ffi::Py_ssize_t;
                     ffi::PyUnicode_FromStringAndSize(utf8.as_ptr().cast(), length)
@@ -128,7 +130,7 @@ impl<'py, 'a> Builder<'py, 'a> {
         None
     }
 
-    fn next_item(&mut self) -> PyResult<Item<'a>> {
+    fn next_item(&mut self) -> PyResult<DataItem<'a>> {
         self.reader.next_item().map_err(unexpected)
     }
 
@@ -167,7 +169,7 @@ impl<'py, 'a> Builder<'py, 'a> {
 
     fn map(&mut self, count: u64) -> Option<Bound<'py, PyAny>> {
         let dict = PyDict::new(self.py);
-        let mut watch = Watch::new(Kind::Dict, count);
+        let mut watch = KeyWatch::new(KeyKind::Dict, count);
         for _ in 0..count {
             let key = match self.key() {
                 Ok(key) => key,
@@ -196,7 +198,7 @@ impl<'py, 'a> Builder<'py, 'a> {
     fn key(&mut self) -> PyResult<Bound<'py, PyAny>> {
         let mut ahead = self.reader.clone();
         match ahead.next_item() {
-            Ok(Item::Text(utf8)) => {
+            Ok(DataItem::Text(utf8)) => {
                 self.reader = ahead;
                 self.texts.key(self.py, utf8)
             }
@@ -208,7 +210,7 @@ impl<'py, 'a> Builder<'py, 'a> {
     /// would have a table of another size, and members that nobody has counted would collide there.
     fn members(&mut self, set: &Bound<'py, PyAny>) -> PyResult<()> {
         let count = self.reader.array().map_err(unexpected)?;
-        let mut watch = Watch::new(Kind::Set, count);
+        let mut watch = KeyWatch::new(KeyKind::Set, count);
         for _ in 0..count {
             let member = self.key()?;
             watch.look(&member)?;
@@ -372,8 +374,8 @@ impl<'py, 'a> Builder<'py, 'a> {
     /// Bytes that stand here or beside the record, as memory of our own.
     fn contents(&mut self) -> PyResult<Vec<u8>> {
         match self.next_item()? {
-            Item::Bytes(bytes) => Ok(bytes.to_vec()),
-            Item::Tag(tags::PART) => {
+            DataItem::Bytes(bytes) => Ok(bytes.to_vec()),
+            DataItem::Tag(tags::PART) => {
                 let part = self.part()?;
                 // The user keeps it; who receives the next one shouldn't wait for the kernel to find as much again.
                 self.spent.push(memory::buffer_of(part.len()));
@@ -402,16 +404,16 @@ const FROZEN_MAX: usize = 2;
 const DESCRIPTIONS_MAX: usize = 256;
 
 /// Looks at the keys of one container as they come.
-struct Watch {
-    kind: Kind,
+struct KeyWatch {
+    kind: KeyKind,
     /// As many keys as need no counting have come, or the container is so small that none does.
     is_counted: bool,
     collisions: Option<Collisions>,
     is_large: bool,
 }
 
-impl Watch {
-    fn new(kind: Kind, count: u64) -> Self {
+impl KeyWatch {
+    fn new(kind: KeyKind, count: u64) -> Self {
         Self {
             kind,
             is_counted: count > UNCOUNTED_MAX as u64,

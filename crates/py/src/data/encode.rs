@@ -12,7 +12,7 @@ use pyo3::types::{
 };
 
 use crate::buffer::{BytesOwner, ViewOwner};
-use crate::error::{self, Kind, raise};
+use crate::error::{self, ExceptionKind, raise};
 
 /// From this size on a `bytes` object travels beside the record instead of in it.
 const BULK_BYTES_MIN: usize = 64 * 1024;
@@ -78,7 +78,11 @@ impl DataEncoder {
         // What the reader would refuse is refused before it is sent.
         match Checked::new(self.body(), &self.bulk) {
             Ok(_) => Ok(()),
-            Err(fault) => Err(raise(value.py(), Kind::ResultRejected, fault.to_string())),
+            Err(fault) => Err(raise(
+                value.py(),
+                ExceptionKind::ResultRejected,
+                fault.to_string(),
+            )),
         }
     }
 
@@ -88,12 +92,12 @@ impl DataEncoder {
         self.value(value, 0)
             .map_err(|Unsendable { error, mut path }| {
                 let py = value.py();
-                if path.is_empty() || !error::is(py, Kind::ResultRejected, &error) {
+                if path.is_empty() || !error::is(py, ExceptionKind::ResultRejected, &error) {
                     return error;
                 }
                 path.reverse();
                 let text = format!("at result{}: {}", path.concat(), error.value(py));
-                raise(py, Kind::ResultRejected, text)
+                raise(py, ExceptionKind::ResultRejected, text)
             })
     }
 
@@ -314,7 +318,7 @@ fn deeper(value: &Bound<'_, PyAny>, depth: u32) -> PyResult<u32> {
     let text = format!(
         "got values within values deeper than {NESTING_MAX} levels, or one that holds itself: return a flatter result"
     );
-    Err(raise(value.py(), Kind::ResultRejected, text))
+    Err(raise(value.py(), ExceptionKind::ResultRejected, text))
 }
 
 /// A container that another thread changed meanwhile would be announced wrong.

@@ -12,23 +12,23 @@ const BYTES_MAX: usize = 32;
 const TEXTS_MAX: usize = 1024;
 
 thread_local! {
-    static TEXTS: Cell<Vec<Option<Known>>> = const { Cell::new(Vec::new()) };
+    static TEXTS: Cell<Vec<Option<KnownTexts>>> = const { Cell::new(Vec::new()) };
 }
 
-struct Known {
+struct KnownTexts {
     length: u8,
     bytes: [u8; BYTES_MAX],
     text: Py<PyAny>,
 }
 
-impl Known {
+impl KnownTexts {
     fn is(&self, utf8: &[u8]) -> bool {
         self.bytes.get(..usize::from(self.length)) == Some(utf8)
     }
 }
 
 /// The texts that this thread remembers, while one value is made; they go back when it is dropped.
-pub(super) struct Texts(Vec<Option<Known>>);
+pub(super) struct Texts(Vec<Option<KnownTexts>>);
 
 impl Texts {
     /// None are known if a value is made within the making of another one.
@@ -53,7 +53,7 @@ impl Texts {
         let made = text(py, utf8)?;
         let mut bytes = [0; BYTES_MAX];
         bytes[..utf8.len()].copy_from_slice(utf8);
-        *known = Some(Known {
+        *known = Some(KnownTexts {
             // At most BYTES_MAX.
             length: utf8.len() as u8,
             bytes,

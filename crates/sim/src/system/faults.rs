@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use exoskel_link::Protections;
 
-use super::greeting::Terms;
 use super::machine::{Machine, THINK_TIME};
 use super::manager::Manager;
 use super::scenario::{Fault, Node};
@@ -104,8 +103,8 @@ impl Machine {
                 self.look_at_clock(node);
                 Ok(())
             }
-            Fault::Raise(floors) => {
-                self.raise(floors);
+            Fault::Raise(minimum) => {
+                self.raise(minimum);
                 Ok(())
             }
             Fault::Revoke { worker } => {
@@ -193,10 +192,10 @@ impl Machine {
     }
 
     /// The policy demands more from now on, also of running sessions.
-    fn raise(&mut self, floors: Protections) {
-        self.manager.terms.floors = self.manager.terms.floors.stricter(floors);
+    fn raise(&mut self, minimum: Protections) {
+        self.manager.minimum = self.manager.minimum.stricter(minimum);
         for seat in self.manager.seats.values_mut() {
-            seat.line.session.0.raise_protections(floors);
+            seat.line.session.0.raise_protections(minimum);
         }
         let sessions: Vec<ConnectionId> = self.manager.seats.keys().copied().collect();
         sessions.into_iter().for_each(|id| self.stir_manager(id));
@@ -228,11 +227,8 @@ impl Machine {
             Ok(keys) => keys,
             Err(error) => return self.world.broken(error.to_string()),
         };
-        let terms = Terms {
-            keys,
-            ..self.manager.terms.clone()
-        };
-        self.manager = Manager::new(life, &self.scenario, self.manager.clock, terms);
+        let (clock, minimum) = (self.manager.clock, self.manager.minimum);
+        self.manager = Manager::new(life, &self.scenario, clock, minimum, keys);
         self.manager.is_down = true;
         let connections: Vec<ConnectionId> = self.channels.keys().copied().collect();
         for id in connections {

@@ -6,7 +6,7 @@ use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
 use exoskel_task::payload::Format;
 
-use super::greeting::agreed;
+use super::handshake::agreed;
 use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
 use crate::network::LinkModel;
 use crate::service::Service;
@@ -44,7 +44,7 @@ impl Generator {
         let size = self.pick(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 3]);
         let workers_max = self.pick(&[1, 2, 4, 4, 8]) * size * size / 2 + 1;
         let items_max = 60 * size * size * size;
-        let manager = self.floors();
+        let manager = self.minimum();
         let count = 1 + self.random.below(workers_max);
         let workers: Vec<_> = (0..count).map(|_| self.worker()).collect();
         let limits = Limits {
@@ -65,7 +65,7 @@ impl Generator {
         let mut scenario = Scenario {
             seed,
             manager_dials: self.chance(2),
-            floors: manager,
+            minimum: manager,
             ciphers: self
                 .pick(&[
                     &CipherSuite::ALL[..],
@@ -115,7 +115,7 @@ impl Generator {
             .between(Duration::ZERO, Duration::from_millis(most))
     }
 
-    fn floors(&mut self) -> Protections {
+    fn minimum(&mut self) -> Protections {
         let [plain, integrity, encrypted] = Protection::ALL;
         Protections {
             control: self.pick(&[integrity, encrypted]),
@@ -129,7 +129,7 @@ impl Generator {
             host: 0,
             lacks: Vec::new(),
             slowness: self.pick(&[1, 1, 1, 2, 7]),
-            floors: self.floors(),
+            minimum: self.minimum(),
             is_relayed: self.chance(6),
             format: if self.chance(3) {
                 Format::Data
@@ -321,7 +321,7 @@ impl Generator {
             5 => Fault::Cut { worker },
             6 => {
                 let own = &scenario.workers[worker];
-                let both = agreed(scenario.floors, own.floors, own.is_relayed);
+                let both = agreed(scenario.minimum, own.minimum, own.is_relayed);
                 // What is altered on a plain wire is nobody's promise.
                 if both.data == Protection::Plain {
                     return;
@@ -334,7 +334,7 @@ impl Generator {
                 slowness: self.pick(&[1, 3, 20]),
             },
             8 => Fault::Jump { node, by: lasting },
-            _ => Fault::Raise(self.floors()),
+            _ => Fault::Raise(self.minimum()),
         };
         faults.push((at, fault));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use exoskel_link::SessionConfig;
 
 use super::clock::Clock;
-use super::greeting::{self, Channel, Terms, path};
+use super::handshake::Channel;
 use super::manager::Manager;
 use super::report::Report;
 use super::scenario::{Fault, Node, Scenario};
@@ -64,20 +64,11 @@ impl Machine {
             let ahead = Duration::from_nanos(world.random.below(1 << 40));
             Clock::new(ahead, drift)
         };
-        let terms = Terms {
-            identity: greeting::manager(),
-            floors: scenario.floors,
-            ciphers: scenario.ciphers.clone(),
-            limits: scenario.limits,
-            dead_after: scenario.dead_after,
-            path: path(0, false, false),
-            group: 0,
-            keys: match scenario.keys.store() {
-                Ok(keys) => keys,
-                Err(error) => return world.broken(error.to_string()),
-            },
+        let keys = match scenario.keys.store() {
+            Ok(keys) => keys,
+            Err(error) => return world.broken(error.to_string()),
         };
-        let manager = Manager::new(0, &scenario, clock(0), terms);
+        let manager = Manager::new(0, &scenario, clock(0), scenario.minimum, keys);
         let workers: Vec<Worker> = scenario
             .workers
             .iter()

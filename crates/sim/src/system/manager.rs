@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_link::handshake::Answer;
-use exoskel_link::policy::Proof;
-use exoskel_link::{Ended, Event as LinkEvent, LinkId, Message, Session, SessionError};
+use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
+use exoskel_link::keys::KeyStore;
+use exoskel_link::policy::PlaceProof;
+use exoskel_link::{
+    Ended, Event as LinkEvent, LinkId, Message, Protections, Session, SessionError,
+};
 use exoskel_node::manager::recruiter::{Source, Sources};
 use exoskel_node::manager::{Action, ManagerSettings, Member};
 use exoskel_node::{ManagerMachine, SessionId};
 
 use super::clock::Clock;
-use super::greeting::{Channel, Greeting, Terms, path, welcome};
+use super::handshake::{self, Channel, path};
 use super::line::Line;
 use super::machine::Machine;
 use super::membership::Known;
@@ -35,7 +38,7 @@ pub(super) struct Manager {
     pub(super) seats: BTreeMap<ConnectionId, Seat>,
     pub(super) connections: BTreeMap<SessionId, ConnectionId>,
     /// Handshakes that wait for an answer.
-    pub(super) greetings: BTreeMap<ConnectionId, Greeting>,
+    pub(super) greetings: BTreeMap<ConnectionId, HelloSent>,
     /// Connections with something to write.
     dirty: BTreeSet<ConnectionId>,
     wake: Option<Duration>,
@@ -45,13 +48,22 @@ pub(super) struct Manager {
     pub(super) is_down: bool,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
-    pub(super) terms: Terms,
+    /// What its policy demands at least.
+    pub(super) minimum: Protections,
+    /// Where it has the keys of its sessions.
+    keys: KeyStore,
     /// What the checks know of its workers.
     pub(super) known: Known,
 }
 
 impl Manager {
-    pub(super) fn new(life: u32, scenario: &Scenario, clock: Clock, terms: Terms) -> Self {
+    pub(super) fn new(
+        life: u32,
+        scenario: &Scenario,
+        clock: Clock,
+        minimum: Protections,
+        keys: KeyStore,
+    ) -> Self {
         let sources = Sources {
             slots: scenario.workers.len() as u32,
             children: false,
@@ -83,7 +95,8 @@ impl Manager {
             wake: None,
             is_held: false,
             deferred: Vec::new(),
-            terms,
+            minimum,
+            keys,
             known: Known::default(),
         }
     }
@@ -216,7 +229,7 @@ impl Machine {
     /// The manager dials a worker. Its listening socket is there even while the slot is not.
     fn dial(&mut self, worker: usize) -> Result<(), Violation> {
         self.check_dial(worker)?;
-        let greeting = match Greeting::new(&self.manager_terms(worker)) {
+        let greeting = match HelloSent::new(self.manager_offer(worker)) {
             Ok(greeting) => greeting,
             Err(error) => return self.world.broken(error.to_string()),
         };
@@ -250,7 +263,8 @@ impl Machine {
                 return Ok(());
             };
             let change = self.session_change();
-            let begun = greeting.answered(bytes, &channel, now, change);
+            let keys = &self.manager.keys;
+            let begun = channel.answered(greeting, bytes.to_vec(), keys, now, change);
             (
                 Source::Host(worker),
                 begun.map_err(|error| error.to_string()),
@@ -285,23 +299,37 @@ impl Machine {
         channel: &Channel,
     ) -> Result<Option<Result<Session, String>>, Violation> {
         let now = self.manager.clock.shows(self.world.now);
-        if let Err(refuse) = self.judge(worker) {
-            let Ok(answer) = Answer::Refuse(refuse).encode() else {
-                return self.world.broken("a refusal that can't be said".to_owned());
-            };
-            self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
-            self.hang_up(id, Way::ToWorker)?;
-            return Ok(None);
-        }
-        let terms = self.manager_terms(worker);
-        let welcomed = welcome(bytes, &terms, channel, now, self.session_change());
-        Ok(Some(match welcomed {
+        let (offer, change) = (self.manager_offer(worker), self.session_change());
+        let (name, is_barred) = (self.scenario.name(worker), self.is_barred(worker));
+        let (machine, keys) = (&mut self.manager.machine, &self.manager.keys);
+        let mut is_admitted = false;
+        let judge = || {
+            if is_barred {
+                let text = "its certificate was revoked".into();
+                let reason = RefuseReason::NotAllowed;
+                return Err(Refuse { reason, text });
+            }
+            machine.admit_worker(&name)?;
+            is_admitted = true;
+            Ok(())
+        };
+        let answered = channel.answer(bytes.to_vec(), offer, keys, now, judge, change);
+        match answered {
             Ok((answer, session)) => {
                 self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
-                Ok(session)
+                Ok(Some(Ok(session)))
             }
-            Err(error) => Err(error.to_string()),
-        }))
+            Err(error) if is_admitted => Ok(Some(Err(error.to_string()))),
+            Err(AnswerError::Refused(refuse)) => {
+                let Ok(answer) = Answer::Refuse(refuse).encode() else {
+                    return self.world.broken("a refusal that can't be said".to_owned());
+                };
+                self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
+                self.hang_up(id, Way::ToWorker)?;
+                Ok(None)
+            }
+            Err(error) => self.world.broken(error.to_string()),
+        }
     }
 
     /// An attempt to get a slot came to nothing.
@@ -319,12 +347,15 @@ impl Machine {
     }
 
     /// What the manager brings to a handshake with this worker.
-    fn manager_terms(&self, worker: usize) -> Terms {
-        Terms {
-            path: path(worker, false, false),
-            group: 1 + worker as u32 % 3,
-            ..self.manager.terms.clone()
-        }
+    fn manager_offer(&self, worker: usize) -> Offer {
+        handshake::offer(
+            &self.scenario,
+            handshake::manager(),
+            self.manager.minimum,
+            self.scenario.ciphers.clone(),
+            path(worker, false, false),
+            1 + worker as u32 % 3,
+        )
     }
 
     fn join_slot(
@@ -341,7 +372,7 @@ impl Machine {
             address: format!("10.1.0.{worker}"),
             place: format!("10.1.0.{worker}:7600"),
             transport: "tcp".to_owned(),
-            proof: Proof::Direct,
+            proof: PlaceProof::Direct,
             protections: session.protections(),
             domain: None,
             is_trusted: self.scenario.is_trusted(worker),

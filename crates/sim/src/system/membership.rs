@@ -17,7 +17,7 @@ use exoskel_task::message::ToManager;
 use exoskel_task::outcome::{Contents, Outcomes};
 use exoskel_task::payload::Format;
 
-use super::greeting;
+use super::handshake;
 use super::machine::Machine;
 use super::manager::Seat;
 use super::scenario::{Node, Scenario};
@@ -51,7 +51,7 @@ struct Broken {
 impl Scenario {
     /// Who a slot's worker is. Slots of one worker have the same name.
     pub(super) fn identity(&self, worker: usize) -> Identity {
-        greeting::worker(self.workers[worker].host)
+        handshake::worker(self.workers[worker].host)
     }
 
     pub(super) fn name(&self, worker: usize) -> String {
@@ -92,21 +92,10 @@ impl Machine {
         self.manager.machine.judge_again(judge);
     }
 
-    /// What the manager's policy and its machine say to somebody who dials in.
-    pub(super) fn judge(&mut self, worker: usize) -> Result<(), Refuse> {
-        if self.is_barred(worker) {
-            return Err(Refuse {
-                reason: RefuseReason::NotAllowed,
-                text: "its certificate was revoked".into(),
-            });
-        }
-        let name = self.scenario.name(worker);
-        self.manager.machine.admit_worker(&name)
-    }
-
     /// Nobody is refused without a reason.
     pub(super) fn check_refusal(
         &mut self,
+        id: ConnectionId,
         worker: usize,
         refuse: &Refuse,
     ) -> Result<(), Violation> {
@@ -118,8 +107,8 @@ impl Machine {
         if is_due {
             return Ok(());
         }
-        let what = format!("worker {worker} was refused: {}", refuse.text.sentence());
-        self.world.broken(what)
+        let why = format!("it was refused: {}", refuse.text.sentence());
+        self.world.check_excused(id, Node::Worker(worker), &why)
     }
 
     /// Whether the manager has been told enough to do without this worker.

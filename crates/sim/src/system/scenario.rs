@@ -108,7 +108,7 @@ pub struct WorkerScenario {
     /// How many times as long as usual it needs.
     pub slowness: u32,
     /// What its policy demands at least.
-    pub floors: Protections,
+    pub minimum: Protections,
     /// It can't prove that nobody stands between.
     pub is_relayed: bool,
     /// How it must answer.
@@ -213,7 +213,7 @@ pub struct Scenario {
     /// The manager dials its workers; else they dial it.
     pub manager_dials: bool,
     /// What the manager's policy demands at least.
-    pub floors: Protections,
+    pub minimum: Protections,
     /// The manager's ciphers, the preferred one first.
     pub ciphers: Vec<CipherSuite>,
     /// Both sides' limits.

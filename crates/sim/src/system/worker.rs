@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use exoskel_link::handshake::HandshakeError;
+use exoskel_link::handshake::{HandshakeError, HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Session, SessionError};
 use exoskel_node::SlotMachine;
@@ -11,7 +11,7 @@ use exoskel_node::slot::Answer;
 use exoskel_task::slot_queue::{Outgoing, SerialPassage};
 
 use super::clock::Clock;
-use super::greeting::{self, Channel, Greeting, Terms, path, welcome};
+use super::handshake::{self, Channel, path};
 use super::interpreter::{Interpreter, Part, Turn};
 use super::line::Line;
 use super::machine::Machine;
@@ -50,7 +50,7 @@ pub(super) enum State {
     /// It waits for a manager to dial it.
     Listening,
     /// In the handshake; a client waits for the answer.
-    Greeting(ConnectionId, Option<Box<Greeting>>),
+    Greeting(ConnectionId, Option<Box<HelloSent>>),
     Up(Box<Process>),
 }
 
@@ -126,7 +126,7 @@ impl Machine {
             self.world.agenda.plan(self.world.now + again, event);
             return Ok(());
         }
-        let said = match Greeting::new(&self.worker_terms(number)) {
+        let said = match HelloSent::new(self.worker_offer(number)) {
             Ok(said) => said,
             Err(error) => return self.world.broken(error.to_string()),
         };
@@ -140,9 +140,9 @@ impl Machine {
     /// A new connection between the manager and a worker.
     pub(super) fn connect(&mut self, number: usize) -> ConnectionId {
         let worker = &self.workers[number];
-        let expected = greeting::agreed(
-            self.manager.terms.floors,
-            worker.scenario.floors,
+        let expected = handshake::agreed(
+            self.manager.minimum,
+            worker.scenario.minimum,
             worker.scenario.is_relayed,
         );
         let (is_held, own) = (worker.is_held, self.scenario.identity(number));
@@ -150,7 +150,7 @@ impl Machine {
         if is_held || self.manager.is_held || self.world.wires.is_blocked(number) {
             self.world.excuse(id);
         }
-        let manager = greeting::manager();
+        let manager = handshake::manager();
         let (client, server) = if self.scenario.manager_dials {
             (manager, own)
         } else {
@@ -167,7 +167,7 @@ impl Machine {
         &mut self,
         number: usize,
         id: ConnectionId,
-        greeting: Option<Box<Greeting>>,
+        greeting: Option<Box<HelloSent>>,
     ) {
         let worker = &mut self.workers[number];
         worker.state = State::Greeting(id, greeting);
@@ -185,18 +185,16 @@ impl Machine {
         Ok(())
     }
 
-    fn worker_terms(&self, number: usize) -> Terms {
-        let scenario = &self.workers[number].scenario;
-        Terms {
-            identity: self.scenario.identity(number),
-            floors: scenario.floors,
-            ciphers: exoskel_link::CipherSuite::ALL.to_vec(),
-            limits: self.scenario.limits,
-            dead_after: self.scenario.dead_after,
-            path: path(number, true, scenario.is_relayed),
-            group: 0,
-            keys: KeyStore::in_ordinary_memory(1),
-        }
+    fn worker_offer(&self, number: usize) -> Offer {
+        let worker = &self.workers[number].scenario;
+        handshake::offer(
+            &self.scenario,
+            self.scenario.identity(number),
+            worker.minimum,
+            exoskel_link::CipherSuite::ALL.to_vec(),
+            path(number, true, worker.is_relayed),
+            0,
+        )
     }
 
     /// A handshake has taken too long.
@@ -278,29 +276,35 @@ impl Machine {
         };
         let change = self.session_change();
         let state = std::mem::replace(&mut self.workers[number].state, State::Down);
+        let (bytes, keys) = (bytes.to_vec(), KeyStore::in_ordinary_memory(1));
         let begun = match state {
-            State::Greeting(_, Some(greeting)) => greeting.answered(bytes, &channel, now, change),
-            _ => match welcome(bytes, &self.worker_terms(number), &channel, now, change) {
-                Ok((answer, session)) => {
-                    self.world.send(id, Way::ToManager, Piece::Bytes(answer))?;
-                    Ok(session)
+            State::Greeting(_, Some(hello)) => {
+                let begun = channel.answered(*hello, bytes, &keys, now, change);
+                if let Err(HandshakeError::Refused(refuse)) = &begun {
+                    self.check_refusal(id, number, refuse)?;
+                    self.workers[number].state = State::Greeting(id, None);
+                    let again = self.workers[number].scenario.rejoins_after;
+                    return self.depart_for(number, again.max(REFUSED_TIME));
                 }
-                Err(error) => Err(error),
-            },
+                begun.map_err(|error| error.to_string())
+            }
+            _ => {
+                let offer = self.worker_offer(number);
+                match channel.answer(bytes, offer, &keys, now, || Ok(()), change) {
+                    Ok((answer, session)) => {
+                        self.world.send(id, Way::ToManager, Piece::Bytes(answer))?;
+                        Ok(session)
+                    }
+                    Err(error) => Err(error.to_string()),
+                }
+            }
         };
         self.workers[number].state = State::Greeting(id, None);
-        if let Err(HandshakeError::Refused(refuse)) = &begun {
-            self.check_refusal(number, refuse)?;
-            let again = self.workers[number].scenario.rejoins_after;
-            return self.depart_for(number, again.max(REFUSED_TIME));
-        }
         let limit = self.scenario.limits.message_bytes_max;
-        let begun = begun
-            .map_err(|error| error.to_string())
-            .and_then(|mut session| {
-                let machine = SlotMachine::begin(&mut session, limit);
-                Ok((session, machine.map_err(|error| error.to_string())?))
-            });
+        let begun = begun.and_then(|mut session| {
+            let machine = SlotMachine::begin(&mut session, limit);
+            Ok((session, machine.map_err(|error| error.to_string())?))
+        });
         match begun {
             Ok((session, machine)) => self.begin_process(number, id, session, machine),
             Err(error) => {

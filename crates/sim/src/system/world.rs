@@ -290,12 +290,13 @@ impl World {
 
 #[cfg(test)]
 mod tests {
+    use exoskel_link::handshake::HelloSent;
     use exoskel_link::{Endpoint, Message, MessageKind, Session, TrafficClass};
     use exoskel_task::message::{CODE_ENDPOINT, CODE_HANDLERS, TASK_ENDPOINT, TASK_HANDLERS};
 
     use super::super::clock::Clock;
     use super::super::content::{Sizes, Token, What, function};
-    use super::super::greeting::{self, Channel, Greeting, Terms, path, welcome};
+    use super::super::handshake::{self, Channel, path};
     use super::super::line::Line;
     use super::*;
 
@@ -306,36 +307,21 @@ mod tests {
     };
 
     /// The manager's and a worker's real sessions, of this strength.
-    fn sessions(floors: Protections, scenario: &Scenario) -> (Session, Session) {
+    fn sessions(minimum: Protections, scenario: &Scenario) -> (Session, Session) {
         let mut random = SplitMix64::new(3);
-        let channel = Channel::new(greeting::worker(0), greeting::manager(), &mut random);
-        let terms = |is_worker| Terms {
-            identity: if is_worker {
-                greeting::worker(0)
-            } else {
-                greeting::manager()
-            },
-            floors,
-            ciphers: scenario.ciphers.clone(),
-            limits: scenario.limits,
-            dead_after: scenario.dead_after,
-            path: path(0, is_worker, false),
-            group: 1,
-            keys: scenario.keys.store().unwrap(),
+        let channel = Channel::new(handshake::worker(0), handshake::manager(), &mut random);
+        let offer = |identity, is_worker| {
+            let (ciphers, path) = (scenario.ciphers.clone(), path(0, is_worker, false));
+            handshake::offer(scenario, identity, minimum, ciphers, path, 1)
         };
-        let said = Greeting::new(&terms(true)).unwrap();
-        let (answer, manager) = welcome(
-            said.bytes(),
-            &terms(false),
-            &channel,
-            Duration::ZERO,
-            |_| (),
-        )
-        .unwrap();
-        let worker = said
-            .answered(&answer, &channel, Duration::ZERO, |_| ())
-            .unwrap();
-        assert_eq!(manager.protections(), floors);
+        let keys = scenario.keys.store().unwrap();
+        let hello = HelloSent::new(offer(handshake::worker(0), true)).unwrap();
+        let (said, own) = (hello.bytes().to_vec(), offer(handshake::manager(), false));
+        let answer = channel.answer(said, own, &keys, Duration::ZERO, || Ok(()), |_| ());
+        let (answer, manager) = answer.unwrap();
+        let worker = channel.answered(hello, answer, &keys, Duration::ZERO, |_| ());
+        let worker = worker.unwrap();
+        assert_eq!(manager.protections(), minimum);
         (manager, worker)
     }
 

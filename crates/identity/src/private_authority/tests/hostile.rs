@@ -8,9 +8,11 @@ use rcgen::{
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
 use super::fixture::*;
-use crate::error::{IdentityError, Malformed, TrustError};
+use crate::error::IdentityError;
 use crate::limits::{CERTIFICATE_BYTES_MAX, CHAIN_CERTIFICATES_MAX, TRUST_ANCHORS_MAX};
+use crate::malformed::Malformed;
 use crate::private_authority::PrivateAuthority;
+use crate::private_authority::TrustError;
 use crate::revocation::RevocationListDetails;
 
 #[test]

@@ -158,13 +158,13 @@ proptest! {
     ) {
         let (local, remote) = (place(&one), place(&other));
         let ask = |remote, proof| policy.protection(&Wire { local, remote, proof }, class);
-        let direct = ask(remote, Proof::Direct);
-        prop_assert!(ask(remote, Proof::Unproven).protection >= direct.protection);
+        let direct = ask(remote, PlaceProof::Direct);
+        prop_assert!(ask(remote, PlaceProof::Unproven).protection >= direct.protection);
         let hidden = Place { address: None, ..remote };
-        prop_assert!(ask(hidden, Proof::Direct).protection >= direct.protection);
-        prop_assert!(ask(hidden, Proof::Unproven).protection >= direct.protection);
+        prop_assert!(ask(hidden, PlaceProof::Direct).protection >= direct.protection);
+        prop_assert!(ask(hidden, PlaceProof::Unproven).protection >= direct.protection);
         let nameless = Place { node: None, ..remote };
-        prop_assert!(ask(nameless, Proof::Direct).protection >= direct.protection);
+        prop_assert!(ask(nameless, PlaceProof::Direct).protection >= direct.protection);
         let joined = direct.joined(claim).protection;
         prop_assert_eq!(joined, direct.protection.max(claim));
     }
@@ -173,7 +173,7 @@ proptest! {
     fn an_unproven_wire_is_never_plain_and_never_trusted(
         policy in policy(), one in end(), other in end(), class in class(),
     ) {
-        let wire = Wire { local: place(&one), remote: place(&other), proof: Proof::Unproven };
+        let wire = Wire { local: place(&one), remote: place(&other), proof: PlaceProof::Unproven };
         prop_assert!(policy.protection(&wire, class).protection > Protection::Plain);
         prop_assert!(policy.remote_domains(&wire).is_empty());
         prop_assert!(!policy.results_pickle(&wire));
@@ -183,7 +183,7 @@ proptest! {
     fn only_data_is_ever_plain(
         policy in policy(), one in end(), other in end(), class in class(),
     ) {
-        for proof in [Proof::SameHost, Proof::Direct, Proof::Unproven] {
+        for proof in [PlaceProof::SameHost, PlaceProof::Direct, PlaceProof::Unproven] {
             let wire = Wire { local: place(&one), remote: place(&other), proof };
             let verdict = policy.protection(&wire, class);
             prop_assert!(class == TrafficClass::Data || verdict.protection > Protection::Plain);
@@ -197,7 +197,7 @@ proptest! {
     fn a_wire_has_no_direction(
         policy in policy(), one in end(), other in end(), class in class(),
     ) {
-        for proof in [Proof::SameHost, Proof::Direct, Proof::Unproven] {
+        for proof in [PlaceProof::SameHost, PlaceProof::Direct, PlaceProof::Unproven] {
             let (local, remote) = (place(&one), place(&other));
             let there = policy.protection(&Wire { local, remote, proof }, class);
             let back = policy.protection(&Wire { local: remote, remote: local, proof }, class);
@@ -216,13 +216,13 @@ proptest! {
         let (Some(from), Some(to)) = (text(&one), text(&other)) else { return Ok(()) };
         let explanation = policy.explain(&from, &to, class).expect("both ends are well formed");
         let wire = |proof| Wire { local: place(&one), remote: place(&other), proof };
-        prop_assert_eq!(explanation.verdict, policy.protection(&wire(Proof::Direct), class));
-        prop_assert_eq!(explanation.unproven, Some(policy.protection(&wire(Proof::Unproven), class)));
+        prop_assert_eq!(explanation.verdict, policy.protection(&wire(PlaceProof::Direct), class));
+        prop_assert_eq!(explanation.unproven, Some(policy.protection(&wire(PlaceProof::Unproven), class)));
         let pickle = explanation.results == Results::Pickle;
-        prop_assert_eq!(pickle, policy.results_pickle(&wire(Proof::Direct)));
+        prop_assert_eq!(pickle, policy.results_pickle(&wire(PlaceProof::Direct)));
 
         let inside = policy.explain("host", "host", class).expect("host is always there");
-        prop_assert_eq!(inside.verdict, policy.protection(&wire(Proof::SameHost), class));
+        prop_assert_eq!(inside.verdict, policy.protection(&wire(PlaceProof::SameHost), class));
         // Displaying never fails, and names the rule that decides.
         prop_assert!(explanation.to_string().contains(&explanation.rule()));
     }
