@@ -1,7 +1,7 @@
 //! The manager's side: one driver thread that owns the scheduler and all connections, and a handle for user threads.
 //!
 //! User threads never touch the scheduler. They leave commands and find outcomes in their stream's
-//! [`Outlet`]; the driver never waits for them and never needs the interpreter.
+//! [`ResultQueue`]; the driver never waits for them and never needs the interpreter.
 
 mod attempt;
 mod driver;
@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_flow::{SchedulerConfig, Skeleton};
-pub use exoskel_task::router::Function;
+use exoskel_flow::SchedulerConfig;
+pub use exoskel_flow::Tickets;
+pub use exoskel_task::router::{Function, StreamPlan};
 use tokio::sync::Notify;
 
 pub use attempt::{Attempt, AttemptError};
@@ -25,9 +26,8 @@ pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 
 use crate::establish::NodeConfig;
 use crate::listening::Listening;
-use crate::message::Call;
-use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
+use crate::result_queue::{Order, ResultQueue};
 use crate::sources::TermsRenewal;
 
 /// Spent buffers that wait for the driver at most.
@@ -76,21 +76,6 @@ pub struct ManagerConfig {
     pub setup_remote: Bytes,
 }
 
-/// A stream to be opened.
-#[derive(Debug)]
-pub struct StreamPlan {
-    /// The program's structure over `functions`.
-    pub skeleton: Skeleton,
-    /// The functions, in the order of the skeleton's function numbers.
-    pub functions: Vec<Function>,
-    /// How an item becomes arguments.
-    pub call: Call,
-    /// The order of outcomes.
-    pub order: Order,
-    /// Whether any number of items may be inside at a time (`submit`), or only as many as keep the slots busy (`map`).
-    pub unbounded: bool,
-}
-
 /// How recruiting stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
@@ -118,7 +103,7 @@ pub struct StreamHandle {
     shared: Arc<Shared>,
     number: u64,
     /// Where its outcomes wait.
-    pub outlet: Arc<Outlet>,
+    pub results: Arc<ResultQueue>,
 }
 
 pub(crate) struct Shared {
@@ -135,7 +120,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) enum Command {
-    Open(u64, StreamPlan, Arc<Outlet>),
+    Open(u64, StreamPlan, Arc<ResultQueue>),
     Admit(u64, Batch),
     EndOfInput(u64),
     Taken { stream: u64, first: u64, count: u32 },
@@ -216,17 +201,17 @@ impl ManagerNode {
         })
     }
 
-    /// Opens a stream.
+    /// Opens a stream, whose outcomes come in this order.
     #[must_use]
-    pub fn open(&self, plan: StreamPlan) -> StreamHandle {
+    pub fn open(&self, plan: StreamPlan, order: Order) -> StreamHandle {
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let outlet = Arc::new(Outlet::new(plan.order));
+        let results = Arc::new(ResultQueue::new(order));
         self.shared
-            .command(Command::Open(number, plan, outlet.clone()));
+            .command(Command::Open(number, plan, results.clone()));
         StreamHandle {
             shared: self.shared.clone(),
             number,
-            outlet,
+            results,
         }
     }
 
@@ -286,7 +271,7 @@ impl Drop for ManagerNode {
 }
 
 impl StreamHandle {
-    /// Hands items over. The caller keeps within [`Outlet::admissible`] for bounded streams.
+    /// Hands items over. The caller keeps within [`ResultQueue::admissible`] for bounded streams.
     pub fn admit(&self, batch: Batch) {
         self.shared.command(Command::Admit(self.number, batch));
     }

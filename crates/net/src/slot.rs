@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use exoskel_link::{CloseReason, Endpoint, Event, LinkId, SessionError};
 use exoskel_node::SlotMachine;
-use exoskel_node::slot::Answer;
+use exoskel_node::slot::SlotAnswer;
 pub use exoskel_task::slot_queue::{Item, ItemKey, Work};
 use exoskel_task::slot_queue::{Outgoing, PENDING_TIME_MAX, SerialPassage, TooLarge};
 use tokio::sync::Notify;
@@ -178,7 +178,7 @@ impl SlotNode {
 
     fn send_all(&self, outgoing: impl IntoIterator<Item = Outgoing>) -> Result<(), SessionError> {
         for answer in outgoing {
-            let Answer { message, can_wait } = answer.into();
+            let SlotAnswer { message, can_wait } = answer.into();
             if can_wait {
                 self.connection.leave(self.results, message);
             } else {

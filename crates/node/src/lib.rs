@@ -5,7 +5,7 @@
 //!
 //! A driver owns what is outside: transports, [`Session`](exoskel_link::Session)s, clocks, processes. A machine knows its
 //! sessions by number ([`SessionId`]). Into it go what happens: events of sessions, their ends, attempts that came to
-//! nothing, what users want, and with each of these the time. Out of it come [`Action`](manager::Action)s, one by one, for
+//! nothing, what users want, and with each of these the time. Out of it come [`ManagerAction`](manager::ManagerAction)s, one by one, for
 //! as long as [`poll_action`](manager::ManagerMachine::poll_action) gives any: messages with the link they go by, outcomes,
 //! notices, and wishes (dial there, start a child, close that session). A session is lent to its machine once, when it
 //! begins, so that its links are opened. When nothing happens, the machine is asked again at its `next_timeout`.

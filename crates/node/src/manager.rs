@@ -19,7 +19,7 @@ use exoskel_link::{
     CloseReason, Endpoint, LinkId, Message, MessageKind, Protections, SessionError,
 };
 use exoskel_task::Router;
-use exoskel_task::message::{Encoded, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint};
+use exoskel_task::message::{EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint};
 use exoskel_task::outcome::{Origin, Outcomes};
 use exoskel_task::payload::Batch;
 use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
@@ -27,7 +27,7 @@ use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 use self::breaks::Breaks;
 pub use self::membership::JoinError;
 use self::notice::{Notice, Unwanted};
-use self::recruiter::{Recruiter, Source, Sources, Wish};
+use self::recruiter::{Recruiter, SlotSource, SlotSources, Wish};
 use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;
@@ -43,7 +43,7 @@ pub struct ManagerSettings {
     /// The most bytes of a message.
     pub message_bytes_max: u64,
     /// Where slots come from.
-    pub sources: Sources,
+    pub sources: SlotSources,
     /// What slots get before any code (opaque here), those of this process's children.
     pub setup_local: Bytes,
     /// The same for all others.
@@ -77,7 +77,7 @@ pub struct Member {
 
 /// What the driver has to do.
 #[derive(Debug)]
-pub enum Action {
+pub enum ManagerAction {
     /// Queue a message on a session. Sessions write when there is no action left; who can't take the message tells the
     /// machine by [`ManagerMachine::not_sent`].
     Send {
@@ -153,7 +153,7 @@ pub struct Recruited {
 
 /// Whose a link of a manager is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum User {
+enum ManagerLink {
     /// The links by which slots are told.
     Slot,
     /// Those by which they answer.
@@ -169,7 +169,7 @@ enum User {
 pub struct ManagerMachine {
     settings: ManagerSettings,
     router: Router,
-    endpoints: Endpoints<User>,
+    endpoints: Endpoints<ManagerLink>,
     slots: BTreeMap<SessionId, Slot>,
     next_session: SessionId,
     recruiter: Recruiter,
@@ -177,7 +177,7 @@ pub struct ManagerMachine {
     /// What workers, by name, lack of what the program needs.
     unfit: BTreeMap<String, String>,
     breaks: Breaks,
-    actions: VecDeque<Action>,
+    actions: VecDeque<ManagerAction>,
     /// Sessions that may be sent another number of bytes than their peers were held to.
     held_anew: Vec<SessionId>,
     recruited: Recruited,
@@ -190,7 +190,7 @@ struct Slot {
     code: LinkId,
     origin: Arc<Origin>,
     worker: WorkerKey,
-    source: Source,
+    source: SlotSource,
     state: SlotState,
 }
 
@@ -211,7 +211,7 @@ impl ManagerMachine {
         let results = Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS);
         Self {
             router: Router::new(settings.scheduler.clone(), settings.message_bytes_max),
-            endpoints: Endpoints::new(vec![(results, User::Results)]),
+            endpoints: Endpoints::new(vec![(results, ManagerLink::Results)]),
             slots: BTreeMap::new(),
             next_session: SessionId(0),
             recruiter: Recruiter::new(&settings.sources),
@@ -227,7 +227,7 @@ impl ManagerMachine {
     }
 
     /// What the driver must do next, if anything.
-    pub fn poll_action(&mut self, now: Duration) -> Option<Action> {
+    pub fn poll_action(&mut self, now: Duration) -> Option<ManagerAction> {
         if self.recruiter.is_due(now) {
             self.recruit(now);
         }
@@ -245,7 +245,7 @@ impl ManagerMachine {
             if self.slots.contains_key(&session) {
                 let results = self.router.receivable(session.0);
                 let bytes = results.saturating_add(BESIDES_RESULTS_BYTES);
-                return Some(Action::LimitReception { session, bytes });
+                return Some(ManagerAction::LimitReception { session, bytes });
             }
         }
     }
@@ -257,15 +257,17 @@ impl ManagerMachine {
         times.into_iter().flatten().min()
     }
 
-    fn action_of(&mut self, effect: Effect) -> Option<Action> {
+    fn action_of(&mut self, effect: Effect) -> Option<ManagerAction> {
         match effect {
             Effect::Send {
                 slot,
                 endpoint,
                 message,
             } => self.send(SessionId(slot), endpoint, message),
-            Effect::Deliver { stream, outcomes } => Some(Action::Deliver { stream, outcomes }),
-            Effect::LostTrack { stream } => Some(Action::LostTrack { stream }),
+            Effect::Deliver { stream, outcomes } => {
+                Some(ManagerAction::Deliver { stream, outcomes })
+            }
+            Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
         }
     }
 
@@ -273,8 +275,8 @@ impl ManagerMachine {
         &mut self,
         session: SessionId,
         endpoint: SlotEndpoint,
-        message: Encoded,
-    ) -> Option<Action> {
+        message: EncodedMessage,
+    ) -> Option<ManagerAction> {
         let slot = self.slots.get(&session)?;
         if !slot.origin.is_trusted() && self.held_anew.last() != Some(&session) {
             self.held_anew.push(session);
@@ -283,7 +285,7 @@ impl ManagerMachine {
             SlotEndpoint::Task => slot.tasks,
             SlotEndpoint::Code => slot.code,
         };
-        let Encoded {
+        let EncodedMessage {
             handler,
             head,
             bulk,
@@ -294,7 +296,7 @@ impl ManagerMachine {
             head,
             bulk,
         };
-        Some(Action::Send {
+        Some(ManagerAction::Send {
             session,
             link,
             message,
@@ -312,7 +314,8 @@ impl ManagerMachine {
     fn dismiss(&mut self, session: SessionId, reason: String) {
         if self.slots.contains_key(&session) {
             let reason = CloseReason::Fault(reason.into());
-            self.actions.push_back(Action::Abort { session, reason });
+            self.actions
+                .push_back(ManagerAction::Abort { session, reason });
         }
     }
 
@@ -323,9 +326,9 @@ impl ManagerMachine {
         }
         while let Some(wish) = self.recruiter.next(self.slots.len(), now) {
             self.actions.push_back(match wish {
-                Wish::Start(child) => Action::Start(child),
-                Wish::Dial(host) => Action::Dial(host),
-                Wish::GiveUp => Action::GiveUp,
+                Wish::Start(child) => ManagerAction::Start(child),
+                Wish::Dial(host) => ManagerAction::Dial(host),
+                Wish::GiveUp => ManagerAction::GiveUp,
             });
         }
     }
@@ -372,10 +375,11 @@ impl ManagerMachine {
     pub fn close(&mut self) {
         self.is_closing = true;
         let sessions = self.slots.keys();
-        self.actions.extend(sessions.map(|session| Action::Close {
-            session: *session,
-            reason: CloseReason::Finished,
-        }));
+        self.actions
+            .extend(sessions.map(|session| ManagerAction::Close {
+                session: *session,
+                reason: CloseReason::Finished,
+            }));
     }
 
     /// Whether [`close`](Self::close) was called.
@@ -418,6 +422,6 @@ impl ManagerMachine {
     }
 
     fn tell(&mut self, notice: Notice) {
-        self.actions.push_back(Action::Tell(notice));
+        self.actions.push_back(ManagerAction::Tell(notice));
     }
 }

@@ -8,8 +8,8 @@ use exoskel_link::{
 };
 use exoskel_task::SlotQueue;
 use exoskel_task::message::{
-    CODE_ENDPOINT, CODE_HANDLERS, Encoded, RESULT_ENDPOINT, Received, SlotEndpoint, TASK_ENDPOINT,
-    TASK_HANDLERS,
+    CODE_ENDPOINT, CODE_HANDLERS, EncodedMessage, RESULT_ENDPOINT, ReceivedMessage, SlotEndpoint,
+    TASK_ENDPOINT, TASK_HANDLERS,
 };
 use exoskel_task::payload::RecordWriter;
 use exoskel_task::slot_queue::{ItemKey, Outgoing, SerialPassage, TooLarge, Work};
@@ -28,7 +28,7 @@ const SESSION: SessionId = SessionId(0);
 
 /// Whose a link of a slot is.
 #[derive(Clone, Copy, Debug)]
-enum User {
+enum SlotLink {
     /// What the manager says to one of the endpoints.
     Manager(SlotEndpoint),
     /// The way back.
@@ -37,16 +37,16 @@ enum User {
 
 /// A message to the manager, on [`SlotMachine::results`].
 #[derive(Debug)]
-pub struct Answer {
+pub struct SlotAnswer {
     /// The message.
     pub message: Message,
     /// There is something to run: the next item need not wait for this one's sealing and writing.
     pub can_wait: bool,
 }
 
-impl From<Outgoing> for Answer {
+impl From<Outgoing> for SlotAnswer {
     fn from(outgoing: Outgoing) -> Self {
-        let Encoded {
+        let EncodedMessage {
             handler,
             head,
             bulk,
@@ -70,7 +70,7 @@ impl From<Outgoing> for Answer {
 /// [`SerialPassage`], so that whoever runs it says so without waiting for anybody.
 #[derive(Debug)]
 pub struct SlotMachine {
-    endpoints: Endpoints<User>,
+    endpoints: Endpoints<SlotLink>,
     results: LinkId,
     queue: SlotQueue,
     output_is_cut: bool,
@@ -93,12 +93,13 @@ impl SlotMachine {
     pub fn begin(session: &mut Session, message_bytes_max: u64) -> Result<Self, SessionError> {
         let [tasks, code] = Self::endpoints();
         let mut endpoints = Endpoints::new(vec![
-            (tasks, User::Manager(SlotEndpoint::Task)),
-            (code, User::Manager(SlotEndpoint::Code)),
+            (tasks, SlotLink::Manager(SlotEndpoint::Task)),
+            (code, SlotLink::Manager(SlotEndpoint::Code)),
         ]);
         endpoints.begin(SESSION, session)?;
         let class = TrafficClass::Data;
-        let results = endpoints.open(SESSION, session, RESULT_ENDPOINT, class, User::Results)?;
+        let results =
+            endpoints.open(SESSION, session, RESULT_ENDPOINT, class, SlotLink::Results)?;
         Ok(Self {
             endpoints,
             results,
@@ -134,8 +135,8 @@ impl SlotMachine {
             return Ok(Vec::new());
         };
         match (user, kind) {
-            (Some(User::Manager(endpoint)), MessageKind::Post) => {
-                let message = Received {
+            (Some(SlotLink::Manager(endpoint)), MessageKind::Post) => {
+                let message = ReceivedMessage {
                     handler,
                     head,
                     bulk,

@@ -15,8 +15,8 @@ use exoskel_link::{
     SessionError, SessionSecret, Side, TrafficClass,
 };
 use exoskel_node::manager::notice::Unwanted;
-use exoskel_node::manager::recruiter::{FAILURES_MAX, Source, Sources};
-use exoskel_node::manager::{Action, JoinError, ManagerSettings, Member};
+use exoskel_node::manager::recruiter::{FAILURES_MAX, SlotSource, SlotSources};
+use exoskel_node::manager::{JoinError, ManagerAction, ManagerSettings, Member};
 use exoskel_node::{ManagerMachine, SessionId};
 use exoskel_task::message::{RESULT_ENDPOINT, ToManager};
 
@@ -27,11 +27,11 @@ struct Site {
     machine: ManagerMachine,
     now: Duration,
     /// What the machine wanted, since it was last looked at.
-    actions: Vec<Action>,
+    actions: Vec<ManagerAction>,
 }
 
 impl Site {
-    fn new(sources: Sources) -> Self {
+    fn new(sources: SlotSources) -> Self {
         let settings = ManagerSettings {
             scheduler: SchedulerConfig::default(),
             message_bytes_max: 1 << 20,
@@ -51,18 +51,18 @@ impl Site {
 
     /// Hosts of these names.
     fn with_hosts(slots: u32, names: &[&str]) -> Self {
-        Self::new(Sources {
+        Self::new(SlotSources {
             slots,
             hosts: names.iter().map(|&name| name.to_owned()).collect(),
-            ..Sources::default()
+            ..SlotSources::default()
         })
     }
 
     fn listening(slots: u32) -> Self {
-        Self::new(Sources {
+        Self::new(SlotSources {
             slots,
             listening: true,
-            ..Sources::default()
+            ..SlotSources::default()
         })
     }
 
@@ -80,7 +80,7 @@ impl Site {
     /// Whom the machine dialled since this was last asked.
     fn dialled(&mut self) -> Vec<usize> {
         let dialled = self.actions.iter().filter_map(|action| match action {
-            Action::Dial(host) => Some(*host),
+            ManagerAction::Dial(host) => Some(*host),
             _ => None,
         });
         let dialled = dialled.collect();
@@ -88,7 +88,7 @@ impl Site {
         dialled
     }
 
-    fn join(&mut self, source: Source, name: &str) -> Result<SessionId, JoinError> {
+    fn join(&mut self, source: SlotSource, name: &str) -> Result<SessionId, JoinError> {
         let member = Member {
             identity: Identity::new(Role::Worker, name).unwrap(),
             address: "10.0.0.1".to_owned(),
@@ -136,7 +136,7 @@ impl Site {
     /// Sessions that the machine ended, and why.
     fn ended(&mut self) -> Vec<(SessionId, CloseReason)> {
         let ended = self.actions.iter().filter_map(|action| match action {
-            Action::Close { session, reason } | Action::Abort { session, reason } => {
+            ManagerAction::Close { session, reason } | ManagerAction::Abort { session, reason } => {
                 Some((*session, reason.clone()))
             }
             _ => None,
@@ -186,7 +186,7 @@ fn slots_come_from_the_places_with_the_fewest() {
         [0, 1],
         "one of each, until they say how many they have"
     );
-    site.join(Source::Host(1), "two").unwrap();
+    site.join(SlotSource::Host(1), "two").unwrap();
     assert_eq!(site.dialled(), [], "it has one slot");
     let recruited = site.machine.recruited();
     assert_eq!((recruited.ready, recruited.pending), (0, 2));
@@ -198,13 +198,13 @@ fn a_place_that_fails_rests_and_is_given_up_after_so_many_failures() {
     for attempt in 0..FAILURES_MAX {
         assert_eq!(site.dialled(), [0], "attempt {attempt}");
         site.machine
-            .attempt_failed(Source::Host(0), false, site.now);
+            .attempt_failed(SlotSource::Host(0), false, site.now);
         site.look();
         let is_over = attempt + 1 == FAILURES_MAX;
         let has_given_up = site
             .actions
             .iter()
-            .any(|action| matches!(action, Action::GiveUp));
+            .any(|action| matches!(action, ManagerAction::GiveUp));
         assert_eq!(has_given_up, is_over, "attempt {attempt}");
         assert_eq!(site.machine.recruited().is_final, is_over);
         assert_eq!(site.dialled(), [], "it rests");
@@ -218,21 +218,20 @@ fn a_place_that_fails_rests_and_is_given_up_after_so_many_failures() {
 fn who_lacks_modules_gets_no_items_and_is_not_asked_again() {
     let mut site = Site::with_hosts(2, &["one", "one"]);
     assert_eq!(site.dialled(), [0, 1]);
-    let first = site.join(Source::Host(0), "one").unwrap();
+    let first = site.join(SlotSource::Host(0), "one").unwrap();
     site.say(first, &lacks());
     let why = Unwanted::Lacks("numpy".to_owned());
-    let is_told =
-        |action: &Action| matches!(action, Action::Unwanted { why: told, .. } if *told == why);
+    let is_told = |action: &ManagerAction| matches!(action, ManagerAction::Unwanted { why: told, .. } if *told == why);
     assert!(site.actions.iter().any(is_told), "{:?}", site.actions);
     assert_eq!(site.ended(), [(first, CloseReason::Finished)]);
     // Its other slot was being dialled.
-    let second = site.join(Source::Host(1), "one");
+    let second = site.join(SlotSource::Host(1), "one");
     assert!(matches!(second, Err(JoinError::Unwanted(told)) if told == why));
     site.end(first, &finished());
     assert!(
         site.actions
             .iter()
-            .any(|action| matches!(action, Action::GiveUp))
+            .any(|action| matches!(action, ManagerAction::GiveUp))
     );
     site.pass(REST);
     assert_eq!(site.dialled(), []);
@@ -248,9 +247,9 @@ fn who_dials_in_has_a_place_only_while_slots_are_missing() {
     let busy = site.machine.admit_worker("two").unwrap_err();
     assert_eq!(busy.reason, RefuseReason::Busy);
     site.machine
-        .attempt_failed(Source::DialledIn, false, site.now);
+        .attempt_failed(SlotSource::DialledIn, false, site.now);
     site.machine.admit_worker("two").unwrap();
-    let two = site.join(Source::DialledIn, "two").unwrap();
+    let two = site.join(SlotSource::DialledIn, "two").unwrap();
     assert!(site.machine.admit_worker("one").is_err());
     site.end(two, &finished());
     assert!(site.machine.admit_worker("one").is_ok());
@@ -261,7 +260,7 @@ fn who_breaks_its_sessions_again_and_again_is_set_aside() {
     let mut site = Site::with_hosts(1, &["one"]);
     for left in [2, 1, 0] {
         assert_eq!(site.dialled(), [0]);
-        let session = site.join(Source::Host(0), "one").unwrap();
+        let session = site.join(SlotSource::Host(0), "one").unwrap();
         site.say(session, &ToManager::Ready { lacks: Vec::new() });
         assert_eq!(site.machine.recruited().ready, 1);
         site.end(session, &broken());
@@ -277,9 +276,9 @@ fn who_breaks_its_sessions_again_and_again_is_set_aside() {
 fn who_is_no_longer_allowed_leaves_at_once() {
     let mut site = Site::listening(2);
     site.machine.admit_worker("good").unwrap();
-    let good = site.join(Source::DialledIn, "good").unwrap();
+    let good = site.join(SlotSource::DialledIn, "good").unwrap();
     site.machine.admit_worker("bad").unwrap();
-    let bad = site.join(Source::DialledIn, "bad").unwrap();
+    let bad = site.join(SlotSource::DialledIn, "bad").unwrap();
     site.actions.clear();
     site.machine.judge_again(|session| match session == bad {
         true => Err("its certificate was revoked"),
@@ -299,7 +298,7 @@ fn who_is_no_longer_allowed_leaves_at_once() {
 fn a_slot_that_breaks_the_rules_is_dismissed() {
     let mut site = Site::listening(1);
     site.machine.admit_worker("one").unwrap();
-    let session = site.join(Source::DialledIn, "one").unwrap();
+    let session = site.join(SlotSource::DialledIn, "one").unwrap();
     site.say(session, &ToManager::Ready { lacks: Vec::new() });
     site.actions.clear();
     for (kind, handler) in [(MessageKind::Request(1), 0), (MessageKind::Post, 77)] {

@@ -59,7 +59,7 @@ pub enum SlotEndpoint {
 
 /// A message to be sent, as it travels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedMessage {
     /// The number of its handler.
     pub handler: u16,
     /// What the handler interprets.
@@ -68,7 +68,7 @@ pub struct Encoded {
     pub bulk: Vec<Bytes>,
 }
 
-impl Encoded {
+impl EncodedMessage {
     /// Bytes of the head and of all parts.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -79,7 +79,7 @@ impl Encoded {
 
 /// A message that has come, as it travelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// The number of its handler.
     pub handler: u16,
     /// What the handler interprets.
@@ -247,9 +247,9 @@ impl ToSlot {
 
     /// The whole message, with these bulk parts.
     #[must_use]
-    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> Encoded {
+    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> EncodedMessage {
         let (handler, head) = self.encode();
-        Encoded {
+        EncodedMessage {
             handler,
             head,
             bulk,
@@ -434,9 +434,9 @@ impl ToManager {
 
     /// The whole message, with these bulk parts.
     #[must_use]
-    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> Encoded {
+    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> EncodedMessage {
         let (handler, head) = self.encode();
-        Encoded {
+        EncodedMessage {
             handler,
             head,
             bulk,

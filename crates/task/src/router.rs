@@ -4,7 +4,7 @@ mod actions;
 mod answers;
 mod streams;
 
-pub use answers::{AnswerError, Answered};
+pub use answers::{Answered, ReceiveError};
 pub use streams::OpenError;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -18,7 +18,7 @@ use exoskel_flow::{
 };
 
 use self::answers::Heads;
-use crate::message::{Call, Digest, Encoded, SegmentFunctions, SlotEndpoint};
+use crate::message::{Call, Digest, EncodedMessage, SegmentFunctions, SlotEndpoint};
 use crate::outcome::{Origin, Outcomes};
 use crate::tokens::Tokens;
 
@@ -54,7 +54,7 @@ pub enum Effect {
         /// Which of its endpoints.
         endpoint: SlotEndpoint,
         /// The message.
-        message: Encoded,
+        message: EncodedMessage,
     },
     /// Hand outcomes to the stream's user.
     Deliver {

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use exoskel_flow::Lease;
 use thiserror::Error;
 
-use crate::message::{Encoded, Execute, MessageError, Received, SlotEndpoint, ToManager, ToSlot};
+use crate::message::{
+    EncodedMessage, Execute, MessageError, ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
+};
 use crate::payload::{Record, RecordReader, RecordWriter};
 
 /// Results that wait to be sent together, in bytes at most.
@@ -72,7 +74,7 @@ pub enum Work {
 #[derive(Debug)]
 pub struct Outgoing {
     /// The message.
-    pub message: Encoded,
+    pub message: EncodedMessage,
     /// There is something to run: the next item need not wait for this one's sealing and writing.
     pub can_wait: bool,
 }
@@ -289,7 +291,7 @@ impl SlotQueue {
     pub fn receive(
         &mut self,
         endpoint: SlotEndpoint,
-        message: Received,
+        message: ReceivedMessage,
         passage: &SerialPassage,
     ) -> Result<Vec<Outgoing>, MessageError> {
         let instruction = ToSlot::decode(endpoint, message.handler, message.head)?;

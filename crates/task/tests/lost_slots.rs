@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Departure, FunctionId, Lease, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
-use exoskel_task::message::{Call, Execute, Received, ToManager, ToSlot};
+use exoskel_task::message::{Call, Execute, ReceivedMessage, ToManager, ToSlot};
 use exoskel_task::outcome::{Contents, Origin};
 use exoskel_task::payload::{BatchBuilder, Format, RecordReader};
 use exoskel_task::router::{Effect, Function, StreamPlan};
@@ -166,7 +166,7 @@ impl Site {
 
     fn say(&mut self, slot: u32, message: ToManager) {
         let (handler, head) = message.encode();
-        let message = Received {
+        let message = ReceivedMessage {
             handler,
             head,
             bulk: Vec::new(),

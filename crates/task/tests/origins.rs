@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Breach, Departure, FunctionId, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
-use exoskel_task::message::{Call, Execute, Received, ToManager, ToSlot};
+use exoskel_task::message::{Call, Execute, ReceivedMessage, ToManager, ToSlot};
 use exoskel_task::outcome::{Contents, Origin};
 use exoskel_task::payload::{Batch, BatchBuilder, Format, Record, RecordReader, RecordWriter};
-use exoskel_task::router::{AnswerError, Effect, Function, StreamPlan};
+use exoskel_task::router::{Effect, Function, ReceiveError, StreamPlan};
 
 const STREAM: u64 = 1;
 const NOW: Duration = Duration::ZERO;
@@ -143,7 +143,7 @@ impl Site {
         slot: u32,
         execute: &Execute,
         mut writer: RecordWriter,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), ReceiveError> {
         let (count, records, bulk) = writer.take();
         let message = ToManager::Results {
             frame: execute.frame,
@@ -153,7 +153,7 @@ impl Site {
             records,
         };
         let (handler, head) = message.encode();
-        let message = Received {
+        let message = ReceivedMessage {
             handler,
             head,
             bulk: bulk.into_iter().map(Vec::from).collect(),
@@ -384,7 +384,7 @@ fn a_result_over_its_grant_ends_the_session_and_counts_for_nothing() {
     assert_eq!(got, 101);
     assert_eq!(
         site.say(TRUSTED, first, over),
-        Err(AnswerError::Breach(breach))
+        Err(ReceiveError::Breach(breach))
     );
     site.pump();
     assert!(site.fates.is_empty());

@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_flow::Tickets;
 use exoskel_link::handshake::Refuse;
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::recruiter::Sources;
-use exoskel_node::manager::{Action, JoinError, ManagerSettings, Member, Recruited};
+use exoskel_node::manager::recruiter::SlotSources;
+use exoskel_node::manager::{JoinError, ManagerAction, ManagerSettings, Member, Recruited};
 use exoskel_node::{ManagerMachine, SessionId};
-use exoskel_task::router;
 
-use super::recruit::{Children, Place, Started};
+use super::recruit::{Children, RecruitingPlace, Started};
 use super::{
     Attempt, AttemptError, Command, ManagerConfig, Notice, ObservedMessage, Shared, StreamPlan,
 };
 use crate::connection::{Connection, Ended};
 use crate::establish::{Established, NodeConfig, PeerRecord, judge_again};
-use crate::outlet::{Outlet, StreamEnd};
+use crate::result_queue::{ResultQueue, StreamEnd};
 
 /// Places where attempts have failed, of which the last one is kept for the user.
 const ATTEMPTS_KEPT: usize = 1000;
@@ -30,12 +28,12 @@ pub(super) struct ManagerDriver {
     shared: Arc<Shared>,
     machine: ManagerMachine,
     epoch: Instant,
-    peers: HashMap<SessionId, Peer>,
+    peers: HashMap<SessionId, SlotPeer>,
     /// Where the outcomes of each stream go.
-    outlets: HashMap<u64, Arc<Outlet>>,
+    queues: HashMap<u64, Arc<ResultQueue>>,
     children: Children,
     /// Where slots are to be asked for.
-    wishes: Vec<Place>,
+    wishes: Vec<RecruitingPlace>,
     /// Sessions with something queued.
     dirty: Vec<SessionId>,
     /// How recruiting stood when users were last told.
@@ -50,7 +48,7 @@ pub(super) struct ManagerDriver {
 }
 
 /// A session's other end.
-struct Peer {
+struct SlotPeer {
     connection: Arc<Connection>,
     record: PeerRecord,
 }
@@ -59,7 +57,7 @@ impl ManagerDriver {
     pub(super) fn new(config: ManagerConfig, is_listening: bool, shared: Arc<Shared>) -> Self {
         let recruiting = &config.recruiting;
         let hosts = recruiting.hosts.iter().map(|line| line.name.clone());
-        let sources = Sources {
+        let sources = SlotSources {
             slots: recruiting.slots,
             children: recruiting.local.is_some(),
             hosts: hosts.collect(),
@@ -78,7 +76,7 @@ impl ManagerDriver {
             machine: ManagerMachine::new(settings),
             epoch: Instant::now(),
             peers: HashMap::new(),
-            outlets: HashMap::new(),
+            queues: HashMap::new(),
             children: Children::default(),
             wishes: Vec::new(),
             dirty: Vec::new(),
@@ -124,7 +122,7 @@ impl ManagerDriver {
     }
 
     /// Where slots are to be asked for now.
-    pub(super) fn take_wishes(&mut self) -> Vec<Place> {
+    pub(super) fn take_wishes(&mut self) -> Vec<RecruitingPlace> {
         std::mem::take(&mut self.wishes)
     }
 
@@ -137,7 +135,7 @@ impl ManagerDriver {
     fn command(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Open(number, plan, outlet) => self.open(number, plan, outlet),
+            Command::Open(number, plan, queue) => self.open(number, plan, queue),
             Command::Admit(number, batch) => self.machine.admit(number, batch, now),
             Command::EndOfInput(number) => self.machine.end_of_input(number, now),
             Command::Taken {
@@ -150,7 +148,7 @@ impl ManagerDriver {
                 let _ = reply.send(self.machine.cancel(number, index, now));
             }
             Command::Close(number) => {
-                self.outlets.remove(&number);
+                self.queues.remove(&number);
                 self.machine.close_stream(number, now);
             }
             Command::Report(reply) => {
@@ -160,26 +158,15 @@ impl ManagerDriver {
         }
     }
 
-    fn open(&mut self, number: u64, plan: StreamPlan, outlet: Arc<Outlet>) {
+    fn open(&mut self, number: u64, plan: StreamPlan, queue: Arc<ResultQueue>) {
         let now = self.now();
-        let tickets = if plan.unbounded {
-            Tickets::Unbounded
-        } else {
-            Tickets::Bounded
-        };
-        let plan = router::StreamPlan {
-            skeleton: plan.skeleton,
-            functions: plan.functions,
-            call: plan.call,
-            tickets,
-        };
         if let Err(error) = self.machine.open(number, plan, now) {
-            return outlet.end(error.into());
+            return queue.end(error.into());
         }
         if let Some(end) = &self.given_up {
-            outlet.end(end.clone());
+            queue.end(end.clone());
         }
-        self.outlets.insert(number, outlet);
+        self.queues.insert(number, queue);
     }
 
     /// Does everything the machine wants done, and lets it go out.
@@ -201,47 +188,47 @@ impl ManagerDriver {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: ManagerAction) {
         match action {
-            Action::Send {
+            ManagerAction::Send {
                 session,
                 link,
                 message,
             } => self.queue(session, link, message),
-            Action::Deliver { stream, outcomes } => {
-                if let Some(outlet) = self.outlets.get(&stream) {
-                    outlet.deliver(outcomes);
+            ManagerAction::Deliver { stream, outcomes } => {
+                if let Some(queue) = self.queues.get(&stream) {
+                    queue.deliver(outcomes);
                 }
             }
-            Action::LimitReception { session, bytes } => {
+            ManagerAction::LimitReception { session, bytes } => {
                 if let Some(peer) = self.peers.get(&session) {
                     peer.connection.limit_reception(bytes);
                 }
             }
-            Action::Close { session, reason } => {
+            ManagerAction::Close { session, reason } => {
                 if let Some(peer) = self.peers.get(&session) {
                     peer.connection.close(reason);
                 }
             }
-            Action::Abort { session, reason } => {
+            ManagerAction::Abort { session, reason } => {
                 if let Some(peer) = self.peers.get(&session) {
                     peer.connection.abort(reason);
                 }
             }
-            Action::LostTrack { stream } => {
-                if let Some(outlet) = self.outlets.get(&stream) {
-                    outlet.end(StreamEnd::LostTrack);
+            ManagerAction::LostTrack { stream } => {
+                if let Some(queue) = self.queues.get(&stream) {
+                    queue.end(StreamEnd::LostTrack);
                 }
             }
-            Action::GiveUp => self.give_up(),
-            Action::Start(number) => self.wishes.push(Place::Child(number)),
-            Action::Dial(position) => {
+            ManagerAction::GiveUp => self.give_up(),
+            ManagerAction::Start(number) => self.wishes.push(RecruitingPlace::Child(number)),
+            ManagerAction::Dial(position) => {
                 let line = self.config.recruiting.hosts[position].clone();
-                self.wishes.push(Place::Host(position, line));
+                self.wishes.push(RecruitingPlace::Host(position, line));
             }
-            Action::End(number) => self.children.end(number),
-            Action::Tell(notice) => self.tell(notice),
-            Action::Unwanted { worker, why } => self.keep(Attempt {
+            ManagerAction::End(number) => self.children.end(number),
+            ManagerAction::Tell(notice) => self.tell(notice),
+            ManagerAction::Unwanted { worker, why } => self.keep(Attempt {
                 worker: worker.to_string(),
                 place: worker.address,
                 error: Arc::new(why.into()),
@@ -277,9 +264,9 @@ impl ManagerDriver {
     /// Tells user threads how many items they may hand over, whether they should hurry, and how recruiting stands.
     fn publish(&mut self) {
         for opening in self.machine.openings() {
-            if let Some(outlet) = self.outlets.get(&opening.stream) {
-                outlet.set_admissible(opening.admissible);
-                outlet.set_hungry(opening.is_hungry);
+            if let Some(queue) = self.queues.get(&opening.stream) {
+                queue.set_admissible(opening.admissible);
+                queue.set_hungry(opening.is_hungry);
             }
         }
         let recruited = self.machine.recruited();
@@ -294,8 +281,8 @@ impl ManagerDriver {
         }
         if std::mem::take(&mut self.has_news) {
             // A user thread that waits looks at the notices.
-            for outlet in self.outlets.values() {
-                outlet.notify();
+            for queue in self.queues.values() {
+                queue.notify();
             }
         }
     }
@@ -328,7 +315,11 @@ impl ManagerDriver {
     }
 
     /// A session has been made. Gives the number that it is served under, if it is of use.
-    pub(super) fn join(&mut self, place: &Place, established: &Established) -> Option<SessionId> {
+    pub(super) fn join(
+        &mut self,
+        place: &RecruitingPlace,
+        established: &Established,
+    ) -> Option<SessionId> {
         let now = self.now();
         let member = member_of(established);
         let connection = &established.connection;
@@ -343,7 +334,7 @@ impl ManagerDriver {
             })
             .ok();
         if let Some(session) = session {
-            let peer = Peer {
+            let peer = SlotPeer {
                 connection: connection.clone(),
                 record: established.record.clone(),
             };
@@ -366,14 +357,14 @@ impl ManagerDriver {
     }
 
     /// Somebody who had a place did not get through the handshake.
-    pub(super) fn leave_place(&mut self, place: &Place) {
+    pub(super) fn leave_place(&mut self, place: &RecruitingPlace) {
         let now = self.now();
         self.machine.attempt_failed(place.source(), false, now);
         self.pump();
     }
 
     /// An attempt came to nothing.
-    pub(super) fn attempt_failed(&mut self, place: &Place, error: AttemptError) {
+    pub(super) fn attempt_failed(&mut self, place: &RecruitingPlace, error: AttemptError) {
         let (is_final, now) = (!error.may_pass(), self.now());
         self.machine.attempt_failed(place.source(), is_final, now);
         self.note(place.attempt(error));
@@ -425,8 +416,8 @@ impl ManagerDriver {
     /// Nobody is left to work and nobody can be found: all streams end with the reason.
     fn give_up(&mut self) {
         let end = StreamEnd::NoWorker(self.shared.attempts().into());
-        for outlet in self.outlets.values() {
-            outlet.end(end.clone());
+        for queue in self.queues.values() {
+            queue.end(end.clone());
         }
         self.tell(Notice::Warning(end.to_string()));
         self.given_up = Some(end);
@@ -434,8 +425,8 @@ impl ManagerDriver {
 
     /// Ends all streams and, in order, all sessions.
     pub(super) fn shut_down(&mut self) {
-        for outlet in self.outlets.values() {
-            outlet.end(StreamEnd::Closed);
+        for queue in self.queues.values() {
+            queue.end(StreamEnd::Closed);
         }
         self.machine.close();
         self.pump();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use exoskel_identity::Role;
-use exoskel_node::manager::recruiter::Source;
+use exoskel_node::manager::recruiter::SlotSource;
 use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
@@ -75,13 +75,13 @@ pub struct HostLine {
 
 /// Where a slot is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RecruitingPlace {
     Child(u32),
     Host(usize, HostLine),
     DialledIn(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecruitingPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Child(number) => write!(formatter, "local worker {number}"),
@@ -96,13 +96,13 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl RecruitingPlace {
     /// What the machine knows it as.
-    pub(super) fn source(&self) -> Source {
+    pub(super) fn source(&self) -> SlotSource {
         match self {
-            Self::Child(number) => Source::Child(*number),
-            Self::Host(position, _) => Source::Host(*position),
-            Self::DialledIn(_) => Source::DialledIn,
+            Self::Child(number) => SlotSource::Child(*number),
+            Self::Host(position, _) => SlotSource::Host(*position),
+            Self::DialledIn(_) => SlotSource::DialledIn,
         }
     }
 

@@ -10,7 +10,7 @@ use exoskel_link::handshake::Hello;
 
 use super::attempt::is_of_worker;
 use super::driver::ManagerDriver;
-use super::recruit::{Place, dial_child, dial_host};
+use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
 use crate::establish::{EstablishError, Established, welcome_in_place};
 use crate::listening::{Listener, SocketFile};
@@ -97,18 +97,18 @@ async fn renew(driver: Driver, mut renewal: TermsRenewal) {
 }
 
 /// Asks for one slot.
-async fn attempt(driver: Driver, place: Place) {
+async fn attempt(driver: Driver, place: RecruitingPlace) {
     let terms = driver.borrow().terms().clone();
     let result = match &place {
-        Place::Child(number) => {
+        RecruitingPlace::Child(number) => {
             let started = driver.borrow_mut().start_child(*number);
             dial_child(started, &terms).await
         }
-        Place::Host(_, line) => {
+        RecruitingPlace::Host(_, line) => {
             let is_wanted = || !driver.borrow().is_shutting_down();
             dial_host(line, &terms, is_wanted).await
         }
-        Place::DialledIn(_) => return,
+        RecruitingPlace::DialledIn(_) => return,
     };
     match result {
         Ok(established) => serve(&driver, &established, &place),
@@ -119,7 +119,7 @@ async fn attempt(driver: Driver, place: Place) {
 /// Takes in a slot whose session has begun, and serves it to its last event.
 ///
 /// The slot counts as soon as this returns, so that nobody recruits another in its place.
-fn serve(driver: &Driver, established: &Established, place: &Place) {
+fn serve(driver: &Driver, established: &Established, place: &RecruitingPlace) {
     let joined = driver.borrow_mut().join(place, established);
     let Some(session) = joined else {
         return;
@@ -145,7 +145,7 @@ async fn listen(driver: Driver, listener: Listener) {
                 let handshake = reception.enter(host).await;
                 let (driver, refusals) = (driver.clone(), refusals.clone());
                 tokio::task::spawn_local(async move {
-                    let place = Place::DialledIn(address.clone());
+                    let place = RecruitingPlace::DialledIn(address.clone());
                     if let Err(error) = welcome_worker(&driver, socket, &place, &handshake).await {
                         let (who, why) = (place.to_string(), error.to_string());
                         let line = refusals.borrow_mut().note(host, &who, &why);
@@ -153,7 +153,7 @@ async fn listen(driver: Driver, listener: Listener) {
                         if is_of_worker(&error) {
                             // Each of its attempts comes from another port.
                             let place = host.map_or(address, |host| host.to_string());
-                            let attempt = Place::DialledIn(place).attempt(error.into());
+                            let attempt = RecruitingPlace::DialledIn(place).attempt(error.into());
                             driver.borrow_mut().keep(attempt);
                         }
                     }
@@ -184,7 +184,7 @@ fn audit(driver: &Driver, lines: impl IntoIterator<Item = String>) {
 async fn welcome_worker(
     driver: &Driver,
     socket: Socket,
-    place: &Place,
+    place: &RecruitingPlace,
     handshake: &HandshakePlace,
 ) -> Result<(), EstablishError> {
     let terms = || Ok(driver.borrow().terms().clone());

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_identity::Colours;
 use exoskel_link::{Event, MessageKind};
-use exoskel_task::message::Received;
+use exoskel_task::message::ReceivedMessage;
 use exoskel_task::router::Answered;
 
 use super::notice::{Notice, Output, readable};
-use super::{ManagerMachine, User};
+use super::{ManagerLink, ManagerMachine};
 use crate::session::SessionId;
 
 impl ManagerMachine {
@@ -34,8 +34,8 @@ impl ManagerMachine {
             self.held_anew.push(session);
         }
         match (user, kind) {
-            (Some(User::Results), MessageKind::Post) => {
-                let message = Received {
+            (Some(ManagerLink::Results), MessageKind::Post) => {
+                let message = ReceivedMessage {
                     handler,
                     head,
                     bulk,
@@ -46,7 +46,7 @@ impl ManagerMachine {
                 }
             }
             // Nothing here answers: whoever asks would wait for ever.
-            (Some(User::Results | User::Slot), kind) => {
+            (Some(ManagerLink::Results | ManagerLink::Slot), kind) => {
                 self.dismiss(session, format!("got {kind:?}, expected a post"));
             }
             (None, _) => {}

@@ -50,11 +50,11 @@ pub fn departure_of(ended: &Ended) -> Departure {
 /// Broken sessions by worker.
 #[derive(Debug, Default)]
 pub struct Breaks {
-    workers: HashMap<String, Worker>,
+    workers: HashMap<String, BrokenSessions>,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct BrokenSessions {
     /// Broken sessions in a row.
     count: u32,
     /// Sessions with smaller numbers had begun when the last one broke. What breaks one breaks all that run beside it, and counts once.
@@ -69,11 +69,14 @@ impl Breaks {
         if self.workers.len() >= WORKERS_MAX && !self.workers.contains_key(name) {
             return false;
         }
-        let worker = self.workers.entry(name.to_owned()).or_insert(Worker {
-            count: 0,
-            counted_before: SessionId(0),
-            why: String::new(),
-        });
+        let worker = self
+            .workers
+            .entry(name.to_owned())
+            .or_insert(BrokenSessions {
+                count: 0,
+                counted_before: SessionId(0),
+                why: String::new(),
+            });
         if worker.count >= BREAKS_MAX || session < worker.counted_before {
             return false;
         }

@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use super::breaks::departure_of;
 use super::notice::{Notice, Unwanted};
-use super::recruiter::Source;
-use super::{Action, ManagerMachine, Member, Slot, SlotState, User};
+use super::recruiter::SlotSource;
+use super::{ManagerAction, ManagerLink, ManagerMachine, Member, Slot, SlotState};
 use crate::session::SessionId;
 
 /// Workers that can't run the program, of which the reasons are kept.
@@ -63,7 +63,7 @@ impl ManagerMachine {
     }
 
     /// An attempt came to nothing; `is_final` when another one can't end better.
-    pub fn attempt_failed(&mut self, source: Source, is_final: bool, now: Duration) {
+    pub fn attempt_failed(&mut self, source: SlotSource, is_final: bool, now: Duration) {
         self.recruiter.landed();
         self.recruiter.failed(source, is_final);
         self.release(source, now);
@@ -75,7 +75,7 @@ impl ManagerMachine {
     /// When it is of no use: the attempt has failed.
     pub fn join(
         &mut self,
-        source: Source,
+        source: SlotSource,
         member: &Member,
         session: &mut Session,
         now: Duration,
@@ -126,14 +126,14 @@ impl ManagerMachine {
         };
         self.slots.insert(id, slot);
         if self.is_closing {
-            self.actions.push_back(Action::Close {
+            self.actions.push_back(ManagerAction::Close {
                 session: id,
                 reason: CloseReason::Finished,
             });
             return Ok(id);
         }
         // Only our own children are local, whatever a peer says of itself.
-        let settings = if matches!(source, Source::Child(_)) {
+        let settings = if matches!(source, SlotSource::Child(_)) {
             self.settings.setup_local.clone()
         } else {
             self.settings.setup_remote.clone()
@@ -153,8 +153,20 @@ impl ManagerMachine {
     ) -> Result<(LinkId, LinkId), SessionError> {
         let table = &mut self.endpoints;
         table.begin(id, session)?;
-        let tasks = table.open(id, session, TASK_ENDPOINT, TrafficClass::Data, User::Slot)?;
-        let code = table.open(id, session, CODE_ENDPOINT, TrafficClass::Code, User::Slot)?;
+        let tasks = table.open(
+            id,
+            session,
+            TASK_ENDPOINT,
+            TrafficClass::Data,
+            ManagerLink::Slot,
+        )?;
+        let code = table.open(
+            id,
+            session,
+            CODE_ENDPOINT,
+            TrafficClass::Code,
+            ManagerLink::Slot,
+        )?;
         Ok((tasks, code))
     }
 
@@ -176,7 +188,7 @@ impl ManagerMachine {
         }
         slot.state = SlotState::Unfit;
         let worker = slot.worker.clone();
-        self.actions.push_back(Action::Close {
+        self.actions.push_back(ManagerAction::Close {
             session,
             reason: CloseReason::Finished,
         });
@@ -193,7 +205,8 @@ impl ManagerMachine {
             self.tell(Notice::Warning(format!("{worker} {why}")));
         }
         self.recruiter.set_aside(&worker.name);
-        self.actions.push_back(Action::Unwanted { worker, why });
+        self.actions
+            .push_back(ManagerAction::Unwanted { worker, why });
     }
 
     /// Judges all peers again, by what `judge` says of each, after credentials, policy or revocation lists have changed.
@@ -206,8 +219,9 @@ impl ManagerMachine {
             if let Err(reason) = judge(*session) {
                 let name = &slot.worker.name;
                 let line = format!("ended the session with {name}: {reason}");
-                self.actions.push_back(Action::Tell(Notice::Audit(line)));
-                self.actions.push_back(Action::Abort {
+                self.actions
+                    .push_back(ManagerAction::Tell(Notice::Audit(line)));
+                self.actions.push_back(ManagerAction::Abort {
                     session: *session,
                     reason: CloseReason::NotAllowed(reason.to_string().into()),
                 });
@@ -270,7 +284,7 @@ impl ManagerMachine {
             self.recruiter.set_aside(name);
             let why = Unwanted::SetAside(reason);
             self.tell(Notice::Warning(format!("{} {why}", slot.worker)));
-            self.actions.push_back(Action::Unwanted {
+            self.actions.push_back(ManagerAction::Unwanted {
                 worker: slot.worker.clone(),
                 why,
             });
@@ -279,10 +293,10 @@ impl ManagerMachine {
     }
 
     /// A slot or an attempt is gone: its source is asked again, or another.
-    fn release(&mut self, source: Source, now: Duration) {
+    fn release(&mut self, source: SlotSource, now: Duration) {
         self.recruiter.release(source, now);
-        if let Source::Child(child) = source {
-            self.actions.push_back(Action::End(child));
+        if let SlotSource::Child(child) = source {
+            self.actions.push_back(ManagerAction::End(child));
         }
         self.recruit(now);
     }

@@ -11,7 +11,7 @@ pub const FAILURES_MAX: u32 = 6;
 
 /// Where slots may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
+pub struct SlotSources {
     /// How many slots are wanted.
     pub slots: u32,
     /// Children of this process can be started.
@@ -24,7 +24,7 @@ pub struct Sources {
 
 /// Where one slot comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum SlotSource {
     /// The child of this number.
     Child(u32),
     /// The place of this number.
@@ -50,14 +50,14 @@ pub(super) struct Recruiter {
     next_child: u32,
     children: bool,
     child_failures: u32,
-    hosts: Vec<Host>,
+    hosts: Vec<ListeningWorker>,
     listening: bool,
     retry_at: Option<Duration>,
     has_given_up: bool,
 }
 
 #[derive(Debug)]
-struct Host {
+struct ListeningWorker {
     name: String,
     in_use: u32,
     /// Slots it said it has; unknown before the first session.
@@ -70,8 +70,8 @@ struct Host {
 }
 
 impl Recruiter {
-    pub(super) fn new(sources: &Sources) -> Self {
-        let host = |name: &String| Host {
+    pub(super) fn new(sources: &SlotSources) -> Self {
+        let host = |name: &String| ListeningWorker {
             name: name.clone(),
             in_use: 0,
             capacity: None,
@@ -162,7 +162,7 @@ impl Recruiter {
     }
 
     /// A slot or an attempt is gone.
-    pub(super) fn release(&mut self, source: Source, now: Duration) {
+    pub(super) fn release(&mut self, source: SlotSource, now: Duration) {
         if let Some(host) = self.host(source) {
             host.in_use = host.in_use.saturating_sub(1);
             host.rest_until = Some(now + RETRY_TIME);
@@ -170,9 +170,9 @@ impl Recruiter {
     }
 
     /// An attempt came to nothing, or a slot broke the rules; `is_final` when another attempt can't end better.
-    pub(super) fn failed(&mut self, source: Source, is_final: bool) {
+    pub(super) fn failed(&mut self, source: SlotSource, is_final: bool) {
         let count = if is_final { FAILURES_MAX } else { 1 };
-        if matches!(source, Source::Child(_)) {
+        if matches!(source, SlotSource::Child(_)) {
             self.child_failures += count;
         }
         if let Some(host) = self.host(source) {
@@ -189,8 +189,8 @@ impl Recruiter {
     }
 
     /// A slot kept to the rules to its end, whatever that was: its source is as good as new.
-    pub(super) fn proved(&mut self, source: Source) {
-        if matches!(source, Source::Child(_)) {
+    pub(super) fn proved(&mut self, source: SlotSource) {
+        if matches!(source, SlotSource::Child(_)) {
             self.child_failures = 0;
         }
         if let Some(host) = self.host(source).filter(|host| !host.is_set_aside) {
@@ -199,7 +199,7 @@ impl Recruiter {
     }
 
     /// A session has begun; the worker may have said how many slots it has.
-    pub(super) fn succeeded(&mut self, source: Source, slots: Option<u32>) {
+    pub(super) fn succeeded(&mut self, source: SlotSource, slots: Option<u32>) {
         if let Some(host) = self.host(source) {
             host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
         }
@@ -213,10 +213,10 @@ impl Recruiter {
             || self.listening
     }
 
-    fn host(&mut self, source: Source) -> Option<&mut Host> {
+    fn host(&mut self, source: SlotSource) -> Option<&mut ListeningWorker> {
         match source {
-            Source::Host(position) => self.hosts.get_mut(position),
-            Source::Child(_) | Source::DialledIn => None,
+            SlotSource::Host(position) => self.hosts.get_mut(position),
+            SlotSource::Child(_) | SlotSource::DialledIn => None,
         }
     }
 }

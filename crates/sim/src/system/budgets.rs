@@ -34,8 +34,8 @@ impl Machine {
             }
             let largest = user.scenario.result_bytes_max + RECORD_OVERHEAD;
             let (held, reserved) = scheduler.result_bytes(StreamId(id));
-            let floors = (config.grant_bytes_min + RECORD_OVERHEAD) * inside + 2 * largest;
-            if held + reserved > config.result_budget_bytes + floors {
+            let least = (config.grant_bytes_min + RECORD_OVERHEAD) * inside + 2 * largest;
+            if held + reserved > config.result_budget_bytes + least {
                 return self.world.broken(format!(
                     "{held} result bytes of stream {number} held and {reserved} reserved"
                 ));
@@ -47,12 +47,12 @@ impl Machine {
         let frames = config.window_bytes_max + 3 * config.frame_bytes_max + 4 * input_max;
         // Heads of messages and what is of no stream.
         let most = frames + 100 * u64::from(config.window_frames_max) + (64 << 10);
-        for seat in self.manager.seats.values() {
-            let queued = seat.line.session.0.queued_bytes();
+        for held in self.manager.sessions.values() {
+            let queued = held.line.session.0.queued_bytes();
             if queued > most {
                 return self.world.broken(format!(
                     "{queued} bytes wait to be sealed in {}",
-                    seat.session
+                    held.session
                 ));
             }
         }

@@ -194,10 +194,10 @@ impl Machine {
     /// The policy demands more from now on, also of running sessions.
     fn raise(&mut self, minimum: Protections) {
         self.manager.minimum = self.manager.minimum.stricter(minimum);
-        for seat in self.manager.seats.values_mut() {
-            seat.line.session.0.raise_protections(minimum);
+        for held in self.manager.sessions.values_mut() {
+            held.line.session.0.raise_protections(minimum);
         }
-        let sessions: Vec<ConnectionId> = self.manager.seats.keys().copied().collect();
+        let sessions: Vec<ConnectionId> = self.manager.sessions.keys().copied().collect();
         sessions.into_iter().for_each(|id| self.stir_manager(id));
         // Handshakes that are under way may come to either.
         for id in self.channels.keys() {

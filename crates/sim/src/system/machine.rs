@@ -472,11 +472,11 @@ impl Machine {
             return Ok(());
         }
         self.check_barred()?;
-        let outstanding = self.manager.seats.values().any(|seat| {
+        let outstanding = self.manager.sessions.values().any(|held| {
             let router = self.manager.machine.router();
-            let statistics = router.slot_statistics(seat.session.0);
+            let statistics = router.slot_statistics(held.session.0);
             statistics.is_some_and(|statistics| statistics.outstanding > 0)
-                || seat.line.session.0.queued_bytes() > 0
+                || held.line.session.0.queued_bytes() > 0
         });
         let is_quiet = self.world.now > self.calm_from
             && !outstanding

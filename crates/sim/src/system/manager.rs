@@ -10,15 +10,15 @@ use exoskel_link::policy::PlaceProof;
 use exoskel_link::{
     Ended, Event as LinkEvent, LinkId, Message, Protections, Session, SessionError,
 };
-use exoskel_node::manager::recruiter::{Source, Sources};
-use exoskel_node::manager::{Action, ManagerSettings, Member};
+use exoskel_node::manager::recruiter::{SlotSource, SlotSources};
+use exoskel_node::manager::{ManagerAction, ManagerSettings, Member};
 use exoskel_node::{ManagerMachine, SessionId};
 
 use super::clock::Clock;
 use super::handshake::{self, Channel, path};
 use super::line::Line;
 use super::machine::Machine;
-use super::membership::Known;
+use super::membership::KnownWorkers;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
@@ -26,7 +26,7 @@ use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct SlotSession {
     pub(super) line: Line,
     pub(super) worker: usize,
     pub(super) session: SessionId,
@@ -35,10 +35,10 @@ pub(super) struct Seat {
 pub(super) struct Manager {
     pub(super) machine: ManagerMachine,
     pub(super) clock: Clock,
-    pub(super) seats: BTreeMap<ConnectionId, Seat>,
+    pub(super) sessions: BTreeMap<ConnectionId, SlotSession>,
     pub(super) connections: BTreeMap<SessionId, ConnectionId>,
     /// Handshakes that wait for an answer.
-    pub(super) greetings: BTreeMap<ConnectionId, HelloSent>,
+    pub(super) hellos: BTreeMap<ConnectionId, HelloSent>,
     /// Connections with something to write.
     dirty: BTreeSet<ConnectionId>,
     wake: Option<Duration>,
@@ -53,7 +53,7 @@ pub(super) struct Manager {
     /// Where it has the keys of its sessions.
     keys: KeyStore,
     /// What the checks know of its workers.
-    pub(super) known: Known,
+    pub(super) known: KnownWorkers,
 }
 
 impl Manager {
@@ -64,7 +64,7 @@ impl Manager {
         minimum: Protections,
         keys: KeyStore,
     ) -> Self {
-        let sources = Sources {
+        let sources = SlotSources {
             slots: scenario.workers.len() as u32,
             children: false,
             hosts: if scenario.manager_dials {
@@ -88,22 +88,22 @@ impl Manager {
             is_down: false,
             machine: ManagerMachine::new(settings),
             clock,
-            seats: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
-            greetings: BTreeMap::new(),
+            hellos: BTreeMap::new(),
             dirty: BTreeSet::new(),
             wake: None,
             is_held: false,
             deferred: Vec::new(),
             minimum,
             keys,
-            known: Known::default(),
+            known: KnownWorkers::default(),
         }
     }
 
-    fn seat_of(&mut self, session: SessionId) -> Option<(ConnectionId, &mut Seat)> {
+    fn session_of(&mut self, session: SessionId) -> Option<(ConnectionId, &mut SlotSession)> {
         let id = *self.connections.get(&session)?;
-        Some((id, self.seats.get_mut(&id)?))
+        Some((id, self.sessions.get_mut(&id)?))
     }
 }
 
@@ -138,34 +138,38 @@ impl Machine {
             .filter(|planned| self.world.now < *planned);
     }
 
-    fn act(&mut self, action: Action) -> Result<(), Violation> {
+    fn act(&mut self, action: ManagerAction) -> Result<(), Violation> {
         match action {
-            Action::Send {
+            ManagerAction::Send {
                 session,
                 link,
                 message,
             } => return self.queue(session, link, message),
-            Action::LimitReception { session, bytes } => {
+            ManagerAction::LimitReception { session, bytes } => {
                 self.change(session, |session| session.limit_reception(bytes));
             }
-            Action::Close { session, reason } => {
+            ManagerAction::Close { session, reason } => {
                 self.change(session, |session| session.close(reason));
             }
-            Action::Abort { session, reason } => {
+            ManagerAction::Abort { session, reason } => {
                 self.check_abort(session, &reason)?;
                 self.change(session, |session| session.abort(reason));
             }
-            Action::Deliver { stream, outcomes } => {
+            ManagerAction::Deliver { stream, outcomes } => {
                 self.check_origin(&outcomes)?;
                 let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
                 let delivered = self.streams.deliver(stream, outcomes, allowed);
                 return delivered.or_else(|what| self.world.broken(what));
             }
-            Action::Dial(worker) => return self.dial(worker),
-            Action::GiveUp => return self.give_up(),
-            Action::Unwanted { worker, why } => return self.check_unwanted(&worker.name, &why),
-            Action::Tell(_) => {}
-            other @ (Action::Start(_) | Action::End(_) | Action::LostTrack { .. }) => {
+            ManagerAction::Dial(worker) => return self.dial(worker),
+            ManagerAction::GiveUp => return self.give_up(),
+            ManagerAction::Unwanted { worker, why } => {
+                return self.check_unwanted(&worker.name, &why);
+            }
+            ManagerAction::Tell(_) => {}
+            other @ (ManagerAction::Start(_)
+            | ManagerAction::End(_)
+            | ManagerAction::LostTrack { .. }) => {
                 return self.world.broken(format!("the manager wants {other:?}"));
             }
         }
@@ -173,8 +177,8 @@ impl Machine {
     }
 
     fn change(&mut self, session: SessionId, change: impl FnOnce(&mut Session)) {
-        if let Some((id, seat)) = self.manager.seat_of(session) {
-            change(&mut seat.line.session.0);
+        if let Some((id, held)) = self.manager.session_of(session) {
+            change(&mut held.line.session.0);
             self.manager.dirty.insert(id);
         }
     }
@@ -185,12 +189,12 @@ impl Machine {
         link: LinkId,
         message: Message,
     ) -> Result<(), Violation> {
-        let Some((id, seat)) = self.manager.seat_of(session) else {
+        let Some((id, held)) = self.manager.session_of(session) else {
             return self
                 .world
                 .broken(format!("a message for {session}, which is gone"));
         };
-        if let Err(error) = seat.line.session.0.send(link, message) {
+        if let Err(error) = held.line.session.0.send(link, message) {
             // An ending session takes no more.
             if !matches!(error, SessionError::Closed(_)) {
                 self.world.check_excused(id, Node::Manager, &error)?;
@@ -204,12 +208,12 @@ impl Machine {
     /// Writes, keeps the timer, and sees whether the session is over.
     fn tend(&mut self, id: ConnectionId) -> Result<(), Violation> {
         let clock = self.manager.clock;
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
+        let Some(held) = self.manager.sessions.get_mut(&id) else {
             return Ok(());
         };
-        seat.line.write(&mut self.world, clock)?;
-        seat.line.arm(&mut self.world, clock);
-        let Some(ended) = seat.line.session.0.ended() else {
+        held.line.write(&mut self.world, clock)?;
+        held.line.arm(&mut self.world, clock);
+        let Some(ended) = held.line.session.0.ended() else {
             return Ok(());
         };
         if let Ended::Session(error) = &ended {
@@ -217,11 +221,11 @@ impl Machine {
             self.report.slots_lost += 1;
         }
         let now = clock.shows(self.world.now);
-        if let Some(seat) = self.manager.seats.remove(&id) {
-            self.report.keys_changed += seat.line.session.0.counts().epoch_sealing;
-            self.manager.connections.remove(&seat.session);
-            self.note_end(&seat, &ended);
-            self.manager.machine.ended(seat.session, &ended, now);
+        if let Some(held) = self.manager.sessions.remove(&id) {
+            self.report.keys_changed += held.line.session.0.counts().epoch_sealing;
+            self.manager.connections.remove(&held.session);
+            self.note_end(&held, &ended);
+            self.manager.machine.ended(held.session, &ended, now);
         }
         self.hang_up(id, Way::ToWorker)
     }
@@ -229,14 +233,14 @@ impl Machine {
     /// The manager dials a worker. Its listening socket is there even while the slot is not.
     fn dial(&mut self, worker: usize) -> Result<(), Violation> {
         self.check_dial(worker)?;
-        let greeting = match HelloSent::new(self.manager_offer(worker)) {
-            Ok(greeting) => greeting,
+        let hello = match HelloSent::new(self.manager_offer(worker)) {
+            Ok(hello) => hello,
             Err(error) => return self.world.broken(error.to_string()),
         };
         let id = self.connect(worker);
-        let hello = Piece::Bytes(greeting.bytes().to_vec());
-        self.manager.greetings.insert(id, greeting);
-        self.world.send(id, Way::ToWorker, hello)
+        let said = Piece::Bytes(hello.bytes().to_vec());
+        self.manager.hellos.insert(id, hello);
+        self.world.send(id, Way::ToWorker, said)
     }
 
     /// Something has come to the manager.
@@ -245,13 +249,13 @@ impl Machine {
             return Ok(());
         }
         match piece {
-            Piece::Bytes(bytes) if self.manager.seats.contains_key(&id) => self.hear(id, &bytes),
-            Piece::Bytes(bytes) => self.greet(id, &bytes),
+            Piece::Bytes(bytes) if self.manager.sessions.contains_key(&id) => self.hear(id, &bytes),
+            Piece::Bytes(bytes) => self.shake_hands(id, &bytes),
             Piece::End => self.hear_end(id),
         }
     }
 
-    fn greet(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
+    fn shake_hands(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         let (Some(channel), Some(worker)) =
             (self.channels.get(&id).cloned(), self.world.wires.worker(id))
@@ -259,21 +263,21 @@ impl Machine {
             return Ok(());
         };
         let (source, begun) = if self.scenario.manager_dials {
-            let Some(greeting) = self.manager.greetings.remove(&id) else {
+            let Some(hello) = self.manager.hellos.remove(&id) else {
                 return Ok(());
             };
             let change = self.session_change();
             let keys = &self.manager.keys;
-            let begun = channel.answered(greeting, bytes.to_vec(), keys, now, change);
+            let begun = channel.answered(hello, bytes.to_vec(), keys, now, change);
             (
-                Source::Host(worker),
+                SlotSource::Host(worker),
                 begun.map_err(|error| error.to_string()),
             )
         } else {
             let Some(begun) = self.welcome_worker(id, worker, bytes, &channel)? else {
                 return Ok(());
             };
-            (Source::DialledIn, begun)
+            (SlotSource::DialledIn, begun)
         };
         // A certificate that was revoked is found out by whoever verifies it.
         let is_barred = self.is_barred(worker);
@@ -336,11 +340,11 @@ impl Machine {
     pub(super) fn attempt_failed(
         &mut self,
         id: ConnectionId,
-        source: Source,
+        source: SlotSource,
         is_final: bool,
     ) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
-        self.manager.greetings.remove(&id);
+        self.manager.hellos.remove(&id);
         self.note_failure(source, is_final);
         self.manager.machine.attempt_failed(source, is_final, now);
         self.abandon(id)
@@ -362,7 +366,7 @@ impl Machine {
         &mut self,
         id: ConnectionId,
         worker: usize,
-        source: Source,
+        source: SlotSource,
         mut session: Session,
     ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
@@ -385,12 +389,12 @@ impl Machine {
                 self.check_joined(id, worker, member.protections)?;
                 self.report.sessions += 1;
                 let line = Line::new(id, Way::ToWorker, session);
-                let seat = Seat {
+                let held = SlotSession {
                     line,
                     worker,
                     session: number,
                 };
-                self.manager.seats.insert(id, seat);
+                self.manager.sessions.insert(id, held);
                 self.manager.connections.insert(number, id);
                 self.manager.dirty.insert(id);
                 Ok(())
@@ -406,19 +410,19 @@ impl Machine {
 
     fn hear(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
+        let Some(held) = self.manager.sessions.get_mut(&id) else {
             return Ok(());
         };
         // What is wrong with them is known when the session is asked how it is.
-        let (events, _) = seat.line.receive(bytes, now);
-        let session = seat.session;
+        let (events, _) = held.line.receive(bytes, now);
+        let session = held.session;
         self.manager.dirty.insert(id);
         for event in events {
             self.note_event(id, &event)?;
-            if let (LinkEvent::Message { link, size, .. }, Some(seat)) =
-                (&event, self.manager.seats.get_mut(&id))
+            if let (LinkEvent::Message { link, size, .. }, Some(held)) =
+                (&event, self.manager.sessions.get_mut(&id))
             {
-                seat.line.session.0.consumed(*link, *size);
+                held.line.session.0.consumed(*link, *size);
             }
             self.manager.machine.event(session, event, now);
         }
@@ -427,8 +431,8 @@ impl Machine {
 
     /// The connection has no more bytes.
     pub(super) fn hear_end(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        if let Some(seat) = self.manager.seats.get_mut(&id) {
-            let _ = seat.line.session.0.received_end();
+        if let Some(held) = self.manager.sessions.get_mut(&id) {
+            let _ = held.line.session.0.received_end();
             self.manager.dirty.insert(id);
             return Ok(());
         }
@@ -440,11 +444,11 @@ impl Machine {
 
     /// A handshake comes to nothing.
     pub(super) fn give_up_handshake(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        match self.manager.greetings.contains_key(&id) {
+        match self.manager.hellos.contains_key(&id) {
             true => {
                 let worker = self.world.wires.worker(id).unwrap_or_default();
                 let is_barred = self.is_barred(worker);
-                self.attempt_failed(id, Source::Host(worker), is_barred)
+                self.attempt_failed(id, SlotSource::Host(worker), is_barred)
             }
             // Somebody who dialled in and said nothing.
             false => self.hang_up(id, Way::ToWorker),
@@ -454,9 +458,9 @@ impl Machine {
     /// A session's timer came.
     pub(super) fn manager_timer(&mut self, id: ConnectionId) {
         let now = self.manager.clock.shows(self.world.now);
-        if let Some(seat) = self.manager.seats.get_mut(&id) {
-            seat.line.disarm(self.world.now);
-            let _ = seat.line.session.0.handle_timeout(now);
+        if let Some(held) = self.manager.sessions.get_mut(&id) {
+            held.line.disarm(self.world.now);
+            let _ = held.line.session.0.handle_timeout(now);
             self.manager.dirty.insert(id);
         }
     }

@@ -12,14 +12,14 @@ use exoskel_node::SessionId;
 use exoskel_node::manager::JoinError;
 use exoskel_node::manager::breaks::{BREAKS_MAX, departure_of};
 use exoskel_node::manager::notice::Unwanted;
-use exoskel_node::manager::recruiter::{FAILURES_MAX, Source};
+use exoskel_node::manager::recruiter::{FAILURES_MAX, SlotSource};
 use exoskel_task::message::ToManager;
 use exoskel_task::outcome::{Contents, Outcomes};
 use exoskel_task::payload::Format;
 
 use super::handshake;
 use super::machine::Machine;
-use super::manager::Seat;
+use super::manager::SlotSession;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Way};
 use super::world::Event;
@@ -30,17 +30,17 @@ const WEAR_TIME: Duration = Duration::from_millis(20);
 
 /// What a manager must know of its workers, since it was told.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownWorkers {
     /// Workers that said what they lack.
     unfit: BTreeSet<String>,
-    broken: BTreeMap<String, Broken>,
+    broken: BTreeMap<String, BreaksSeen>,
     /// Attempts that failed, by place.
     failures: BTreeMap<usize, u32>,
 }
 
 /// Sessions of a worker that broke.
 #[derive(Debug, Default)]
-struct Broken {
+struct BreaksSeen {
     altogether: u32,
     /// One after the other, with none that ended well between.
     in_a_row: u32,
@@ -77,10 +77,10 @@ impl Machine {
         self.report.revoked += 1;
         let barred: BTreeMap<SessionId, ConnectionId> = self
             .manager
-            .seats
+            .sessions
             .iter()
-            .filter(|(_, seat)| self.is_barred(seat.worker))
-            .map(|(id, seat)| (seat.session, *id))
+            .filter(|(_, held)| self.is_barred(held.worker))
+            .map(|(id, held)| (held.session, *id))
             .collect();
         for id in barred.values() {
             self.world.excuse(*id);
@@ -207,9 +207,9 @@ impl Machine {
         reason: &CloseReason,
     ) -> Result<(), Violation> {
         let id = self.manager.connections.get(&session);
-        let seat = id.and_then(|id| Some((*id, self.manager.seats.get(id)?)));
-        match (seat, reason) {
-            (Some((_, seat)), CloseReason::NotAllowed(_)) if self.is_barred(seat.worker) => Ok(()),
+        let held = id.and_then(|id| Some((*id, self.manager.sessions.get(id)?)));
+        match (held, reason) {
+            (Some((_, held)), CloseReason::NotAllowed(_)) if self.is_barred(held.worker) => Ok(()),
             // Everybody here keeps to the rules.
             (Some((id, _)), reason) => self.world.check_excused(id, Node::Manager, reason),
             (None, _) => Ok(()),
@@ -222,7 +222,7 @@ impl Machine {
         id: ConnectionId,
         event: &LinkEvent,
     ) -> Result<(), Violation> {
-        let worker = self.manager.seats.get(&id).map(|seat| seat.worker);
+        let worker = self.manager.sessions.get(&id).map(|held| held.worker);
         let (Some(worker), LinkEvent::Message { handler, head, .. }) = (worker, event) else {
             return match event {
                 LinkEvent::LinkRefused { reason, .. } => {
@@ -250,32 +250,37 @@ impl Machine {
     }
 
     /// A session is over, before the machine knows.
-    pub(super) fn note_end(&mut self, seat: &Seat, ended: &Ended) {
-        let next = self.manager.seats.values().map(|seat| seat.session).max();
-        let name = self.scenario.name(seat.worker);
+    pub(super) fn note_end(&mut self, held: &SlotSession, ended: &Ended) {
+        let next = self
+            .manager
+            .sessions
+            .values()
+            .map(|held| held.session)
+            .max();
+        let name = self.scenario.name(held.worker);
         let broken = self.manager.known.broken.entry(name).or_default();
         match (departure_of(ended), ended) {
             (Departure::Broken, _) => {
                 broken.altogether += 1;
                 if broken
                     .counted_before
-                    .is_none_or(|before| seat.session > before)
+                    .is_none_or(|before| held.session > before)
                 {
                     broken.in_a_row += 1;
-                    broken.counted_before = next.max(Some(seat.session));
+                    broken.counted_before = next.max(Some(held.session));
                 }
-                if let Some(place) = self.place_of(seat.worker) {
+                if let Some(place) = self.place_of(held.worker) {
                     *self.manager.known.failures.entry(place).or_default() += 1;
                 }
             }
             (_, Ended::Closed(_)) => {
-                *broken = Broken {
+                *broken = BreaksSeen {
                     in_a_row: 0,
                     ..std::mem::take(broken)
                 };
-                self.note_proof(seat.worker);
+                self.note_proof(held.worker);
             }
-            _ => self.note_proof(seat.worker),
+            _ => self.note_proof(held.worker),
         }
     }
 
@@ -291,8 +296,8 @@ impl Machine {
     }
 
     /// An attempt came to nothing, before the machine knows.
-    pub(super) fn note_failure(&mut self, source: Source, is_final: bool) {
-        if let Source::Host(place) = source {
+    pub(super) fn note_failure(&mut self, source: SlotSource, is_final: bool) {
+        if let SlotSource::Host(place) = source {
             let count = if is_final { FAILURES_MAX } else { 1 };
             *self.manager.known.failures.entry(place).or_default() += count;
         }
@@ -333,7 +338,7 @@ impl Machine {
     /// A manager that waits for workers to dial in waits for ever; its users don't, when none of them can ever help.
     pub(super) fn end_hopeless(&mut self) {
         let is_hopeless = |worker| self.is_barred(worker) || self.is_outcast(worker);
-        if self.manager.seats.is_empty()
+        if self.manager.sessions.is_empty()
             && !self.scenario.manager_dials
             && (0..self.workers.len()).all(is_hopeless)
         {
@@ -356,14 +361,15 @@ impl Machine {
     /// Sessions with those who are no longer allowed have ended, once nothing holds anybody up.
     pub(super) fn check_barred(&self) -> Result<(), Violation> {
         let time = self.scenario.dead_after * 2;
-        let since = |seat: &Seat| self.revoked.get(&self.scenario.name(seat.worker)).copied();
-        let late = self.manager.seats.values().find(|seat| {
-            since(seat).is_some_and(|at| self.world.now > at.max(self.calm_from) + time)
+        let since =
+            |held: &SlotSession| self.revoked.get(&self.scenario.name(held.worker)).copied();
+        let late = self.manager.sessions.values().find(|held| {
+            since(held).is_some_and(|at| self.world.now > at.max(self.calm_from) + time)
         });
-        late.map_or(Ok(()), |seat| {
+        late.map_or(Ok(()), |held| {
             let what = format!(
                 "the session with worker {}, no longer allowed, goes on",
-                seat.worker
+                held.worker
             );
             self.world.broken(what)
         })

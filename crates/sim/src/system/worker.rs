@@ -7,7 +7,7 @@ use exoskel_link::handshake::{HandshakeError, HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Session, SessionError};
 use exoskel_node::SlotMachine;
-use exoskel_node::slot::Answer;
+use exoskel_node::slot::SlotAnswer;
 use exoskel_task::slot_queue::{Outgoing, SerialPassage};
 
 use super::clock::Clock;
@@ -50,7 +50,7 @@ pub(super) enum State {
     /// It waits for a manager to dial it.
     Listening,
     /// In the handshake; a client waits for the answer.
-    Greeting(ConnectionId, Option<Box<HelloSent>>),
+    Handshake(ConnectionId, Option<Box<HelloSent>>),
     Up(Box<Process>),
 }
 
@@ -82,7 +82,7 @@ impl Worker {
     pub(super) fn connection(&self) -> Option<ConnectionId> {
         match &self.state {
             State::Down | State::Listening => None,
-            State::Greeting(id, _) => Some(*id),
+            State::Handshake(id, _) => Some(*id),
             State::Up(process) => Some(process.line.id),
         }
     }
@@ -103,7 +103,7 @@ impl Worker {
                     && process.line.session.0.queued_bytes() == 0
             }
             State::Down | State::Listening => true,
-            State::Greeting(..) => false,
+            State::Handshake(..) => false,
         }
     }
 }
@@ -163,14 +163,9 @@ impl Machine {
         id
     }
 
-    fn begin_handshake(
-        &mut self,
-        number: usize,
-        id: ConnectionId,
-        greeting: Option<Box<HelloSent>>,
-    ) {
+    fn begin_handshake(&mut self, number: usize, id: ConnectionId, hello: Option<Box<HelloSent>>) {
         let worker = &mut self.workers[number];
-        worker.state = State::Greeting(id, greeting);
+        worker.state = State::Handshake(id, hello);
         worker.manager_life = self.manager.life;
     }
 
@@ -202,11 +197,11 @@ impl Machine {
         let Some(number) = self.world.wires.worker(id) else {
             return Ok(());
         };
-        if !self.manager.seats.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
+        if !self.manager.sessions.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
             self.give_up_handshake(id)?;
         }
         match &self.workers[number].state {
-            State::Greeting(own, _) if *own == id => {
+            State::Handshake(own, _) if *own == id => {
                 self.world
                     .check_excused(id, Node::Worker(number), &"a handshake took too long")?;
                 self.depart(number)
@@ -249,7 +244,7 @@ impl Machine {
     ) -> Result<(), Violation> {
         let now = self.workers[number].clock.shows(self.world.now);
         let Some(process) = self.workers[number].process() else {
-            return self.worker_greets(number, id, bytes, now);
+            return self.worker_handshake(number, id, bytes, now);
         };
         // What is wrong with them is known when the session is asked how it is.
         let (events, _) = process.line.receive(bytes, now);
@@ -264,7 +259,7 @@ impl Machine {
         self.work(number)
     }
 
-    fn worker_greets(
+    fn worker_handshake(
         &mut self,
         number: usize,
         id: ConnectionId,
@@ -278,11 +273,11 @@ impl Machine {
         let state = std::mem::replace(&mut self.workers[number].state, State::Down);
         let (bytes, keys) = (bytes.to_vec(), KeyStore::in_ordinary_memory(1));
         let begun = match state {
-            State::Greeting(_, Some(hello)) => {
+            State::Handshake(_, Some(hello)) => {
                 let begun = channel.answered(*hello, bytes, &keys, now, change);
                 if let Err(HandshakeError::Refused(refuse)) = &begun {
                     self.check_refusal(id, number, refuse)?;
-                    self.workers[number].state = State::Greeting(id, None);
+                    self.workers[number].state = State::Handshake(id, None);
                     let again = self.workers[number].scenario.rejoins_after;
                     return self.depart_for(number, again.max(REFUSED_TIME));
                 }
@@ -299,7 +294,7 @@ impl Machine {
                 }
             }
         };
-        self.workers[number].state = State::Greeting(id, None);
+        self.workers[number].state = State::Handshake(id, None);
         let limit = self.scenario.limits.message_bytes_max;
         let begun = begun.and_then(|mut session| {
             let machine = SlotMachine::begin(&mut session, limit);
@@ -458,9 +453,9 @@ impl Machine {
             let State::Up(process) = &worker.state else {
                 return None;
             };
-            let seat = self.manager.seats.get(&process.line.id)?;
+            let held = self.manager.sessions.get(&process.line.id)?;
             let router = self.manager.machine.router();
-            router.slot_statistics(seat.session.0)?;
+            router.slot_statistics(held.session.0)?;
             Some(&process.interpreter)
         };
         let Some(running) = running_of(number).and_then(|interpreter| interpreter.running) else {
@@ -494,7 +489,7 @@ impl Machine {
             return Ok(());
         };
         for outgoing in outgoing {
-            let message = Answer::from(outgoing).message;
+            let message = SlotAnswer::from(outgoing).message;
             match process
                 .line
                 .session

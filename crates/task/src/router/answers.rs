@@ -9,14 +9,14 @@ use exoskel_flow::{Breach, FrameId, Index, Results, SlotId};
 use thiserror::Error;
 
 use super::{Effect, Router};
-use crate::message::{MessageError, Received, ToManager};
+use crate::message::{MessageError, ReceivedMessage, ToManager};
 use crate::outcome::{Contents, Origin, Outcomes};
 use crate::payload::{Batch, Format, RecordError, RecordIndex, RecordReader};
 use crate::tokens::Tokens;
 
 /// A slot broke the rules: nothing of its answer counts, and its session must end.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AnswerError {
+pub enum ReceiveError {
     /// It isn't what its handler takes.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -68,17 +68,17 @@ impl Router {
     pub fn receive(
         &mut self,
         slot: u32,
-        message: Received,
+        message: ReceivedMessage,
         now: Duration,
-    ) -> Result<Answered, AnswerError> {
-        let Received {
+    ) -> Result<Answered, ReceiveError> {
+        let ReceivedMessage {
             handler,
             head,
             bulk,
         } = message;
         let answer = ToManager::decode(handler, head)?;
         if !bulk.is_empty() && !answer.takes_bulk() {
-            return Err(AnswerError::Bulk(bulk.len()));
+            return Err(ReceiveError::Bulk(bulk.len()));
         }
         let id = SlotId(slot);
         match answer {
@@ -99,7 +99,7 @@ impl Router {
                 let mut heads = std::mem::take(&mut self.heads);
                 let read = heads.read(&arrived, count);
                 let result = read
-                    .map_err(AnswerError::from)
+                    .map_err(ReceiveError::from)
                     .and_then(|()| self.results(slot, arrived, &mut heads, now));
                 // Its memory serves the next answer.
                 self.heads = heads;
@@ -124,7 +124,7 @@ impl Router {
             } => {
                 let maximum = self.message_bytes_max;
                 if bytes > maximum {
-                    return Err(AnswerError::Announced {
+                    return Err(ReceiveError::Announced {
                         index,
                         bytes,
                         maximum,
@@ -145,7 +145,7 @@ impl Router {
         arrived: Arrived,
         heads: &mut Heads,
         now: Duration,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), ReceiveError> {
         let id = SlotId(slot);
         let Some((stream, segment)) = self.scheduler.frame(id, arrived.frame) else {
             // Late. The scheduler may still have counted on its bytes.
