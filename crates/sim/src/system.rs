@@ -32,6 +32,7 @@
 mod budgets;
 mod clock;
 mod content;
+mod drivers;
 mod faults;
 mod generator;
 mod handshake;

@@ -1,4 +1,4 @@
-//! The manager's process: its machine, a session for each slot, and the wires and clock in the place of `net`'s driver.
+//! The manager's process, how it meets its workers, and what it brings to a handshake.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,11 +7,9 @@ use bytes::Bytes;
 use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::PlaceProof;
-use exoskel_link::{
-    Ended, Event as LinkEvent, LinkId, Message, Protections, Session, SessionError,
-};
+use exoskel_link::{Protections, Session};
 use exoskel_node::manager::recruiter::{SlotSource, SlotSources};
-use exoskel_node::manager::{ManagerAction, ManagerSettings, Member};
+use exoskel_node::manager::{ManagerSettings, Member};
 use exoskel_node::{ManagerMachine, SessionId};
 
 use super::clock::Clock;
@@ -40,8 +38,8 @@ pub(super) struct Manager {
     /// Handshakes that wait for an answer.
     pub(super) hellos: BTreeMap<ConnectionId, HelloSent>,
     /// Connections with something to write.
-    dirty: BTreeSet<ConnectionId>,
-    wake: Option<Duration>,
+    pub(super) dirty: BTreeSet<ConnectionId>,
+    pub(super) wake: Option<Duration>,
     /// Counts its processes.
     pub(super) life: u32,
     /// It has crashed, and the next process has not begun.
@@ -101,137 +99,18 @@ impl Manager {
         }
     }
 
-    fn session_of(&mut self, session: SessionId) -> Option<(ConnectionId, &mut SlotSession)> {
+    pub(super) fn session_of(
+        &mut self,
+        session: SessionId,
+    ) -> Option<(ConnectionId, &mut SlotSession)> {
         let id = *self.connections.get(&session)?;
         Some((id, self.sessions.get_mut(&id)?))
     }
 }
 
 impl Machine {
-    /// Whatever was said, what follows from it is done now.
-    pub(super) fn manage(&mut self) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        loop {
-            while let Some(action) = self.manager.machine.poll_action(now) {
-                self.act(action)?;
-            }
-            let Some(id) = self.manager.dirty.pop_first() else {
-                break;
-            };
-            self.tend(id)?;
-        }
-        if let Some(wake) = self.manager.machine.next_timeout() {
-            let at = self.manager.clock.when(wake).max(self.world.now);
-            if self.manager.wake.is_none_or(|planned| at < planned) {
-                self.manager.wake = Some(self.world.plan_timer(at, Event::Wake));
-            }
-        }
-        self.serve_users();
-        self.check_manager()
-    }
-
-    /// A timer of the machine came; it may have been planned before an earlier one.
-    pub(super) fn woken(&mut self) {
-        self.manager.wake = self
-            .manager
-            .wake
-            .filter(|planned| self.world.now < *planned);
-    }
-
-    fn act(&mut self, action: ManagerAction) -> Result<(), Violation> {
-        match action {
-            ManagerAction::Send {
-                session,
-                link,
-                message,
-            } => return self.queue(session, link, message),
-            ManagerAction::LimitReception { session, bytes } => {
-                self.change(session, |session| session.limit_reception(bytes));
-            }
-            ManagerAction::Close { session, reason } => {
-                self.change(session, |session| session.close(reason));
-            }
-            ManagerAction::Abort { session, reason } => {
-                self.check_abort(session, &reason)?;
-                self.change(session, |session| session.abort(reason));
-            }
-            ManagerAction::Deliver { stream, outcomes } => {
-                self.check_origin(&outcomes)?;
-                let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
-                let delivered = self.streams.deliver(stream, outcomes, allowed);
-                return delivered.or_else(|what| self.world.broken(what));
-            }
-            ManagerAction::Dial(worker) => return self.dial(worker),
-            ManagerAction::GiveUp => return self.give_up(),
-            ManagerAction::Unwanted { worker, why } => {
-                return self.check_unwanted(&worker.name, &why);
-            }
-            ManagerAction::Tell(_) => {}
-            other @ (ManagerAction::Start(_)
-            | ManagerAction::End(_)
-            | ManagerAction::LostTrack { .. }) => {
-                return self.world.broken(format!("the manager wants {other:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn change(&mut self, session: SessionId, change: impl FnOnce(&mut Session)) {
-        if let Some((id, held)) = self.manager.session_of(session) {
-            change(&mut held.line.session.0);
-            self.manager.dirty.insert(id);
-        }
-    }
-
-    fn queue(
-        &mut self,
-        session: SessionId,
-        link: LinkId,
-        message: Message,
-    ) -> Result<(), Violation> {
-        let Some((id, held)) = self.manager.session_of(session) else {
-            return self
-                .world
-                .broken(format!("a message for {session}, which is gone"));
-        };
-        if let Err(error) = held.line.session.0.send(link, message) {
-            // An ending session takes no more.
-            if !matches!(error, SessionError::Closed(_)) {
-                self.world.check_excused(id, Node::Manager, &error)?;
-            }
-            self.manager.machine.not_sent(session, &error);
-        }
-        self.manager.dirty.insert(id);
-        Ok(())
-    }
-
-    /// Writes, keeps the timer, and sees whether the session is over.
-    fn tend(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let clock = self.manager.clock;
-        let Some(held) = self.manager.sessions.get_mut(&id) else {
-            return Ok(());
-        };
-        held.line.write(&mut self.world, clock)?;
-        held.line.arm(&mut self.world, clock);
-        let Some(ended) = held.line.session.0.ended() else {
-            return Ok(());
-        };
-        if let Ended::Session(error) = &ended {
-            self.world.check_excused(id, Node::Manager, error)?;
-            self.report.slots_lost += 1;
-        }
-        let now = clock.shows(self.world.now);
-        if let Some(held) = self.manager.sessions.remove(&id) {
-            self.report.keys_changed += held.line.session.0.counts().epoch_sealing;
-            self.manager.connections.remove(&held.session);
-            self.note_end(&held, &ended);
-            self.manager.machine.ended(held.session, &ended, now);
-        }
-        self.hang_up(id, Way::ToWorker)
-    }
-
     /// The manager dials a worker. Its listening socket is there even while the slot is not.
-    fn dial(&mut self, worker: usize) -> Result<(), Violation> {
+    pub(super) fn dial(&mut self, worker: usize) -> Result<(), Violation> {
         self.check_dial(worker)?;
         let hello = match HelloSent::new(self.manager_offer(worker)) {
             Ok(hello) => hello,
@@ -255,7 +134,7 @@ impl Machine {
         }
     }
 
-    fn shake_hands(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
+    pub(super) fn shake_hands(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         let (Some(channel), Some(worker)) =
             (self.channels.get(&id).cloned(), self.world.wires.worker(id))
@@ -295,7 +174,7 @@ impl Machine {
     }
 
     /// Answers somebody who dialled in; nothing more comes of it when it was refused.
-    fn welcome_worker(
+    pub(super) fn welcome_worker(
         &mut self,
         id: ConnectionId,
         worker: usize,
@@ -351,7 +230,7 @@ impl Machine {
     }
 
     /// What the manager brings to a handshake with this worker.
-    fn manager_offer(&self, worker: usize) -> Offer {
+    pub(super) fn manager_offer(&self, worker: usize) -> Offer {
         handshake::offer(
             &self.scenario,
             handshake::manager(),
@@ -362,7 +241,7 @@ impl Machine {
         )
     }
 
-    fn join_slot(
+    pub(super) fn join_slot(
         &mut self,
         id: ConnectionId,
         worker: usize,
@@ -408,27 +287,6 @@ impl Machine {
         }
     }
 
-    fn hear(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let Some(held) = self.manager.sessions.get_mut(&id) else {
-            return Ok(());
-        };
-        // What is wrong with them is known when the session is asked how it is.
-        let (events, _) = held.line.receive(bytes, now);
-        let session = held.session;
-        self.manager.dirty.insert(id);
-        for event in events {
-            self.note_event(id, &event)?;
-            if let (LinkEvent::Message { link, size, .. }, Some(held)) =
-                (&event, self.manager.sessions.get_mut(&id))
-            {
-                held.line.session.0.consumed(*link, *size);
-            }
-            self.manager.machine.event(session, event, now);
-        }
-        Ok(())
-    }
-
     /// The connection has no more bytes.
     pub(super) fn hear_end(&mut self, id: ConnectionId) -> Result<(), Violation> {
         if let Some(held) = self.manager.sessions.get_mut(&id) {
@@ -453,20 +311,5 @@ impl Machine {
             // Somebody who dialled in and said nothing.
             false => self.hang_up(id, Way::ToWorker),
         }
-    }
-
-    /// A session's timer came.
-    pub(super) fn manager_timer(&mut self, id: ConnectionId) {
-        let now = self.manager.clock.shows(self.world.now);
-        if let Some(held) = self.manager.sessions.get_mut(&id) {
-            held.line.disarm(self.world.now);
-            let _ = held.line.session.0.handle_timeout(now);
-            self.manager.dirty.insert(id);
-        }
-    }
-
-    /// A session has something to write, perhaps.
-    pub(super) fn stir_manager(&mut self, id: ConnectionId) {
-        self.manager.dirty.insert(id);
     }
 }

@@ -135,7 +135,7 @@ impl Machine {
     }
 
     /// Who is of no use, or failed for good, is not asked again.
-    pub(super) fn check_dial(&mut self, worker: usize) -> Result<(), Violation> {
+    pub(super) fn check_dial(&self, worker: usize) -> Result<(), Violation> {
         let failures = self.manager.known.failures.get(&worker).copied();
         if failures.is_some_and(|failures| failures >= FAILURES_MAX) {
             let what = format!("worker {worker} is asked again though that can't end better");

@@ -1,14 +1,13 @@
-//! A worker: one process of one slot after another, each with a session, a machine and an interpreter.
+//! A worker: one process of one slot after another, how it meets its manager, and the items that it runs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use exoskel_link::handshake::{HandshakeError, HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
-use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Session, SessionError};
+use exoskel_link::{CloseReason, Session};
 use exoskel_node::SlotMachine;
-use exoskel_node::slot::SlotAnswer;
-use exoskel_task::slot_queue::{Outgoing, SerialPassage};
+use exoskel_task::slot_queue::SerialPassage;
 
 use super::clock::Clock;
 use super::handshake::{self, Channel, path};
@@ -59,9 +58,9 @@ pub(super) enum State {
 pub(super) struct Process {
     pub(super) line: Line,
     pub(super) machine: SlotMachine,
-    passage: SerialPassage,
+    pub(super) passage: SerialPassage,
     pub(super) interpreter: Interpreter,
-    flush: Option<Duration>,
+    pub(super) flush: Option<Duration>,
 }
 
 impl Worker {
@@ -87,7 +86,7 @@ impl Worker {
         }
     }
 
-    fn process(&mut self) -> Option<&mut Process> {
+    pub(super) fn process(&mut self) -> Option<&mut Process> {
         match &mut self.state {
             State::Up(process) => Some(process),
             _ => None,
@@ -163,14 +162,19 @@ impl Machine {
         id
     }
 
-    fn begin_handshake(&mut self, number: usize, id: ConnectionId, hello: Option<Box<HelloSent>>) {
+    pub(super) fn begin_handshake(
+        &mut self,
+        number: usize,
+        id: ConnectionId,
+        hello: Option<Box<HelloSent>>,
+    ) {
         let worker = &mut self.workers[number];
         worker.state = State::Handshake(id, hello);
         worker.manager_life = self.manager.life;
     }
 
     /// Takes up the first connection that waits at the listening socket.
-    fn accept_next(&mut self, number: usize) -> Result<(), Violation> {
+    pub(super) fn accept_next(&mut self, number: usize) -> Result<(), Violation> {
         while let Some((id, bytes)) = self.workers[number].backlog.pop_front() {
             if self.channels.contains_key(&id) && !self.has_left(id, Way::ToManager) {
                 self.begin_handshake(number, id, None);
@@ -180,7 +184,7 @@ impl Machine {
         Ok(())
     }
 
-    fn worker_offer(&self, number: usize) -> Offer {
+    pub(super) fn worker_offer(&self, number: usize) -> Offer {
         let worker = &self.workers[number].scenario;
         handshake::offer(
             &self.scenario,
@@ -236,30 +240,7 @@ impl Machine {
         }
     }
 
-    fn worker_hears(
-        &mut self,
-        number: usize,
-        id: ConnectionId,
-        bytes: &[u8],
-    ) -> Result<(), Violation> {
-        let now = self.workers[number].clock.shows(self.world.now);
-        let Some(process) = self.workers[number].process() else {
-            return self.worker_handshake(number, id, bytes, now);
-        };
-        // What is wrong with them is known when the session is asked how it is.
-        let (events, _) = process.line.receive(bytes, now);
-        let mut outgoing = Vec::new();
-        for event in events {
-            match process.take_in(event) {
-                Ok(answers) => outgoing.extend(answers),
-                Err(what) => return self.world.broken(what),
-            }
-        }
-        self.post_all(number, outgoing)?;
-        self.work(number)
-    }
-
-    fn worker_handshake(
+    pub(super) fn worker_handshake(
         &mut self,
         number: usize,
         id: ConnectionId,
@@ -309,7 +290,7 @@ impl Machine {
         }
     }
 
-    fn begin_process(
+    pub(super) fn begin_process(
         &mut self,
         number: usize,
         id: ConnectionId,
@@ -346,23 +327,6 @@ impl Machine {
         self.tend_worker(number)
     }
 
-    /// A session's timer came.
-    pub(super) fn worker_timer(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let Some(number) = self.world.wires.worker(id) else {
-            return Ok(());
-        };
-        let now = self.workers[number].clock.shows(self.world.now);
-        let Some(process) = self.workers[number]
-            .process()
-            .filter(|process| process.line.id == id)
-        else {
-            return Ok(());
-        };
-        process.line.disarm(self.world.now);
-        let _ = process.line.session.0.handle_timeout(now);
-        self.tend_worker(number)
-    }
-
     /// Looks for work, then lets out what there is to say.
     pub(super) fn work(&mut self, number: usize) -> Result<(), Violation> {
         let worker = &mut self.workers[number];
@@ -396,23 +360,11 @@ impl Machine {
         if goes_on { Ok(()) } else { self.work(number) }
     }
 
-    /// Results have waited for long enough.
-    pub(super) fn flush(&mut self, number: usize, life: u32) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let now = worker.clock.shows(self.world.now);
-        if worker.life != life {
-            return Ok(());
-        }
-        let Some(process) = worker.process() else {
-            return Ok(());
-        };
-        process.flush = None;
-        let outgoing = process.machine.flush(now);
-        self.post_all(number, outgoing)?;
-        self.tend_worker(number)
-    }
-
-    fn turn(&mut self, number: usize, turn: Result<Turn, String>) -> Result<(), Violation> {
+    pub(super) fn turn(
+        &mut self,
+        number: usize,
+        turn: Result<Turn, String>,
+    ) -> Result<(), Violation> {
         let turn = match turn {
             Ok(turn) => turn,
             Err(what) => return self.world.broken(format!("worker {number}: {what}")),
@@ -447,7 +399,7 @@ impl Machine {
     }
 
     /// A serial function runs at one slot at a time, of those that the manager has.
-    fn check_serial(&self, number: usize) -> Result<(), Violation> {
+    pub(super) fn check_serial(&self, number: usize) -> Result<(), Violation> {
         let running_of = |number: usize| {
             let worker = &self.workers[number];
             let State::Up(process) = &worker.state else {
@@ -480,68 +432,13 @@ impl Machine {
         })
     }
 
-    fn post_all(
-        &mut self,
-        number: usize,
-        outgoing: impl IntoIterator<Item = Outgoing>,
-    ) -> Result<(), Violation> {
-        let Some(process) = self.workers[number].process() else {
-            return Ok(());
-        };
-        for outgoing in outgoing {
-            let message = SlotAnswer::from(outgoing).message;
-            match process
-                .line
-                .session
-                .0
-                .send(process.machine.results(), message)
-            {
-                // Its end is noticed elsewhere.
-                Ok(()) | Err(SessionError::Closed(_)) => {}
-                Err(error) => {
-                    let id = process.line.id;
-                    self.world.check_excused(id, Node::Worker(number), &error)?;
-                    let reason = CloseReason::Fault(error.to_string().into());
-                    process.line.session.0.abort(reason);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes, keeps timers, and sees whether the session is over.
-    pub(super) fn tend_worker(&mut self, number: usize) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let (clock, life) = (worker.clock, worker.life);
-        let State::Up(process) = &mut worker.state else {
-            return Ok(());
-        };
-        process.line.write(&mut self.world, clock)?;
-        process.line.arm(&mut self.world, clock);
-        let flush = process.machine.flush_at().map(|due| clock.when(due));
-        if let Some(due) = flush
-            && process.flush.is_none_or(|planned| due < planned)
-        {
-            let event = Event::Flush(number, life);
-            process.flush = Some(self.world.plan_timer(due, event));
-        }
-        let (id, ended) = (process.line.id, process.line.session.0.ended());
-        if let Some(Ended::Session(error)) = &ended {
-            self.world.check_excused(id, Node::Worker(number), error)?;
-        }
-        if ended.is_some() {
-            return self.depart(number);
-        }
-        Ok(())
-    }
-
     /// The process leaves; another one comes after a while.
     pub(super) fn depart(&mut self, number: usize) -> Result<(), Violation> {
         let restart = self.workers[number].scenario.rejoins_after;
         self.depart_for(number, restart)
     }
 
-    fn depart_for(&mut self, number: usize, restart: Duration) -> Result<(), Violation> {
+    pub(super) fn depart_for(&mut self, number: usize, restart: Duration) -> Result<(), Violation> {
         let Some(id) = self.workers[number].connection() else {
             return Ok(());
         };
@@ -549,7 +446,7 @@ impl Machine {
         self.hang_up(id, Way::ToManager)
     }
 
-    fn end_process(&mut self, number: usize, restart: Duration) {
+    pub(super) fn end_process(&mut self, number: usize, restart: Duration) {
         let worker = &mut self.workers[number];
         worker.state = State::Down;
         worker.life += 1;
@@ -594,21 +491,4 @@ impl Machine {
 /// The streams of a process of the manager: a worker that has not noticed its end runs items of a former one.
 fn streams_of<'a>(former: &'a [Streams], current: &'a Streams, life: u32) -> &'a Streams {
     former.get(life as usize).unwrap_or(current)
-}
-
-impl Process {
-    /// What an event of the session means. Gives what is to be answered.
-    fn take_in(&mut self, event: LinkEvent) -> Result<Vec<Outgoing>, String> {
-        match &event {
-            LinkEvent::Message { link, size, .. } => {
-                self.line.session.0.consumed(*link, *size);
-            }
-            LinkEvent::LinkRefused { reason, .. } => {
-                return Err(format!("a link was refused: {reason}"));
-            }
-            _ => {}
-        }
-        let answers = self.machine.event(event, &self.passage);
-        answers.map_err(|reason| reason.to_string())
-    }
 }
