@@ -195,9 +195,9 @@ impl SlotNode {
         }
         let mut machine = self.lock();
         let answers = machine.event(event, &self.passage);
-        let has_long_frames = machine.has_long_frames();
+        let is_long = machine.ends_with_long_frame();
         drop(machine);
-        if has_long_frames {
+        if is_long {
             self.active.notify_one();
         }
         match answers {

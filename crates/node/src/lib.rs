@@ -24,7 +24,9 @@
 //!   * [`notice`](manager::notice): what the user is told
 //! * [`slot`]: [`SlotMachine`]: one slot's end of its session
 //!
-//! Another kind of process is another machine beside these two, over the same tables.
+//! Another kind of process is another machine beside these two, over the same tables: it names its own users in
+//! [`Endpoints`], takes the events of its links, and leaves the rest to the others. What has to be kept of outcomes is kept
+//! where they leave, at [`Deliver`](manager::ManagerAction::Deliver).
 
 #![forbid(unsafe_code)]
 

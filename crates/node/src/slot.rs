@@ -219,10 +219,10 @@ impl SlotMachine {
         self.queue.is_idle()
     }
 
-    /// Whether a frame waits whose results may be sent in parts.
+    /// Whether the frame that came last has several items: its results may be sent in parts.
     #[must_use]
-    pub fn has_long_frames(&self) -> bool {
-        self.queue.has_long_frames()
+    pub fn ends_with_long_frame(&self) -> bool {
+        self.queue.ends_with_long_frame()
     }
 
     /// The session is over, for this reason.

@@ -367,10 +367,11 @@ impl SlotQueue {
         self.take_pending().into_outgoing()
     }
 
-    /// Whether a frame of several items waits: its results may be sent in parts.
+    /// Whether the frame that came last has several items: its results may be sent in parts.
     #[must_use]
-    pub fn has_long_frames(&self) -> bool {
-        self.jobs.iter().any(|job| job.execute.count > 1)
+    pub fn ends_with_long_frame(&self) -> bool {
+        let last = self.jobs.back();
+        last.is_some_and(|job| job.execute.count > 1)
     }
 
     /// Whether nothing waits here and nothing runs.

@@ -29,7 +29,7 @@ impl ManagerMachine {
         let Some(slot) = self.slots.get(&session) else {
             return;
         };
-        if !slot.origin.is_trusted() {
+        if !slot.origin.is_trusted() && self.held_anew.last() != Some(&session) {
             // It may send less than before.
             self.held_anew.push(session);
         }
