@@ -102,7 +102,7 @@ def link_of_the_manager(worker: HostileWorker, _frame: Frame) -> None:
     stop(worker)
 
 
-@on_execute("names another group", ended("its group is not the link's"))
+@on_execute("names another job", ended("its job is not the link's"))
 def other_group(worker: HostileWorker, _frame: Frame) -> None:
     worker.session.write(worker.raw_message(group=77))
     stop(worker)

@@ -4,7 +4,7 @@ mod decimal;
 mod place;
 
 use decimal::check_decimal;
-use place::{Expected, Follows};
+use place::{Follows, Permitted};
 
 use crate::elements::{Elements, read_shape};
 use crate::fault::limit;
@@ -159,7 +159,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     /// One value with all that it holds. Without recursion: what a stranger nests must not reach the end of the stack.
     fn value(&mut self) -> Result<(), Fault> {
         let mut outer: Vec<Follows> = Vec::new();
-        let mut current = Follows::values(1, Expected::Anywhere);
+        let mut current = Follows::values(1, Permitted::Anywhere);
         loop {
             if current.takes_anything() {
                 let (passed, weight) = self.reader.pass_common(current.count);
@@ -192,10 +192,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
 
     /// A value without what it holds. Each value held has at least one byte, so a count that lies ends with the bytes.
     #[inline]
-    fn head(&mut self, place: Expected) -> Result<Follows, Fault> {
+    fn head(&mut self, place: Permitted) -> Result<Follows, Fault> {
         let position = self.reader.position();
         let item = self.reader.next_item()?;
-        if place == Expected::Count && !is_number(&item) {
+        if place == Permitted::Count && !is_number(&item) {
             return Err(Fault::Malformed {
                 position,
                 got: item.kind(),
@@ -228,7 +228,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         Ok(Follows::NOTHING)
     }
 
-    fn tagged(&mut self, tag: u64, position: usize, place: Expected) -> Result<Follows, Fault> {
+    fn tagged(&mut self, tag: u64, position: usize, place: Permitted) -> Result<Follows, Fault> {
         let wrong = |got| Fault::Malformed {
             position,
             got,
@@ -246,14 +246,14 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 }
                 let count = self.reader.array()?;
                 self.weigh(weight::set(count))?;
-                Ok(Follows::values(count, Expected::Key))
+                Ok(Follows::values(count, Permitted::Key))
             }
             tags::COUNTER | tags::ORDERED_MAP => {
                 not_as_key(place, position, "a dict")?;
                 let count = self.reader.map()?;
                 self.weigh(weight::ordered_map(count))?;
                 let of_values = if tag == tags::COUNTER {
-                    Expected::Count
+                    Permitted::Count
                 } else {
                     place
                 };
@@ -304,10 +304,10 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 self.instance()?;
                 // What is hashed and compared is the program's own object, made of whatever comes.
                 let of_it = match place {
-                    Expected::Anywhere | Expected::OfLibrary | Expected::Count => {
-                        Expected::Anywhere
+                    Permitted::Anywhere | Permitted::OfLibrary | Permitted::Count => {
+                        Permitted::Anywhere
                     }
-                    Expected::Key | Expected::OfKey => Expected::OfKey,
+                    Permitted::Key | Permitted::OfKey => Permitted::OfKey,
                 };
                 Ok(Follows::values(1, of_it))
             }
@@ -316,8 +316,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                 if LIBRARY_NUMBERS.contains(&self.instance()?) {
                     return Ok(Follows::values(1, place.contents()));
                 }
-                self.piece(Expected::OfLibrary)?;
-                Ok(Follows::values(1, Expected::OfLibrary))
+                self.piece(Permitted::OfLibrary)?;
+                Ok(Follows::values(1, Permitted::OfLibrary))
             }
             tags::EXCEPTION => {
                 not_as_key(place, position, "an exception")?;
@@ -329,7 +329,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
                     EXCEPTION_TEXT_BYTES_MAX,
                 )?;
                 self.weigh(weight::INSTANCE + weight::text(text))?;
-                Ok(Follows::values(1, Expected::Anywhere))
+                Ok(Follows::values(1, Permitted::Anywhere))
             }
             _ => self.simple(tag, position, place).map(|()| Follows::NOTHING),
         }
@@ -344,7 +344,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// What holds no other values.
-    fn simple(&mut self, tag: u64, position: usize, place: Expected) -> Result<(), Fault> {
+    fn simple(&mut self, tag: u64, position: usize, place: Permitted) -> Result<(), Fault> {
         let wrong = |got| Fault::Malformed {
             position,
             got,
@@ -452,13 +452,13 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// The content of a big integer.
-    fn big_integer(&mut self, place: Expected) -> Result<(), Fault> {
+    fn big_integer(&mut self, place: Permitted) -> Result<(), Fault> {
         let bytes = self.reader.bytes()?.len() as u64;
         let (maximum, cure) = match place {
-            Expected::Anywhere | Expected::OfLibrary | Expected::Count => {
+            Permitted::Anywhere | Permitted::OfLibrary | Permitted::Count => {
                 (INTEGER_BYTES_MAX, "return it as bytes or text")
             }
-            Expected::Key | Expected::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
+            Permitted::Key | Permitted::OfKey => (KEY_INTEGER_BYTES_MAX, "use text as the key"),
         };
         if bytes > maximum {
             return Err(limit("an integer", bytes, "bytes", maximum, cure));
@@ -467,7 +467,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// A part of a fraction.
-    fn whole_number(&mut self, place: Expected) -> Result<(), Fault> {
+    fn whole_number(&mut self, place: Permitted) -> Result<(), Fault> {
         let bytes = self.reader.expect("an integer", |item| match item {
             DataItem::Integer(_) | DataItem::Unsigned(_) | DataItem::Negative(_) => Some(None),
             DataItem::Tag(tags::BIG_POSITIVE | tags::BIG_NEGATIVE) => Some(Some(())),
@@ -479,7 +479,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         let bytes = self.reader.bytes()?.len() as u64;
         // As a key it is compared with others, which takes the square of its length.
         let maximum = match place {
-            Expected::Key | Expected::OfKey => KEY_INTEGER_BYTES_MAX,
+            Permitted::Key | Permitted::OfKey => KEY_INTEGER_BYTES_MAX,
             _ => FRACTION_BYTES_MAX,
         };
         if bytes > maximum {
@@ -561,7 +561,7 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
         )
     }
 
-    fn scalar(&mut self, position: usize, place: Expected) -> Result<(), Fault> {
+    fn scalar(&mut self, position: usize, place: Permitted) -> Result<(), Fault> {
         self.reader.expect_array(2, "elements and contents")?;
         let elements = Elements::read(&mut self.reader)?;
         let contents = self.reader.bytes()?;
@@ -615,8 +615,8 @@ impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
     }
 
     /// Counts what a library must make.
-    fn piece(&mut self, place: Expected) -> Result<(), Fault> {
-        self.library_pieces += u64::from(place == Expected::OfLibrary);
+    fn piece(&mut self, place: Permitted) -> Result<(), Fault> {
+        self.library_pieces += u64::from(place == Permitted::OfLibrary);
         let maximum = LIBRARY_PIECES_MIN + self.message_bytes / LIBRARY_PIECE_BYTES;
         if self.library_pieces <= maximum {
             return Ok(());
@@ -662,10 +662,10 @@ const fn is_number(item: &DataItem<'_>) -> bool {
     )
 }
 
-fn not_as_key(place: Expected, position: usize, kind: &'static str) -> Result<(), Fault> {
+fn not_as_key(place: Permitted, position: usize, kind: &'static str) -> Result<(), Fault> {
     match place {
-        Expected::Anywhere | Expected::OfKey | Expected::OfLibrary | Expected::Count => Ok(()),
-        Expected::Key => Err(Fault::Key { position, kind }),
+        Permitted::Anywhere | Permitted::OfKey | Permitted::OfLibrary | Permitted::Count => Ok(()),
+        Permitted::Key => Err(Fault::Key { position, kind }),
     }
 }
 

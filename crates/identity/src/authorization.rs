@@ -31,7 +31,7 @@ pub use self::error::{AuthorizationError, AuthorizationProblem};
 pub use self::file::{AccountsTable, AllowTable, AuthorizationTables, DenyTable};
 pub use self::name_pattern::PatternProblem;
 pub use self::pattern::IdentityPattern;
-pub use self::rule::Source;
+pub use self::rule::RuleSource;
 
 /// Who may do what at one site.
 #[derive(Clone, Debug, Default)]

@@ -70,20 +70,20 @@ pub struct DecisionCache {
 type Key = [u8; 32];
 
 struct Shard {
-    identities: Option<LruCache<Key, Entry<VerifiedIdentity>>>,
-    refusals: Option<LruCache<Key, Entry<IdentityError>>>,
+    identities: Option<LruCache<Key, CachedVerdict<VerifiedIdentity>>>,
+    refusals: Option<LruCache<Key, CachedVerdict<IdentityError>>>,
     bytes: usize,
 }
 
 /// A verdict and the time for which it holds, both ends included.
-struct Entry<V> {
+struct CachedVerdict<V> {
     verdict: V,
     from: UnixTime,
     until: UnixTime,
     bytes: usize,
 }
 
-impl<V> Entry<V> {
+impl<V> CachedVerdict<V> {
     fn holds(&self, now: UnixTime) -> bool {
         // A clock that was set back could be before what the verdict has looked at.
         (self.from..=self.until).contains(&now)
@@ -207,7 +207,7 @@ impl DecisionCache {
             Ok(identity) => {
                 let until = identity.not_after().min(after(now, VERDICT_SECONDS_MAX));
                 let chain = identity.chain().iter().map(|certificate| certificate.len());
-                let entry = Entry {
+                let entry = CachedVerdict {
                     verdict: identity.clone(),
                     from: now,
                     until,
@@ -217,7 +217,7 @@ impl DecisionCache {
             }
             Err(error) => {
                 if let Some(refusals) = &mut shard.refusals {
-                    let entry = Entry {
+                    let entry = CachedVerdict {
                         verdict: error.clone(),
                         from: now,
                         until: after(now, REFUSAL_SECONDS_MAX),
@@ -241,7 +241,12 @@ impl Shard {
         }
     }
 
-    fn keep_identity(&mut self, key: Key, entry: Entry<VerifiedIdentity>, bytes_max: usize) {
+    fn keep_identity(
+        &mut self,
+        key: Key,
+        entry: CachedVerdict<VerifiedIdentity>,
+        bytes_max: usize,
+    ) {
         let Some(identities) = &mut self.identities else {
             return;
         };

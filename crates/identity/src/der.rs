@@ -44,7 +44,7 @@ pub struct NotDer {
 /// # Errors
 /// [`NotDer`] names the value's place, its fault, and what was expected.
 pub(crate) fn check(bytes: &[u8], what: &'static str) -> Result<(), NotDer> {
-    let fault = |at: usize, fault: Fault| NotDer {
+    let fault = |at: usize, fault: DerFault| NotDer {
         what,
         at,
         got: fault.got,
@@ -63,16 +63,17 @@ pub(crate) fn check(bytes: &[u8], what: &'static str) -> Result<(), NotDer> {
         }
         if ends.len() == 1 && at > 0 {
             let got = format!("{} bytes after the value", end - at);
-            return Err(fault(at, Fault::of(got, "none")));
+            return Err(fault(at, DerFault::of(got, "none")));
         }
-        let (header, rest) = Header::read(&bytes[at..end]).map_err(|found| fault(at, found))?;
+        let (header, rest) =
+            TagAndLength::read(&bytes[at..end]).map_err(|found| fault(at, found))?;
         let content = &rest[..header.length];
         header.check(content).map_err(|found| fault(at, found))?;
         let start = end - rest.len();
         if header.is_constructed {
             if ends.len() > DER_NESTING_MAX {
                 let got = format!("a value {} levels deep", ends.len());
-                return Err(fault(at, Fault::of(got, "fewer levels")));
+                return Err(fault(at, DerFault::of(got, "fewer levels")));
             }
             ends.push(start + header.length);
             at = start;
@@ -85,7 +86,7 @@ pub(crate) fn check(bytes: &[u8], what: &'static str) -> Result<(), NotDer> {
 /// The content of the universal value of that tag at the beginning of `bytes`, and what follows it; nothing where there is
 /// none, or one with a header that is not DER.
 pub(crate) fn value(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (header, rest) = Header::read(bytes).ok()?;
+    let (header, rest) = TagAndLength::read(bytes).ok()?;
     let is_constructed = matches!(tag, SEQUENCE | SET);
     let is_meant =
         header.class == 0 && header.number == tag && header.is_constructed == is_constructed;
@@ -111,11 +112,11 @@ pub(crate) fn natural(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Whether the value at the beginning of `bytes` has a header that is DER.
 pub(crate) fn has_strict_header(bytes: &[u8]) -> bool {
-    Header::read(bytes).is_ok()
+    TagAndLength::read(bytes).is_ok()
 }
 
 /// Tag and length of one value.
-struct Header {
+struct TagAndLength {
     /// 0 for the universal tags.
     class: u8,
     is_constructed: bool,
@@ -125,12 +126,12 @@ struct Header {
 }
 
 /// What is wrong with a value.
-struct Fault {
+struct DerFault {
     got: String,
     expected: &'static str,
 }
 
-impl Fault {
+impl DerFault {
     fn of(got: impl Into<String>, expected: &'static str) -> Self {
         Self {
             got: got.into(),
@@ -139,20 +140,20 @@ impl Fault {
     }
 }
 
-impl Header {
+impl TagAndLength {
     /// Reads a header. Returns it with what follows it: the content first.
-    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), Fault> {
-        let cut = || Fault::of("the beginning of a value", "a whole one");
+    fn read(bytes: &[u8]) -> Result<(Self, &[u8]), DerFault> {
+        let cut = || DerFault::of("the beginning of a value", "a whole one");
         let [tag, first, rest @ ..] = bytes else {
             return Err(cut());
         };
         if tag & 0x1f == 0x1f {
-            return Err(Fault::of("a tag of several bytes", "one of X.509"));
+            return Err(DerFault::of("a tag of several bytes", "one of X.509"));
         }
         let (length, rest) = match first {
             0..0x80 => (usize::from(*first), rest),
-            0x80 => return Err(Fault::of("an indefinite length", "a definite one")),
-            0x85..=0xff => return Err(Fault::of("a length of 5 or more bytes", "at most 4")),
+            0x80 => return Err(DerFault::of("an indefinite length", "a definite one")),
+            0x85..=0xff => return Err(DerFault::of("a length of 5 or more bytes", "at most 4")),
             _ => {
                 let size = usize::from(first & 0x7f);
                 let (digits, rest) = rest.split_at_checked(size).ok_or_else(cut)?;
@@ -161,14 +162,14 @@ impl Header {
                     .fold(0, |length, digit| length << 8 | usize::from(*digit));
                 if digits[0] == 0 || length < 0x80 {
                     let got = format!("the length {length} in {} bytes", size + 1);
-                    return Err(Fault::of(got, "the shortest form"));
+                    return Err(DerFault::of(got, "the shortest form"));
                 }
                 (length, rest)
             }
         };
         if length > rest.len() {
             let got = format!("a value of {length} bytes where {} are left", rest.len());
-            return Err(Fault::of(got, "a whole one"));
+            return Err(DerFault::of(got, "a whole one"));
         }
         let header = Self {
             class: tag >> 6,
@@ -180,7 +181,7 @@ impl Header {
     }
 
     /// Whether the value has the one spelling of its kind. What a tag of another class stands for is not known here.
-    fn check(&self, content: &[u8]) -> Result<(), Fault> {
+    fn check(&self, content: &[u8]) -> Result<(), DerFault> {
         if self.class != 0 {
             return Ok(());
         }
@@ -188,25 +189,28 @@ impl Header {
         let must_be_constructed = matches!(self.number, SEQUENCE | SET | 8 | 11 | 29);
         if self.is_constructed != must_be_constructed {
             return Err(match must_be_constructed {
-                true => Fault::of("a SEQUENCE or SET in one piece", "a constructed one"),
-                false => Fault::of(
+                true => DerFault::of("a SEQUENCE or SET in one piece", "a constructed one"),
+                false => DerFault::of(
                     format!("a value of the tag {} in parts", self.number),
                     "one in one piece",
                 ),
             });
         }
         match self.number {
-            0 => Err(Fault::of("an end-of-contents mark", "a value")),
+            0 => Err(DerFault::of("an end-of-contents mark", "a value")),
             BOOLEAN => match content {
                 [0x00 | 0xff] => Ok(()),
-                _ => Err(Fault::of(
+                _ => Err(DerFault::of(
                     format!("a BOOLEAN {}", shown(content)),
                     "00 or ff",
                 )),
             },
             INTEGER | ENUMERATED => match content {
-                [] => Err(Fault::of("an INTEGER without content", "one byte at least")),
-                [0x00, 0x00..0x80, ..] | [0xff, 0x80..=0xff, ..] => Err(Fault::of(
+                [] => Err(DerFault::of(
+                    "an INTEGER without content",
+                    "one byte at least",
+                )),
+                [0x00, 0x00..0x80, ..] | [0xff, 0x80..=0xff, ..] => Err(DerFault::of(
                     format!("an INTEGER {}", shown(content)),
                     "the shortest form",
                 )),
@@ -215,12 +219,12 @@ impl Header {
             BIT_STRING => match content {
                 [0, ..] => Ok(()),
                 [unused @ 1..8, .., last] if last.trailing_zeros() >= u32::from(*unused) => Ok(()),
-                _ => Err(Fault::of(
+                _ => Err(DerFault::of(
                     "a BIT STRING with unused bits that are not 0 to 7 zeros",
                     "zeros",
                 )),
             },
-            NULL if !content.is_empty() => Err(Fault::of("a NULL with content", "an empty one")),
+            NULL if !content.is_empty() => Err(DerFault::of("a NULL with content", "an empty one")),
             OBJECT_IDENTIFIER => check_identifier(content),
             UTC_TIME => check_time(content, 12, "YYMMDDHHMMSSZ"),
             GENERALIZED_TIME => check_time(content, 14, "YYYYMMDDHHMMSSZ"),
@@ -230,7 +234,7 @@ impl Header {
 }
 
 /// Each number of an object identifier ends with a byte below 0x80, and starts with none of 0x80, which is a leading zero.
-fn check_identifier(content: &[u8]) -> Result<(), Fault> {
+fn check_identifier(content: &[u8]) -> Result<(), DerFault> {
     let (mut is_start, mut is_shortest) = (true, true);
     for &byte in content {
         is_shortest &= !is_start || byte != 0x80;
@@ -238,7 +242,7 @@ fn check_identifier(content: &[u8]) -> Result<(), Fault> {
     }
     match content {
         [_, ..] if is_start && is_shortest => Ok(()),
-        _ => Err(Fault::of(
+        _ => Err(DerFault::of(
             format!("an OBJECT IDENTIFIER {}", shown(content)),
             "whole numbers in the shortest form",
         )),
@@ -246,12 +250,12 @@ fn check_identifier(content: &[u8]) -> Result<(), Fault> {
 }
 
 /// RFC 5280 section 4.1.2.5: with seconds, in Greenwich Mean Time, without fractions.
-fn check_time(content: &[u8], digits: usize, form: &'static str) -> Result<(), Fault> {
+fn check_time(content: &[u8], digits: usize, form: &'static str) -> Result<(), DerFault> {
     match content {
         [number @ .., b'Z'] if number.len() == digits && number.iter().all(u8::is_ascii_digit) => {
             Ok(())
         }
-        _ => Err(Fault::of(
+        _ => Err(DerFault::of(
             format!(
                 "the time \"{}\"",
                 content

@@ -36,7 +36,7 @@ pub struct PrivateAuthority {
     roots: Vec<Root>,
     anchors: Vec<TrustAnchor<'static>>,
     /// `coverage` and `lists` describe the same lists in the same order, one for each issuer.
-    coverage: Vec<Coverage>,
+    coverage: Vec<ListScope>,
     lists: Vec<CertRevocationList<'static>>,
     generation: u64,
 }
@@ -49,7 +49,7 @@ struct Root {
 }
 
 /// What the path check doesn't tell about a revocation list.
-struct Coverage {
+struct ListScope {
     issuer_der: Vec<u8>,
     next_update: UnixTime,
 }
@@ -299,9 +299,11 @@ fn read_list(list: &CertificateRevocationListDer<'_>) -> Result<ReadList, Malfor
 
 /// The path check asks the first list of an issuer only, so an older list must not stand before a newer one. Numbers
 /// only ever grow; an issuer's clock can go back.
-fn newest_of_each_issuer(mut lists: Vec<ReadList>) -> Vec<(Coverage, CertRevocationList<'static>)> {
+fn newest_of_each_issuer(
+    mut lists: Vec<ReadList>,
+) -> Vec<(ListScope, CertRevocationList<'static>)> {
     lists.sort_by_key(|(details, _)| std::cmp::Reverse((details.number, details.this_update)));
-    let mut newest: Vec<(Coverage, CertRevocationList<'static>)> = Vec::with_capacity(lists.len());
+    let mut newest: Vec<(ListScope, CertRevocationList<'static>)> = Vec::with_capacity(lists.len());
     for (
         RevocationListDetails {
             issuer_der,
@@ -316,7 +318,7 @@ fn newest_of_each_issuer(mut lists: Vec<ReadList>) -> Vec<(Coverage, CertRevocat
             .all(|(coverage, _)| coverage.issuer_der != issuer_der)
         {
             newest.push((
-                Coverage {
+                ListScope {
                     issuer_der,
                     next_update,
                 },

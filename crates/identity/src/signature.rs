@@ -296,13 +296,13 @@ impl fmt::Display for SignatureAlgorithm {
 #[derive(Clone, Debug)]
 pub(crate) struct DetachedSignature {
     algorithm: SignatureAlgorithm,
-    message: Message,
+    message: SignedContent,
     signature: Box<[u8]>,
 }
 
 /// What was signed.
 #[derive(Clone, Debug)]
-enum Message {
+enum SignedContent {
     Digest(Digest),
     Whole(Box<[u8]>),
     /// Signed in a way that never counts.
@@ -314,9 +314,9 @@ impl DetachedSignature {
         Self {
             algorithm,
             message: match algorithm.digest() {
-                Some(digest) => Message::Digest(digest::digest(digest, message)),
-                None if algorithm.is_strong() => Message::Whole(message.into()),
-                None => Message::Unchecked,
+                Some(digest) => SignedContent::Digest(digest::digest(digest, message)),
+                None if algorithm.is_strong() => SignedContent::Whole(message.into()),
+                None => SignedContent::Unchecked,
             },
             signature: signature.into(),
         }
@@ -329,11 +329,13 @@ impl DetachedSignature {
     /// As the function [`verify`].
     pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), SignatureFault> {
         let digest = match &self.message {
-            Message::Whole(message) => {
+            SignedContent::Whole(message) => {
                 return verify(key, self.algorithm, message, &self.signature);
             }
-            Message::Digest(digest) if key.is_strong_enough_for_anchor() => digest,
-            Message::Digest(_) | Message::Unchecked => return Err(SignatureFault::Weak),
+            SignedContent::Digest(digest) if key.is_strong_enough_for_anchor() => digest,
+            SignedContent::Digest(_) | SignedContent::Unchecked => {
+                return Err(SignatureFault::Weak);
+            }
         };
         let verification = self
             .algorithm

@@ -199,9 +199,16 @@ impl HandshakeError {
             Self::CipherNotOffered => RefuseReason::Cipher,
             _ => RefuseReason::Malformed,
         };
+        let text = match self {
+            // For the client "the peer" would be the server.
+            Self::Version { of, got, expected } => format!(
+                "got {of} {got}, expected {expected}: install the same {of} on both machines"
+            ),
+            _ => self.to_string(),
+        };
         Refuse {
             reason,
-            text: self.to_string().into(),
+            text: text.into(),
         }
     }
 }

@@ -5,23 +5,38 @@
 //! value and do no I/O, so that the simulator's study of the cache runs the very code that sessions use
 //! (Lee, An, Kim: "A session key caching and prefetching scheme for secure communication in cluster systems",
 //! Journal of Parallel and Distributed Computing 70, 2010).
+//!
+//! # Layout
+//!
+//! * `schedule`: how keys follow from a session's secret
+//! * `cache`, with `geometry`, `replacement` and `rings`: the bounded cache; `prefetch`: a buffer beside it
+//! * `store`: the keys of all sessions of a node, in three tiers: `ready`, how many of them `settings` say, `compact`, and the secrets of `direction`,
+//!   which asks for keys by `name`
 
 mod cache;
+mod compact;
+mod direction;
+mod geometry;
+mod name;
 mod prefetch;
+mod ready;
 mod replacement;
 mod rings;
 mod schedule;
+mod settings;
 mod store;
+#[cfg(test)]
+mod tests;
 
-pub use cache::{
-    Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError, Placement,
-};
+pub use cache::{Absent, Cache, Counters};
+pub use compact::{COMPACT_KEY_BYTES, KeyMemory};
+pub use direction::DirectionKeys;
+pub use geometry::{CacheKey, ENTRIES_MAX, Geometry, GeometryError, Placement};
 pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
+pub use ready::{ReadyKeys, StoreCounters};
 pub use replacement::{Clock, LeastRecentlyUsed, Replacement};
 pub use rings::Rings;
 pub(crate) use schedule::EpochSecret;
 pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};
-pub use store::{
-    COMPACT_KEY_BYTES, DirectionKeys, KEYS_OF_SESSION, KeyMemory, KeyStore, KeyStoreError,
-    KeyStoreSettings, ReadyKeys, StoreCounters,
-};
+pub use settings::{KEYS_OF_SESSION, KeyStoreSettings};
+pub use store::{KeyStore, KeyStoreError};

@@ -28,12 +28,12 @@ use crate::{Protections, TrafficClass};
 use self::domain::{Domain, Membership};
 use self::rule::Rule;
 
-pub use self::domain::Results;
+pub use self::domain::ResultsFormat;
 pub use self::error::{ExplainError, PolicyError, PolicyProblem};
 pub use self::explanation::Explanation;
 pub use self::range::RangeProblem;
-pub use self::verdict::{Decision, Raise, RuleName, Verdict};
-pub use self::wire::{Node, Place, PlaceProof, Wire};
+pub use self::verdict::{DecidedBy, ProtectionVerdict, Raise, RuleName};
+pub use self::wire::{PlaceProof, Wire, WireEnd, WireNode};
 
 /// The rules of one site, read from a policy file.
 #[derive(Clone, Debug)]
@@ -80,11 +80,11 @@ impl Policy {
     }
 
     /// Which protection this end wants for a class of traffic on a wire. The other end has a policy
-    /// too; [`Verdict::joined`] takes it in.
+    /// too; [`ProtectionVerdict::joined`] takes it in.
     ///
     /// The two ends of the wire are interchangeable. A weaker [`PlaceProof`], or knowing less about an
     /// end, never gives a lower protection.
-    pub fn protection(&self, wire: &Wire<'_>, class: TrafficClass) -> Verdict {
+    pub fn protection(&self, wire: &Wire<'_>, class: TrafficClass) -> ProtectionVerdict {
         let (local, remote) = Membership::of_both(&self.domains, wire);
         rule::decide(&self.rules, &local, &remote, class)
     }
@@ -109,7 +109,7 @@ impl Policy {
     /// peer could belong wins over them.
     pub fn results_pickle(&self, wire: &Wire<'_>) -> bool {
         let (_, remote) = Membership::of_both(&self.domains, wire);
-        self.results(&remote) == Results::Pickle
+        self.results(&remote) == ResultsFormat::Pickle
     }
 
     /// The trusted domains that the wire's remote end is certain to be in, for tables and logs.
@@ -160,15 +160,15 @@ impl Policy {
 
     /// Pickles are read from a peer that is certain to be in a domain, if each domain in which it could be wants that. Inside the
     /// machine no other domain comes into it: see [`Membership::HOST`].
-    fn results(&self, remote: &Membership) -> Results {
+    fn results(&self, remote: &Membership) -> ResultsFormat {
         let wants_pickles = |index: usize| {
             let domain = self.domains.get(index);
-            domain.is_some_and(|domain| domain.results == Results::Pickle)
+            domain.is_some_and(|domain| domain.results == ResultsFormat::Pickle)
         };
         if !remote.certain.is_empty() && remote.possible.indices().all(wants_pickles) {
-            Results::Pickle
+            ResultsFormat::Pickle
         } else {
-            Results::Data
+            ResultsFormat::Data
         }
     }
 

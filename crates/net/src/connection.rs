@@ -1,6 +1,6 @@
-//! One connection: a session of `link` on a socket.
+//! One connection: a session of `link` on a transport, driven.
 //!
-//! Any thread may send: it seals under the session's lock and writes at once when the socket takes it; what the socket
+//! Any thread may send: it seals under the session's lock and writes at once when the transport takes it; what it
 //! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end. A thread that
 //! has nothing to do but wait for the peer reads by itself meanwhile.
 
@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 
 pub use exoskel_link::Ended;
 use exoskel_link::{CLOSING_TIME, CloseReason, Event, LinkId, Message, Session, SessionError};
-use tokio::io::Interest;
 use tokio::sync::Notify;
 
-use crate::socket::Socket;
-use crate::watch::{Watch, wait_here};
+use crate::transport::Transport;
 
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
@@ -32,11 +30,10 @@ const TICK_MIN: Duration = Duration::from_millis(5);
 /// How long a peer may take to read why its session failed.
 const LAST_WORD_TIME: Duration = CLOSING_TIME.checked_div(4).expect("four isn't zero");
 
-/// A session on its socket.
+/// A session on its transport.
 pub struct Connection {
-    socket: Socket,
+    transport: Transport,
     session: Mutex<Session>,
-    watch: Watch,
     /// Whose turn it is to read. Held until what was read has been handed out, so that events keep their order.
     reader: Mutex<Reader>,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
@@ -58,7 +55,7 @@ enum Reader {
     Thread,
 }
 
-/// Whether the socket may have more to read.
+/// Whether the transport may have more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum More {
     Perhaps,
@@ -71,13 +68,13 @@ struct Mailbox {
     messages: Vec<(LinkId, Message)>,
     /// Memory that received messages no longer need.
     spent: Vec<Vec<u8>>,
-    /// What went wrong with the socket when a thread read.
+    /// What went wrong with the transport when a thread read.
     fault: Option<io::Error>,
 }
 
 /// How a connection stands when it has written what there was to write.
 struct Written {
-    /// Why the socket takes no more now, if it doesn't.
+    /// Why the transport takes no more now, if it doesn't.
     refused: Option<io::Error>,
     fault: Option<io::Error>,
     ended: Option<Ended>,
@@ -90,33 +87,30 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Connection")
-            .field("socket", &self.socket)
+            .field("transport", &self.transport)
             .finish_non_exhaustive()
     }
 }
 
 impl Connection {
-    /// Puts a session on a socket. `epoch` is the start of the session's time.
-    ///
-    /// # Errors
-    /// When the process is out of descriptors, or no runtime is running.
-    pub fn new(socket: Socket, session: Session, epoch: Instant) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
-            watch: Watch::new(&socket)?,
+    /// Puts a session on a transport. `epoch` is the start of the session's time.
+    #[must_use]
+    pub fn new(transport: Transport, session: Session, epoch: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            transport,
             reader: Mutex::new(Reader::Task),
-            socket,
             session: Mutex::new(session),
             mailbox: Mutex::default(),
             is_aborted: AtomicBool::new(false),
             wake: Notify::new(),
             epoch,
-        }))
+        })
     }
 
-    /// The socket.
+    /// What carries it.
     #[must_use]
-    pub fn socket(&self) -> &Socket {
-        &self.socket
+    pub fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     /// Runs `action` on the session, for opening and offering.
@@ -132,7 +126,7 @@ impl Connection {
         self.lock().send(link, message)
     }
 
-    /// Writes what is queued, as far as the socket takes it now.
+    /// Writes what is queued, as far as the transport takes it now.
     pub fn flush(&self) {
         if self.write(&mut self.lock()).is_some() {
             self.wake.notify_one();
@@ -218,16 +212,16 @@ impl Connection {
             return false;
         }
         *self.reader() = Reader::Thread;
-        let read = self.watch.tell_task(&self.socket, false).and_then(|()| {
+        let read = self.transport.tell_task(false).and_then(|()| {
             if is_wanted() {
-                wait_here(&self.socket, patience)?;
+                self.transport.wait_here(patience)?;
             }
             Ok(())
         });
         let mut reader = self.reader();
         let read = read.and_then(|()| self.read(&mut handle).map(drop));
         *reader = Reader::Task;
-        let told = self.watch.tell_task(&self.socket, true);
+        let told = self.transport.tell_task(true);
         drop(reader);
         if let Err(fault) = read.and(told) {
             self.mailbox().fault.get_or_insert(fault);
@@ -251,7 +245,7 @@ impl Connection {
         let ended = self.serve(handle).await;
         // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
         let _ = self.lock().received_end();
-        self.socket.shutdown_read();
+        self.transport.shutdown_read();
         ended
     }
 
@@ -260,11 +254,11 @@ impl Connection {
         let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
         loop {
             tokio::select! {
-                // Behind the peer's end the socket would always be readable.
-                told = self.watch.readable(), if !is_read => {
+                // Behind the peer's end a transport would always be readable.
+                told = self.transport.readable(), if !is_read => {
                     let read = told.and_then(|mut told| {
                         if matches!(self.read_as_task(&mut handle)?, More::No) {
-                            told.clear_ready();
+                            told.clear();
                         }
                         Ok(())
                     });
@@ -272,7 +266,7 @@ impl Connection {
                         return self.broken(error);
                     }
                 }
-                writable = self.socket.ready(Interest::WRITABLE), if is_blocked || is_read => {
+                writable = self.transport.writable(), if is_blocked || is_read => {
                     if let Err(error) = writable {
                         return self.broken(error);
                     }
@@ -362,7 +356,7 @@ impl Connection {
         for _ in 0..READS_IN_A_ROW {
             let mut session = self.lock();
             let mut slices = session.receive_buffers().map(IoSliceMut::new);
-            let count = match self.socket.read_vectored(&mut slices) {
+            let count = match self.transport.read_vectored(&mut slices) {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -404,31 +398,21 @@ impl Connection {
         }
     }
 
-    /// The end by a socket that failed.
+    /// The end by a transport that failed.
     fn broken(&self, error: io::Error) -> Ended {
         self.lock().ended_by(error)
     }
 
-    /// Leaves the socket. A peer whose session failed is told why, and gets a moment to read it: unread bytes of its own would turn the
-    /// Close into a reset.
+    /// Leaves the transport. A peer whose session failed is told why, and gets a moment to read it.
     async fn part(&self, ended: Ended, is_read: bool) -> Ended {
-        self.socket.shutdown_write();
         let hears_us = match &ended {
             Ended::Session(error) => !matches!(error, SessionError::PeerDead(_)),
             Ended::Closed(_) | Ended::Transport(_) => false,
         };
         if hears_us && !is_read {
-            let drain = async {
-                let mut sink = [0; 4096];
-                while self.socket.ready(Interest::READABLE).await.is_ok() {
-                    match self.socket.try_read(&mut sink) {
-                        Ok(1..) => {}
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        _ => return,
-                    }
-                }
-            };
-            let _ = tokio::time::timeout(LAST_WORD_TIME, drain).await;
+            self.transport.linger(LAST_WORD_TIME, usize::MAX).await;
+        } else {
+            self.transport.shutdown_write();
         }
         ended
     }
@@ -437,7 +421,7 @@ impl Connection {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes until nothing is left (none) or the socket refuses (its error).
+    /// Writes until nothing is left (none) or the transport refuses (its error).
     fn write(&self, session: &mut Session) -> Option<io::Error> {
         loop {
             if let Err(error) = session.prepare(self.now()) {
@@ -452,7 +436,7 @@ impl Connection {
             if count == 0 {
                 return None;
             }
-            match self.socket.try_write_vectored(&slices[..count]) {
+            match self.transport.try_write_vectored(&slices[..count]) {
                 Ok(written) => session.sent(written),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Some(error),

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,6 +25,7 @@ use crate::reception::HandshakePlace;
 use crate::socket::Socket;
 use crate::sources::TermsError;
 use crate::tls::{Handshake, Tls, TlsError, TlsPeer};
+use crate::transport::Transport;
 
 /// Bytes that a peer may make us read before it is verified.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
@@ -39,12 +39,9 @@ const FIRST_BYTE_TIME: Duration = Duration::from_secs(5);
 /// How long a refused peer may take to read why.
 const REFUSAL_TIME: Duration = Duration::from_millis(500);
 
-/// Names the running kernel: a random number that it draws when it starts, the same in all of its containers.
-const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
-
 /// A session that can begin.
 pub struct Established {
-    /// The session on its socket.
+    /// The session on its transport.
     pub connection: Arc<Connection>,
     /// Who the peer is.
     pub peer: VerifiedIdentity,
@@ -153,12 +150,13 @@ pub async fn dial(
         config.peer_roles.clone(),
         name,
     )?;
+    let transport = Transport::stream(socket)?;
     let dialled = Box::pin(async {
-        let mut wire = HandshakeWire::new(&socket, Box::new(engine));
+        let mut wire = HandshakeWire::new(&transport, Box::new(engine));
         wire.complete().await?;
         let peer = wire.peer()?;
         config.admit(&peer.identity, chosen)?;
-        let path = path(&socket);
+        let path = transport.path();
         let hello = HelloSent::new(config.offer(path, ciphers(), &peer.identity))?;
         wire.send(hello.bytes()).await?;
         let answer = wire.receive().await?;
@@ -171,7 +169,7 @@ pub async fn dial(
         })
     });
     let agreed = within_patience(config, dialled).await?;
-    agreed.begin(socket, config)
+    Ok(agreed.begin(transport, config))
 }
 
 /// Makes a session on a socket that dialled us. `judge` may refuse an authenticated peer.
@@ -188,12 +186,13 @@ pub async fn welcome(
         config.verifier.clone(),
         config.peer_roles.clone(),
     )?;
+    let transport = Transport::stream(socket)?;
     let welcomed = Box::pin(async {
-        let mut wire = HandshakeWire::new(&socket, Box::new(engine));
+        let mut wire = HandshakeWire::new(&transport, Box::new(engine));
         wire.complete().await?;
         let hello = wire.receive().await?;
         let peer = wire.peer()?;
-        let path = path(&socket);
+        let path = transport.path();
         let agreement = Agreement::answer(
             config.offer(path, ciphers(), &peer.identity),
             hello,
@@ -203,7 +202,7 @@ pub async fn welcome(
         );
         if let Err(AnswerError::Refused(refuse)) = &agreement {
             wire.send(&Answer::Refuse(refuse.clone()).encode()?).await?;
-            drain(wire.socket).await;
+            let_it_read(&transport).await;
         }
         let agreement = agreement?;
         wire.send(agreement.answer_bytes()).await?;
@@ -215,7 +214,7 @@ pub async fn welcome(
         })
     });
     let agreed = within_patience(config, welcomed).await?;
-    agreed.begin(socket, config)
+    Ok(agreed.begin(transport, config))
 }
 
 /// Makes a session on a socket that dialled us and has a place for its handshake, for as long as it has it. The config is asked for
@@ -277,7 +276,7 @@ struct Agreed {
 }
 
 impl Agreed {
-    fn begin(self, socket: Socket, config: &NodeConfig) -> Result<Established, EstablishError> {
+    fn begin(self, transport: Transport, config: &NodeConfig) -> Established {
         let Self {
             agreement,
             path,
@@ -298,8 +297,8 @@ impl Agreed {
             Duration::ZERO,
             |session| session.expires_at = Some(expires_at),
         );
-        Ok(Established {
-            connection: Connection::new(socket, session, epoch)?,
+        Established {
+            connection: Connection::new(transport, session, epoch),
             protections: agreement.protections(),
             proof,
             domain: config.domain(path, &identity, proof),
@@ -314,7 +313,7 @@ impl Agreed {
             message_bytes_max: agreement.message_bytes_max(),
             properties: agreement.peer().properties.iter().cloned().collect(),
             peer: identity,
-        })
+        }
     }
 }
 
@@ -342,21 +341,6 @@ fn unix_time() -> Duration {
         .unwrap_or_default()
 }
 
-/// How this end sees the way. Only the kernel's word about a Unix socket counts as the same host.
-fn path(socket: &Socket) -> Path {
-    if let Some((local, remote)) = socket.addresses() {
-        return Path::Network { local, remote };
-    }
-    match std::fs::read(MACHINE) {
-        Ok(machine) if socket.proven_same_host() => {
-            let name = socket.unix_path().unwrap_or_default();
-            Path::same_host(machine.trim_ascii_end(), name.as_os_str().as_bytes())
-        }
-        // A machine that can't be named is nobody's.
-        _ => Path::Relayed,
-    }
-}
-
 /// The ciphers of our records, the fastest on this processor first.
 fn ciphers() -> Vec<CipherSuite> {
     let mut ciphers = CipherSuite::ALL.to_vec();
@@ -381,18 +365,18 @@ fn has_aes() -> bool {
     false
 }
 
-/// The socket and the TLS engine during the handshake.
+/// The transport and the TLS engine during the handshake.
 struct HandshakeWire<'a> {
-    socket: &'a Socket,
+    transport: &'a Transport,
     /// Away only while a step of it runs on the pool.
     engine: Option<Box<dyn Handshake>>,
     bytes: usize,
 }
 
 impl<'a> HandshakeWire<'a> {
-    fn new(socket: &'a Socket, engine: Box<dyn Handshake>) -> Self {
+    fn new(transport: &'a Transport, engine: Box<dyn Handshake>) -> Self {
         Self {
-            socket,
+            transport,
             engine: Some(engine),
             bytes: 0,
         }
@@ -453,7 +437,7 @@ impl<'a> HandshakeWire<'a> {
         // Even a failed step may have an alert to send.
         let written = self.write().await;
         if result.is_err() {
-            drain(self.socket).await;
+            let_it_read(self.transport).await;
         }
         result?;
         written
@@ -461,7 +445,7 @@ impl<'a> HandshakeWire<'a> {
 
     async fn read_record(&mut self) -> Result<Vec<u8>, EstablishError> {
         let mut header = [0; 5];
-        self.socket.read_exact(&mut header).await?;
+        self.transport.read_exact(&mut header).await?;
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         // Content types 20 to 23 and a version of 3.x are all that TLS has.
         if !(20..=23).contains(&header[0]) || header[1] != 3 || length > TLS_RECORD_MAX {
@@ -473,31 +457,19 @@ impl<'a> HandshakeWire<'a> {
         }
         let mut record = vec![0; header.len() + length];
         record[..5].copy_from_slice(&header);
-        self.socket.read_exact(&mut record[5..]).await?;
+        self.transport.read_exact(&mut record[5..]).await?;
         Ok(record)
     }
 
     async fn write(&mut self) -> Result<(), EstablishError> {
         let mut out = Vec::new();
         self.engine()?.take_outgoing(&mut out);
-        self.socket.write_all(&out).await?;
+        self.transport.write_all(&out).await?;
         Ok(())
     }
 }
 
-/// Lets the peer read why it was refused: a close with unread bytes would reset the connection instead.
-async fn drain(socket: &Socket) {
-    socket.shutdown_write();
-    let drain = async {
-        // Not an array: that would be part of every future that may come to this.
-        let mut sink = vec![0; 4096];
-        for _ in 0..HANDSHAKE_BYTES_MAX / sink.len() {
-            let mut one = [0; 1];
-            if socket.read_exact(&mut one).await.is_err() {
-                return;
-            }
-            let _ = socket.try_read(&mut sink);
-        }
-    };
-    let _ = tokio::time::timeout(REFUSAL_TIME, drain).await;
+/// Lets the peer read why it was refused.
+async fn let_it_read(transport: &Transport) {
+    transport.linger(REFUSAL_TIME, HANDSHAKE_BYTES_MAX).await;
 }

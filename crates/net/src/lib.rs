@@ -4,7 +4,7 @@
 //!
 //! - [`address`], [`listening`]: where nodes can be reached, and how they wait there.
 //! - [`folder`]: whether a folder is one in which nobody else can replace our files.
-//! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
+//! - [`socket`], [`transport`], `epoll_set`: what carries bytes; [`tls`], [`establish`], [`connection`]: from there to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
 //! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
@@ -19,6 +19,7 @@ pub mod address;
 pub mod connection;
 pub mod descendants;
 mod descriptor;
+mod epoll_set;
 pub mod establish;
 pub mod folder;
 pub mod key_memory;
@@ -35,6 +36,6 @@ pub mod slot;
 pub mod socket;
 pub mod sources;
 pub mod tls;
-mod watch;
+pub mod transport;
 
 pub use exoskel_task::{message, payload};

@@ -86,7 +86,7 @@ impl SlotNode {
     /// Where the manager is, for messages.
     #[must_use]
     pub fn peer(&self) -> String {
-        self.connection.socket().peer_text()
+        self.connection.transport().peer_text()
     }
 
     /// What to do next, without waiting.

@@ -311,17 +311,17 @@ fn a_slow_reader_holds_no_more_than_its_credit() {
                 client.connection.queue(link, message).unwrap();
             }
             client.connection.flush();
-            // All that the credit allows has come, and no more of it does.
+            // All that the credit allows has come: what was sealed has been opened, and nothing waits for the writer.
             let counts = |end: &End| end.connection.with(|session| session.counts());
             let stalled = async {
-                let mut last = 0;
                 loop {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    let sealed = counts(&client).records_sealed;
-                    if sealed == last && sealed > 5 {
+                    let (sealed, waiting) = client.connection.with(|session| {
+                        (session.counts().records_sealed, session.outgoing_bytes())
+                    });
+                    if waiting == 0 && counts(&server).records_opened == sealed {
                         return;
                     }
-                    last = sealed;
+                    tokio::task::yield_now().await;
                 }
             };
             soon("the end of credit", stalled).await;

@@ -67,17 +67,17 @@ fn processes_of_one_account_are_on_this_host() {
             assert_eq!(end.domain.as_deref(), Some("host"));
             assert_eq!(end.protections.data, Protection::Plain);
             assert!(end.trusted_results);
-            let socket = end.connection.socket();
-            assert_eq!(socket.transport(), "unix");
+            let transport = end.connection.transport();
+            assert_eq!(transport.kind(), "unix");
             let who = format!(
                 "unix:{} (process {} of account ",
                 path.display(),
                 std::process::id()
             );
             assert!(
-                socket.peer_text().starts_with(&who),
+                transport.peer_text().starts_with(&who),
                 "{}",
-                socket.peer_text()
+                transport.peer_text()
             );
         }
     });

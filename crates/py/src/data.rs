@@ -227,7 +227,7 @@ fn data_tags() -> BTreeMap<&'static str, u64> {
 /// What hashing raises.
 #[pyfunction]
 fn data_spreads(values: &Bound<'_, PyList>) -> PyResult<bool> {
-    let mut collisions = Collisions::new(keys::KeyKind::Set);
+    let mut collisions = Collisions::new(keys::KeyedContainer::Set);
     for value in values.iter() {
         if !collisions.insert(value.hash()?) {
             return Ok(false);

@@ -13,7 +13,7 @@ use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan, Tickets,
 };
-use exoskel_net::message::Call;
+use exoskel_net::message::{Call, ENVELOPE_BYTES_MAX};
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
 use exoskel_net::result_queue::Order;
@@ -33,9 +33,6 @@ use crate::time::now;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// What a message has besides its items, amply.
-const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
@@ -169,7 +166,7 @@ impl Manager {
             node: manager,
             notices,
             keys,
-            item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES),
+            item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
             recording: Mutex::new(recording),
         })?))
     }

@@ -2,7 +2,7 @@
 //!
 //! Lines are written by a thread of their own, many at once when there are many. No line is dropped: when the disk
 //! can't follow, new decisions wait for it, and with them the connections that ask for one. A decision that can't wait is
-//! made by who has reserved the [`Place`] of its line before.
+//! made by who has reserved the [`ReservedLine`] of its line before.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use rustls_pki_types::UnixTime;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::door::{Refused, Who};
+use crate::admission::{Refused, Who};
 use crate::limits::AUDIT_LINES_MAX;
 
 /// Where audit lines go.
@@ -46,7 +46,7 @@ pub enum Verdict {
 
 /// One decision, as it is written.
 #[derive(Debug, Serialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct AuditLine<'a> {
     time: String,
     address: SocketAddr,
     /// The proven subject.
@@ -68,7 +68,7 @@ pub(crate) struct Line<'a> {
     reason: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> AuditLine<'a> {
     /// About somebody whose identity is proven.
     pub(crate) fn identified(
         identity: &'a VerifiedIdentity,
@@ -149,7 +149,7 @@ pub(crate) fn subject(identity: &VerifiedIdentity) -> Cow<'_, str> {
 }
 
 #[derive(Debug)]
-enum Order {
+enum AuditOrder {
     Line(String),
     Reopen,
 }
@@ -157,7 +157,7 @@ enum Order {
 /// The audit trail of one server.
 #[derive(Debug)]
 pub struct Audit {
-    orders: Option<mpsc::Sender<Order>>,
+    orders: Option<mpsc::Sender<AuditOrder>>,
     writer: Option<JoinHandle<()>>,
     lost: Arc<AtomicU64>,
 }
@@ -170,8 +170,8 @@ impl Audit {
     pub fn open(target: &AuditTarget) -> io::Result<Arc<Self>> {
         let sink = match target {
             AuditTarget::Nowhere => return Ok(Self::nowhere()),
-            AuditTarget::StandardError => Sink::StandardError,
-            AuditTarget::File(path) => Sink::File(append(path)?, path.clone()),
+            AuditTarget::StandardError => AuditSink::StandardError,
+            AuditTarget::File(path) => AuditSink::File(append(path)?, path.clone()),
         };
         let (orders, received) = mpsc::channel(AUDIT_LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
@@ -196,17 +196,17 @@ impl Audit {
     }
 
     /// Writes a decision down, and waits only when the disk can't follow.
-    pub(crate) async fn record(&self, line: &Line<'_>) {
+    pub(crate) async fn record(&self, line: &AuditLine<'_>) {
         self.reserve().await.write(line);
     }
 
-    /// Keeps a place for the line of a decision that is about to be made. Waits only when the disk can't follow.
-    pub(crate) async fn reserve(&self) -> Place {
+    /// Reserves the line of a decision that is about to be made. Waits only when the disk can't follow.
+    pub(crate) async fn reserve(&self) -> ReservedLine {
         let Some(orders) = &self.orders else {
-            return Place(None);
+            return ReservedLine(None);
         };
         // The writer ends with the last sender only, so there is no error.
-        Place(orders.clone().reserve_owned().await.ok())
+        ReservedLine(orders.clone().reserve_owned().await.ok())
     }
 
     /// Lines that could not be written since the start: the disk is full or broken.
@@ -217,7 +217,7 @@ impl Audit {
     /// Opens the file again, after `logrotate` has moved the old one.
     pub async fn reopen(&self) {
         if let Some(orders) = &self.orders {
-            let _ = orders.send(Order::Reopen).await;
+            let _ = orders.send(AuditOrder::Reopen).await;
         }
     }
 }
@@ -225,16 +225,16 @@ impl Audit {
 /// Where a line will stand, whatever becomes of the disk and of whom it is about. Dropping it gives it to others.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Place(Option<mpsc::OwnedPermit<Order>>);
+pub(crate) struct ReservedLine(Option<mpsc::OwnedPermit<AuditOrder>>);
 
-impl Place {
+impl ReservedLine {
     /// Writes the decision down; nothing waits.
-    pub(crate) fn write(self, line: &Line<'_>) {
+    pub(crate) fn write(self, line: &AuditLine<'_>) {
         let Some(place) = self.0 else { return };
         match serde_json::to_string(line) {
             Ok(mut text) => {
                 text.push('\n');
-                drop(place.send(Order::Line(text)));
+                drop(place.send(AuditOrder::Line(text)));
             }
             Err(error) => tracing::error!("an audit line can't be written as JSON: {error}"),
         }
@@ -251,12 +251,12 @@ impl Drop for Audit {
     }
 }
 
-enum Sink {
+enum AuditSink {
     StandardError,
     File(File, PathBuf),
 }
 
-impl Sink {
+impl AuditSink {
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         match self {
             Self::StandardError => io::stderr().lock().write_all(text),
@@ -285,14 +285,14 @@ fn append(path: &PathBuf) -> io::Result<File> {
         .open(path)
 }
 
-fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink, lost: &AtomicU64) {
+fn write_lines(mut orders: mpsc::Receiver<AuditOrder>, mut sink: AuditSink, lost: &AtomicU64) {
     let mut text = String::new();
     while let Some(order) = orders.blocking_recv() {
         let mut next = Some(order);
         while let Some(order) = next {
             match order {
-                Order::Line(line) => text.push_str(&line),
-                Order::Reopen => {
+                AuditOrder::Line(line) => text.push_str(&line),
+                AuditOrder::Reopen => {
                     flush(&mut sink, &mut text, lost);
                     sink.reopen();
                 }
@@ -303,7 +303,7 @@ fn write_lines(mut orders: mpsc::Receiver<Order>, mut sink: Sink, lost: &AtomicU
     }
 }
 
-fn flush(sink: &mut Sink, text: &mut String, lost: &AtomicU64) {
+fn flush(sink: &mut AuditSink, text: &mut String, lost: &AtomicU64) {
     if let Err(error) = sink.write(text.as_bytes()) {
         lost.fetch_add(text.lines().count() as u64, Ordering::Relaxed);
         tracing::error!("audit lines can't be written: {error}: make room, or the trail has a gap");

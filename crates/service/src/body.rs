@@ -9,10 +9,12 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::connections::{Connection, Running, Stall};
-use crate::http::BoxError;
+use crate::connections::{Connection, RunningRequest, Stall};
 use crate::limits::Limits;
-use crate::places::Place;
+use crate::request_slots::RequestSlot;
+
+/// An error of a service, or of a body that it makes.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a request's body did not come.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +99,7 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of a response: the service's, or a line of the door's own.
+/// The body of a response: the service's, or a line that the server itself says.
 #[derive(Debug)]
 pub(crate) enum ResponseBody<B> {
     Text(Option<Bytes>),
@@ -111,8 +113,8 @@ pub(crate) struct Followed<B> {
     body: B,
     connection: Arc<Connection>,
     stall: Option<Arc<Stall>>,
-    running: Option<Running>,
-    _place: Place,
+    running: Option<RunningRequest>,
+    _slot: RequestSlot,
 }
 
 impl<B> ResponseBody<B> {
@@ -120,13 +122,13 @@ impl<B> ResponseBody<B> {
         Self::Text(Some(text.into()))
     }
 
-    pub(crate) fn inner(body: B, connection: &Arc<Connection>, place: Place) -> Self {
+    pub(crate) fn inner(body: B, connection: &Arc<Connection>, slot: RequestSlot) -> Self {
         Self::Inner(Followed {
             body,
             connection: connection.clone(),
             stall: None,
             running: None,
-            _place: place,
+            _slot: slot,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::{DecisionCacheLimits, GridSettings, NameSpaces, Revocation, SettingsError};
-use exoskel_trust::{OpenError, Trust, TrustDirectories};
+use exoskel_trust::{OpenTrustError, Trust, TrustDirectories};
 use rustls_pki_types::UnixTime;
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{BadLimit, Limits};
 use crate::renewal::RENEWAL_INTERVAL;
 use crate::secret::{FrontSecret, SecretError};
-use crate::server::Settings;
+use crate::settings::Settings;
 use exoskel_trust::{Rules, RulesError};
 
 /// What a service is told by its administrator. `docs/administration.md` explains each line.
@@ -277,7 +277,7 @@ pub enum ConfigurationError {
     Toml(#[from] Box<toml::de::Error>),
     /// The trust directories.
     #[error("trust: {0}")]
-    Trust(#[from] OpenError),
+    Trust(#[from] OpenTrustError),
     /// The rules by which chains are judged.
     #[error("trust: {0}")]
     Judgement(#[from] SettingsError),
@@ -509,7 +509,7 @@ impl Configuration {
         if self.upstream.is_some() {
             self.front()?;
         }
-        notes.extend(crate::process::descriptors_note(&limits));
+        notes.extend(crate::descriptors::descriptors_note(&limits));
         Ok(notes)
     }
 }

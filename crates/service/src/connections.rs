@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::limits::Limits;
-use crate::metrics::{End, Metrics, Refusal};
+use crate::metrics::{ConnectionEnd, Metrics, Refusal};
 
 /// Milliseconds since the server started, which fit into an atomic.
 #[derive(Clone, Copy, Debug)]
-struct Clock(Instant);
+struct ServerClock(Instant);
 
-impl Clock {
+impl ServerClock {
     fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     number: u64,
     socket: TcpStream,
     address: SocketAddr,
-    clock: Clock,
+    clock: ServerClock,
     opened: u64,
     /// When bytes last moved in either direction.
     moved: AtomicU64,
@@ -94,9 +94,9 @@ impl Connection {
     }
 
     /// Something runs for the client until this is dropped.
-    pub(crate) fn run(self: &Arc<Self>) -> Running {
+    pub(crate) fn run(self: &Arc<Self>) -> RunningRequest {
         self.running.fetch_add(1, Ordering::Relaxed);
-        Running(self.clone())
+        RunningRequest(self.clone())
     }
 
     /// A place to note since when the client has not asked for the rest of a response.
@@ -128,18 +128,18 @@ impl Connection {
     }
 
     /// Why the time of this connection is over, if it is.
-    fn overdue(&self, now: u64, wall: UnixTime, limits: &Limits) -> Option<End> {
+    fn overdue(&self, now: u64, wall: UnixTime, limits: &Limits) -> Option<ConnectionEnd> {
         if self.identity.get().is_none() {
             let over = now.saturating_sub(self.opened) >= milliseconds(limits.handshake_time);
-            return over.then_some(End::Handshake);
+            return over.then_some(ConnectionEnd::Handshake);
         }
         if self.good_until.load(Ordering::Relaxed) <= wall.as_secs() {
-            return Some(End::Expired);
+            return Some(ConnectionEnd::Expired);
         }
         let idle = milliseconds(limits.idle_time);
         let older = |since: u64, limit| since != NEVER && now.saturating_sub(since) >= limit;
         if older(self.blocked.load(Ordering::Relaxed), idle) {
-            return Some(End::Slow);
+            return Some(ConnectionEnd::Slow);
         }
         let patience = milliseconds(limits.body_time);
         let stalled = |stall: &Weak<Stall>| {
@@ -148,18 +148,18 @@ impl Connection {
                 .is_some_and(|stall| older(stall.since.load(Ordering::Relaxed), patience))
         };
         if locked(&self.stalls).iter().any(stalled) {
-            return Some(End::Slow);
+            return Some(ConnectionEnd::Slow);
         }
         let idle = self.running.load(Ordering::Relaxed) == 0
             && older(self.moved.load(Ordering::Relaxed), idle);
-        idle.then_some(End::Idle)
+        idle.then_some(ConnectionEnd::Idle)
     }
 }
 
 /// Since when a client has not asked for the rest of a response.
 #[derive(Debug)]
 pub(crate) struct Stall {
-    clock: Clock,
+    clock: ServerClock,
     since: AtomicU64,
 }
 
@@ -177,9 +177,9 @@ impl Stall {
 
 /// Keeps its connection from being idle.
 #[derive(Debug)]
-pub(crate) struct Running(Arc<Connection>);
+pub(crate) struct RunningRequest(Arc<Connection>);
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.moved.store(self.0.clock.now(), Ordering::Relaxed);
         self.0.running.fetch_sub(1, Ordering::Relaxed);
@@ -190,14 +190,14 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
-    clock: Clock,
+    clock: ServerClock,
     metrics: Arc<Metrics>,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
     emptied: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     next: u64,
     open: HashMap<u64, Arc<Connection>>,
     /// In the order of their beginning, since numbers grow.
@@ -209,7 +209,7 @@ impl Connections {
     pub(crate) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
         Self {
             limits,
-            clock: Clock(Instant::now()),
+            clock: ServerClock(Instant::now()),
             metrics,
             table: Mutex::default(),
             emptied: Notify::new(),
@@ -267,7 +267,7 @@ impl Connections {
         })
     }
 
-    fn refusal(&self, table: &mut Table, host: IpAddr, now: u64) -> Option<Refusal> {
+    fn refusal(&self, table: &mut ConnectionTable, host: IpAddr, now: u64) -> Option<Refusal> {
         let of_address = table.of_address.get(&host).copied().unwrap_or(0);
         if of_address >= self.limits.connections_per_address_max {
             return Some(Refusal::Address);
@@ -291,7 +291,7 @@ impl Connections {
         match displaced {
             Some(oldest) => {
                 if oldest.end() {
-                    self.metrics.count_ended(End::Displaced);
+                    self.metrics.count_ended(ConnectionEnd::Displaced);
                 }
                 table.handshaking.pop_first();
                 None
@@ -325,13 +325,13 @@ impl Connections {
             .collect()
     }
 
-    pub(crate) fn end(&self, connection: &Connection, reason: End) {
+    pub(crate) fn end(&self, connection: &Connection, reason: ConnectionEnd) {
         if connection.end() {
             self.metrics.count_ended(reason);
         }
     }
 
-    pub(crate) fn end_all(&self, reason: End) {
+    pub(crate) fn end_all(&self, reason: ConnectionEnd) {
         let all: Vec<_> = locked(&self.table).open.values().cloned().collect();
         for connection in all {
             self.end(&connection, reason);

@@ -29,11 +29,11 @@ use crate::body::{BodyError, RequestBody};
 use crate::head;
 use crate::http::{HTTP_PROTOCOLS, serve_connection};
 use crate::limits::RETRY_AFTER_SECONDS;
-use crate::places::{Part, Share, Shares};
+use crate::peer::{Handler, Peer, Stream};
+use crate::request_slots::{HeldPart, Share, Shares};
 use crate::secret::FrontSecret;
-use crate::server::{Handler, Peer, Stream};
 use headers::{IdentityHeaders, WebSocket};
-use upload::{Turn, Upload};
+use upload::{Upload, UploadTurn};
 use upstream::Client;
 
 /// How a front treats the server behind it.
@@ -74,9 +74,9 @@ impl FrontSettings {
 
 /// The [`Handler`] that passes requests on to another HTTP server.
 #[derive(Clone)]
-pub struct Front(Arc<Inner>);
+pub struct Front(Arc<FrontState>);
 
-struct Inner {
+struct FrontState {
     client: Client,
     secret: Option<HeaderValue>,
     chain: bool,
@@ -88,7 +88,7 @@ struct Inner {
 impl Front {
     /// A front with these settings. The server behind need not run yet.
     pub fn new(settings: FrontSettings) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(FrontState {
             secret: settings.secret.as_ref().map(FrontSecret::header),
             client: upstream::client(settings.upstream, settings.upstream_idle_time),
             chain: settings.chain,
@@ -121,7 +121,7 @@ impl Handler for Front {
                 self.0.chain,
             )),
             share: self.0.shares.of(peer.identity()),
-            head_bytes_max: peer.shared().connections.limits().header_bytes_max,
+            head_bytes_max: peer.state().connections.limits().header_bytes_max,
             tunnels,
         };
         let mut served = pin!(serve_connection(stream, &peer, service));
@@ -145,12 +145,12 @@ impl Handler for Front {
 }
 
 /// A body on its way back to the client.
-type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+type FrontAnswer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 /// The service for the requests of one connection.
 #[derive(Clone)]
 struct PassOn {
-    front: Arc<Inner>,
+    front: Arc<FrontState>,
     headers: Arc<IdentityHeaders>,
     /// What the client has of the front's tunnels.
     share: Arc<Share>,
@@ -160,9 +160,9 @@ struct PassOn {
 }
 
 impl Service<Request<RequestBody>> for PassOn {
-    type Response = Answer;
+    type Response = FrontAnswer;
     type Error = std::convert::Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Self::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<FrontAnswer, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -170,13 +170,18 @@ impl Service<Request<RequestBody>> for PassOn {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let this = self.clone();
-        Box::pin(async move { Ok(this.pass_on(request).await.unwrap_or_else(Fault::answer)) })
+        Box::pin(async move {
+            Ok(this
+                .pass_on(request)
+                .await
+                .unwrap_or_else(FrontFault::answer))
+        })
     }
 }
 
 /// Why a request got no answer from the server behind.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum FrontFault {
     #[error(transparent)]
     Request(#[from] HeaderError),
     #[error("the request's body came too slowly")]
@@ -193,8 +198,8 @@ enum Fault {
     Silent,
 }
 
-impl Fault {
-    fn answer(self) -> Answer {
+impl FrontFault {
+    fn answer(self) -> FrontAnswer {
         let status = match self {
             Self::Request(HeaderError::Method) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Request(_) | Self::Broken => StatusCode::BAD_REQUEST,
@@ -220,13 +225,15 @@ impl Fault {
 }
 
 impl PassOn {
-    async fn pass_on(&self, mut request: Request<RequestBody>) -> Result<Answer, Fault> {
+    async fn pass_on(&self, mut request: Request<RequestBody>) -> Result<FrontAnswer, FrontFault> {
         let websocket = WebSocket::of(&request);
         let place = match websocket {
             Some(_) => {
-                let part = self.share.take().ok_or(Fault::OwnTunnels)?;
+                let part = self.share.take().ok_or(FrontFault::OwnTunnels)?;
                 let tunnels = self.front.tunnels.clone();
-                let place = tunnels.try_acquire_owned().map_err(|_| Fault::Tunnels)?;
+                let place = tunnels
+                    .try_acquire_owned()
+                    .map_err(|_| FrontFault::Tunnels)?;
                 Some((place, part))
             }
             None => None,
@@ -237,19 +244,19 @@ impl PassOn {
         let (mut head, body) = request.into_parts();
         head.extensions.clear();
         headers::prepare(&mut head, &body, &self.headers, websocket.as_ref())?;
-        let turn = Turn::new();
+        let turn = UploadTurn::new();
         let request = Request::from_parts(head, Upload::new(body, turn.clone()));
         let answer = self.front.client.request(request);
         let mut response = match turn.wait(self.front.response_time, answer).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => return Err(fault(&error)),
-            None => return Err(Fault::Silent),
+            None => return Err(FrontFault::Silent),
         };
         let got = head::response_bytes(&response);
         if got > self.head_bytes_max {
             let max = self.head_bytes_max;
             tracing::warn!("the server behind sent a head of {got} bytes, expected at most {max}");
-            return Err(Fault::Upstream);
+            return Err(FrontFault::Upstream);
         }
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let agreed = switched && headers::agrees_to_websocket(response.headers());
@@ -263,7 +270,7 @@ impl PassOn {
                 tracing::warn!(
                     "the server behind switched to a protocol that it was not asked for"
                 );
-                return Err(Fault::Upstream);
+                return Err(FrontFault::Upstream);
             }
             _ => None,
         };
@@ -282,18 +289,21 @@ impl PassOn {
 
 /// The answer to an extended CONNECT: success is 200 there, and means that the stream is the WebSocket (RFC 8441 section
 /// 5). A success of any other kind would make a tunnel of what was none.
-fn connected(response: Response<Incoming>, accept: &HeaderValue) -> Result<Answer, Fault> {
+fn connected(
+    response: Response<Incoming>,
+    accept: &HeaderValue,
+) -> Result<FrontAnswer, FrontFault> {
     let (mut head, body) = response.into_parts();
     if head.status != StatusCode::SWITCHING_PROTOCOLS {
         if head.status.is_success() {
             tracing::warn!("the server behind was asked for a WebSocket and sent a page");
-            return Err(Fault::Upstream);
+            return Err(FrontFault::Upstream);
         }
         return Ok(Response::from_parts(head, passed_back(body)));
     }
     if head.headers.remove(SEC_WEBSOCKET_ACCEPT).as_ref() != Some(accept) {
         tracing::warn!("the server behind answered for another WebSocket than was asked for");
-        return Err(Fault::Upstream);
+        return Err(FrontFault::Upstream);
     }
     head.headers.remove(CONNECTION);
     head.headers.remove(UPGRADE);
@@ -308,18 +318,18 @@ fn passed_back(body: Incoming) -> UnsyncBoxBody<Bytes, hyper::Error> {
     body.map_frame(headers::clean_trailers).boxed_unsync()
 }
 
-fn fault(error: &hyper_util::client::legacy::Error) -> Fault {
+fn fault(error: &hyper_util::client::legacy::Error) -> FrontFault {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = source {
         match cause.downcast_ref() {
-            Some(BodyError::Slow(_)) => return Fault::Slow,
-            Some(BodyError::Transport(_)) => return Fault::Broken,
+            Some(BodyError::Slow(_)) => return FrontFault::Slow,
+            Some(BodyError::Transport(_)) => return FrontFault::Broken,
             None => {}
         }
         source = cause.source();
     }
     tracing::warn!("the server behind failed: {}", Causes(error));
-    Fault::Upstream
+    FrontFault::Upstream
 }
 
 /// An error with what is behind it.
@@ -341,7 +351,7 @@ impl std::fmt::Display for Causes<'_> {
 struct Tunnel {
     client: OnUpgrade,
     upstream: OnUpgrade,
-    _place: (OwnedSemaphorePermit, Part),
+    _place: (OwnedSemaphorePermit, HeldPart),
 }
 
 impl Tunnel {

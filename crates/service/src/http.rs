@@ -15,15 +15,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::head;
 use crate::layer::IdentityLayer;
 use crate::limits::{HEADERS_MAX_OF_PARSER, RETRY_AFTER_SECONDS};
-use crate::places::{NoPlace, Share};
-use crate::server::{Handler, Peer, Stream};
-
-/// An error of a service or a body behind the door.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::peer::{Handler, Peer, Stream};
+use crate::request_slots::{NoSlot, Share};
 
 /// Serves HTTP to clients whose identity is proven: a [`Handler`] around a tower service such as an axum router.
 ///
@@ -67,11 +64,11 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    let limits = peer.shared().connections.limits();
+    let limits = peer.state().connections.limits();
     let head_bytes_max = head::parsed_bytes_max(limits);
     let io = TokioIo::new(stream);
     let answering = peer.clone();
-    let share = peer.shared().places.share_of(peer.identity());
+    let share = peer.state().request_slots.share_of(peer.identity());
     let service = service_fn(move |request| {
         answer(request, answering.clone(), share.clone(), service.clone())
     });
@@ -114,7 +111,7 @@ where
     };
     if let Err(error) = result {
         // The parser has answered by itself, without the service.
-        let metrics = peer.shared().connections.metrics();
+        let metrics = peer.state().connections.metrics();
         if error.is_parse_too_large() {
             metrics.count_request(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_u16());
         } else if error.is_parse() {
@@ -124,7 +121,7 @@ where
     }
 }
 
-/// Answers one request, or says that there is no place for it.
+/// Answers one request, or says that there is no slot for it.
 async fn answer<S, B>(
     request: Request<Incoming>,
     peer: Peer,
@@ -137,28 +134,28 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     let working = peer.connection().run();
-    let shared = Arc::clone(peer.shared());
-    let metrics = shared.connections.metrics();
-    if let Err(fault) = head::check(&request, shared.connections.limits()) {
+    let state = Arc::clone(peer.state());
+    let metrics = state.connections.metrics();
+    if let Err(fault) = head::check(&request, state.connections.limits()) {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         metrics.count_request(status.as_u16());
         return Ok(plain(status, format!("{fault}\n")));
     }
-    let place = match shared.places.take(&share).await {
-        Ok(place) => place,
+    let slot = match state.request_slots.take(&share).await {
+        Ok(slot) => slot,
         Err(reason) => {
             let response = overloaded(reason);
             metrics.count_request(response.status().as_u16());
             return Ok(response);
         }
     };
-    let request = request.map(|incoming| RequestBody::new(incoming, shared.connections.limits()));
+    let request = request.map(|incoming| RequestBody::new(incoming, state.connections.limits()));
     let answered = match poll_fn(|context| service.poll_ready(context)).await {
         Ok(()) => service.call(request).await,
         Err(error) => Err(error),
     };
     let response = match answered {
-        Ok(response) => response.map(|body| ResponseBody::inner(body, peer.connection(), place)),
+        Ok(response) => response.map(|body| ResponseBody::inner(body, peer.connection(), slot)),
         Err(error) => {
             tracing::error!("the service failed: {}", error.into());
             plain(
@@ -172,13 +169,13 @@ where
     Ok(response)
 }
 
-fn overloaded<B>(reason: NoPlace) -> Response<ResponseBody<B>> {
+fn overloaded<B>(reason: NoSlot) -> Response<ResponseBody<B>> {
     let (status, text) = match reason {
-        NoPlace::OfAll => (
+        NoSlot::OfAll => (
             StatusCode::SERVICE_UNAVAILABLE,
             "too many requests at once: try again later\n",
         ),
-        NoPlace::OfThisIdentity => (
+        NoSlot::OfThisIdentity => (
             StatusCode::TOO_MANY_REQUESTS,
             "too many requests of yours at once: wait for the answers to some of them\n",
         ),
@@ -190,7 +187,7 @@ fn overloaded<B>(reason: NoPlace) -> Response<ResponseBody<B>> {
     response
 }
 
-/// An answer of the door's own.
+/// An answer of the server's own.
 pub(crate) fn plain<B>(status: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody<B>> {
     let mut response = Response::new(ResponseBody::text(text));
     *response.status_mut() = status;

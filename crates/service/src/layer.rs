@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::audit::Verdict;
-use crate::server::Peer;
+use crate::peer::Peer;
 use exoskel_trust::Rules;
 
 /// Puts the client's [`VerifiedIdentity`] and [`Peer`] into the extensions of every

@@ -30,7 +30,7 @@ pub enum Refusal {
 
 /// How a handshake came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum HandshakeOutcome {
     /// The client proved who it is and may come in.
     Accepted,
     /// The client's identity was refused.
@@ -43,7 +43,7 @@ pub enum Outcome {
 
 /// Why the service ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The handshake took too long.
     Handshake,
     /// The handshake took long and others waited for its place.
@@ -77,13 +77,13 @@ written!(Refusal:
     Connections => "connections_max",
     Address => "connections_per_address_max",
 );
-written!(Outcome:
+written!(HandshakeOutcome:
     Accepted => "accepted",
     Refused => "refused",
     Failed => "failed",
     TimedOut => "timed_out",
 );
-written!(End:
+written!(ConnectionEnd:
     Handshake => "handshake_time",
     Displaced => "handshake_displaced",
     Idle => "idle",
@@ -106,9 +106,9 @@ pub struct Metrics {
     registry: Registry,
     accepted: Counter,
     refused: Family<Label<Refusal>, Counter>,
-    handshakes: Family<Label<Outcome>, Counter>,
+    handshakes: Family<Label<HandshakeOutcome>, Counter>,
     handshake_seconds: Histogram,
-    ended: Family<Label<End>, Counter>,
+    ended: Family<Label<ConnectionEnd>, Counter>,
     panics: Counter,
     requests: Family<Label<u16>, Counter>,
     connections_open: Gauge,
@@ -211,14 +211,17 @@ impl Metrics {
         self.refused.get_or_create(&why(reason)).inc();
     }
 
-    pub(crate) fn count_handshake(&self, reason: Outcome, took: Duration) {
+    pub(crate) fn count_handshake(&self, reason: HandshakeOutcome, took: Duration) {
         self.handshakes.get_or_create(&why(reason)).inc();
-        if matches!(reason, Outcome::Accepted | Outcome::Refused) {
+        if matches!(
+            reason,
+            HandshakeOutcome::Accepted | HandshakeOutcome::Refused
+        ) {
             self.handshake_seconds.observe(took.as_secs_f64());
         }
     }
 
-    pub(crate) fn count_ended(&self, reason: End) {
+    pub(crate) fn count_ended(&self, reason: ConnectionEnd) {
         self.ended.get_or_create(&why(reason)).inc();
     }
 
@@ -274,12 +277,12 @@ impl Metrics {
     }
 
     /// Handshakes with this outcome, so far.
-    pub fn handshakes(&self, reason: Outcome) -> u64 {
+    pub fn handshakes(&self, reason: HandshakeOutcome) -> u64 {
         self.handshakes.get_or_create(&why(reason)).get()
     }
 
     /// Connections that the service ended for this reason, so far.
-    pub fn ended(&self, reason: End) -> u64 {
+    pub fn ended(&self, reason: ConnectionEnd) -> u64 {
         self.ended.get_or_create(&why(reason)).get()
     }
 

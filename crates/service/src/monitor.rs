@@ -15,8 +15,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::handle::ServerHandle;
 use crate::limits::{DESCRIPTORS_PAUSE, MONITOR_CONNECTIONS_MAX, MONITOR_TIME};
-use crate::server::ServerHandle;
 
 /// The type of the OpenMetrics text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -63,10 +63,10 @@ impl ServerHandle {
 fn answer(handle: &ServerHandle, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            if let Some(statistics) = handle.shared().door.statistics() {
+            if let Some(statistics) = handle.state().admission.statistics() {
                 handle.metrics().set_verdicts(statistics);
             }
-            let lost = handle.shared().audit.lost();
+            let lost = handle.state().audit.lost();
             handle.metrics().set_audit_lines_lost(lost);
             (StatusCode::OK, OPEN_METRICS, handle.metrics().text())
         }

@@ -4,70 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::{
-    DecisionCacheStatistics, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity,
-};
-use exoskel_trust::{Renewal, Trust};
-use rustls_pki_types::{CertificateDer, UnixTime};
-
+use exoskel_identity::VerifiedIdentity;
+use exoskel_trust::Renewal;
+use rustls_pki_types::UnixTime;
 use tokio::signal::unix::Signal;
 
-use crate::audit::{Line, Verdict};
-use crate::door::{CONNECT, Refused};
-use crate::metrics::End;
-use crate::server::{ServerHandle, Shared};
+use crate::admission::{CONNECT, still_good};
+use crate::audit::{AuditLine, Verdict};
+use crate::handle::ServerHandle;
+use crate::metrics::ConnectionEnd;
+use crate::server_state::ServerState;
 
 /// How often trust data is read again where nothing else is said.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
-
-/// A verifier whose trust data can be read again while it judges.
-pub trait Renewable: PeerVerifier {
-    /// Reads the trust data again. Verdicts made meanwhile use the old data, those made afterwards the new. What can't
-    /// be read keeps its last good state.
-    ///
-    /// It reads files and may take long: not for a thread that moves data.
-    fn renew(&self) -> Renewal;
-
-    /// Judges a client, whatever its role. An implementation may remember what it said before.
-    ///
-    /// # Errors
-    /// As [`PeerVerifier::verify`].
-    fn judge(
-        &self,
-        chain: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<VerifiedIdentity, IdentityError> {
-        // Any role: what the client may do is for the rules and for the service behind to say.
-        let anybody = Expected {
-            roles: &Role::ALL,
-            name: None,
-        };
-        self.verify(chain, now, &anybody)
-    }
-
-    /// What was remembered, for metrics; nothing where nothing is.
-    fn statistics(&self) -> Option<DecisionCacheStatistics> {
-        None
-    }
-}
-
-impl Renewable for Trust {
-    fn judge(
-        &self,
-        chain: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<VerifiedIdentity, IdentityError> {
-        Self::judge(self, chain, now)
-    }
-
-    fn statistics(&self) -> Option<DecisionCacheStatistics> {
-        Some(Self::statistics(self))
-    }
-
-    fn renew(&self) -> Renewal {
-        self.reload()
-    }
-}
 
 impl ServerHandle {
     /// Reads trust data and host certificate again, and ends the connections of those who are no longer good. No
@@ -78,16 +27,19 @@ impl ServerHandle {
 
     /// Reads rules and bans again if their files have changed; a running server does this twice in a second.
     pub async fn renew_rules(&self) -> Renewal {
-        if self.shared().door.has_rules() {
+        if self.state().admission.has_rules() {
             self.renew_by(renew_rules).await
         } else {
             Renewal::default()
         }
     }
 
-    async fn renew_by(&self, work: fn(&Arc<Shared>) -> (Renewal, Vec<Ended>)) -> Renewal {
-        let shared = self.shared().clone();
-        let work = move || work(&shared);
+    async fn renew_by(
+        &self,
+        work: fn(&Arc<ServerState>) -> (Renewal, Vec<EndedConnection>),
+    ) -> Renewal {
+        let state = self.state().clone();
+        let work = move || work(&state);
         match tokio::task::spawn_blocking(work).await {
             Ok((renewal, ended)) => {
                 self.record(&ended).await;
@@ -112,7 +64,7 @@ impl ServerHandle {
                 () = self.stopping() => return,
                 _ = ticks.tick() => {}
                 _ = asked.recv() => {
-                    self.shared().audit.reopen().await;
+                    self.state().audit.reopen().await;
                 }
             }
             for fault in self.renew().await.faults {
@@ -121,10 +73,10 @@ impl ServerHandle {
         }
     }
 
-    async fn record(&self, ended: &[Ended]) {
+    async fn record(&self, ended: &[EndedConnection]) {
         for one in ended {
-            let now = self.shared().now();
-            let line = Line::identified(
+            let now = self.state().now();
+            let line = AuditLine::identified(
                 &one.identity,
                 one.address,
                 now,
@@ -132,60 +84,62 @@ impl ServerHandle {
                 Verdict::Refused,
                 &one.reason,
             );
-            self.shared().audit.record(&line).await;
+            self.state().audit.record(&line).await;
         }
     }
 }
 
 /// A connection that was ended because its client is no longer good.
-struct Ended {
+struct EndedConnection {
     identity: VerifiedIdentity,
     address: std::net::SocketAddr,
     reason: String,
 }
 
-fn renew(shared: &Arc<Shared>) -> (Renewal, Vec<Ended>) {
+fn renew(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
     // One at a time: the interval and a signal may meet.
-    let _one = shared.renewing();
-    let mut renewal = shared.door.renew();
-    if let Err(error) = shared.renew_host() {
+    let _one = state.renewing();
+    let mut renewal = state.admission.renew();
+    if let Err(error) = state.renew_host() {
         renewal.faults.push(error.to_string());
     }
-    let metrics = shared.connections.metrics();
-    metrics.count_reload(renewal.faults.is_empty(), shared.door.generation());
-    let ended = apply(shared, &renewal);
+    let metrics = state.connections.metrics();
+    metrics.count_reload(renewal.faults.is_empty(), state.admission.generation());
+    let ended = apply(state, &renewal);
     (renewal, ended)
 }
 
-fn renew_rules(shared: &Arc<Shared>) -> (Renewal, Vec<Ended>) {
-    let _one = shared.renewing();
-    let renewal = shared.door.renew_rules().unwrap_or_default();
-    let ended = apply(shared, &renewal);
+fn renew_rules(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
+    let _one = state.renewing();
+    let renewal = state.admission.renew_rules().unwrap_or_default();
+    let ended = apply(state, &renewal);
     (renewal, ended)
 }
 
-fn apply(shared: &Shared, renewal: &Renewal) -> Vec<Ended> {
+fn apply(state: &ServerState, renewal: &Renewal) -> Vec<EndedConnection> {
     if !renewal.changed {
         return Vec::new();
     }
-    shared.begin_epoch();
-    judge_again(shared, shared.now())
+    state.begin_epoch();
+    judge_again(state, state.now())
 }
 
 /// Judges everybody who is connected again. A chain is judged once, however many connections show it.
-fn judge_again(shared: &Shared, now: UnixTime) -> Vec<Ended> {
-    let connected = shared.connections.identified();
+fn judge_again(state: &ServerState, now: UnixTime) -> Vec<EndedConnection> {
+    let connected = state.connections.identified();
     let mut verdicts = HashMap::new();
     let mut ended = Vec::new();
     for (connection, identity) in &connected {
         let verdict = verdicts
             .entry(identity.chain())
-            .or_insert_with(|| shared.door.judge(identity.chain(), now));
+            .or_insert_with(|| state.admission.judge(identity.chain(), now));
         match still_good(identity, verdict) {
             Ok(again) => connection.confirm(again),
             Err(reason) => {
-                shared.connections.end(connection, End::NoLongerGood);
-                ended.push(Ended {
+                state
+                    .connections
+                    .end(connection, ConnectionEnd::NoLongerGood);
+                ended.push(EndedConnection {
                     identity: identity.clone(),
                     address: connection.address(),
                     reason: format!("no longer good: {reason}"),
@@ -194,17 +148,4 @@ fn judge_again(shared: &Shared, now: UnixTime) -> Vec<Ended> {
         }
     }
     ended
-}
-
-/// Whether a client may go on by a later verdict. Who is served by what was proven once, an attribute for example, is not
-/// to be when it is proven no longer: they have to come again.
-pub(crate) fn still_good<'a>(
-    before: &VerifiedIdentity,
-    again: &'a Result<VerifiedIdentity, Box<Refused>>,
-) -> Result<&'a VerifiedIdentity, &'a str> {
-    match again {
-        Ok(again) if before.says_the_same_as(again) => Ok(again),
-        Ok(_) => Err("other attributes count now than when the connection began"),
-        Err(refused) => Err(&refused.reason),
-    }
 }

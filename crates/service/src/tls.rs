@@ -17,7 +17,7 @@ use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, CipherSuite, ServerConfig};
 
-use crate::door::{Door, Refused, Who};
+use crate::admission::{AdmissionControl, Refused, Who};
 
 tokio::task_local! {
     /// Where the engine's check of a certificate leaves its verdict for the task that runs the handshake.
@@ -50,12 +50,12 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// The settings for all connections that begin from now on.
 pub(crate) fn server_config(
     provider: Arc<CryptoProvider>,
-    door: Arc<Door>,
+    admission: Arc<AdmissionControl>,
     credential: Arc<ArcSwap<CertifiedKey>>,
     protocols: &[&[u8]],
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let check = ChainVerifier::new(&provider, move |chain, now| judge(&door, chain, now));
+    let check = ChainVerifier::new(&provider, move |chain, now| judge(&admission, chain, now));
     let mut config = ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(Arc::new(check))
@@ -80,9 +80,13 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// Leaves the door's verdict on a client's chain for the task that runs the handshake, and says what the client is told.
-fn judge(door: &Door, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), rustls::Error> {
-    let verdict = door.judge(chain, now);
+/// Leaves the verdict on a client's chain for the task that runs the handshake, and says what the client is told.
+fn judge(
+    admission: &AdmissionControl,
+    chain: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<(), rustls::Error> {
+    let verdict = admission.judge(chain, now);
     let answer = match &verdict {
         Ok(_) => Ok(()),
         Err(refused) => Err(alert(refused).into()),

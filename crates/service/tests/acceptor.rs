@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
 use exoskel_service::{
-    Audit, AuditTarget, End, Handler, Outcome, Peer, Refusal, Renewable, Renewal, Rules, Stream,
+    Audit, AuditTarget, ConnectionEnd, Handler, HandshakeOutcome, Peer, Refusal, Renewable,
+    Renewal, Rules, Stream,
 };
 use peers::{Authority, Card, HeldTime, Running, Scratch, audited, client_hello};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -77,7 +78,13 @@ async fn a_client_comes_in_with_either_version_of_tls() {
         stream.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "ada");
     }
-    assert_eq!(server.handle.metrics().handshakes(Outcome::Accepted), 2);
+    assert_eq!(
+        server
+            .handle
+            .metrics()
+            .handshakes(HandshakeOutcome::Accepted),
+        2
+    );
     server.stop().await;
 }
 
@@ -128,7 +135,13 @@ async fn refusals_are_told_to_the_client_and_written_down() {
             assert!(error.to_string().contains(alert), "{error}");
         }
     }
-    assert_eq!(server.handle.metrics().handshakes(Outcome::Refused), 6);
+    assert_eq!(
+        server
+            .handle
+            .metrics()
+            .handshakes(HandshakeOutcome::Refused),
+        6
+    );
     let scratch = server.stop().await;
     let lines = audited(&trail);
     assert_eq!(lines.len(), 7);
@@ -217,7 +230,7 @@ async fn an_old_handshake_makes_room_for_a_new_one() {
     }
     advance(Duration::from_secs(3)).await;
     assert_eq!(name_of(&server, &card).await, "ada");
-    assert_eq!(server.handle.metrics().ended(End::Displaced), 1);
+    assert_eq!(server.handle.metrics().ended(ConnectionEnd::Displaced), 1);
     assert!(is_ended(silent).await);
     server.stop().await;
 }
@@ -238,7 +251,7 @@ async fn a_client_that_waits_for_the_server_keeps_its_place() {
     }
     assert!(is_ended(TcpStream::from_std(second).unwrap()).await);
     assert_eq!(server.handle.metrics().refused(Refusal::Handshakes), 1);
-    assert_eq!(server.handle.metrics().ended(End::Displaced), 0);
+    assert_eq!(server.handle.metrics().ended(ConnectionEnd::Displaced), 0);
     let mut first = TcpStream::from_std(first).unwrap();
     let handshake_record = 0x16;
     assert_eq!(first.read_u8().await.unwrap(), handshake_record);
@@ -258,7 +271,7 @@ async fn a_handshake_that_stops_is_ended() {
     }
     advance(Duration::from_secs(11)).await;
     assert!(is_ended(slow).await);
-    assert_eq!(server.handle.metrics().ended(End::Handshake), 1);
+    assert_eq!(server.handle.metrics().ended(ConnectionEnd::Handshake), 1);
     server.stop().await;
 }
 
@@ -359,7 +372,7 @@ async fn an_idle_connection_is_ended_and_a_working_one_is_not() {
     assert_eq!(&answer, b"done");
     advance(Duration::from_secs(121)).await;
     assert!(is_ended(stream).await);
-    assert_eq!(server.handle.metrics().ended(End::Idle), 1);
+    assert_eq!(server.handle.metrics().ended(ConnectionEnd::Idle), 1);
     server.stop().await;
 }
 
@@ -373,7 +386,7 @@ async fn a_client_that_takes_nothing_is_ended() {
     let server = Running::start(flood, |_| ());
     let card = server.authority.user("ada");
     let stream = server.connect(&card).await.unwrap();
-    while server.handle.metrics().ended(End::Slow) == 0 {
+    while server.handle.metrics().ended(ConnectionEnd::Slow) == 0 {
         advance(Duration::from_secs(1)).await;
         tokio::task::yield_now().await;
     }
@@ -474,7 +487,10 @@ async fn a_revoked_client_loses_its_open_connections_and_nobody_else_does() {
     }
     kept.write_all(b"y").await.unwrap();
     kept.read_exact(&mut [0]).await.unwrap();
-    assert_eq!(server.handle.metrics().ended(End::NoLongerGood), 2);
+    assert_eq!(
+        server.handle.metrics().ended(ConnectionEnd::NoLongerGood),
+        2
+    );
     let again = server.connect(&ada).await;
     assert!(match again {
         Ok(mut stream) => stream.read(&mut [0]).await.is_err(),
@@ -499,7 +515,7 @@ async fn an_expired_client_loses_its_open_connection() {
     // The certificate is good for thirty days.
     advance(HOUR * 24 * 31).await;
     assert!(is_ended(stream).await);
-    assert_eq!(server.handle.metrics().ended(End::Expired), 1);
+    assert_eq!(server.handle.metrics().ended(ConnectionEnd::Expired), 1);
     server.stop().await;
 }
 
@@ -519,6 +535,6 @@ async fn stopping_waits_for_connections_and_then_ends_them() {
         }
     };
     tokio::join!(server.stop(), time);
-    assert_eq!(handle.metrics().ended(End::Shutdown), 1);
+    assert_eq!(handle.metrics().ended(ConnectionEnd::Shutdown), 1);
     assert!(is_ended(stream).await);
 }

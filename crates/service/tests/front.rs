@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_service::{End, FrontSecret, FrontSettings};
+use exoskel_service::{ConnectionEnd, FrontSecret, FrontSettings};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
@@ -228,7 +228,7 @@ async fn a_client_that_does_not_fetch_its_answer_holds_nothing() {
     let request = Request::get("https://a/").body(text("")).unwrap();
     // The connection is read all the time; only this answer's window stays shut.
     let response = sender.send_request(request).await.unwrap();
-    while server.handle.metrics().ended(End::Slow) == 0 {
+    while server.handle.metrics().ended(ConnectionEnd::Slow) == 0 {
         advance(Duration::from_secs(1)).await;
         tokio::task::yield_now().await;
     }
@@ -307,7 +307,7 @@ async fn a_websocket_passes_until_its_owner_is_revoked() {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.is_empty());
-    assert!(server.handle.metrics().ended(End::NoLongerGood) >= 1);
+    assert!(server.handle.metrics().ended(ConnectionEnd::NoLongerGood) >= 1);
     server.stop().await;
 }
 
@@ -452,7 +452,7 @@ async fn a_revoked_client_loses_kept_connections() {
     let verdicts = server
         .handle
         .metrics()
-        .handshakes(exoskel_service::Outcome::Accepted);
+        .handshakes(exoskel_service::HandshakeOutcome::Accepted);
     assert_eq!(verdicts, 2, "one for each connection");
     server.authority.revoke(&card);
     server.handle.renew().await;

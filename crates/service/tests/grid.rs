@@ -15,8 +15,8 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use exoskel_identity::{DecisionCacheLimits, GridSettings, VerifiedIdentity};
 use exoskel_service::{
-    Audit, AuditTarget, End, Front, FrontSettings, Http, Outcome, Peer, Renewable as _, Rules,
-    Settings, Stream, Upstream,
+    Audit, AuditTarget, ConnectionEnd, Front, FrontSettings, HandshakeOutcome, Http, Peer,
+    Renewable as _, Rules, Settings, Stream, Upstream,
 };
 use exoskel_trust::{Trust, TrustDirectories};
 use hyper::body::Incoming;
@@ -369,7 +369,10 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
     assert_eq!(of_bob.read_u8().await.unwrap(), b'x');
     let mut again = server.connect(&ada).await.unwrap();
     assert_eq!(greeting(&mut again).await.unwrap(), "");
-    assert_eq!(server.handle.metrics().ended(End::NoLongerGood), 1);
+    assert_eq!(
+        server.handle.metrics().ended(ConnectionEnd::NoLongerGood),
+        1
+    );
     drop((of_bob, again));
     server.stop().await;
 }
@@ -561,9 +564,9 @@ async fn reloads_under_load_lose_no_handshake() {
         answered += count.load(Ordering::Relaxed);
     }
     let metrics = server.handle.metrics();
-    assert_eq!(metrics.handshakes(Outcome::Accepted), answered);
+    assert_eq!(metrics.handshakes(HandshakeOutcome::Accepted), answered);
     assert!(answered >= u64::try_from(CLIENTS).unwrap() * RELOADS);
-    assert_eq!(metrics.ended(End::NoLongerGood), 0);
+    assert_eq!(metrics.ended(ConnectionEnd::NoLongerGood), 0);
     Arc::into_inner(server).unwrap().stop().await;
     keeper.await.unwrap();
 }
@@ -670,7 +673,7 @@ async fn chains_made_to_hurt_are_refused() {
         }
     }
     let metrics = server.handle.metrics();
-    assert_eq!(metrics.handshakes(Outcome::Accepted), 0);
+    assert_eq!(metrics.handshakes(HandshakeOutcome::Accepted), 0);
     assert_eq!(metrics.panics(), 0);
     let scratch = server.stop().await;
     let lines = std::fs::read_to_string(&trail).unwrap();

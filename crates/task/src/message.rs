@@ -28,6 +28,9 @@ pub const RESULT_HANDLERS: &[&str] = &[
     "ready",
 ];
 
+/// What a message has besides its items or results at most, amply. An item or a result that leaves less room is refused.
+pub const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
+
 /// What a frame of work has before its records.
 const EXECUTE_BYTES: usize = 35;
 

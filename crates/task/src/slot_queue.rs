@@ -9,15 +9,13 @@ use exoskel_flow::Lease;
 use thiserror::Error;
 
 use crate::message::{
-    EncodedMessage, Execute, MessageError, ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
+    ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, ReceivedMessage, SlotEndpoint,
+    ToManager, ToSlot,
 };
 use crate::payload::{Record, RecordReader, RecordWriter};
 
 /// Results that wait to be sent together, in bytes at most.
 const PENDING_BYTES_MAX: u64 = 64 * 1024;
-
-/// What a message has besides its results, amply.
-const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// Results of this size need not leave before the next item is begun, when there is one.
 const LEAVE_BYTES_MIN: u64 = 16 * 1024;
@@ -164,7 +162,7 @@ impl SlotQueue {
     #[must_use]
     pub fn new(message_bytes_max: u64) -> Self {
         Self {
-            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES),
+            result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
             code: VecDeque::new(),
             jobs: VecDeque::new(),
             programs: HashSet::new(),

@@ -8,18 +8,18 @@ use exoskel_identity::TrustFile;
 use exoskel_identity::limits::{TRUST_FILE_BYTES_MAX, TRUST_FILES_MAX};
 
 use crate::stamp::{Stamp, Stamps};
-use crate::trust::{OpenError, TrustDirectories};
+use crate::trust::{OpenTrustError, TrustDirectories};
 
 /// Characters of the hash that names the files of an authority.
 const HASH_CHARACTERS: usize = 8;
 
 /// The files that are there now, not read yet.
 pub(crate) struct Found {
-    anchors: Vec<Entry>,
-    vomsdir: Vec<Entry>,
+    anchors: Vec<DirectoryEntry>,
+    vomsdir: Vec<DirectoryEntry>,
 }
 
-struct Entry {
+struct DirectoryEntry {
     name: String,
     path: PathBuf,
     /// Nothing for a file that is there and can't be looked at.
@@ -29,11 +29,11 @@ struct Entry {
 /// Lists both directories.
 ///
 /// # Errors
-/// [`OpenError::Directory`] when one of them can't be listed.
-pub(crate) fn look(directories: &TrustDirectories) -> Result<Found, OpenError> {
+/// [`OpenTrustError::Directory`] when one of them can't be listed.
+pub(crate) fn look(directories: &TrustDirectories) -> Result<Found, OpenTrustError> {
     let failed = |directory: &Path| {
         let directory = directory.to_owned();
-        move |reason| OpenError::Directory { directory, reason }
+        move |reason| OpenTrustError::Directory { directory, reason }
     };
     let mut anchors = Vec::new();
     list(&directories.anchors, "", is_of_authority, &mut anchors)
@@ -85,7 +85,7 @@ fn list(
     directory: &Path,
     prefix: &str,
     is_wanted: fn(&str) -> bool,
-    found: &mut Vec<Entry>,
+    found: &mut Vec<DirectoryEntry>,
 ) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -105,7 +105,7 @@ fn list(
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => None,
         };
-        found.push(Entry { name, path, stamp });
+        found.push(DirectoryEntry { name, path, stamp });
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn folders(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn read_all(entries: Vec<Entry>, faults: &mut Vec<String>) -> Vec<TrustFile> {
+fn read_all(entries: Vec<DirectoryEntry>, faults: &mut Vec<String>) -> Vec<TrustFile> {
     let read = entries.into_iter().map(|entry| {
         let content = read(&entry.path).unwrap_or_else(|error| {
             faults.push(format!("{} can't be read: {error}", entry.path.display()));

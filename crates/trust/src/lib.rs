@@ -39,4 +39,4 @@ pub use sources::{CredentialSourceError, SourceChanges, Sources};
 pub use stamp::{Stamp, Stamps};
 pub use timed::TimedTrust;
 pub use tls::ChainVerifier;
-pub use trust::{OpenError, Trust, TrustDirectories};
+pub use trust::{OpenTrustError, Trust, TrustDirectories};

@@ -148,7 +148,7 @@ impl Sources {
     pub fn changes(&self) -> SourceChanges {
         let ban_list = self.ban_list();
         SourceChanges {
-            seen: State::of(self, ban_list.as_deref()),
+            seen: SourceState::of(self, ban_list.as_deref()),
             sources: self.clone(),
             ban_list,
         }
@@ -166,7 +166,7 @@ impl Sources {
 pub struct SourceChanges {
     sources: Sources,
     ban_list: Option<PathBuf>,
-    seen: State,
+    seen: SourceState,
 }
 
 impl SourceChanges {
@@ -175,14 +175,14 @@ impl SourceChanges {
         let trust = self.sources.trust.as_ref();
         let faults = trust.map(|timed| timed.reload().faults);
         let faults = faults.unwrap_or_default();
-        if State::of(&self.sources, self.ban_list.as_deref()) == self.seen {
+        if SourceState::of(&self.sources, self.ban_list.as_deref()) == self.seen {
             return Renewal {
                 changed: false,
                 faults,
             };
         }
         self.ban_list = self.sources.ban_list();
-        self.seen = State::of(&self.sources, self.ban_list.as_deref());
+        self.seen = SourceState::of(&self.sources, self.ban_list.as_deref());
         Renewal {
             changed: true,
             faults,
@@ -192,13 +192,13 @@ impl SourceChanges {
 
 /// The sources at one time.
 #[derive(Debug, PartialEq, Eq)]
-struct State {
+struct SourceState {
     files: Stamps,
     /// Of the trust directories.
     generation: Option<u64>,
 }
 
-impl State {
+impl SourceState {
     fn of(sources: &Sources, ban_list: Option<&Path>) -> Self {
         let files = [
             sources.credential.path(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use exoskel_identity::{DecisionCacheLimits, GridSettings, PeerVerifier as _};
 
 use crate::renewal::Renewal;
-use crate::trust::{OpenError, Trust, TrustDirectories};
+use crate::trust::{OpenTrustError, Trust, TrustDirectories};
 
 /// A [`Trust`] whose directories are looked at once in an interval, by whichever clone is asked first.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ impl TimedTrust {
     /// Reads the directories for the first time.
     ///
     /// # Errors
-    /// [`OpenError`] says which one can't be used.
-    pub fn open(directories: TrustDirectories, interval: Duration) -> Result<Self, OpenError> {
+    /// [`OpenTrustError`] says which one can't be used.
+    pub fn open(directories: TrustDirectories, interval: Duration) -> Result<Self, OpenTrustError> {
         let cache = DecisionCacheLimits::default();
         Ok(Self {
             trust: Trust::open(directories, GridSettings::default(), cache)?,

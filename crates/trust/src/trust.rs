@@ -27,7 +27,7 @@ pub struct TrustDirectories {
 
 /// Why trust directories can't be used at all. The site's administrator must act.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenTrustError {
     /// A directory can't be read.
     #[error("{}: {reason}", directory.display())]
     Directory {
@@ -56,11 +56,11 @@ pub struct Trust {
     current: RwLock<GridVerifier>,
     cache: DecisionCache,
     /// Held by the one who reloads.
-    known: Mutex<Known>,
+    known: Mutex<KnownFiles>,
 }
 
 /// What the current generation was made of.
-struct Known {
+struct KnownFiles {
     stamps: Stamps,
     report: Arc<TrustReport>,
     faults: Vec<String>,
@@ -70,19 +70,19 @@ impl Trust {
     /// Reads the directories for the first time. `cache` says how many verdicts are kept.
     ///
     /// # Errors
-    /// [`OpenError`] when a directory can't be read or holds no usable authority. Single files that can't be used are no
+    /// [`OpenTrustError`] when a directory can't be read or holds no usable authority. Single files that can't be used are no
     /// error: [`report`](Self::report) has them.
     pub fn open(
         directories: TrustDirectories,
         settings: GridSettings,
         cache: DecisionCacheLimits,
-    ) -> Result<Arc<Self>, OpenError> {
+    ) -> Result<Arc<Self>, OpenTrustError> {
         let settings = Arc::new(settings);
         let found = look(&directories)?;
         let stamps = found.stamps();
         let (store, report, faults) = load(found, None, 1);
         if !report.authorities.iter().any(|one| one.is_usable) {
-            return Err(OpenError::NoAuthority {
+            return Err(OpenTrustError::NoAuthority {
                 directory: directories.anchors,
             });
         }
@@ -92,7 +92,7 @@ impl Trust {
             settings,
             current: RwLock::new(verifier),
             cache: DecisionCache::new(cache),
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownFiles {
                 stamps,
                 report: Arc::new(report),
                 faults,

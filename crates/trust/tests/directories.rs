@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use exoskel_identity::{DecisionCacheLimits, GridSettings, PeerVerifier as _};
-use exoskel_trust::{OpenError, Trust, TrustDirectories};
+use exoskel_trust::{OpenTrustError, Trust, TrustDirectories};
 
 /// A copy of the vectors' directories, which is gone when this is dropped.
 struct Copy(PathBuf);
@@ -160,9 +160,15 @@ fn nobody_to_trust_is_an_error() {
             DecisionCacheLimits::default(),
         )
     };
-    assert!(matches!(open().unwrap_err(), OpenError::Directory { .. }));
+    assert!(matches!(
+        open().unwrap_err(),
+        OpenTrustError::Directory { .. }
+    ));
     fs::create_dir(copy.anchors()).unwrap();
-    assert!(matches!(open().unwrap_err(), OpenError::NoAuthority { .. }));
+    assert!(matches!(
+        open().unwrap_err(),
+        OpenTrustError::NoAuthority { .. }
+    ));
 }
 
 /// A link that leads in a circle stands for all that can't be looked at: it is there, so it was not deleted.

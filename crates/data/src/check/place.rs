@@ -2,7 +2,7 @@
 
 /// What a value is asked to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum Permitted {
     Anywhere,
     /// A key of a map, a member of a set, or within such a one.
     Key,
@@ -14,7 +14,7 @@ pub(super) enum Expected {
     Count,
 }
 
-impl Expected {
+impl Permitted {
     /// The place of what a container in this place holds, if that container can't be a key.
     pub(super) const fn contents(self) -> Self {
         match self {
@@ -30,15 +30,15 @@ pub(super) struct Follows {
     /// Values; keys count as well.
     pub(super) count: u64,
     /// Where the next one stands.
-    pub(super) place: Expected,
+    pub(super) place: Permitted,
     /// Where the one after it stands: keys and values of a map take turns.
-    pub(super) other: Expected,
+    pub(super) other: Permitted,
 }
 
 impl Follows {
-    pub(super) const NOTHING: Self = Self::values(0, Expected::Anywhere);
+    pub(super) const NOTHING: Self = Self::values(0, Permitted::Anywhere);
 
-    pub(super) const fn values(count: u64, place: Expected) -> Self {
+    pub(super) const fn values(count: u64, place: Permitted) -> Self {
         Self {
             count,
             place,
@@ -46,18 +46,18 @@ impl Follows {
         }
     }
 
-    pub(super) const fn pairs(count: u64, of_values: Expected) -> Self {
+    pub(super) const fn pairs(count: u64, of_values: Permitted) -> Self {
         Self {
             // More than there are bytes, if this isn't exact.
             count: count.saturating_mul(2),
-            place: Expected::Key,
+            place: Permitted::Key,
             other: of_values,
         }
     }
 
     /// Whether short texts and numbers may stand at each place, keys included.
     pub(super) fn takes_anything(&self) -> bool {
-        self.place != Expected::Count && self.other != Expected::Count
+        self.place != Permitted::Count && self.other != Permitted::Count
     }
 
     /// So many values are passed, of those that there are.
@@ -70,7 +70,7 @@ impl Follows {
 
     /// Where the next value stands, of those that there are.
     #[inline]
-    pub(super) fn next(&mut self) -> Expected {
+    pub(super) fn next(&mut self) -> Permitted {
         self.count -= 1;
         std::mem::swap(&mut self.place, &mut self.other);
         self.other

@@ -5,7 +5,7 @@ use std::fmt;
 use super::bans::Bans;
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
-use super::rule::Source;
+use super::rule::RuleSource;
 use crate::claim::Role;
 
 /// Patterns by role, for those who are let in or kept out.
@@ -66,7 +66,7 @@ pub enum Admission {
         /// The pattern.
         pattern: String,
         /// Where it stands.
-        source: Source,
+        source: RuleSource,
     },
     /// It may not: it is an independent proxy, whose holder chose its name, and none of the list's attributes is its.
     Independent {

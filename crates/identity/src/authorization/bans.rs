@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
-use super::rule::Source;
+use super::rule::RuleSource;
 
 /// Bans. A ban of a distinguished name holds for every proxy of its owner too, as [`IdentityPattern::bars`] says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bans {
     /// Whole names, by the form in which they are compared: sites ban thousands of them.
-    subjects: HashMap<String, (IdentityPattern, Source)>,
-    patterns: Vec<(IdentityPattern, Source)>,
+    subjects: HashMap<String, (IdentityPattern, RuleSource)>,
+    patterns: Vec<(IdentityPattern, RuleSource)>,
 }
 
 impl Bans {
-    pub(crate) fn add(&mut self, pattern: IdentityPattern, source: Source) {
+    pub(crate) fn add(&mut self, pattern: IdentityPattern, source: RuleSource) {
         match pattern.only_subject() {
             // The first of two that are the same is the one that people find.
             Some(subject) => {
@@ -26,13 +26,13 @@ impl Bans {
     }
 
     pub(crate) fn forget_list(&mut self) {
-        let from_policy = |source: &Source| matches!(source, Source::Policy { .. });
+        let from_policy = |source: &RuleSource| matches!(source, RuleSource::Policy { .. });
         self.subjects.retain(|_, (_, source)| from_policy(source));
         self.patterns.retain(|(_, source)| from_policy(source));
     }
 
     /// The ban that is about this one.
-    pub(crate) fn about(&self, facts: &Facts<'_>) -> Option<(&IdentityPattern, Source)> {
+    pub(crate) fn about(&self, facts: &Facts<'_>) -> Option<(&IdentityPattern, RuleSource)> {
         let whole = facts
             .barred_names()
             .find_map(|name| self.subjects.get(name));

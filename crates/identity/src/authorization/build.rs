@@ -9,7 +9,7 @@ use super::bans::Bans;
 use super::error::{AuthorizationError, AuthorizationProblem};
 use super::file::{AccountTable, AuthorizationTables, RuleTable};
 use super::pattern::IdentityPattern;
-use super::rule::{Actions, Rule, Source};
+use super::rule::{Actions, Rule, RuleSource};
 use super::site_lists::account_name;
 use crate::claim::Role;
 use crate::limits::{AUTHORIZATION_RULES_MAX, WORD_BYTES_MAX};
@@ -243,7 +243,7 @@ impl Builder<'_> {
         for entry in entries {
             let pattern = self.pattern("[deny] banned", entry, entry.get_ref())?;
             let line = self.line(entry);
-            bans.add(pattern, Source::Policy { line });
+            bans.add(pattern, RuleSource::Policy { line });
         }
         Ok(bans)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
-use super::rule::{Rule, Source};
+use super::rule::{Rule, RuleSource};
 use crate::peer_text::PeerText;
 
 /// Whether somebody may do something, and why.
@@ -14,7 +14,7 @@ pub struct Decision {
     /// Whether they may.
     pub allowed: bool,
     /// The rule or the ban that decides; nothing, when no rule is about them.
-    pub rule: Option<Source>,
+    pub rule: Option<RuleSource>,
     /// What was asked, and what decided or is missing.
     pub reason: String,
 }
@@ -33,7 +33,7 @@ impl Decision {
         facts: &Facts<'_>,
         action: &str,
         pattern: &IdentityPattern,
-        source: Source,
+        source: RuleSource,
     ) -> Self {
         Self {
             allowed: false,
@@ -46,7 +46,7 @@ impl Decision {
     }
 
     pub(crate) fn denied(facts: &Facts<'_>, action: &str, rule: &Rule) -> Self {
-        let source = Source::Policy { line: rule.line };
+        let source = RuleSource::Policy { line: rule.line };
         Self {
             allowed: false,
             rule: Some(source),
@@ -55,7 +55,7 @@ impl Decision {
     }
 
     pub(crate) fn allowed(facts: &Facts<'_>, action: &str, rule: &Rule) -> Self {
-        let source = Source::Policy { line: rule.line };
+        let source = RuleSource::Policy { line: rule.line };
         Self {
             allowed: true,
             rule: Some(source),

@@ -20,11 +20,11 @@ use crate::voms::{CAPABILITY, ROLE, is_part_byte};
 pub struct IdentityPattern {
     /// As it was written.
     text: Box<str>,
-    kind: Kind,
+    kind: PatternKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum PatternKind {
     Name(NamePattern),
     Subject(SlashPattern),
     Attribute(SlashPattern),
@@ -37,13 +37,13 @@ impl IdentityPattern {
     /// [`PatternProblem`] when it could not be meant so.
     pub fn parse(text: &str) -> Result<Self, PatternProblem> {
         let kind = if !text.starts_with('/') {
-            Kind::Name(NamePattern::parse(text)?)
+            PatternKind::Name(NamePattern::parse(text)?)
         } else if text.len() > PATTERN_BYTES_MAX {
             return Err(PatternProblem::PathTooLong);
         } else if is_slash_name(text) && !starts_with_value(text) {
-            Kind::Subject(SlashPattern::parse(&normal_form(text))?)
+            PatternKind::Subject(SlashPattern::parse(&normal_form(text))?)
         } else {
-            Kind::Attribute(attribute_pattern(text)?)
+            PatternKind::Attribute(attribute_pattern(text)?)
         };
         Ok(Self {
             text: text.into(),
@@ -53,12 +53,12 @@ impl IdentityPattern {
 
     /// Whether the pattern is one of attributes, which belong to people and never to a host.
     pub fn is_of_attributes(&self) -> bool {
-        matches!(self.kind, Kind::Attribute(_))
+        matches!(self.kind, PatternKind::Attribute(_))
     }
 
     /// Whether the pattern is one of distinguished names.
     pub fn is_of_subjects(&self) -> bool {
-        matches!(self.kind, Kind::Subject(_))
+        matches!(self.kind, PatternKind::Subject(_))
     }
 
     /// Whether a node of this name, and of this distinguished name in slash form if it has one, is one of those meant.
@@ -67,11 +67,11 @@ impl IdentityPattern {
     /// Both must have been proven, or be our own.
     pub fn matches_node(&self, name: &str, subject: Option<&str>) -> bool {
         match &self.kind {
-            Kind::Name(pattern) => pattern.matches(name),
-            Kind::Subject(pattern) => {
+            PatternKind::Name(pattern) => pattern.matches(name),
+            PatternKind::Subject(pattern) => {
                 subject.is_some_and(|subject| pattern.matches(&normal_form(subject)))
             }
-            Kind::Attribute(_) => false,
+            PatternKind::Attribute(_) => false,
         }
     }
 
@@ -82,12 +82,14 @@ impl IdentityPattern {
 
     pub(crate) fn matches(&self, facts: &Facts<'_>) -> bool {
         match &self.kind {
-            Kind::Name(pattern) => pattern.matches(facts.name),
-            Kind::Subject(pattern) => facts
+            PatternKind::Name(pattern) => pattern.matches(facts.name),
+            PatternKind::Subject(pattern) => facts
                 .subject
                 .as_ref()
                 .is_some_and(|subject| pattern.matches(subject.as_str())),
-            Kind::Attribute(_) => facts.fqans.iter().any(|fqan| self.matches_attribute(fqan)),
+            PatternKind::Attribute(_) => {
+                facts.fqans.iter().any(|fqan| self.matches_attribute(fqan))
+            }
         }
     }
 
@@ -95,7 +97,7 @@ impl IdentityPattern {
     /// own and must not be a way around. Who the owner is comes from the chain, not from how the proxy spells its name.
     pub(crate) fn bars(&self, facts: &Facts<'_>) -> bool {
         match &self.kind {
-            Kind::Subject(pattern) => facts.barred_names().any(|name| pattern.matches(name)),
+            PatternKind::Subject(pattern) => facts.barred_names().any(|name| pattern.matches(name)),
             _ => self.matches(facts),
         }
     }
@@ -103,13 +105,15 @@ impl IdentityPattern {
     /// Whether it is a pattern of attributes and this is one of those meant. `fqan` is in the form that
     /// [`Fqan`](crate::Fqan) displays.
     pub fn matches_attribute(&self, fqan: &str) -> bool {
-        matches!(&self.kind, Kind::Attribute(pattern) if pattern.matches(fqan))
+        matches!(&self.kind, PatternKind::Attribute(pattern) if pattern.matches(fqan))
     }
 
     /// Whether it means one name only, and which, in the form by which names are compared.
     pub(crate) fn only_subject(&self) -> Option<String> {
         match &self.kind {
-            Kind::Subject(pattern) if !pattern.has_wildcard() => Some(normal_form(&self.text)),
+            PatternKind::Subject(pattern) if !pattern.has_wildcard() => {
+                Some(normal_form(&self.text))
+            }
             _ => None,
         }
     }

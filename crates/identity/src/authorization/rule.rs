@@ -7,7 +7,7 @@ use super::pattern::IdentityPattern;
 
 /// Where somebody wrote down what decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum RuleSource {
     /// The policy file.
     Policy {
         /// The line, from 1.
@@ -20,7 +20,7 @@ pub enum Source {
     },
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for RuleSource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy { line } => write!(formatter, "line {line} of the policy"),

@@ -4,7 +4,7 @@ use super::account_map::AccountMap;
 use super::bans::Bans;
 use super::error::{AuthorizationError, AuthorizationProblem};
 use super::pattern::IdentityPattern;
-use super::rule::Source;
+use super::rule::RuleSource;
 use crate::limits::{SITE_LIST_BYTES_MAX, WORD_BYTES_MAX};
 
 /// Adds a ban list: a pattern a line, with or without quotation marks; `#` before comments.
@@ -31,7 +31,7 @@ pub(crate) fn read_bans(text: &str, bans: &mut Bans) -> Result<(), Authorization
                 problem,
             })
         })?;
-        bans.add(pattern, Source::BanList { line });
+        bans.add(pattern, RuleSource::BanList { line });
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ fn every_condition_of_a_rule_must_be_met() {
     let mut producer = person(BOB, &["/vo", "/vo/Role=production"]);
     let decision = site().decide_about(&producer, "submit");
     assert!(decision.allowed, "{decision}");
-    assert_eq!(decision.rule, Some(Source::Policy { line: 9 }));
+    assert_eq!(decision.rule, Some(RuleSource::Policy { line: 9 }));
     producer.limited = true;
     let decision = site().decide_about(&producer, "submit");
     assert!(!decision.allowed);
@@ -142,14 +142,14 @@ fn deny_and_bans_win() {
         let decision = site().decide_about(&suspended, action);
         assert_eq!(
             (decision.allowed, decision.rule),
-            (false, Some(Source::Policy { line: 22 }))
+            (false, Some(RuleSource::Policy { line: 22 }))
         );
     }
     let mallory = person("/DC=org/DC=grid/CN=Mallory", &["/vo/Role=production"]);
     let decision = site().decide_about(&mallory, "submit");
     assert_eq!(
         (decision.allowed, decision.rule),
-        (false, Some(Source::Policy { line: 19 }))
+        (false, Some(RuleSource::Policy { line: 19 }))
     );
     let admission = admit(&site(), &mallory, true);
     assert_eq!(
@@ -269,11 +269,11 @@ fn a_ban_list_takes_the_place_of_an_earlier_one() {
     let by_name = site()
         .with_bans(&format!("# since Monday\n\n\"{BOB}\"\n"))
         .unwrap();
-    assert_eq!(decide(&by_name).rule, Some(Source::BanList { line: 3 }));
+    assert_eq!(decide(&by_name).rule, Some(RuleSource::BanList { line: 3 }));
     let by_attribute = by_name.with_bans("/vo/Role=pilot\n").unwrap();
     assert_eq!(
         decide(&by_attribute).rule,
-        Some(Source::BanList { line: 1 })
+        Some(RuleSource::BanList { line: 1 })
     );
     assert_eq!(
         by_attribute.with_bans("").unwrap_err().to_string(),
@@ -583,7 +583,7 @@ proptest! {
         prop_assert!(pattern.matches_node("x", Some(&name)));
         let banned = Authorization::default().with_bans(&format!("\"{name}\"")).unwrap();
         let decision = banned.decide_about(&person(&name, &[]), "x");
-        prop_assert_eq!(decision.rule, Some(Source::BanList { line: 1 }));
+        prop_assert_eq!(decision.rule, Some(RuleSource::BanList { line: 1 }));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) struct Above {
 
 /// A certificate of a path in the making.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Node {
+enum PathNode {
     /// At that position of what the peer presented.
     Presented(usize),
     /// Of the trust directory, by its index there.
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
     /// What a proxy or an end entity must be good for by itself.
     pub(super) fn check_entity(&self, position: usize) -> Result<(), IdentityError> {
         let certificate = &self.presented[position];
-        self.check_certificate(certificate, Node::Presented(position))?;
+        self.check_certificate(certificate, PathNode::Presented(position))?;
         check_uses(certificate).map_err(|expected| IdentityError::WrongUsage {
             certificate: which(self.presented, position),
             expected,
@@ -116,17 +116,17 @@ impl<'a> Search<'a> {
         purposes: Purposes,
     ) -> Result<Above, IdentityError> {
         self.purposes = purposes;
-        self.climb(&mut vec![Node::Presented(end_entity)])
+        self.climb(&mut vec![PathNode::Presented(end_entity)])
     }
 
     /// Tries the issuers of the last node, those of the directory first. Of the reasons why none will do, the first
     /// that says more than "unknown" is returned.
-    fn climb(&mut self, path: &mut Vec<Node>) -> Result<Above, IdentityError> {
+    fn climb(&mut self, path: &mut Vec<PathNode>) -> Result<Above, IdentityError> {
         let node = path[path.len() - 1];
         let issuer = self.certificate(node).issuer.key();
         let mut refusal = None;
         for index in self.directory_candidates(node, &issuer) {
-            let next = Node::Directory(index);
+            let next = PathNode::Directory(index);
             match self.step(path, node, next) {
                 Ok(Some(above)) => return Ok(above),
                 Ok(None) => {}
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
             }
         }
         for position in self.presented_candidates(&issuer) {
-            let next = Node::Presented(position);
+            let next = PathNode::Presented(position);
             match self.step(path, node, next) {
                 Ok(Some(above)) => return Ok(above),
                 Ok(None) => {}
@@ -147,10 +147,10 @@ impl<'a> Search<'a> {
     }
 
     /// Why no issuer was found for a node.
-    fn unknown(&self, node: Node) -> IdentityError {
+    fn unknown(&self, node: PathNode) -> IdentityError {
         let certificate = self.certificate(node);
         match node {
-            Node::Directory(index) if self.authority(index).has_weak_signature => {
+            PathNode::Directory(index) if self.authority(index).has_weak_signature => {
                 signature_error(SignatureFault::Weak, certificate, self.which(node))
             }
             _ => IdentityError::UnknownAuthority {
@@ -164,9 +164,9 @@ impl<'a> Search<'a> {
     /// Goes up from `node` to `next`, if that is its issuer, and on to an anchor.
     fn step(
         &mut self,
-        path: &mut Vec<Node>,
-        node: Node,
-        next: Node,
+        path: &mut Vec<PathNode>,
+        node: PathNode,
+        next: PathNode,
     ) -> Result<Option<Above>, IdentityError> {
         if path.contains(&next) {
             return Ok(None);
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         }
         path.push(next);
         let found = match next {
-            Node::Directory(index) if self.authority(index).kind == AuthorityKind::Anchor => {
+            PathNode::Directory(index) if self.authority(index).kind == AuthorityKind::Anchor => {
                 self.descend(path)
             }
             _ => self.climb(path),
@@ -189,10 +189,10 @@ impl<'a> Search<'a> {
         found.map(Some)
     }
 
-    fn directory_candidates(&self, node: Node, issuer: &NameKey) -> Vec<usize> {
+    fn directory_candidates(&self, node: PathNode, issuer: &NameKey) -> Vec<usize> {
         match node {
-            Node::Directory(index) => self.authority(index).issuers.clone(),
-            Node::Presented(_) => {
+            PathNode::Directory(index) => self.authority(index).issuers.clone(),
+            PathNode::Presented(_) => {
                 let mut candidates = self.store.indexes_named(issuer).to_vec();
                 // An anchor ends the search, so it is asked first.
                 candidates
@@ -218,17 +218,17 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the key of `issuer` signed `node`.
-    fn has_issued(&mut self, issuer: Node, node: Node) -> Result<bool, IdentityError> {
-        if let (Node::Directory(_), Node::Directory(_)) = (issuer, node) {
+    fn has_issued(&mut self, issuer: PathNode, node: PathNode) -> Result<bool, IdentityError> {
+        if let (PathNode::Directory(_), PathNode::Directory(_)) = (issuer, node) {
             return Ok(true);
         }
-        if let Node::Directory(index) = issuer
+        if let PathNode::Directory(index) = issuer
             && !self.authority(index).has_key_to_check()
         {
             // Nothing that such a key signs can be checked; `check_issuer` says so.
             return Ok(true);
         }
-        if let Node::Presented(_) = issuer
+        if let PathNode::Presented(_) = issuer
             && !self.certificate(issuer).key.is_strong()
         {
             return Err(self.weak_key(issuer));
@@ -249,34 +249,34 @@ impl<'a> Search<'a> {
     }
 
     /// Whether `issuer` may sign certificates at all.
-    fn check_issuer(&self, issuer: Node, node: Node) -> Result<(), IdentityError> {
+    fn check_issuer(&self, issuer: PathNode, node: PathNode) -> Result<(), IdentityError> {
         let certificate = self.certificate(issuer);
         match issuer {
-            Node::Directory(index) if self.authority(index).kind == AuthorityKind::Unusable => {
+            PathNode::Directory(index) if self.authority(index).kind == AuthorityKind::Unusable => {
                 Err(IdentityError::UntrustedAuthority {
                     certificate: self.which(node),
                     authority: PeerText::new(&certificate.subject.slash()),
                 })
             }
-            Node::Directory(_) => Ok(()),
+            PathNode::Directory(_) => Ok(()),
             // RFC 5280 section 6.1.4 (k) and (n).
-            Node::Presented(position) if !certificate.is_authority() => {
+            PathNode::Presented(position) if !certificate.is_authority() => {
                 Err(IdentityError::LeafAsAuthority {
                     certificate: which(self.presented, position),
                 })
             }
-            Node::Presented(position) if !certificate.allows(KeyUsage::CertificateSigning) => {
+            PathNode::Presented(position) if !certificate.allows(KeyUsage::CertificateSigning) => {
                 Err(IdentityError::WrongUsage {
                     certificate: which(self.presented, position),
                     expected: "key usage for signing certificates",
                 })
             }
-            Node::Presented(_) => Ok(()),
+            PathNode::Presented(_) => Ok(()),
         }
     }
 
     /// Judges a whole path, whose signatures are good, from the anchor down (RFC 5280 section 6.1).
-    fn descend(&mut self, path: &[Node]) -> Result<Above, IdentityError> {
+    fn descend(&mut self, path: &[PathNode]) -> Result<Above, IdentityError> {
         let (&anchor, below) = path.split_last().ok_or(IdentityError::NoCertificate)?;
         let certificate = self.certificate(anchor);
         self.check_anchor_dates(certificate)?;
@@ -311,7 +311,7 @@ impl<'a> Search<'a> {
     /// each binds all that is below it, and the anchor is one of them.
     fn check_purposes(
         &self,
-        authorities: &[Node],
+        authorities: &[PathNode],
     ) -> Result<(Purposes, Option<WhichCertificate>), IdentityError> {
         let mut allowed = self.purposes;
         let mut unfit_for_clients = None;
@@ -337,8 +337,8 @@ impl<'a> Search<'a> {
     fn go_below(
         &self,
         descent: &mut Descent<'a>,
-        issuer: Node,
-        node: Node,
+        issuer: PathNode,
+        node: PathNode,
     ) -> Result<(), IdentityError> {
         let certificate = self.certificate(issuer);
         if let Some(constraints) = &certificate.extensions.name_constraints {
@@ -347,12 +347,12 @@ impl<'a> Search<'a> {
                 .push((constraints, &certificate.subject));
         }
         let own = match issuer {
-            Node::Directory(index) => self.authority(index).rules.as_ref(),
-            Node::Presented(_) => self.store.rules_for(&certificate.subject),
+            PathNode::Directory(index) => self.authority(index).rules.as_ref(),
+            PathNode::Presented(_) => self.store.rules_for(&certificate.subject),
         };
         // A file that can't be read is no file that is absent: nobody knows what it would forbid.
         let is_broken = own.is_none()
-            && matches!(issuer, Node::Directory(index)
+            && matches!(issuer, PathNode::Directory(index)
                 if self.store.has_broken_rules(self.authority(index)));
         // An issuer of which no file speaks is bound by what binds its own issuer.
         descent.rules = own.or(descent.rules);
@@ -370,8 +370,8 @@ impl<'a> Search<'a> {
     fn check_issued(
         &mut self,
         descent: &mut Descent<'a>,
-        issuer: Node,
-        node: Node,
+        issuer: PathNode,
+        node: PathNode,
         is_end_entity: bool,
     ) -> Result<(), IdentityError> {
         let certificate = self.certificate(node);
@@ -413,7 +413,7 @@ impl<'a> Search<'a> {
     fn check_certificate(
         &self,
         certificate: &Certificate,
-        node: Node,
+        node: PathNode,
     ) -> Result<(), IdentityError> {
         let now = self.now;
         if now > certificate.not_after {
@@ -443,7 +443,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    fn weak_key(&self, node: Node) -> IdentityError {
+    fn weak_key(&self, node: PathNode) -> IdentityError {
         IdentityError::WeakKey {
             certificate: self.which(node),
             got: self.certificate(node).key.kind().to_string(),
@@ -466,15 +466,15 @@ impl<'a> Search<'a> {
     fn check_revocation(
         &mut self,
         descent: &mut Descent<'_>,
-        issuer: Node,
-        node: Node,
+        issuer: PathNode,
+        node: PathNode,
     ) -> Result<(), IdentityError> {
         let authority = self.certificate(issuer);
         let certificate = self.certificate(node);
         let quoted = || PeerText::new(&authority.subject.slash());
         let key = match issuer {
-            Node::Directory(index) => &self.authority(index).name,
-            Node::Presented(_) => &authority.subject.key(),
+            PathNode::Directory(index) => &self.authority(index).name,
+            PathNode::Presented(_) => &authority.subject.key(),
         };
         let list = if authority.allows(KeyUsage::RevocationListSigning) {
             self.revocation_list(key, &authority.key, certificate)?
@@ -483,8 +483,8 @@ impl<'a> Search<'a> {
         };
         let Some(list) = list else {
             let known = match issuer {
-                Node::Directory(index) => Some(self.authority(index)),
-                Node::Presented(_) => None,
+                PathNode::Directory(index) => Some(self.authority(index)),
+                PathNode::Presented(_) => None,
             };
             return match self.settings.revocation {
                 Revocation::WhereListed if !self.store.has_broken_list(known) => Ok(()),
@@ -549,8 +549,8 @@ impl<'a> Search<'a> {
     fn check_names(
         &self,
         descent: &Descent<'_>,
-        issuer: Node,
-        node: Node,
+        issuer: PathNode,
+        node: PathNode,
     ) -> Result<(), IdentityError> {
         let certificate = self.certificate(node);
         let refused = |authority: &DistinguishedName, rule| {
@@ -586,10 +586,10 @@ impl<'a> Search<'a> {
         ))
     }
 
-    fn certificate(&self, node: Node) -> &'a Certificate {
+    fn certificate(&self, node: PathNode) -> &'a Certificate {
         match node {
-            Node::Presented(position) => &self.presented[position],
-            Node::Directory(index) => &self.store.authority(index).certificate,
+            PathNode::Presented(position) => &self.presented[position],
+            PathNode::Directory(index) => &self.store.authority(index).certificate,
         }
     }
 
@@ -597,10 +597,10 @@ impl<'a> Search<'a> {
         self.store.authority(index)
     }
 
-    fn which(&self, node: Node) -> WhichCertificate {
+    fn which(&self, node: PathNode) -> WhichCertificate {
         match node {
-            Node::Presented(position) => which(self.presented, position),
-            Node::Directory(index) => WhichCertificate {
+            PathNode::Presented(position) => which(self.presented, position),
+            PathNode::Directory(index) => WhichCertificate {
                 position: None,
                 subject: PeerText::new(&self.authority(index).certificate.subject.slash()),
             },

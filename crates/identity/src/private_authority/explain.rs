@@ -125,7 +125,7 @@ impl PrivateAuthority {
         }
     }
 
-    fn coverage(&self, certificate: &CertificateDetails) -> Option<&super::Coverage> {
+    fn coverage(&self, certificate: &CertificateDetails) -> Option<&super::ListScope> {
         self.coverage
             .iter()
             .find(|list| list.issuer_der == certificate.issuer_der)

@@ -10,11 +10,11 @@ use crate::slash_name::normal_form;
 pub(super) struct Statement {
     /// The issuer in normal form, or nothing for the authority of the file itself (`SELF`).
     pub(super) issuer: Option<String>,
-    pub(super) rule: Rule,
+    pub(super) rule: NameRule,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct NameRule {
     permits: bool,
     pattern: Pattern,
 }
@@ -23,8 +23,8 @@ pub(super) struct Rule {
 /// only has an empty list, which permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IssuerRules {
-    pub(super) signing_policy: Option<Vec<Rule>>,
-    pub(super) namespaces: Option<Vec<Rule>>,
+    pub(super) signing_policy: Option<Vec<NameRule>>,
+    pub(super) namespaces: Option<Vec<NameRule>>,
 }
 
 /// Which kind of file a name is not permitted by.
@@ -46,7 +46,7 @@ impl IssuerRules {
     /// Whether both kinds, where they say anything, permit the name (in [`normal_form`]). What a statement denies, no
     /// other one permits.
     pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
-        let permit = |rules: &Option<Vec<Rule>>| {
+        let permit = |rules: &Option<Vec<NameRule>>| {
             let mut permits = rules.is_none();
             for rule in rules.iter().flatten() {
                 if rule.pattern.matches(name) {
@@ -208,7 +208,7 @@ impl Statements {
         &mut self,
         line: usize,
         issuer: Option<String>,
-        rule: Rule,
+        rule: NameRule,
     ) -> Result<(), BadFileReason> {
         if self.0.len() == POLICY_STATEMENTS_MAX {
             return Err(BadFileReason::BadLine {
@@ -287,7 +287,7 @@ pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadF
                 for pattern in
                     patterns(value).ok_or_else(|| bad("expected names in quotation marks"))?
                 {
-                    let rule = Rule {
+                    let rule = NameRule {
                         permits,
                         pattern: Pattern::read(pattern, Spelling::SigningPolicy, number)?,
                     };
@@ -361,7 +361,7 @@ pub(super) fn read_namespaces(content: &[u8]) -> Result<Vec<Statement>, BadFileR
             line: number + 1,
             reason: "expected TO Issuer \"NAME\" PERMIT Subject \"PATTERN\"",
         })?;
-        let rule = Rule {
+        let rule = NameRule {
             permits,
             pattern: Pattern::read(pattern, Spelling::Namespaces, number + 1)?,
         };

@@ -49,12 +49,12 @@ pub(crate) struct AttributeCertificate<'a> {
     /// `VO://HOST:PORT`
     pub(crate) policy_authority: &'a str,
     pub(crate) fqans: Vec<&'a str>,
-    pub(crate) extensions: Extensions<'a>,
+    pub(crate) extensions: AttributeExtensions<'a>,
 }
 
 /// What the extensions say that we read.
 #[derive(Debug, Default)]
-pub(crate) struct Extensions<'a> {
+pub(crate) struct AttributeExtensions<'a> {
     /// The hosts that may believe it; nothing, when all may.
     pub(crate) targets: Option<Vec<&'a str>>,
     /// The signer's certificate in DER, then its authorities'.
@@ -116,8 +116,8 @@ impl<'a> AttributeCertificate<'a> {
             fields.next::<BitString<'a>, _>()?;
         }
         let extensions = match fields.at("extensions").rest {
-            [] => Extensions::default(),
-            _ => Extensions::read(fields.sequence()?)?,
+            [] => AttributeExtensions::default(),
+            _ => AttributeExtensions::read(fields.sequence()?)?,
         };
         fields.end()?;
         Ok(Self {
@@ -180,7 +180,7 @@ fn read_fqans<'a>(mut values: Fields<'a>) -> Result<(&'a str, Vec<&'a str>), Att
     Ok((policy_authority, names.collect::<Result<_, _>>()?))
 }
 
-impl<'a> Extensions<'a> {
+impl<'a> AttributeExtensions<'a> {
     fn read(mut fields: Fields<'a>) -> Result<Self, AttributeProblem> {
         let mut extensions = Self::default();
         let mut seen: Vec<Oid<'a>> = Vec::new();

@@ -54,7 +54,7 @@ pub(crate) fn judge(
             }
         };
         let (_, above) = path.entities.split_at(path.subject_index + 1);
-        let judge = Judge {
+        let judge = AttributeJudge {
             holder: &path.presented[path.entities[path.subject_index]],
             above: above.iter().map(|&one| &path.presented[one]).collect(),
             store,
@@ -84,7 +84,7 @@ pub(crate) fn judge(
 }
 
 /// By what an attribute certificate is judged.
-struct Judge<'a> {
+struct AttributeJudge<'a> {
     /// Whose attributes they have to be: the end entity's, or the independent proxy's that counts as one.
     holder: &'a Certificate,
     /// Who issued an independent proxy. What they have is not inherited.
@@ -94,7 +94,7 @@ struct Judge<'a> {
     now: UnixTime,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> AttributeJudge<'a> {
     /// Judges one attribute certificate, what costs nothing first. Returns the attributes, and when the first thing that
     /// proves them ends. `vo` gets what can be said about where a bad one comes from.
     fn attribute_certificate(

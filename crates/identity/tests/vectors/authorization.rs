@@ -1,7 +1,7 @@
 //! From a chain to what its owner may do.
 
 use exoskel_identity::Authorization;
-use exoskel_identity::authorization::Source;
+use exoskel_identity::authorization::RuleSource;
 
 use crate::manifest::VECTORS;
 
@@ -112,7 +112,7 @@ fn a_ban_holds_for_all_proxies() {
         let decision = banned.decide(&who, "read");
         assert_eq!(
             decision.rule,
-            Some(Source::BanList { line: 1 }),
+            Some(RuleSource::BanList { line: 1 }),
             "{name}: {decision}"
         );
     }

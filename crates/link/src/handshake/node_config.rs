@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::handshake::{MinimumProtections, Offer, Path, Statement};
 use crate::keys::{CipherSuite, KeyStore};
 use crate::limits::Limits;
-use crate::policy::{Node, Place, PlaceProof, Policy, Wire};
+use crate::policy::{PlaceProof, Policy, Wire, WireEnd, WireNode};
 use crate::protection::{Protection, Protections};
 
 /// What this node brings to every handshake.
@@ -174,18 +174,18 @@ impl NodeConfig {
         };
         let own = self.credential.identity();
         ask(&Wire {
-            local: Place {
+            local: WireEnd {
                 address: local,
-                node: Some(Node {
+                node: Some(WireNode {
                     name: &own.name,
                     subject: self.credential.grid_subject(),
                     // Whatever we are, we are at our own end of the wire.
                     is_independent: false,
                 }),
             },
-            remote: Place {
+            remote: WireEnd {
                 address: remote,
-                node: Some(Node::from(peer)),
+                node: Some(WireNode::from(peer)),
             },
             proof,
         })

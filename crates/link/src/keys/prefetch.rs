@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use super::cache::{Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError};
+use super::cache::{Absent, Cache, Counters};
+use super::geometry::{CacheKey, ENTRIES_MAX, Geometry, GeometryError};
 use super::replacement::{LeastRecentlyUsed, Replacement};
 
 /// The evictions that wait for [`PrefetchingCache::settle`]; one more settles them at once.

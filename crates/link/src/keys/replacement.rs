@@ -1,6 +1,6 @@
 //! Replacement policies: which key of a full set goes.
 
-use super::cache::Geometry;
+use super::geometry::Geometry;
 use super::rings::Rings;
 
 /// A replacement policy over the slots of a cache. Slots are numbered set by set: set `s` has the slots `s * ways .. (s + 1) * ways`.

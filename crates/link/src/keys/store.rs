@@ -1,32 +1,17 @@
 //! The keys of all sessions of a node, in three tiers, each cheaper to hold and dearer to use than the one before.
-//!
-//! * `settings`: how many keys are held ready
-//! * `ready`: the first tier, expanded keys; `compact`: the second, in memory that somebody lends
-//! * `direction`: one direction of a session, which asks for keys; `name`: what it asks for, and what a key is derived from
-
-mod compact;
-mod direction;
-mod name;
-mod ready;
-mod settings;
-#[cfg(test)]
-mod tests;
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
 use thiserror::Error;
 
-use super::cache::{Counters, GeometryError};
+use super::cache::Counters;
+use super::compact::{COMPACT_KEY_BYTES, CompactKeys, KeyMemory};
+use super::geometry::GeometryError;
+use super::name::{KeyName, KeyOrigin};
 use super::prefetch::PrefetchError;
-use compact::CompactKeys;
-use name::{KeyName, KeyOrigin};
-use ready::{ReadyKey, Tiers};
-
-pub use compact::{COMPACT_KEY_BYTES, KeyMemory};
-pub use direction::DirectionKeys;
-pub use ready::{ReadyKeys, StoreCounters};
-pub use settings::{KEYS_OF_SESSION, KeyStoreSettings};
+use super::ready::{Fetched, ReadyKey, ReadyKeys, StoreCounters, Tiers};
+use super::settings::{KEYS_OF_SESSION, KeyStoreSettings};
 
 /// A store that can't be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -52,13 +37,13 @@ pub enum KeyStoreError {
 /// quiet holds nothing.
 #[derive(Clone)]
 pub struct KeyStore {
-    node: Arc<Node>,
+    pub(super) node: Arc<Node>,
 }
 
 /// A node's place in what it shares with others.
-struct Node {
-    ready: Arc<ReadyKeys>,
-    table: u32,
+pub(super) struct Node {
+    pub(super) ready: Arc<ReadyKeys>,
+    pub(super) table: u32,
     /// What had been done when it came.
     before: StoreCounters,
 }
@@ -68,15 +53,6 @@ impl Drop for Node {
         let table = self.ready.lock().tables[self.table as usize].take();
         drop(table);
     }
-}
-
-/// What a lookup in the store gave.
-struct Fetched {
-    key: Arc<ReadyKey>,
-    /// Whether it was there and needed no expansion now.
-    was_ready: bool,
-    /// Whether its group's keys should be prefetched.
-    turns: bool,
 }
 
 impl KeyStore {
@@ -152,15 +128,15 @@ impl KeyStore {
         (contexts, tables.map(CompactKeys::len).sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tiers> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tiers> {
         self.node.ready.lock()
     }
 
     /// The key of this name, from the first tier that has it.
-    fn fetch(
+    pub(super) fn fetch(
         &self,
         name: KeyName,
-        group: u32,
+        job: u32,
         is_message: bool,
         origin: &KeyOrigin<'_>,
     ) -> Fetched {
@@ -168,8 +144,8 @@ impl KeyStore {
         let mut tiers = self.lock();
         let turns = is_message
             && ready.has_buffer
-            && ready.recent.swap(group, Relaxed) == group
-            && tiers.contexts.active() != Some(group);
+            && ready.recent.swap(job, Relaxed) == job
+            && tiers.contexts.active() != Some(job);
         // What is in the buffer will need room as well.
         let is_ahead = tiers.contexts.buffered() > 0;
         let coming = is_ahead.then(|| tiers.contexts.absent(name)).flatten();
@@ -204,7 +180,7 @@ impl KeyStore {
         // Without the lock somebody else may have taken the room.
         let room = ready.make_room(&mut tiers, &absent);
         let key = ReadyKey::new(key, room.or(spare));
-        tiers.contexts.fill_absent(group, absent, Arc::clone(&key));
+        tiers.contexts.fill_absent(job, absent, Arc::clone(&key));
         Fetched {
             key,
             was_ready: false,
@@ -212,33 +188,33 @@ impl KeyStore {
         }
     }
 
-    /// It is this group's turn: expands what the buffer should have of it. Only from compact keys, since the secrets are the sessions'.
-    fn turn_to(&self, group: u32) {
+    /// It is this job's turn: expands what the buffer should have of it. Only from compact keys, since the secrets are the sessions'.
+    pub(super) fn turn_to(&self, job: u32) {
         let mut tiers = self.lock();
         let mut wanted = core::mem::take(&mut tiers.wanted);
         tiers.contexts.settle();
-        tiers.contexts.wanted(group, &mut wanted);
-        tiers.contexts.activate(Some(group));
-        self.node.ready.active.store(group, Relaxed);
+        tiers.contexts.wanted(job, &mut wanted);
+        tiers.contexts.activate(Some(job));
+        self.node.ready.active.store(job, Relaxed);
         for name in wanted.drain(..) {
             match tiers.compact(name).and_then(|table| table.expand(name)) {
                 Some(key) => {
                     tiers.expansions += 1;
-                    tiers.contexts.fill(group, name, ReadyKey::new(key, None));
+                    tiers.contexts.fill(job, name, ReadyKey::new(key, None));
                 }
                 // It would be wanted for ever, and take the place of one that can be had.
-                None => drop(tiers.contexts.remove(group, name)),
+                None => drop(tiers.contexts.remove(job, name)),
             }
         }
         tiers.wanted = wanted;
     }
 
     /// Erases these keys: their epoch or their session is over.
-    fn forget(&self, group: u32, names: [KeyName; 3]) {
+    pub(super) fn forget(&self, job: u32, names: [KeyName; 3]) {
         let mut tiers = self.lock();
         let mut gone = [None, None, None];
         for (name, gone) in names.into_iter().zip(&mut gone) {
-            *gone = tiers.contexts.remove(group, name);
+            *gone = tiers.contexts.remove(job, name);
             if let Some(key) = gone {
                 tiers.contexts.add_uses(name, key.uses.load(Relaxed));
             }

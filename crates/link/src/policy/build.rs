@@ -10,7 +10,7 @@ use super::domain::{DOMAINS_MAX, Domain, DomainSet, HOST};
 use super::error::{PolicyError, PolicyProblem};
 use super::file::{ClassWord, DomainTable, PolicyFile, RULES_MAX, RuleTable};
 use super::range::AddressRange;
-use super::rule::{Classes, Rule, Side};
+use super::rule::{Classes, Rule, RuleEnd};
 use super::verdict::RuleName;
 use crate::Protection;
 
@@ -216,7 +216,7 @@ impl Builder<'_> {
         if host_at_one_end {
             return Err(self.error(table, PolicyProblem::HostAtOneEnd));
         }
-        if protection == Protection::Plain && (from == Side::Any || to == Side::Any) {
+        if protection == Protection::Plain && (from == RuleEnd::Any || to == RuleEnd::Any) {
             return Err(self.error(table, PolicyProblem::PlainForAny));
         }
         Ok(Rule {
@@ -233,14 +233,14 @@ impl Builder<'_> {
         key: &'static str,
         words: &Spanned<OneOrMany<String>>,
         domains: &[Domain],
-    ) -> Result<Side, PolicyError> {
+    ) -> Result<RuleEnd, PolicyError> {
         let OneOrMany(names) = words.get_ref();
         if names.is_empty() {
             return Err(self.error(words, PolicyProblem::EmptyList { key }));
         }
         if names.iter().any(|name| name == ANY) {
             return match names.len() {
-                1 => Ok(Side::Any),
+                1 => Ok(RuleEnd::Any),
                 _ => Err(self.error(words, PolicyProblem::AnyAmongDomains { key })),
             };
         }
@@ -253,7 +253,7 @@ impl Builder<'_> {
             };
             set.insert(index);
         }
-        Ok(Side::Domains(set))
+        Ok(RuleEnd::Domains(set))
     }
 
     fn classes(

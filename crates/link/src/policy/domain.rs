@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use exoskel_identity::authorization::IdentityPattern;
 
 use super::range::AddressRange;
-use super::wire::{Node, Place, PlaceProof, Wire};
+use super::wire::{PlaceProof, Wire, WireEnd, WireNode};
 
 /// Domains that one policy can have, with the built-in one: sets of them are the bits of a number.
 pub(crate) const DOMAINS_MAX: usize = 128;
@@ -18,7 +18,7 @@ pub(crate) const HOST_INDEX: usize = 0;
 
 /// How results from a domain's workers are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Results {
+pub enum ResultsFormat {
     /// As data: a worker can't make the manager run anything. Policies may also say `restricted`, the older spelling.
     #[default]
     Data,
@@ -26,7 +26,7 @@ pub enum Results {
     Pickle,
 }
 
-impl Results {
+impl ResultsFormat {
     /// The word that stands in policies and messages.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Results {
     }
 }
 
-impl std::fmt::Display for Results {
+impl std::fmt::Display for ResultsFormat {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.pad(self.as_str())
     }
@@ -56,8 +56,8 @@ pub(crate) struct Domain {
     pub(crate) name: String,
     pub(crate) addresses: Vec<AddressRange>,
     pub(crate) names: Vec<IdentityPattern>,
-    /// What the file says; [`Results::Data`] if it says nothing.
-    pub(crate) results: Results,
+    /// What the file says; [`ResultsFormat::Data`] if it says nothing.
+    pub(crate) results: ResultsFormat,
 }
 
 impl Domain {
@@ -67,7 +67,7 @@ impl Domain {
             name: HOST.to_owned(),
             addresses: Vec::new(),
             names: Vec::new(),
-            results: Results::Pickle,
+            results: ResultsFormat::Pickle,
         }
     }
 
@@ -76,7 +76,7 @@ impl Domain {
     }
 
     /// Whether one of the names is the node's; nothing where a node says so that chose its name.
-    pub(crate) fn holds_node(&self, node: Node<'_>) -> Option<bool> {
+    pub(crate) fn holds_node(&self, node: WireNode<'_>) -> Option<bool> {
         let is_named = self
             .names
             .iter()
@@ -143,7 +143,7 @@ impl Membership {
     pub(crate) fn of(
         domains: &[Domain],
         address: Option<IpAddr>,
-        node: Option<Node<'_>>,
+        node: Option<WireNode<'_>>,
         proof: PlaceProof,
     ) -> Self {
         if proof == PlaceProof::SameHost {
@@ -169,7 +169,7 @@ impl Membership {
 
     /// Judges both ends, ours first.
     pub(crate) fn of_both(domains: &[Domain], wire: &Wire<'_>) -> (Self, Self) {
-        let of = |place: &Place<'_>| Self::of(domains, place.address, place.node, wire.proof);
+        let of = |place: &WireEnd<'_>| Self::of(domains, place.address, place.node, wire.proof);
         (of(&wire.local), of(&wire.remote))
     }
 

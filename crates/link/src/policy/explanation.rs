@@ -7,11 +7,11 @@ use exoskel_identity::{Identity, Role};
 
 use super::Policy;
 use super::build::known_domains;
-use super::domain::{HOST, Membership, Results};
+use super::domain::{HOST, Membership, ResultsFormat};
 use super::error::ExplainError;
-use super::rule::{Fit, Rule, Side, decide};
-use super::verdict::{Decision, Raise, Verdict};
-use super::wire::{Node, PlaceProof};
+use super::rule::{Fit, Rule, RuleEnd, decide};
+use super::verdict::{DecidedBy, ProtectionVerdict, Raise};
+use super::wire::{PlaceProof, WireNode};
 use crate::{Protection, TrafficClass};
 
 /// What a wire gets, and why. Displayed as several lines of text.
@@ -24,12 +24,12 @@ pub struct Explanation {
     /// The class of traffic.
     pub class: TrafficClass,
     /// What decides, when both ends see the same pair of addresses.
-    pub verdict: Verdict,
+    pub verdict: ProtectionVerdict,
     /// What the wire gets when they don't, or a gateway is between; nothing for `host`, where that
     /// can't be.
-    pub unproven: Option<Verdict>,
+    pub unproven: Option<ProtectionVerdict>,
     /// How results that come from the end `to` are decoded.
-    pub results: Results,
+    pub results: ResultsFormat,
     /// The steps to the verdict, a sentence each.
     pub reasons: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl fmt::Display for Explanation {
 }
 
 /// One end of the wire in question.
-struct End {
+struct ExplainedEnd {
     text: String,
     membership: Membership,
     /// Why it is in the domains it is in.
@@ -99,7 +99,7 @@ pub(crate) fn explain(
         &other.membership,
         class,
     ));
-    if verdict.decided_by == Decision::Default {
+    if verdict.decided_by == DecidedBy::Default {
         reasons.push("no rule fits: encrypted".to_owned());
     }
     match verdict.raised_by {
@@ -129,7 +129,7 @@ pub(crate) fn explain(
 }
 
 /// Reads one end. An `@` can be part of a name, never of an address.
-fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
+fn end(policy: &Policy, text: &str) -> Result<ExplainedEnd, ExplainError> {
     if let Some(index) = policy.domains.iter().position(|domain| domain.name == text) {
         return Ok(member(policy, text, index));
     }
@@ -166,7 +166,7 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
         PlaceProof::Direct,
     );
     let reason = place_reason(policy, address, name.as_deref(), &membership);
-    Ok(End {
+    Ok(ExplainedEnd {
         text: text.to_owned(),
         membership,
         reason,
@@ -175,8 +175,8 @@ fn end(policy: &Policy, text: &str) -> Result<End, ExplainError> {
 
 /// The machine that a name stands for: a distinguished name starts with a slash, and patterns of host names don't match
 /// it.
-fn node(name: &str) -> Node<'_> {
-    Node {
+fn node(name: &str) -> WireNode<'_> {
+    WireNode {
         name,
         subject: name.starts_with('/').then_some(name),
         is_independent: false,
@@ -184,7 +184,7 @@ fn node(name: &str) -> Node<'_> {
 }
 
 /// Some member of a domain, of which nothing else is known.
-fn member(policy: &Policy, text: &str, index: usize) -> End {
+fn member(policy: &Policy, text: &str, index: usize) -> ExplainedEnd {
     let mut membership = Membership::default();
     membership.certain.insert(index);
     membership.possible.insert(index);
@@ -195,7 +195,7 @@ fn member(policy: &Policy, text: &str, index: usize) -> End {
         }
         _ => format!("a host that is in `{text}` by address and name"),
     };
-    End {
+    ExplainedEnd {
         text: text.to_owned(),
         membership,
         reason,
@@ -298,9 +298,9 @@ fn rule_reasons(
 }
 
 fn describe(policy: &Policy, rule: &Rule) -> String {
-    let side = |side: Side| match side {
-        Side::Any => "any".to_owned(),
-        Side::Domains(set) => policy.names_of(set).collect::<Vec<_>>().join(" or "),
+    let side = |side: RuleEnd| match side {
+        RuleEnd::Any => "any".to_owned(),
+        RuleEnd::Domains(set) => policy.names_of(set).collect::<Vec<_>>().join(" or "),
     };
     let (from, to) = (side(rule.from), side(rule.to));
     format!(

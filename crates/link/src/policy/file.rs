@@ -10,7 +10,7 @@ use exoskel_identity::policy_text::{BYTES_MAX, OneOrMany, syntax};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::domain::Results;
+use super::domain::ResultsFormat;
 use super::error::{PolicyError, PolicyProblem};
 use crate::Protection;
 
@@ -85,7 +85,7 @@ pub(crate) enum ProtectionWord {
 
 // The types that the rest of the program uses don't know how they are written.
 
-impl From<ResultsWord> for Results {
+impl From<ResultsWord> for ResultsFormat {
     fn from(word: ResultsWord) -> Self {
         match word {
             ResultsWord::Data => Self::Data,

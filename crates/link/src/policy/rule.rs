@@ -5,18 +5,18 @@ use std::fmt;
 use crate::{Protection, TrafficClass};
 
 use super::domain::{DomainSet, Membership};
-use super::verdict::{Decision, Raise, RuleName, Verdict};
+use super::verdict::{DecidedBy, ProtectionVerdict, Raise, RuleName};
 
 /// Who may stand at one end of a rule's wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum RuleEnd {
     /// Anybody, in a domain or not.
     Any,
     /// A member of one of these.
     Domains(DomainSet),
 }
 
-impl Side {
+impl RuleEnd {
     fn fit(self, membership: &Membership) -> Fit {
         match self {
             Self::Any => Fit::Certain,
@@ -108,8 +108,8 @@ impl fmt::Display for Classes {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) name: RuleName,
-    pub(crate) from: Side,
-    pub(crate) to: Side,
+    pub(crate) from: RuleEnd,
+    pub(crate) to: RuleEnd,
     pub(crate) classes: Classes,
     pub(crate) protection: Protection,
 }
@@ -118,8 +118,8 @@ impl Rule {
     /// Comes after all rules of the file: what stays inside the machine needs no cipher.
     pub(crate) const BUILT_IN: Self = Self {
         name: RuleName::BuiltIn,
-        from: Side::Domains(DomainSet::HOST),
-        to: Side::Domains(DomainSet::HOST),
+        from: RuleEnd::Domains(DomainSet::HOST),
+        to: RuleEnd::Domains(DomainSet::HOST),
         classes: Classes::ALL,
         protection: Protection::Plain,
     };
@@ -159,9 +159,9 @@ pub(crate) fn decide(
     one: &Membership,
     other: &Membership,
     class: TrafficClass,
-) -> Verdict {
+) -> ProtectionVerdict {
     let mut strictest: Option<(Protection, RuleName)> = None;
-    let mut decision = (Protection::Encrypted, Decision::Default);
+    let mut decision = (Protection::Encrypted, DecidedBy::Default);
     for rule in rules.iter().filter(|rule| rule.classes.contains(class)) {
         match rule.fit(one, other) {
             Fit::Never => {}
@@ -171,13 +171,13 @@ pub(crate) fn decide(
                 }
             }
             Fit::Certain => {
-                decision = (rule.protection, Decision::Rule(rule.name));
+                decision = (rule.protection, DecidedBy::Rule(rule.name));
                 break;
             }
         }
     }
     let (protection, decided_by) = decision;
-    let mut verdict = Verdict {
+    let mut verdict = ProtectionVerdict {
         protection,
         said: protection,
         decided_by,

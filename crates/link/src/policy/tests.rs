@@ -53,14 +53,19 @@ fn worker(name: &str) -> Identity {
 }
 
 /// The protection between two `name@address`, as the runtime asks for it.
-fn ask(policy: &Policy, ends: [&str; 2], proof: PlaceProof, class: TrafficClass) -> Verdict {
+fn ask(
+    policy: &Policy,
+    ends: [&str; 2],
+    proof: PlaceProof,
+    class: TrafficClass,
+) -> ProtectionVerdict {
     let identities = ends.map(|end| worker(end.rsplit_once('@').unwrap().0));
-    let places: Vec<Place<'_>> = ends
+    let places: Vec<WireEnd<'_>> = ends
         .iter()
         .zip(&identities)
-        .map(|(end, identity)| Place {
+        .map(|(end, identity)| WireEnd {
             address: Some(end.rsplit_once('@').unwrap().1.parse::<IpAddr>().unwrap()),
-            node: Some(Node::named(identity)),
+            node: Some(WireNode::named(identity)),
         })
         .collect();
     policy.protection(
@@ -179,7 +184,7 @@ fn code_and_control_are_never_plain() {
 
 #[test]
 fn inside_the_machine_addresses_do_not_count() {
-    let nowhere = Place {
+    let nowhere = WireEnd {
         address: None,
         node: None,
     };
@@ -225,13 +230,13 @@ fn results_are_pickles_only_where_a_domain_says_so() {
     let head = worker("head.example.org");
     let ask = |name: &str, address: &str, proof| {
         let identity = worker(name);
-        let local = Place {
+        let local = WireEnd {
             address: "10.1.0.1".parse().ok(),
-            node: Some(Node::named(&head)),
+            node: Some(WireNode::named(&head)),
         };
-        let remote = Place {
+        let remote = WireEnd {
             address: address.parse().ok(),
-            node: Some(Node::named(&identity)),
+            node: Some(WireNode::named(&identity)),
         };
         policy.results_pickle(&Wire {
             local,
@@ -253,9 +258,9 @@ fn results_are_pickles_only_where_a_domain_says_so() {
 #[test]
 fn a_domain_that_does_not_open_wins_over_one_that_does() {
     let identity = worker("lab1.example.org");
-    let place = Place {
+    let place = WireEnd {
         address: "10.1.2.3".parse().ok(),
-        node: Some(Node::named(&identity)),
+        node: Some(WireNode::named(&identity)),
     };
     let wire = Wire {
         local: place,
@@ -285,9 +290,9 @@ fn a_domain_that_does_not_open_wins_over_one_that_does() {
 fn no_domain_of_the_file_closes_this_machine() {
     let all = "[domain.all]\naddresses = [\"0.0.0.0/0\", \"::/0\"]\nnames = [\"*\"]\n";
     let identity = worker("lab1.example.org");
-    let place = Place {
+    let place = WireEnd {
         address: "127.0.0.1".parse().ok(),
-        node: Some(Node::named(&identity)),
+        node: Some(WireNode::named(&identity)),
     };
     let policy = Policy::parse(all, 1).unwrap();
     let ask = |proof| {
@@ -309,9 +314,9 @@ fn a_domain_can_name_hosts_by_their_distinguished_names() {
                   [[rule]]\nfrom = \"farm\"\nto = \"farm\"\nprotection = \"plain\"";
     let policy = Policy::parse(policy, 1).unwrap();
     let protection_for = |name: &str, subject: Option<&str>, is_independent| {
-        let place = Place {
+        let place = WireEnd {
             address: "10.9.0.1".parse().ok(),
-            node: Some(Node {
+            node: Some(WireNode {
                 name,
                 subject,
                 is_independent,

@@ -6,18 +6,18 @@ use crate::{Protection, TrafficClass};
 
 /// Which protection a wire gets, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ProtectionVerdict {
     /// What the wire's links get.
     pub protection: Protection,
     /// What the deciding rule says by itself, which is never stricter.
     pub said: Protection,
     /// What decided.
-    pub decided_by: Decision,
+    pub decided_by: DecidedBy,
     /// What made it stricter than that, if anything did.
     pub raised_by: Option<Raise>,
 }
 
-impl Verdict {
+impl ProtectionVerdict {
     /// Takes in what the other end demands: the stricter one wins.
     #[must_use]
     pub fn joined(mut self, peer: Protection) -> Self {
@@ -33,7 +33,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ProtectionVerdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.protection, self.decided_by)?;
         if let Some(raise) = self.raised_by {
@@ -45,14 +45,14 @@ impl fmt::Display for Verdict {
 
 /// What decided about a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum DecidedBy {
     /// The first rule that fits.
     Rule(RuleName),
     /// No rule fits.
     Default,
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for DecidedBy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(name) => name.fmt(formatter),

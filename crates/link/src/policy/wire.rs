@@ -8,21 +8,21 @@ use exoskel_identity::{Identity, VerifiedIdentity};
 #[derive(Clone, Copy, Debug)]
 pub struct Wire<'a> {
     /// This end.
-    pub local: Place<'a>,
+    pub local: WireEnd<'a>,
     /// The other end.
-    pub remote: Place<'a>,
+    pub remote: WireEnd<'a>,
     /// What proves that the ends are where the addresses say.
     pub proof: PlaceProof,
 }
 
 /// One end of a wire.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place<'a> {
+pub struct WireEnd<'a> {
     /// The address of this end as *we* observe it on our own socket, never as a peer claims it.
     /// Nothing, where a gateway or a Unix socket is in between.
     pub address: Option<IpAddr>,
     /// Who is there.
-    pub node: Option<Node<'a>>,
+    pub node: Option<WireNode<'a>>,
 }
 
 /// Who is at an end of a wire.
@@ -31,7 +31,7 @@ pub struct Place<'a> {
 /// For the peer, this must come out of a [`VerifiedIdentity`]; for ourselves, out of our own
 /// credential. A claimed one would let a stranger choose the rule.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct WireNode<'a> {
     /// The name in its certificate.
     pub name: &'a str,
     /// Its distinguished name in slash form, where that means something: a certificate of a grid.
@@ -41,7 +41,7 @@ pub struct Node<'a> {
     pub is_independent: bool,
 }
 
-impl<'a> Node<'a> {
+impl<'a> WireNode<'a> {
     /// A node of a private authority, which has a name only.
     pub fn named(identity: &'a Identity) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<'a> From<&'a VerifiedIdentity> for Node<'a> {
+impl<'a> From<&'a VerifiedIdentity> for WireNode<'a> {
     fn from(peer: &'a VerifiedIdentity) -> Self {
         Self {
             name: peer.name(),

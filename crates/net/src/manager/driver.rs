@@ -445,11 +445,11 @@ impl ManagerDriver {
 
 /// Who is at the other end, for the machine.
 fn member_of(established: &Established) -> Member {
-    let socket = established.connection.socket();
-    let address = socket
+    let transport = established.connection.transport();
+    let address = transport
         .addresses()
         .map(|(_, peer)| peer.ip().to_string())
-        .or_else(|| Some(socket.unix_path()?.display().to_string()))
+        .or_else(|| Some(transport.unix_path()?.display().to_string()))
         .unwrap_or_default();
     let number = |name| {
         let said = established.property(name)?;
@@ -458,8 +458,8 @@ fn member_of(established: &Established) -> Member {
     Member {
         identity: established.peer.identity().clone(),
         address,
-        place: socket.peer_text(),
-        transport: socket.transport().to_owned(),
+        place: transport.peer_text(),
+        transport: transport.kind().to_owned(),
         proof: established.proof,
         protections: established.protections,
         domain: established.domain.clone(),

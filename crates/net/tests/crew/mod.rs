@@ -214,9 +214,8 @@ impl Worker {
 
 /// Writes what is no record, as somebody on the wire could.
 pub(crate) fn nonsense(connection: &Connection) {
-    if let Socket::Tcp(stream) = connection.socket() {
-        let _ = stream.try_write(&[0xff; 64]);
-    }
+    let transport = connection.transport();
+    let _ = transport.try_write_vectored(&[std::io::IoSlice::new(&[0xff; 64])]);
 }
 
 async fn honest(established: Established, _: watch::Receiver<bool>) {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PySet, PyString, PyTuple};
 
-use super::keys::{Collisions, KeyKind, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
+use super::keys::{Collisions, KeyedContainer, UNCOUNTED_MAX, UNCOUNTED_TEXTS_MAX};
 use super::texts::Texts;
 use crate::buffer::OwnedBuffer;
 use crate::memory;
@@ -169,7 +169,7 @@ impl<'py, 'a> ObjectBuilder<'py, 'a> {
 
     fn map(&mut self, count: u64) -> Option<Bound<'py, PyAny>> {
         let dict = PyDict::new(self.py);
-        let mut watch = KeyWatch::new(KeyKind::Dict, count);
+        let mut watch = KeyWatch::new(KeyedContainer::Dict, count);
         for _ in 0..count {
             let key = match self.key() {
                 Ok(key) => key,
@@ -210,7 +210,7 @@ impl<'py, 'a> ObjectBuilder<'py, 'a> {
     /// would have a table of another size, and members that nobody has counted would collide there.
     fn members(&mut self, set: &Bound<'py, PyAny>) -> PyResult<()> {
         let count = self.reader.array().map_err(unexpected)?;
-        let mut watch = KeyWatch::new(KeyKind::Set, count);
+        let mut watch = KeyWatch::new(KeyedContainer::Set, count);
         for _ in 0..count {
             let member = self.key()?;
             watch.look(&member)?;
@@ -405,7 +405,7 @@ const DESCRIPTIONS_MAX: usize = 256;
 
 /// Looks at the keys of one container as they come.
 struct KeyWatch {
-    kind: KeyKind,
+    kind: KeyedContainer,
     /// As many keys as need no counting have come, or the container is so small that none does.
     is_counted: bool,
     collisions: Option<Collisions>,
@@ -413,7 +413,7 @@ struct KeyWatch {
 }
 
 impl KeyWatch {
-    fn new(kind: KeyKind, count: u64) -> Self {
+    fn new(kind: KeyedContainer, count: u64) -> Self {
         Self {
             kind,
             is_counted: count > UNCOUNTED_MAX as u64,

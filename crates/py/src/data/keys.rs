@@ -26,7 +26,7 @@ const FREE: isize = -1;
 
 /// How a table looks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyKind {
+pub(super) enum KeyedContainer {
     Dict,
     Set,
 }
@@ -34,7 +34,7 @@ pub(super) enum KeyKind {
 /// Counts the steps of insertions into one container.
 #[derive(Debug)]
 pub(super) struct Collisions {
-    kind: KeyKind,
+    kind: KeyedContainer,
     slots: Vec<isize>,
     hashes: Vec<isize>,
     steps: u64,
@@ -42,7 +42,7 @@ pub(super) struct Collisions {
 }
 
 impl Collisions {
-    pub(super) fn new(kind: KeyKind) -> Self {
+    pub(super) fn new(kind: KeyedContainer) -> Self {
         Self {
             kind,
             slots: vec![FREE; 8],
@@ -67,17 +67,17 @@ impl Collisions {
     fn is_full(&self) -> bool {
         let (used, size) = (self.hashes.len(), self.slots.len());
         match self.kind {
-            KeyKind::Dict => used >= size * 2 / 3,
-            KeyKind::Set => used * 5 >= (size - 1) * 3,
+            KeyedContainer::Dict => used >= size * 2 / 3,
+            KeyedContainer::Set => used * 5 >= (size - 1) * 3,
         }
     }
 
     fn grow(&mut self) {
         let used = self.hashes.len();
         let wanted = match self.kind {
-            KeyKind::Dict => used * 3,
-            KeyKind::Set if used > 50_000 => used * 2 + 1,
-            KeyKind::Set => used * 4 + 1,
+            KeyedContainer::Dict => used * 3,
+            KeyedContainer::Set if used > 50_000 => used * 2 + 1,
+            KeyedContainer::Set => used * 4 + 1,
         };
         self.slots.clear();
         self.slots.resize(wanted.next_power_of_two().max(8), FREE);
@@ -95,7 +95,7 @@ impl Collisions {
         let mut position = perturb & mask;
         loop {
             let run = match self.kind {
-                KeyKind::Set if position + LINEAR_PROBES <= mask => LINEAR_PROBES,
+                KeyedContainer::Set if position + LINEAR_PROBES <= mask => LINEAR_PROBES,
                 _ => 0,
             };
             for slot in position..=position + run {

@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame};
 use hyper::ext::Protocol;
 
 use crate::audit::subject;
-use crate::server::Peer;
+use crate::peer::Peer;
 
 /// The shared secret of front and server.
 const SECRET: HeaderName = HeaderName::from_static("exoskel-front-secret");

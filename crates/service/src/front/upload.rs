@@ -16,11 +16,11 @@ use crate::body::{BodyError, RequestBody};
 #[derive(Debug)]
 pub(super) struct Upload {
     body: RequestBody,
-    turn: Turn,
+    turn: UploadTurn,
 }
 
 impl Upload {
-    pub(super) fn new(body: RequestBody, turn: Turn) -> Self {
+    pub(super) fn new(body: RequestBody, turn: UploadTurn) -> Self {
         Self { body, turn }
     }
 }
@@ -54,9 +54,9 @@ impl Body for Upload {
 
 /// Whose turn it is: the client's, while the server behind waits for more of the body, or the server's, and since when.
 #[derive(Clone, Debug)]
-pub(super) struct Turn(Arc<Mutex<Option<Instant>>>);
+pub(super) struct UploadTurn(Arc<Mutex<Option<Instant>>>);
 
-impl Turn {
+impl UploadTurn {
     /// The server's, from now on.
     pub(super) fn new() -> Self {
         Self(Arc::new(Mutex::new(Some(Instant::now()))))

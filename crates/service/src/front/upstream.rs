@@ -89,9 +89,9 @@ pub(super) fn client(upstream: Upstream, idle: Duration) -> Client {
 pub(super) struct Connector(Arc<Upstream>);
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Socket>;
+    type Response = TokioIo<UpstreamSocket>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Socket>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<UpstreamSocket>>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -102,11 +102,11 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let connected = async {
                 Ok(match &*upstream {
-                    Upstream::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
+                    Upstream::Unix(path) => UpstreamSocket::Unix(UnixStream::connect(path).await?),
                     Upstream::Tcp(address) => {
                         let socket = TcpStream::connect(address).await?;
                         socket.set_nodelay(true)?;
-                        Socket::Tcp(socket)
+                        UpstreamSocket::Tcp(socket)
                     }
                 })
             };
@@ -120,12 +120,12 @@ impl Service<Uri> for Connector {
 
 /// A connection to the server behind.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) enum UpstreamSocket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-impl Connection for Socket {
+impl Connection for UpstreamSocket {
     fn connected(&self) -> Connected {
         Connected::new()
     }
@@ -134,13 +134,13 @@ impl Connection for Socket {
 macro_rules! either {
     ($self:expr, $socket:ident => $call:expr) => {
         match $self.get_mut() {
-            Socket::Unix($socket) => $call,
-            Socket::Tcp($socket) => $call,
+            UpstreamSocket::Unix($socket) => $call,
+            UpstreamSocket::Tcp($socket) => $call,
         }
     };
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for UpstreamSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -150,7 +150,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for UpstreamSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protection, Protections};
+use exoskel_task::message::ENVELOPE_BYTES_MAX;
 use exoskel_task::payload::Format;
 
 use super::handshake::agreed;
@@ -11,9 +12,6 @@ use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, Wor
 use crate::network::LinkModel;
 use crate::service::Service;
 use exoskel_determinism::SplitMix64;
-
-/// What a message has besides items, amply: the Python side refuses items that leave less room.
-const ENVELOPE_BYTES: u64 = 64 * 1024;
 
 /// No run has more steps than this.
 const STEPS_MAX: u64 = 10_000_000;
@@ -54,7 +52,7 @@ impl Generator {
         };
         let streams = self.pick(&[1, 1, 1, 2, 3]);
         let streams: Vec<_> = (0..streams)
-            .map(|_| self.stream(items_max, limits.message_bytes_max - 2 * ENVELOPE_BYTES))
+            .map(|_| self.stream(items_max, limits.message_bytes_max - 2 * ENVELOPE_BYTES_MAX))
             .collect();
         let link = LinkModel {
             latency: Duration::from_micros(self.pick(&[10, 100, 1000, 5000, 40_000])),

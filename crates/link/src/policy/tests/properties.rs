@@ -122,10 +122,10 @@ fn protection() -> impl Strategy<Value = Protection> {
     )
 }
 
-fn place(end: &(Option<Identity>, Option<IpAddr>)) -> Place<'_> {
-    Place {
+fn place(end: &(Option<Identity>, Option<IpAddr>)) -> WireEnd<'_> {
+    WireEnd {
         address: end.1,
-        node: end.0.as_ref().map(Node::named),
+        node: end.0.as_ref().map(WireNode::named),
     }
 }
 
@@ -160,10 +160,10 @@ proptest! {
         let ask = |remote, proof| policy.protection(&Wire { local, remote, proof }, class);
         let direct = ask(remote, PlaceProof::Direct);
         prop_assert!(ask(remote, PlaceProof::Unproven).protection >= direct.protection);
-        let hidden = Place { address: None, ..remote };
+        let hidden = WireEnd { address: None, ..remote };
         prop_assert!(ask(hidden, PlaceProof::Direct).protection >= direct.protection);
         prop_assert!(ask(hidden, PlaceProof::Unproven).protection >= direct.protection);
-        let nameless = Place { node: None, ..remote };
+        let nameless = WireEnd { node: None, ..remote };
         prop_assert!(ask(nameless, PlaceProof::Direct).protection >= direct.protection);
         let joined = direct.joined(claim).protection;
         prop_assert_eq!(joined, direct.protection.max(claim));
@@ -218,7 +218,7 @@ proptest! {
         let wire = |proof| Wire { local: place(&one), remote: place(&other), proof };
         prop_assert_eq!(explanation.verdict, policy.protection(&wire(PlaceProof::Direct), class));
         prop_assert_eq!(explanation.unproven, Some(policy.protection(&wire(PlaceProof::Unproven), class)));
-        let pickle = explanation.results == Results::Pickle;
+        let pickle = explanation.results == ResultsFormat::Pickle;
         prop_assert_eq!(pickle, policy.results_pickle(&wire(PlaceProof::Direct)));
 
         let inside = policy.explain("host", "host", class).expect("host is always there");

@@ -1,11 +1,11 @@
 //! What a key is found by, and what it is derived from.
 
-use crate::keys::cache::CacheKey;
-use crate::keys::schedule::{CipherSuite, EpochSecret};
+use super::geometry::CacheKey;
+use super::schedule::{CipherSuite, EpochSecret};
 use crate::protection::Protection;
 
-/// The group of records and links that belong to none.
-pub(super) const NO_GROUP: u32 = 0;
+/// The job of records and links that belong to none. (A record calls its job a group: `docs/protocol.md`.)
+pub(super) const NO_JOB: u32 = 0;
 
 /// What tells a key from every other key. The epoch is part of it, so an old epoch's key is never found.
 #[derive(Clone, Copy, PartialEq, Eq)]

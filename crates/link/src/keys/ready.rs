@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::cache::{Absent, Counters};
 use super::compact::CompactKeys;
-use super::name::{KeyName, NO_GROUP};
+use super::name::{KeyName, NO_JOB};
+use super::prefetch::{PrefetchError, PrefetchingCache};
+use super::schedule::RecordKey;
 use super::settings::KeyStoreSettings;
-use crate::keys::cache::{Absent, Counters};
-use crate::keys::prefetch::{PrefetchError, PrefetchingCache};
-use crate::keys::schedule::RecordKey;
 
 /// A key whose use was remembered during the last of so many parts of a cache's turnover may be used without that.
 pub(super) const TURNOVER_PARTS: usize = 64;
@@ -26,8 +26,8 @@ pub struct StoreCounters {
 
 /// The expanded keys of all nodes of a process, in a [`PrefetchingCache`]: what is near the processor is shared by all that it runs.
 ///
-/// When two batches in a row are for a group that isn't the active one, the group's frequent keys are expanded into the prefetch buffer
-/// at the end of the second, and it becomes the active one. One batch is no sign of a turn: groups that take turns at each message would have
+/// When two batches in a row are for a job that isn't the active one, the job's frequent keys are expanded into the prefetch buffer
+/// at the end of the second, and it becomes the active one. One batch is no sign of a turn: jobs that take turns at each message would have
 /// all their keys expanded for every one of them. Group 0 is none.
 ///
 /// A session that comes back to a key which is still there takes it without a lock. The cache learns of such uses when the key goes: they are
@@ -40,7 +40,7 @@ pub struct ReadyKeys {
     /// So many may go before the use of a key is to be remembered again.
     memorable: u64,
     pub(super) has_buffer: bool,
-    /// The active group, and that of the last message whose key was taken.
+    /// The active job, and that of the last message whose key was taken.
     pub(super) active: AtomicU32,
     pub(super) recent: AtomicU32,
 }
@@ -63,8 +63,8 @@ impl ReadyKeys {
             evictions: AtomicU64::new(0),
             memorable: (settings.contexts.ways() / TURNOVER_PARTS) as u64,
             has_buffer: settings.prefetch.buffer > 0,
-            active: AtomicU32::new(NO_GROUP),
-            recent: AtomicU32::new(NO_GROUP),
+            active: AtomicU32::new(NO_JOB),
+            recent: AtomicU32::new(NO_JOB),
         }))
     }
 
@@ -85,7 +85,7 @@ impl ReadyKeys {
     pub(super) fn at_hand(
         &self,
         known: &Known,
-        group: u32,
+        job: u32,
         is_message: bool,
     ) -> Option<Arc<ReadyKey>> {
         let evictions = self.evictions.load(Relaxed);
@@ -94,10 +94,10 @@ impl ReadyKeys {
         }
         // Before the first has to go, it doesn't matter whose turn it is.
         if is_message && self.has_buffer && evictions > 0 {
-            if self.active.load(Relaxed) != group {
+            if self.active.load(Relaxed) != job {
                 return None;
             }
-            self.recent.store(group, Relaxed);
+            self.recent.store(job, Relaxed);
         }
         let key = known.key.upgrade()?;
         // Only one direction uses a key, so nothing is lost in between.
@@ -131,6 +131,15 @@ impl ReadyKey {
         }
         Arc::new(new)
     }
+}
+
+/// What a lookup in the store gave.
+pub(super) struct Fetched {
+    pub(super) key: Arc<ReadyKey>,
+    /// Whether it was there and needed no expansion now.
+    pub(super) was_ready: bool,
+    /// Whether its job's keys should be prefetched.
+    pub(super) turns: bool,
 }
 
 /// What a direction knows of a key that it has used.

@@ -3,26 +3,18 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use super::name::NO_GROUP;
+use super::name::NO_JOB;
 use super::ready::TURNOVER_PARTS;
 use super::{
-    COMPACT_KEY_BYTES, DirectionKeys, KeyMemory, KeyStore, KeyStoreSettings, ReadyKeys,
-    StoreCounters,
+    COMPACT_KEY_BYTES, CipherSuite, DirectionKeys, EpochSecret, Geometry, KeyMemory, KeyStore,
+    KeyStoreSettings, PrefetchSettings, ReadyKeys, SessionSecret, StoreCounters,
 };
-use crate::keys::schedule::EpochSecret;
-use crate::keys::{CipherSuite, Geometry, PrefetchSettings, SessionSecret};
 use crate::protection::Protection;
 use crate::session::Side;
 
 fn direction(store: &KeyStore, secret: u8) -> DirectionKeys {
     let secret = SessionSecret::from_bytes(&[secret; 32]);
-    DirectionKeys::new(
-        store,
-        &secret,
-        Side::Client,
-        CipherSuite::Aes256Gcm,
-        NO_GROUP,
-    )
+    DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm, NO_JOB)
 }
 
 fn memory(store: &KeyStore) -> Vec<u8> {
@@ -32,7 +24,7 @@ fn memory(store: &KeyStore) -> Vec<u8> {
 
 fn use_all(keys: &mut DirectionKeys) {
     for protection in Protection::ALL {
-        keys.get(protection, NO_GROUP);
+        keys.get(protection, NO_JOB);
     }
     keys.release();
 }
@@ -65,9 +57,9 @@ fn a_row_is_written_over() {
     let settings = KeyStoreSettings::for_sessions(1);
     let store = KeyStore::new(settings, Box::new(vec![0; COMPACT_KEY_BYTES])).unwrap();
     let (mut first, mut second) = (direction(&store, 1), direction(&store, 2));
-    first.get(Protection::Plain, NO_GROUP);
+    first.get(Protection::Plain, NO_JOB);
     let before = memory(&store);
-    second.get(Protection::Plain, NO_GROUP);
+    second.get(Protection::Plain, NO_JOB);
     let after = memory(&store);
     assert!(
         before
@@ -121,7 +113,7 @@ fn an_evicted_key_is_gone_though_its_session_knew_it() {
     let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
     let mut keys = direction(&store, 0);
     let use_one = |keys: &mut DirectionKeys| {
-        keys.get(Protection::Plain, NO_GROUP);
+        keys.get(Protection::Plain, NO_JOB);
         keys.release();
     };
     let lookups = 5;
@@ -165,7 +157,7 @@ fn a_key_in_constant_use_stays() {
     for _ in 0..4 {
         for other in &mut others {
             for keys in [other, &mut constant] {
-                keys.get(Protection::Plain, NO_GROUP);
+                keys.get(Protection::Plain, NO_JOB);
                 keys.release();
             }
         }
@@ -175,7 +167,7 @@ fn a_key_in_constant_use_stays() {
     assert_eq!((counters.hits, counters.misses), (rounds - 1, rounds + 1));
 }
 
-/// Whose turn it is follows from messages, and in a node that belongs to a group from that alone: neither control records, as heartbeats, nor
+/// Whose turn it is follows from messages, and in a node that belongs to a job from that alone: neither control records, as heartbeats, nor
 /// a peer's word change it.
 #[test]
 fn only_messages_are_a_sign_of_a_turn() {
@@ -184,20 +176,20 @@ fn only_messages_are_a_sign_of_a_turn() {
         Box::new(vec![0; 8 * COMPACT_KEY_BYTES]),
     )
     .unwrap();
-    let mut keys = [1, 2, NO_GROUP].map(|group| {
-        let secret = SessionSecret::from_bytes(&[group as u8; 32]);
-        DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, group)
+    let mut keys = [1, 2, NO_JOB].map(|job| {
+        let secret = SessionSecret::from_bytes(&[job as u8; 32]);
+        DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, job)
     });
-    let active = |keys: &mut DirectionKeys, group| {
+    let active = |keys: &mut DirectionKeys, job| {
         for _ in 0..3 {
-            keys.get(Protection::Integrity, group);
+            keys.get(Protection::Integrity, job);
             keys.release();
         }
         store.lock().contexts.active()
     };
-    assert_eq!(active(&mut keys[0], NO_GROUP), None);
+    assert_eq!(active(&mut keys[0], NO_JOB), None);
     assert_eq!(active(&mut keys[0], 1), Some(1));
-    assert_eq!(active(&mut keys[1], NO_GROUP), Some(1));
+    assert_eq!(active(&mut keys[1], NO_JOB), Some(1));
     assert_eq!(active(&mut keys[1], 1), Some(2));
     // Who belongs to none goes by the links.
     assert_eq!(active(&mut keys[2], 1), Some(1));
@@ -238,12 +230,12 @@ fn a_key_in_hand_stays() {
     let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
     let mut keys = direction(&store, 1);
     let seal = |keys: &mut DirectionKeys| {
-        let key = keys.get(Protection::Plain, NO_GROUP);
+        let key = keys.get(Protection::Plain, NO_JOB);
         key.seal(0, b"", &mut []).unwrap()
     };
     let first = seal(&mut keys);
     let mut other = direction(&store, 2);
-    other.get(Protection::Plain, NO_GROUP);
+    other.get(Protection::Plain, NO_JOB);
     let misses = store.counters().contexts.misses;
     assert_eq!(seal(&mut keys), first);
     assert_eq!(store.counters().contexts.misses, misses);

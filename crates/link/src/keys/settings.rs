@@ -1,7 +1,7 @@
 //! How many keys are held ready.
 
-use crate::keys::cache::{Geometry, GeometryError};
-use crate::keys::prefetch::PrefetchSettings;
+use super::geometry::{Geometry, GeometryError};
+use super::prefetch::PrefetchSettings;
 
 /// How many keys a node holds ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,16 +12,16 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use crate::socket::Socket;
 
-/// Watches over one socket on behalf of a task.
+/// Tells a task of one socket's bytes.
 ///
 /// It is an epoll set of its own inside the runtime's: whether the task is told is then a state in the kernel, which any
 /// thread can change without waking the task.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct EpollSet {
     set: AsyncFd<OwnedFd>,
 }
 
-impl Watch {
+impl EpollSet {
     /// Begins to tell the task, which runs in the current runtime.
     pub(crate) fn new(socket: &Socket) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;

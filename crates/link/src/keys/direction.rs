@@ -3,10 +3,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use super::name::{KeyName, KeyOrigin, NO_GROUP};
-use super::ready::{Known, ReadyKey, ReadyKeys};
-use super::{Fetched, KeyStore};
-use crate::keys::schedule::{CipherSuite, EpochSecret, RecordKey, SessionSecret};
+use super::name::{KeyName, KeyOrigin, NO_JOB};
+use super::ready::{Fetched, Known, ReadyKey, ReadyKeys};
+use super::schedule::{CipherSuite, EpochSecret, RecordKey, SessionSecret};
+use super::store::KeyStore;
 use crate::protection::Protection;
 use crate::session::Side;
 
@@ -19,9 +19,9 @@ pub struct DirectionKeys {
     cipher: CipherSuite,
     secret: EpochSecret,
     epoch: u64,
-    /// The group that the session belongs to; the last one that a message was for, if it belongs to none.
-    group: u32,
-    has_own_group: bool,
+    /// The job that the session belongs to; the last one that a message was for, if it belongs to none.
+    job: u32,
+    has_own_job: bool,
     /// By protection, what the batch that is under way has used.
     in_hand: [Option<Arc<ReadyKey>>; 3],
     pub(super) known: [Known; 3],
@@ -29,14 +29,14 @@ pub struct DirectionKeys {
 }
 
 impl DirectionKeys {
-    /// The keys of the direction in which `sender` writes, in its first epoch. If this node belongs to a `group` (not 0), all of its messages
-    /// count for that, whatever the peer calls the groups of its links.
+    /// The keys of the direction in which `sender` writes, in its first epoch. If this node belongs to a `job` (not 0), all of its messages
+    /// count for that, whatever the peer calls the jobs of its links.
     pub fn new(
         store: &KeyStore,
         secret: &SessionSecret,
         sender: Side,
         cipher: CipherSuite,
-        group: u32,
+        job: u32,
     ) -> Self {
         let ready = Arc::clone(&store.node.ready);
         Self {
@@ -45,8 +45,8 @@ impl DirectionKeys {
             cipher,
             secret: EpochSecret::first(secret, sender),
             epoch: 0,
-            group,
-            has_own_group: group != NO_GROUP,
+            job,
+            has_own_job: job != NO_JOB,
             in_hand: [None, None, None],
             known: Default::default(),
             turns: false,
@@ -59,14 +59,14 @@ impl DirectionKeys {
         self.epoch
     }
 
-    /// The key for a record of this protection and group, for as long as the batch lasts. Group 0 is that of control records, which are
+    /// The key for a record of this protection and job, for as long as the batch lasts. Job 0 is that of control records, which are
     /// nobody's messages: heartbeats of a job that sleeps don't wake it.
     #[inline]
-    pub fn get(&mut self, protection: Protection, group: u32) -> &RecordKey {
+    pub fn get(&mut self, protection: Protection, job: u32) -> &RecordKey {
         let place = usize::from(protection.code());
         let key = match self.in_hand[place].take() {
             Some(key) => key,
-            None => self.find(place, protection, group),
+            None => self.find(place, protection, job),
         };
         &self.in_hand[place].insert(key).key
     }
@@ -76,7 +76,7 @@ impl DirectionKeys {
     pub fn release(&mut self) {
         self.in_hand = [None, None, None];
         if core::mem::take(&mut self.turns) {
-            self.store.turn_to(self.group);
+            self.store.turn_to(self.job);
         }
     }
 
@@ -87,12 +87,12 @@ impl DirectionKeys {
         self.epoch += 1;
     }
 
-    fn find(&mut self, place: usize, protection: Protection, group: u32) -> Arc<ReadyKey> {
-        let is_message = group != NO_GROUP;
-        if is_message && !self.has_own_group {
-            self.group = group;
+    fn find(&mut self, place: usize, protection: Protection, job: u32) -> Arc<ReadyKey> {
+        let is_message = job != NO_JOB;
+        if is_message && !self.has_own_job {
+            self.job = job;
         }
-        if let Some(key) = (self.ready).at_hand(&self.known[place], self.group, is_message) {
+        if let Some(key) = (self.ready).at_hand(&self.known[place], self.job, is_message) {
             return key;
         }
         let name = self.name(protection);
@@ -105,7 +105,7 @@ impl DirectionKeys {
             key,
             was_ready,
             turns,
-        } = self.store.fetch(name, self.group, is_message, &origin);
+        } = self.store.fetch(name, self.job, is_message, &origin);
         self.turns |= turns;
         // A key that is found a second time is worth it; others come and go.
         if was_ready {
@@ -130,7 +130,7 @@ impl DirectionKeys {
         self.in_hand = [None, None, None];
         self.known = Default::default();
         let names = Protection::ALL.map(|protection| self.name(protection));
-        self.store.forget(self.group, names);
+        self.store.forget(self.job, names);
     }
 }
 

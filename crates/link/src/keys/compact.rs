@@ -3,10 +3,11 @@
 use aws_lc_rs::aead::NONCE_LEN;
 use zeroize::Zeroize;
 
+use super::cache::Cache;
+use super::geometry::{ENTRIES_MAX, Geometry, GeometryError};
 use super::name::KeyName;
-use crate::keys::cache::{Cache, ENTRIES_MAX, Geometry, GeometryError};
-use crate::keys::replacement::Clock;
-use crate::keys::schedule::{CipherSuite, KEY_BYTES, RawRecordKey, RecordKey};
+use super::replacement::Clock;
+use super::schedule::{CipherSuite, KEY_BYTES, RawRecordKey, RecordKey};
 
 /// The bytes of the memory for compact keys that one key takes: the key and the static part of its nonces.
 pub const COMPACT_KEY_BYTES: usize = KEY_BYTES + NONCE_LEN;

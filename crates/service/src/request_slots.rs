@@ -10,34 +10,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
 
-/// The places of one server, over all its connections.
+/// The slots of one server, over all its connections.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct RequestSlots {
     running: Arc<Semaphore>,
-    /// Places in the queue, those of running requests included: who gets none here need not wait.
+    /// Room in the queue, that of running requests included: who gets none here need not wait.
     queue: Arc<Semaphore>,
     wait: Duration,
     shares: Shares,
 }
 
-/// A request's place; it is free again when this is dropped.
+/// The slot of a running request; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RequestSlot {
     _running: OwnedSemaphorePermit,
     _queue: OwnedSemaphorePermit,
-    _part: Part,
+    _part: HeldPart,
 }
 
-/// Why there is no place for a request.
+/// Why there is no slot for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub(crate) enum NoSlot {
     /// The client itself holds as many as one may.
     OfThisIdentity,
     /// All clients together do, and the queue is full or does not move.
     OfAll,
 }
 
-impl Places {
+impl RequestSlots {
     pub(crate) fn new(limits: &Limits) -> Self {
         let semaphore = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -52,27 +52,27 @@ impl Places {
         }
     }
 
-    /// The share of somebody in these places.
+    /// The share of somebody in these slots.
     pub(crate) fn share_of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
         self.shares.of(identity)
     }
 
-    /// A place, at once or after some waiting.
-    pub(crate) async fn take(&self, share: &Arc<Share>) -> Result<Place, NoPlace> {
-        let part = share.take().ok_or(NoPlace::OfThisIdentity)?;
+    /// A slot, at once or after some waiting.
+    pub(crate) async fn take(&self, share: &Arc<Share>) -> Result<RequestSlot, NoSlot> {
+        let part = share.take().ok_or(NoSlot::OfThisIdentity)?;
         let queue = self.queue.clone().try_acquire_owned();
-        let queue = queue.map_err(|_| NoPlace::OfAll)?;
+        let queue = queue.map_err(|_| NoSlot::OfAll)?;
         let running = match self.running.clone().try_acquire_owned() {
             Ok(running) => running,
             Err(_) => {
                 let waiting = self.running.clone().acquire_owned();
                 let waited = tokio::time::timeout(self.wait, waiting).await;
                 waited
-                    .map_err(|_| NoPlace::OfAll)?
-                    .map_err(|_| NoPlace::OfAll)?
+                    .map_err(|_| NoSlot::OfAll)?
+                    .map_err(|_| NoSlot::OfAll)?
             }
         };
-        Ok(Place {
+        Ok(RequestSlot {
             _running: running,
             _queue: queue,
             _part: part,
@@ -85,10 +85,10 @@ impl Places {
 pub(crate) struct Shares {
     of_one_max: usize,
     /// One entry for each identity that has a connection. There are never more than connections.
-    table: Arc<Table>,
+    table: Arc<ShareTable>,
 }
 
-type Table = Mutex<HashMap<String, Weak<Share>>>;
+type ShareTable = Mutex<HashMap<String, Weak<Share>>>;
 
 /// What one identity holds, over all its connections.
 #[derive(Debug)]
@@ -96,12 +96,12 @@ pub(crate) struct Share {
     owner: String,
     held: AtomicUsize,
     max: usize,
-    table: Arc<Table>,
+    table: Arc<ShareTable>,
 }
 
 /// One of what an identity may hold.
 #[derive(Debug)]
-pub(crate) struct Part(Arc<Share>);
+pub(crate) struct HeldPart(Arc<Share>);
 
 impl Shares {
     pub(crate) fn new(of_one_max: usize) -> Self {
@@ -131,12 +131,12 @@ impl Shares {
 
 impl Share {
     /// One more, if it is not too much.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Part> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<HeldPart> {
         let more = |held: usize| (held < self.max).then_some(held + 1);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .ok()?;
-        Some(Part(self.clone()))
+        Some(HeldPart(self.clone()))
     }
 }
 
@@ -153,7 +153,7 @@ impl Drop for Share {
     }
 }
 
-impl Drop for Part {
+impl Drop for HeldPart {
     fn drop(&mut self) {
         self.0.held.fetch_sub(1, Ordering::Relaxed);
     }
@@ -167,7 +167,7 @@ fn owner(identity: &VerifiedIdentity) -> String {
         .map_or_else(|| identity.identity().to_string(), str::to_owned)
 }
 
-fn locked(table: &Table) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
+fn locked(table: &ShareTable) -> MutexGuard<'_, HashMap<String, Weak<Share>>> {
     // Nothing panics while it is held.
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }

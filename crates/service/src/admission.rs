@@ -6,29 +6,33 @@ use std::sync::Arc;
 use exoskel_identity::{
     CertificateDetails, DecisionCacheStatistics, IdentityError, VerifiedIdentity, hex,
 };
+use exoskel_trust::{Renewal, Rules};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::limits::CLAIMED_CERTIFICATES_MAX;
-use crate::renewal::Renewable;
-use crate::server::Settings;
-use exoskel_trust::{Renewal, Rules};
+use crate::renewable::Renewable;
 
 /// The action that a connection as such asks for.
 pub(crate) const CONNECT: &str = "connect";
 
 /// Judges chains for one server.
-pub(crate) struct Door {
+pub(crate) struct AdmissionControl {
     verifier: Arc<dyn Renewable>,
     rules: Option<Arc<Rules>>,
     server_certificates: bool,
 }
 
-impl Door {
-    pub(crate) fn new(settings: &Settings) -> Self {
+impl AdmissionControl {
+    /// `server_certificates` says whether clients may show certificates that are for servers only.
+    pub(crate) fn new(
+        verifier: Arc<dyn Renewable>,
+        rules: Option<Arc<Rules>>,
+        server_certificates: bool,
+    ) -> Self {
         Self {
-            verifier: settings.verifier.clone(),
-            rules: settings.rules.clone(),
-            server_certificates: settings.server_certificates,
+            verifier,
+            rules,
+            server_certificates,
         }
     }
 
@@ -93,9 +97,11 @@ impl Door {
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for AdmissionControl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Door").finish_non_exhaustive()
+        formatter
+            .debug_struct("AdmissionControl")
+            .finish_non_exhaustive()
     }
 }
 
@@ -151,5 +157,18 @@ impl Refused {
                 serials,
             },
         }
+    }
+}
+
+/// Whether a client may go on by a later verdict. Who is served by what was proven once, an attribute for example, is not
+/// to be when it is proven no longer: they have to come again.
+pub(crate) fn still_good<'a>(
+    before: &VerifiedIdentity,
+    again: &'a Result<VerifiedIdentity, Box<Refused>>,
+) -> Result<&'a VerifiedIdentity, &'a str> {
+    match again {
+        Ok(again) if before.says_the_same_as(again) => Ok(again),
+        Ok(_) => Err("other attributes count now than when the connection began"),
+        Err(refused) => Err(&refused.reason),
     }
 }

@@ -1,15 +1,16 @@
-//! A whole process around a server: signals, monitoring, file descriptors.
+//! A whole process around a server, which signals steer.
 
 use std::io;
 use std::net::SocketAddr;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::configuration::{Configuration, ConfigurationError};
-use crate::limits::{DESCRIPTORS_BESIDE, Limits};
-use crate::server::{Handler, Server, StartError};
+use crate::descriptors::{descriptors_note, raise_descriptors};
+use crate::peer::Handler;
+use crate::server::Server;
+use crate::settings::StartError;
 
 /// Why a process came to its end before it was told to.
 #[derive(Debug, thiserror::Error)]
@@ -97,32 +98,4 @@ fn report_to_standard_error() {
         .with_max_level(tracing::Level::INFO)
         .with_target(false)
         .try_init();
-}
-
-/// Takes as many file descriptors as the system lets this process have.
-fn raise_descriptors() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum {
-        let raised = Rlimit {
-            current: maximum,
-            maximum,
-        };
-        // What the process has then is looked at by `descriptors_note`.
-        let _ = setrlimit(Resource::Nofile, raised);
-    }
-}
-
-/// Whether the limits ask for more file descriptors than there are.
-pub(crate) fn descriptors_note(limits: &Limits) -> Option<String> {
-    // A connection has one descriptor, and one more towards the server behind a front.
-    let wanted = limits
-        .connections_max
-        .saturating_add(limits.requests_max)
-        .saturating_add(DESCRIPTORS_BESIDE);
-    let have = getrlimit(Resource::Nofile).maximum?;
-    (u64::try_from(wanted).unwrap_or(u64::MAX) > have).then(|| {
-        format!(
-            "limits: {wanted} file descriptors may be needed, this process gets {have}: raise LimitNOFILE, or lower connections_max"
-        )
-    })
 }
