@@ -7,7 +7,7 @@
 //! - [`socket`], [`transport`], `epoll_set`: what carries bytes; [`tls`], [`establish`], [`connection`]: from there to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
 //! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
-//! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
+//! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
 //! - [`key_memory`]: where the keys of sessions are kept; [`process`]: what a forked child must not touch.
 //! - [`loopback`]: the policies of a manager's own children.
@@ -26,12 +26,12 @@ pub mod key_memory;
 pub mod listening;
 pub mod loopback;
 pub mod manager;
-pub mod outlet;
 pub mod pki;
 pub mod process;
 mod reception;
 mod refusals;
 pub mod rendezvous;
+pub mod result_queue;
 pub mod slot;
 pub mod socket;
 pub mod sources;

@@ -1,12 +1,12 @@
 //! The manager's side: one driver thread that owns the scheduler and all connections, and a handle for user threads.
 //!
 //! User threads never touch the scheduler. They leave commands and find outcomes in their stream's
-//! [`Outlet`]; the driver never waits for them and never needs the interpreter.
+//! [`ResultQueue`]; the driver never waits for them and never needs the interpreter.
 
 mod attempt;
-mod hub;
+mod driver;
 mod recruit;
-mod roster;
+mod run;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -14,20 +14,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_flow::{SchedulerConfig, Skeleton};
-use exoskel_identity::{Colours, PeerText};
-pub use exoskel_task::router::Function;
+use exoskel_flow::SchedulerConfig;
+pub use exoskel_flow::Tickets;
+pub use exoskel_task::router::{Function, StreamPlan};
 use tokio::sync::Notify;
 
-pub use attempt::{Attempt, AttemptError, Unwanted};
+pub use attempt::{Attempt, AttemptError};
+pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
+pub use exoskel_node::manager::worker_table::WorkerReport;
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
-pub use roster::WorkerReport;
 
 use crate::establish::NodeConfig;
 use crate::listening::Listening;
-use crate::message::Call;
-use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
+use crate::result_queue::{Order, ResultQueue};
 use crate::sources::TermsRenewal;
 
 /// Spent buffers that wait for the driver at most.
@@ -44,7 +44,7 @@ const NOTICE_BYTES_MAX: usize = 16 << 20;
 
 /// A message between the manager and a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct ObservedMessage {
     /// The number of the slot's session; a new session has a new one.
     pub slot: u32,
     /// Whether the manager sends it.
@@ -56,7 +56,7 @@ pub struct Passage {
 }
 
 /// Somebody who wants to know of each message.
-pub type Watch = Box<dyn FnMut(Passage) + Send>;
+pub type MessageObserver = Box<dyn FnMut(ObservedMessage) + Send>;
 
 /// What a manager is made of.
 pub struct ManagerConfig {
@@ -65,7 +65,7 @@ pub struct ManagerConfig {
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
     pub renewal: Option<TermsRenewal>,
     /// Told of each message; called by the driver, so it must not take long.
-    pub watch: Option<Watch>,
+    pub observer: Option<MessageObserver>,
     /// The scheduler's limits.
     pub scheduler: SchedulerConfig,
     /// Where slots come from.
@@ -74,45 +74,6 @@ pub struct ManagerConfig {
     pub setup_local: Bytes,
     /// See [`ManagerConfig::setup_local`].
     pub setup_remote: Bytes,
-}
-
-/// A stream to be opened.
-#[derive(Debug)]
-pub struct StreamPlan {
-    /// The program's structure over `functions`.
-    pub skeleton: Skeleton,
-    /// The functions, in the order of the skeleton's function numbers.
-    pub functions: Vec<Function>,
-    /// How an item becomes arguments.
-    pub call: Call,
-    /// The order of outcomes.
-    pub order: Order,
-    /// Whether any number of items may be inside at a time (`submit`), or only as many as keep the slots busy (`map`).
-    pub unbounded: bool,
-}
-
-/// Something to tell the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// What a task printed or logged.
-    Output(Output),
-    /// A change that the user should know of, such as the loss of a worker.
-    Warning(String),
-    /// One line per accepted or refused session.
-    Audit(String),
-}
-
-/// What a task printed or logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// The worker's name, as its certificate proves it.
-    pub worker: String,
-    /// 0 standard output, 1 standard error, 2 log.
-    pub stream: u8,
-    /// The text, of one or more lines.
-    pub text: PeerText,
-    /// Whether it may keep its colours: where the worker can run code here anyway.
-    pub colours: Colours,
 }
 
 /// How recruiting stands.
@@ -142,7 +103,7 @@ pub struct StreamHandle {
     shared: Arc<Shared>,
     number: u64,
     /// Where its outcomes wait.
-    pub outlet: Arc<Outlet>,
+    pub results: Arc<ResultQueue>,
 }
 
 pub(crate) struct Shared {
@@ -159,7 +120,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) enum Command {
-    Open(u64, StreamPlan, Arc<Outlet>),
+    Open(u64, StreamPlan, Arc<ResultQueue>),
     Admit(u64, Batch),
     EndOfInput(u64),
     Taken { stream: u64, first: u64, count: u32 },
@@ -230,7 +191,7 @@ impl ManagerNode {
             .name("exoskel-driver".to_owned())
             .spawn(move || {
                 let tasks = tokio::task::LocalSet::new();
-                tasks.block_on(&runtime, hub::drive(config, listening, for_driver));
+                tasks.block_on(&runtime, run::run(config, listening, for_driver));
                 drop(tasks);
                 runtime.shutdown_timeout(Duration::from_secs(1));
             })?;
@@ -240,17 +201,17 @@ impl ManagerNode {
         })
     }
 
-    /// Opens a stream.
+    /// Opens a stream, whose outcomes come in this order.
     #[must_use]
-    pub fn open(&self, plan: StreamPlan) -> StreamHandle {
+    pub fn open(&self, plan: StreamPlan, order: Order) -> StreamHandle {
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let outlet = Arc::new(Outlet::new(plan.order));
+        let results = Arc::new(ResultQueue::new(order));
         self.shared
-            .command(Command::Open(number, plan, outlet.clone()));
+            .command(Command::Open(number, plan, results.clone()));
         StreamHandle {
             shared: self.shared.clone(),
             number,
-            outlet,
+            results,
         }
     }
 
@@ -310,7 +271,7 @@ impl Drop for ManagerNode {
 }
 
 impl StreamHandle {
-    /// Hands items over. The caller keeps within [`Outlet::admissible`] for bounded streams.
+    /// Hands items over. The caller keeps within [`ResultQueue::admissible`] for bounded streams.
     pub fn admit(&self, batch: Batch) {
         self.shared.command(Command::Admit(self.number, batch));
     }

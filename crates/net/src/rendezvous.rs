@@ -143,12 +143,7 @@ async fn serve(
     audited: bool,
 ) {
     let connection = established.connection.clone();
-    let offered = connection.with(|session| {
-        SlotNode::endpoints()
-            .into_iter()
-            .try_for_each(|endpoint| session.offer(endpoint))
-    });
-    let started = offered.and_then(|()| SlotNode::start(connection, established.message_bytes_max));
+    let started = SlotNode::start(connection, established.message_bytes_max);
     let node = match started {
         Ok(node) => node,
         Err(error) => return drop(news.send(News::Failed(error.into()))),

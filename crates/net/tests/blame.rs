@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_net::manager::{
-    Function, ManagerConfig, ManagerNode, Notice, Recruiting, StreamHandle, StreamPlan,
+    Function, ManagerConfig, ManagerNode, Notice, Recruiting, StreamHandle, StreamPlan, Tickets,
 };
 use exoskel_net::message::Call;
-use exoskel_net::outlet::{Contents, Order, Origin, Taken};
 use exoskel_net::payload::{BatchBuilder, Format};
+use exoskel_net::result_queue::{Contents, Order, Origin, Taken};
 
 use crew::{Worker, nonsense};
 use wire::Site;
@@ -29,7 +29,7 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
     ManagerNode::start(ManagerConfig {
         terms: site.manager(),
         renewal: None,
-        watch: None,
+        observer: None,
         scheduler: SchedulerConfig::default(),
         recruiting: Recruiting {
             slots: 1,
@@ -45,16 +45,16 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
 
 /// A stream with one item.
 fn one_item(manager: &ManagerNode) -> StreamHandle {
-    let stream = manager.open(StreamPlan {
+    let plan = StreamPlan {
         skeleton: Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0)))),
         functions: vec![Function {
             digest: [0; 32],
             pickle: Bytes::from_static(b"a function"),
         }],
         call: Call::Item,
-        order: Order::Admission,
-        unbounded: true,
-    });
+        tickets: Tickets::Unbounded,
+    };
+    let stream = manager.open(plan, Order::Admission);
     let mut batch = BatchBuilder::default();
     batch.push(Format::Pickle, b"item", &[], Vec::new());
     stream.admit(batch.take(Origin::user()));
@@ -65,7 +65,7 @@ fn one_item(manager: &ManagerNode) -> StreamHandle {
 fn outcome(stream: &StreamHandle) -> Taken {
     let deadline = Instant::now() + RUN_TIME;
     loop {
-        match stream.outlet.wait(Duration::from_millis(200), None) {
+        match stream.results.wait(Duration::from_millis(200), None) {
             Taken::Nothing => assert!(Instant::now() < deadline, "the item has no outcome"),
             taken => return taken,
         }

@@ -38,7 +38,7 @@ fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
     ManagerNode::start(ManagerConfig {
         terms,
         renewal: None,
-        watch: None,
+        observer: None,
         scheduler: SchedulerConfig::default(),
         recruiting: Recruiting {
             slots: 2,

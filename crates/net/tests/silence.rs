@@ -49,7 +49,7 @@ fn silent_connections_keep_no_worker_from_its_manager() {
         let manager = ManagerNode::start(ManagerConfig {
             terms: patient(site.manager()),
             renewal: None,
-            watch: None,
+            observer: None,
             scheduler: SchedulerConfig::default(),
             recruiting: Recruiting {
                 slots: 1,

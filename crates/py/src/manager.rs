@@ -11,12 +11,12 @@ use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::loopback;
 use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
-    Readiness, Recruiting, StreamPlan,
+    Readiness, Recruiting, StreamPlan, Tickets,
 };
 use exoskel_net::message::{Call, ENVELOPE_BYTES_MAX};
-use exoskel_net::outlet::Order;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
+use exoskel_net::result_queue::Order;
 use exoskel_trust::Document;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -141,7 +141,7 @@ impl Manager {
         let config = ManagerConfig {
             terms,
             renewal,
-            watch: recording.as_ref().map(RecordingFile::watch),
+            observer: recording.as_ref().map(RecordingFile::observer),
             scheduler: SchedulerConfig {
                 retries: own.retries,
                 frame_items_max: own.frame_items_max,
@@ -225,10 +225,10 @@ impl Manager {
         } else {
             Order::Admission
         };
-        let plan = plan(structure, functions, Call::Item, order, false)?;
+        let plan = plan(structure, functions, Call::Item)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
         MapStream::new(
-            own.node.open(plan),
+            own.node.open(plan, order),
             own.notices.clone(),
             input,
             return_errors,
@@ -245,10 +245,10 @@ impl Manager {
             skeleton,
             functions,
             call: Call::Arguments,
-            order: Order::Completion,
-            unbounded: true,
+            tickets: Tickets::Unbounded,
         };
-        SubmitStream::new(own.node.open(plan), own.notices.clone(), own.item_bytes_max)
+        let stream = own.node.open(plan, Order::Completion);
+        SubmitStream::new(stream, own.notices.clone(), own.item_bytes_max)
     }
 
     /// What every worker did so far, and what became of the keys.
@@ -339,20 +339,13 @@ fn children(
     Ok((Document::Memory(credential.to_pem()), children))
 }
 
-fn plan(
-    structure: &Bound<'_, PyAny>,
-    functions: Vec<Vec<u8>>,
-    call: Call,
-    order: Order,
-    unbounded: bool,
-) -> PyResult<StreamPlan> {
+fn plan(structure: &Bound<'_, PyAny>, functions: Vec<Vec<u8>>, call: Call) -> PyResult<StreamPlan> {
     let skeleton = skeleton(structure, 0)?;
     Ok(StreamPlan {
         skeleton,
         functions: functions.into_iter().map(function).collect(),
         call,
-        order,
-        unbounded,
+        tickets: Tickets::Bounded,
     })
 }
 

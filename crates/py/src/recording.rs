@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_net::manager::{Passage, Watch};
+use exoskel_net::manager::{MessageObserver, ObservedMessage};
 use exoskel_trace::{MessageDirection, Recording};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -36,16 +36,16 @@ impl RecordingFile {
     }
 
     /// Who is told of each message.
-    pub(crate) fn watch(&self) -> Watch {
+    pub(crate) fn observer(&self) -> MessageObserver {
         let recording = self.recording.clone();
-        Box::new(move |passage: Passage| {
-            let direction = if passage.is_sent {
+        Box::new(move |message: ObservedMessage| {
+            let direction = if message.is_sent {
                 MessageDirection::Send
             } else {
                 MessageDirection::Receive
             };
             let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
-            recording.note(passage.slot, direction, passage.bytes, passage.at);
+            recording.note(message.slot, direction, message.bytes, message.at);
         })
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use exoskel_net::manager::StreamHandle;
-use exoskel_net::outlet::{Contents, Origin, Outcomes, StreamEnd, Taken};
 use exoskel_net::payload::{BatchBuilder, Format, Record};
 use exoskel_net::process::{Owned, Process};
+use exoskel_net::result_queue::{Contents, Origin, Outcomes, StreamEnd, Taken};
 use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -132,7 +132,7 @@ impl Map {
             return Ok(());
         };
         let input = input.bind(py);
-        let admissible = self.stream.outlet.admissible();
+        let admissible = self.stream.results.admissible();
         let start = Instant::now();
         let mut pulled = 0;
         while state.feeder.admitted() < admissible && pulled < PULL_ITEMS_MAX {
@@ -161,7 +161,7 @@ impl Map {
                 }
                 state.feeder.push_exception(py, error)?;
             }
-            if self.stream.outlet.is_hungry() {
+            if self.stream.results.is_hungry() {
                 state.feeder.flush(&self.stream);
             }
             if pulled % 16 == 0 && start.elapsed() > PULL_TIME_MAX {
@@ -227,17 +227,17 @@ impl Map {
             if !state.slow_input {
                 self.pull(py, &mut state)?;
             }
-            let taken = match self.stream.outlet.take() {
+            let taken = match self.stream.results.take() {
                 Taken::Nothing if state.slow_input && state.input.is_some() => {
                     self.pull(py, &mut state)?;
-                    self.stream.outlet.take()
+                    self.stream.results.take()
                 }
                 taken => taken,
             };
             let taken = match taken {
                 Taken::Nothing => {
                     let admitted = state.input.is_some().then(|| state.feeder.admitted());
-                    let taken = py.detach(|| self.stream.outlet.wait(PATIENCE, admitted));
+                    let taken = py.detach(|| self.stream.results.wait(PATIENCE, admitted));
                     py.check_signals()?;
                     taken
                 }
@@ -540,9 +540,9 @@ impl SubmitStream {
         let own = fork::own(py, &self.0)?;
         let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64()))
             .unwrap_or(PATIENCE);
-        let mut taken = own.stream.outlet.take();
+        let mut taken = own.stream.results.take();
         if matches!(taken, Taken::Nothing) && !patience.is_zero() {
-            taken = py.detach(|| own.stream.outlet.wait(patience, None));
+            taken = py.detach(|| own.stream.results.wait(patience, None));
             py.check_signals()?;
         }
         own.notices.present(py)?;
@@ -572,13 +572,13 @@ impl SubmitStream {
             }
             own.stream.taken(walk.first, walk.count);
             own.stream.recycle(&mut walk.spent);
-            taken = own.stream.outlet.take();
+            taken = own.stream.results.take();
         }
     }
 
     /// Ends the waits of other threads in `collect`.
     fn wake(&self, py: Python<'_>) -> PyResult<()> {
-        fork::own(py, &self.0)?.stream.outlet.notify();
+        fork::own(py, &self.0)?.stream.results.notify();
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! The whole system in virtual time: a manager, its workers and its users, with nothing simulated but what is outside of
 //! them.
 //!
-//! The sessions, the records and handshake messages, the scheduler, the router and the slots' desks are those that run
-//! over sockets. Simulated are the wires, the clocks, the processes that run items, the users, and the TLS engine, in whose place
-//! a secret is given. A [`Scenario`] says what there is and what goes wrong; [`Scenario::from_seed`] makes one of a
-//! number. A run is a function of its scenario, and checks what is promised as it goes:
+//! The machines of manager and slots, the sessions, the records and handshake messages, the scheduler, the router and the slot
+//! queues are those that run over sockets. Simulated are the wires, the clocks, the processes that run items, the users, and the TLS
+//! engine, in whose place a secret is given. A [`Scenario`] says what there is and what goes wrong; [`Scenario::from_seed`] makes one
+//! of a number. A run is a function of its scenario, and checks what is promised as it goes:
 //!
 //! * each item has exactly one outcome, unless its user took it back or closed its stream, and it is the item's own
 //! * what slots, users and sessions get is what was sent, once and in order
@@ -12,6 +12,8 @@
 //! * a session meets an error only if there was a fault that explains it
 //! * a serial function runs at one slot at a time
 //! * nothing of a manager that crashed counts for the next one
+//! * who lacks modules, breaks its sessions again and again or is no longer allowed gets no items and is not asked again, nothing of
+//!   it counts, and nobody else is treated so
 //! * what is inside, held and queued keeps within its limits
 //! * once faults stop, everything ends, and nothing stays anywhere
 //!
@@ -20,19 +22,25 @@
 //! # Layout
 //!
 //! * `scenario`: what is simulated; `generator`: scenarios from seeds; `report`: what came out
-//! * `machine`: the run; `world`: time, wires, chance and the eye on the wires
-//! * `manager`, `worker`: the nodes, with the glue that in the real world is `net`'s; `interpreter`: a slot's process
+//! * `machine`: the run; `faults`: what goes wrong in it; `world`: time, wires, chance and the eye on the wires
+//! * `drivers`: carries between sessions and the machines of manager and slots, as `net`'s drivers do
+//! * `manager`, `worker`: the processes around them, and how they meet; `interpreter`: what runs items
+//! * `membership`, `budgets`: what is checked of who takes part, and of limits
 //! * `handshake`: what stands in the place of TLS; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
 //! * `streams`: the users and their checks; `content`: what items hold
 
+mod budgets;
 mod clock;
 mod content;
+mod drivers;
+mod faults;
 mod generator;
 mod handshake;
 mod interpreter;
 mod line;
 mod machine;
 mod manager;
+mod membership;
 mod report;
 mod scenario;
 mod streams;

@@ -52,7 +52,9 @@ fn millis(count: u64) -> Duration {
 /// Equal slots in one room, one stream of small items, and nothing that goes wrong.
 fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Service) -> Scenario {
     let minimum = Protections::default();
-    let worker = WorkerScenario {
+    let worker = |host| WorkerScenario {
+        host,
+        lacks: Vec::new(),
         slowness: 1,
         minimum,
         is_relayed: false,
@@ -82,7 +84,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
     };
     Scenario {
         seed,
-        workers: vec![worker; slots],
+        workers: (0..slots).map(worker).collect(),
         streams: vec![stream],
         manager_dials: false,
         minimum,

@@ -47,9 +47,49 @@ const OUTPUT_STREAM_MAX: u8 = 2;
 pub type Digest = [u8; 32];
 
 /// A message that isn't what its handler takes.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 #[error("got a malformed {0} message; the peer's version of exoskel may differ")]
 pub struct MessageError(&'static str);
+
+/// Which of a slot's endpoints a message goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotEndpoint {
+    /// [`TASK_ENDPOINT`].
+    Task,
+    /// [`CODE_ENDPOINT`].
+    Code,
+}
+
+/// A message to be sent, as it travels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedMessage {
+    /// The number of its handler.
+    pub handler: u16,
+    /// What the handler interprets.
+    pub head: Bytes,
+    /// Its bulk parts.
+    pub bulk: Vec<Bytes>,
+}
+
+impl EncodedMessage {
+    /// Bytes of the head and of all parts.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bulk: usize = self.bulk.iter().map(Bytes::len).sum();
+        (self.head.len() + bulk) as u64
+    }
+}
+
+/// A message that has come, as it travelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    /// The number of its handler.
+    pub handler: u16,
+    /// What the handler interprets.
+    pub head: Bytes,
+    /// Its bulk parts.
+    pub bulk: Vec<Vec<u8>>,
+}
 
 /// From the manager to a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,13 +237,37 @@ pub enum ToManager {
 }
 
 impl ToSlot {
-    /// Whether this goes to [`CODE_ENDPOINT`]; all else goes to [`TASK_ENDPOINT`].
+    /// Where this goes.
     #[must_use]
-    pub fn is_code(&self) -> bool {
-        matches!(
-            self,
-            Self::Setup { .. } | Self::Function { .. } | Self::Define { .. }
-        )
+    pub fn endpoint(&self) -> SlotEndpoint {
+        match self {
+            Self::Setup { .. } | Self::Function { .. } | Self::Define { .. } => SlotEndpoint::Code,
+            Self::Execute(_) | Self::Recall { .. } | Self::Grant { .. } | Self::Forget { .. } => {
+                SlotEndpoint::Task
+            }
+        }
+    }
+
+    /// The whole message, with these bulk parts.
+    #[must_use]
+    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> EncodedMessage {
+        let (handler, head) = self.encode();
+        EncodedMessage {
+            handler,
+            head,
+            bulk,
+        }
+    }
+
+    /// Reads a message of one of the slot's endpoints.
+    ///
+    /// # Errors
+    /// When the head isn't one of `handler`'s.
+    pub fn decode(endpoint: SlotEndpoint, handler: u16, head: Bytes) -> Result<Self, MessageError> {
+        match endpoint {
+            SlotEndpoint::Task => Self::decode_task(handler, head),
+            SlotEndpoint::Code => Self::decode_code(handler, head),
+        }
     }
 
     /// The handler's number and the head's bytes.
@@ -369,6 +433,17 @@ impl ToManager {
             }
         };
         (handler, out.freeze())
+    }
+
+    /// The whole message, with these bulk parts.
+    #[must_use]
+    pub fn with_bulk(&self, bulk: Vec<Bytes>) -> EncodedMessage {
+        let (handler, head) = self.encode();
+        EncodedMessage {
+            handler,
+            head,
+            bulk,
+        }
     }
 
     /// Whether such a message may have bulk parts.

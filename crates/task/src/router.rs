@@ -4,7 +4,7 @@ mod actions;
 mod answers;
 mod streams;
 
-pub use answers::AnswerError;
+pub use answers::{Answered, ReceiveError};
 pub use streams::OpenError;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -18,7 +18,7 @@ use exoskel_flow::{
 };
 
 use self::answers::Heads;
-use crate::message::{Call, Digest, SegmentFunctions, ToSlot};
+use crate::message::{Call, Digest, EncodedMessage, SegmentFunctions, SlotEndpoint};
 use crate::outcome::{Origin, Outcomes};
 use crate::tokens::Tokens;
 
@@ -51,16 +51,16 @@ pub enum Effect {
     Send {
         /// The slot.
         slot: u32,
+        /// Which of its endpoints.
+        endpoint: SlotEndpoint,
         /// The message.
-        message: ToSlot,
-        /// Its bulk parts.
-        bulk: Vec<Bytes>,
+        message: EncodedMessage,
     },
     /// Hand outcomes to the stream's user.
     Deliver {
         /// The stream, by the driver's number.
         stream: u64,
-        /// They.
+        /// What became of its items.
         outcomes: Outcomes,
     },
     /// A token isn't here although its item must run. Can't be: a token is kept until its result counts. Ending the
@@ -97,6 +97,8 @@ pub struct Router {
     effects: VecDeque<Effect>,
     /// Of the last answer: kept to save allocations.
     heads: Heads,
+    /// The most bytes of a message.
+    message_bytes_max: u64,
 }
 
 /// What a slot has been told.
@@ -132,9 +134,9 @@ struct Backlogged {
 }
 
 impl Router {
-    /// A router without slots and streams.
+    /// A router without slots and streams. Messages have at most `message_bytes_max` bytes.
     #[must_use]
-    pub fn new(config: SchedulerConfig) -> Self {
+    pub fn new(config: SchedulerConfig, message_bytes_max: u64) -> Self {
         Self {
             scheduler: Scheduler::new(config),
             slots: BTreeMap::new(),
@@ -142,6 +144,7 @@ impl Router {
             numbers: BTreeMap::new(),
             effects: VecDeque::new(),
             heads: Heads::default(),
+            message_bytes_max,
         }
     }
 

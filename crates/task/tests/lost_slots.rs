@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Departure, FunctionId, Lease, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
-use exoskel_task::message::{Call, Execute, ToManager, ToSlot};
+use exoskel_task::message::{Call, Execute, ReceivedMessage, ToManager, ToSlot};
 use exoskel_task::outcome::{Contents, Origin};
 use exoskel_task::payload::{BatchBuilder, Format, RecordReader};
 use exoskel_task::router::{Effect, Function, StreamPlan};
@@ -17,6 +17,7 @@ use proptest::prelude::*;
 
 const STREAM: u64 = 7;
 const ITEMS: u8 = 24;
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// A farm, a serial stage, a farm: two segments, the second one with a lease.
 fn plan() -> StreamPlan {
@@ -54,7 +55,7 @@ impl Site {
             ..SchedulerConfig::default()
         };
         let mut site = Self {
-            router: Router::new(config),
+            router: Router::new(config, MESSAGE_BYTES_MAX),
             now: Duration::ZERO,
             inboxes: BTreeMap::new(),
             next_slot: 0,
@@ -83,9 +84,14 @@ impl Site {
         self.now += Duration::from_millis(1);
         while let Some(effect) = self.router.poll_effect(self.now) {
             match effect {
-                Effect::Send { slot, message, .. } => {
+                Effect::Send {
+                    slot,
+                    endpoint,
+                    message,
+                } => {
+                    let message = ToSlot::decode(endpoint, message.handler, message.head);
                     if let Some(inbox) = self.inboxes.get_mut(&slot) {
-                        inbox.push_back(message);
+                        inbox.push_back(message.unwrap());
                     }
                 }
                 Effect::Deliver { outcomes, .. } => {
@@ -159,9 +165,13 @@ impl Site {
     }
 
     fn say(&mut self, slot: u32, message: ToManager) {
-        self.router
-            .answer(slot, message, Vec::new(), self.now)
-            .unwrap();
+        let (handler, head) = message.encode();
+        let message = ReceivedMessage {
+            handler,
+            head,
+            bulk: Vec::new(),
+        };
+        self.router.receive(slot, message, self.now).unwrap();
     }
 }
 

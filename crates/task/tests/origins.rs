@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Breach, Departure, FunctionId, SchedulerConfig, Skeleton, Tickets};
 use exoskel_task::Router;
-use exoskel_task::message::{Call, Execute, ToManager, ToSlot};
+use exoskel_task::message::{Call, Execute, ReceivedMessage, ToManager, ToSlot};
 use exoskel_task::outcome::{Contents, Origin};
 use exoskel_task::payload::{Batch, BatchBuilder, Format, Record, RecordReader, RecordWriter};
-use exoskel_task::router::{AnswerError, Effect, Function, StreamPlan};
+use exoskel_task::router::{Effect, Function, ReceiveError, StreamPlan};
 
 const STREAM: u64 = 1;
 const NOW: Duration = Duration::ZERO;
@@ -44,7 +44,7 @@ struct Site {
 impl Site {
     /// A stream through `stages` serial stages, with no slots yet.
     fn new(stages: u32, config: SchedulerConfig) -> Self {
-        let mut router = Router::new(config);
+        let mut router = Router::new(config, 1 << 20);
         let stage = |number| Skeleton::Seq(FunctionId(number));
         let function = |number: u32| Function {
             digest: [number as u8; 32],
@@ -99,14 +99,15 @@ impl Site {
             match effect {
                 Effect::Send {
                     slot,
-                    message: ToSlot::Execute(execute),
-                    bulk,
-                } => self
-                    .frames
-                    .entry(slot)
-                    .or_default()
-                    .push_back((execute, bulk)),
-                Effect::Send { .. } => {}
+                    endpoint,
+                    message,
+                } => {
+                    let read = ToSlot::decode(endpoint, message.handler, message.head);
+                    if let ToSlot::Execute(execute) = read.unwrap() {
+                        let frames = self.frames.entry(slot).or_default();
+                        frames.push_back((execute, message.bulk));
+                    }
+                }
                 Effect::Deliver { outcomes, .. } => {
                     let mut contents = outcomes.contents;
                     for index in outcomes.first..outcomes.first + u64::from(outcomes.count) {
@@ -142,7 +143,7 @@ impl Site {
         slot: u32,
         execute: &Execute,
         mut writer: RecordWriter,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), ReceiveError> {
         let (count, records, bulk) = writer.take();
         let message = ToManager::Results {
             frame: execute.frame,
@@ -151,8 +152,13 @@ impl Site {
             busy: 1,
             records,
         };
-        let bulk = bulk.into_iter().map(Vec::from).collect();
-        self.router.answer(slot, message, bulk, NOW)
+        let (handler, head) = message.encode();
+        let message = ReceivedMessage {
+            handler,
+            head,
+            bulk: bulk.into_iter().map(Vec::from).collect(),
+        };
+        self.router.receive(slot, message, NOW).map(|_| ())
     }
 
     fn has_work(&self, slot: u32) -> bool {
@@ -378,7 +384,7 @@ fn a_result_over_its_grant_ends_the_session_and_counts_for_nothing() {
     assert_eq!(got, 101);
     assert_eq!(
         site.say(TRUSTED, first, over),
-        Err(AnswerError::Breach(breach))
+        Err(ReceiveError::Breach(breach))
     );
     site.pump();
     assert!(site.fates.is_empty());

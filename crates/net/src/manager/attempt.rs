@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_link::SessionError;
+use exoskel_node::manager::JoinError;
+use exoskel_node::manager::notice::Unwanted;
 
 use crate::establish::EstablishError;
 use crate::pki::PkiError;
@@ -89,31 +91,6 @@ pub(super) fn is_of_worker(error: &EstablishError) -> bool {
     }
 }
 
-/// Why a worker that could prove who it is gets no items. The text goes on where the worker's name ends.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Unwanted {
-    /// It doesn't have these modules, which the program imports.
-    #[error("lacks {0}, which the program imports; it gets no items: install that there")]
-    Lacks(String),
-    /// It broke too many sessions in a row.
-    #[error(
-        "is set aside and gets no more items: it {0}; check the wire to it and what is installed there"
-    )]
-    SetAside(String),
-}
-
-impl Unwanted {
-    /// What the worker is told.
-    pub(super) fn refusal(&self) -> String {
-        match self {
-            Self::Lacks(modules) => {
-                format!("the worker can't run the program: it lacks {modules}")
-            }
-            Self::SetAside(reason) => format!("the worker is set aside: it {reason}"),
-        }
-    }
-}
-
 impl AttemptError {
     /// Whether another attempt may end better.
     #[must_use]
@@ -133,5 +110,14 @@ impl AttemptError {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Establish(error) if error.is_busy())
+    }
+}
+
+impl From<JoinError> for AttemptError {
+    fn from(error: JoinError) -> Self {
+        match error {
+            JoinError::Unwanted(why) => why.into(),
+            JoinError::Session(error) => error.into(),
+        }
     }
 }

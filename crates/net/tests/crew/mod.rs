@@ -22,11 +22,11 @@ use exoskel_net::connection::Connection;
 use exoskel_net::establish::{Established, NodeConfig, welcome};
 use exoskel_net::manager::{
     Function, HostLine, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting, StreamHandle,
-    StreamPlan,
+    StreamPlan, Tickets,
 };
 use exoskel_net::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
-use exoskel_net::outlet::{Contents, Order, Origin, Taken};
 use exoskel_net::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
+use exoskel_net::result_queue::{Contents, Order, Origin, Taken};
 use exoskel_net::slot::{SlotNode, Work};
 use exoskel_net::socket::Socket;
 use tokio::sync::watch;
@@ -351,7 +351,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
     let manager = ManagerNode::start(ManagerConfig {
         terms: site.manager(),
         renewal: None,
-        watch: None,
+        observer: None,
         scheduler: SchedulerConfig {
             frame_items_max: 16,
             ..SchedulerConfig::default()
@@ -383,13 +383,13 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
         stage(1),
         Skeleton::Farm(Box::new(stage(2))),
     ]);
-    let stream = manager.open(StreamPlan {
+    let plan = StreamPlan {
         skeleton,
         functions: (0..3).map(function).collect(),
         call: Call::Item,
-        order: Order::Admission,
-        unbounded: true,
-    });
+        tickets: Tickets::Unbounded,
+    };
+    let stream = manager.open(plan, Order::Admission);
     let mut batch = BatchBuilder::default();
     for index in 0..ITEMS {
         batch.push(Format::Pickle, &index.to_be_bytes(), &[], Vec::new());
@@ -411,7 +411,7 @@ fn take_all(stream: &StreamHandle, deadline: Instant, manager: &ManagerNode) {
         if Instant::now() > deadline {
             late();
         }
-        match stream.outlet.wait(Duration::from_millis(200), None) {
+        match stream.results.wait(Duration::from_millis(200), None) {
             Taken::Outcomes(outcomes) => {
                 assert_eq!(outcomes.first, next);
                 let Contents::Records(reader, origin) = outcomes.contents else {
@@ -425,7 +425,7 @@ fn take_all(stream: &StreamHandle, deadline: Instant, manager: &ManagerNode) {
             Taken::Nothing => {}
         }
     }
-    let more = stream.outlet.wait(Duration::from_millis(20), None);
+    let more = stream.results.wait(Duration::from_millis(20), None);
     assert!(matches!(more, Taken::Nothing), "more outcomes than items");
 }
 

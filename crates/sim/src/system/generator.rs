@@ -95,6 +95,7 @@ impl Generator {
         };
         scenario.faults = self.faults(&scenario);
         self.manager_crashes(&mut scenario);
+        self.outcasts(&mut scenario);
         scenario
     }
 
@@ -123,6 +124,8 @@ impl Generator {
 
     fn worker(&mut self) -> WorkerScenario {
         WorkerScenario {
+            host: 0,
+            lacks: Vec::new(),
             slowness: self.pick(&[1, 1, 1, 2, 7]),
             minimum: self.minimum(),
             is_relayed: self.chance(6),
@@ -246,6 +249,42 @@ impl Generator {
                     + self.millis(300),
             };
             scenario.faults.push((at, crash));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Workers of several slots, and those that are of no use or not for long. Drawn behind all else, too.
+    fn outcasts(&mut self, scenario: &mut Scenario) {
+        let later = &mut self.later;
+        let mut one_in = |count| later.below(count) == 0;
+        let (has_hosts, has_unfit) = (one_in(3), one_in(5));
+        let mut host = 0;
+        for number in 0..scenario.workers.len() {
+            let joins_host = number > 0 && has_hosts && one_in(2);
+            host += usize::from(number > 0 && !joins_host);
+            let lacks = if joins_host {
+                scenario.workers[number - 1].lacks.clone()
+            } else if has_unfit && one_in(3) {
+                vec!["numpy".to_owned()]
+            } else {
+                Vec::new()
+            };
+            scenario.workers[number].host = host;
+            scenario.workers[number].lacks = lacks;
+        }
+        let horizon = horizon(scenario);
+        for (one_in, is_worn) in [(5, false), (6, true)] {
+            if self.later.below(one_in) > 0 {
+                continue;
+            }
+            let worker = self.later.below(scenario.workers.len() as u64) as usize;
+            let at = self.later.between(Duration::ZERO, horizon);
+            let fault = if is_worn {
+                Fault::WearOut { worker }
+            } else {
+                Fault::Revoke { worker }
+            };
+            scenario.faults.push((at, fault));
         }
         scenario.faults.sort_by_key(|(at, _)| *at);
     }

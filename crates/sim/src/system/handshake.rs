@@ -7,7 +7,7 @@ use std::time::Duration;
 use exoskel_identity::{Identity, Role};
 use exoskel_link::handshake::{
     Agreement, AnswerError, Chains, EXPORTER_BYTES, HandshakeError, HelloSent, MinimumProtections,
-    Offer, Path, Statement,
+    Offer, Path, Refuse, Statement,
 };
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{CipherSuite, Limits, Protection, Protections, Session, SessionConfig};
@@ -70,16 +70,17 @@ impl Channel {
         Ok(self.session(&agreement, names, keys, now, change))
     }
 
-    /// The server's answer to a Hello, and its session.
+    /// The server's answer to a Hello, and its session. `judge` may refuse the client.
     pub(super) fn answer(
         &self,
         hello: Vec<u8>,
         offer: Offer,
         keys: &KeyStore,
         now: Duration,
+        judge: impl FnOnce() -> Result<(), Refuse>,
         change: impl FnOnce(&mut SessionConfig),
     ) -> Result<(Vec<u8>, Session), AnswerError> {
-        let agreement = Agreement::answer(offer, hello, &self.client, Ok(()), |_| Ok(()))?;
+        let agreement = Agreement::answer(offer, hello, &self.client, Ok(()), |_| judge())?;
         let names = (&self.server, &self.client);
         let session = self.session(&agreement, names, keys, now, change);
         Ok((agreement.answer_bytes().to_vec(), session))

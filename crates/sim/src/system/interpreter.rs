@@ -1,13 +1,13 @@
-//! The process of a slot: takes work from the desk as the Python side does, and takes time for it.
+//! The process of a slot: takes work from its machine as the Python side does, and takes time for it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use exoskel_flow::Lease;
-use exoskel_task::Desk;
-use exoskel_task::desk::{Item, ItemKey, Outgoing, Passage, Work};
-use exoskel_task::message::{Digest, SegmentFunctions, ToManager, ToSlot};
+use exoskel_node::SlotMachine;
+use exoskel_task::message::{Digest, SegmentFunctions, ToSlot};
 use exoskel_task::payload::{Format, RecordWriter};
+use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, Work};
 
 use super::content::{Token, What, function};
 use super::streams::Streams;
@@ -37,6 +37,8 @@ pub(super) struct Running {
 pub(super) struct Interpreter {
     /// How results are written, whatever the items are.
     format: Format,
+    /// Modules that the programs need and that are not here.
+    lacks: Vec<String>,
     programs: BTreeMap<u32, Vec<SegmentFunctions>>,
     functions: BTreeSet<Digest>,
     /// What has passed a serial function whose lease is passed on.
@@ -54,9 +56,10 @@ pub(super) struct Turn {
 }
 
 impl Interpreter {
-    pub(super) fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format, lacks: Vec<String>) -> Self {
         Self {
             format,
+            lacks,
             programs: BTreeMap::new(),
             functions: BTreeSet::new(),
             passed: Vec::new(),
@@ -71,8 +74,8 @@ impl Interpreter {
     /// What is wrong with what came.
     pub(super) fn start(
         &mut self,
-        desk: &mut Desk,
-        passage: &Passage,
+        machine: &mut SlotMachine,
+        passage: &SerialPassage,
         streams: &Streams,
         now: Duration,
     ) -> Result<Turn, String> {
@@ -87,7 +90,7 @@ impl Interpreter {
                     });
                 } else {
                     // Nobody reads what a forgotten stream makes, but the frame must be answered for.
-                    let outgoing = desk.finish(passed.key, now, |writer| {
+                    let outgoing = machine.finish(passed.key, now, |writer| {
                         writer.push(Format::Data, true, &[], &[], []);
                     });
                     turn.outgoing
@@ -95,11 +98,11 @@ impl Interpreter {
                 }
                 continue;
             }
-            match desk.begin(passage, now) {
-                Work::Code(code) => turn.outgoing.extend(self.code(code, streams)?),
+            match machine.begin_work(passage, now) {
+                Work::Code(code) => turn.outgoing.extend(self.code(code, machine, streams)?),
                 Work::Item(item) => self.item(item, streams, &mut turn)?,
                 Work::Rest { frame } => {
-                    turn.outgoing.push(desk.release(frame, now));
+                    turn.outgoing.push(machine.release(frame, now));
                     self.rest.extend(self.passed.drain(..));
                 }
                 Work::Nothing | Work::Ended(_) => break,
@@ -108,12 +111,16 @@ impl Interpreter {
         Ok(turn)
     }
 
-    fn code(&mut self, code: ToSlot, streams: &Streams) -> Result<Option<Outgoing>, String> {
+    fn code(
+        &mut self,
+        code: ToSlot,
+        machine: &SlotMachine,
+        streams: &Streams,
+    ) -> Result<Option<Outgoing>, String> {
         match code {
             ToSlot::Setup { answers, .. } => {
                 self.format = answers;
-                let lacks = Vec::new();
-                return Ok(Some(ToManager::Ready { lacks }.into()));
+                return Ok(Some(machine.ready(self.lacks.clone())));
             }
             ToSlot::Function { digest, pickle } => {
                 let expected = streams.functions().find(|known| known.digest == digest);
@@ -188,8 +195,8 @@ impl Interpreter {
     /// What can't be.
     pub(super) fn done(
         &mut self,
-        desk: &mut Desk,
-        passage: &Passage,
+        machine: &mut SlotMachine,
+        passage: &SerialPassage,
         streams: &Streams,
         now: Duration,
     ) -> Result<Turn, String> {
@@ -203,10 +210,7 @@ impl Interpreter {
                 return Ok(turn);
             }
             let frame = running.key.frame;
-            if passage.pass() {
-                turn.outgoing
-                    .push(ToManager::Released { frame, busy: 0 }.into());
-            }
+            turn.outgoing.extend(passage.pass(frame));
             if running.functions > 1 {
                 running.part = Part::Rest;
                 turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
@@ -223,11 +227,11 @@ impl Interpreter {
                 writer.push(running.format, is_exception, &body, &[], bulk);
             }
         };
-        let outgoing = desk
+        let outgoing = machine
             .finish(running.key, now, push(token))
             .or_else(|_| {
                 let what = What::TooLarge;
-                desk.finish(running.key, now, push(Token { what, ..token }))
+                machine.finish(running.key, now, push(Token { what, ..token }))
             })
             .map_err(|error| error.to_string())?;
         turn.outgoing.extend(outgoing);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exoskel_link::{CloseReason, Event as LinkEvent, LinkId, Message, Session, SessionError};
+use exoskel_link::{CloseReason, Event as LinkEvent, Session, SessionError};
 
 use super::clock::Clock;
 use super::wires::{ConnectionId, Piece, Way};
@@ -61,21 +61,6 @@ impl Line {
             }
         }
         (events, Ok(()))
-    }
-
-    pub(super) fn post(
-        &mut self,
-        link: LinkId,
-        (handler, head): (u16, bytes::Bytes),
-        bulk: Vec<bytes::Bytes>,
-    ) -> Result<(), SessionError> {
-        let message = Message {
-            handler,
-            kind: exoskel_link::MessageKind::Post,
-            head,
-            bulk,
-        };
-        self.session.0.send(link, message)
     }
 
     /// Writes what there is, as far as the wire takes it.

@@ -1,10 +1,9 @@
 //! The machine that plays a scenario and checks every promise on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use exoskel_link::SessionConfig;
-use exoskel_task::Router;
 
 use super::clock::Clock;
 use super::handshake::Channel;
@@ -21,10 +20,10 @@ use crate::violation::Violation;
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// How long users take to hand over the next items at most.
-const THINK_TIME: Duration = Duration::from_micros(50);
+pub(super) const THINK_TIME: Duration = Duration::from_micros(50);
 
 /// Results wait for so long at most before they are sent.
-const FLUSH_TIME: Duration = exoskel_task::desk::PENDING_TIME_MAX;
+const FLUSH_TIME: Duration = exoskel_task::slot_queue::PENDING_TIME_MAX;
 
 /// Time for handshakes, dead peers and late timers, besides the work itself.
 const ALLOWANCE: Duration = Duration::from_secs(120);
@@ -41,10 +40,14 @@ pub(super) struct Machine {
     pub(super) channels: BTreeMap<ConnectionId, Channel>,
     /// Which ends have left.
     left: BTreeMap<ConnectionId, [bool; 2]>,
+    /// When the certificates of workers were revoked, by name.
+    pub(super) revoked: BTreeMap<String, Duration>,
+    /// Workers whose wires are worn out.
+    pub(super) worn: BTreeSet<usize>,
     deadline: Duration,
-    calm_from: Duration,
+    pub(super) calm_from: Duration,
     /// Everybody has what they wanted.
-    is_settling: bool,
+    pub(super) is_settling: bool,
     /// The manager closes.
     pub(super) is_ending: bool,
     pub(super) report: Report,
@@ -65,8 +68,7 @@ impl Machine {
             Ok(keys) => keys,
             Err(error) => return world.broken(error.to_string()),
         };
-        let router = Router::new(scenario.config.clone());
-        let manager = Manager::new(0, router, clock(0), scenario.minimum, keys);
+        let manager = Manager::new(0, &scenario, clock(0), scenario.minimum, keys);
         let workers: Vec<Worker> = scenario
             .workers
             .iter()
@@ -84,6 +86,8 @@ impl Machine {
             former: Vec::new(),
             channels: BTreeMap::new(),
             left: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+            worn: BTreeSet::new(),
             deadline: Duration::ZERO,
             calm_from,
             is_settling: false,
@@ -92,7 +96,7 @@ impl Machine {
             scenario,
         };
         machine.deadline = calm_from + machine.allowance();
-        machine.plan_openings();
+        machine.world.agenda.plan(Duration::ZERO, Event::Begin(0));
         for (number, (at, _)) in machine.scenario.faults.iter().enumerate() {
             machine.world.agenda.plan(*at, Event::Fault(number));
         }
@@ -161,7 +165,7 @@ impl Machine {
     }
 
     fn is_over(&self) -> bool {
-        let is_down = |worker: &Worker| matches!(worker.state, State::Down);
+        let is_down = |worker: &Worker| matches!(worker.state, State::Down | State::Listening);
         self.is_ending && self.channels.is_empty() && self.workers.iter().all(is_down)
     }
 
@@ -214,6 +218,7 @@ impl Machine {
             | Event::Unpile(..)
             | Event::Fault(_)
             | Event::Impatience(_)
+            | Event::Spoil(_)
             | Event::Begin(_) => None,
             Event::Broken(id, Way::ToWorker)
             | Event::Writable(id, Way::ToManager)
@@ -224,7 +229,6 @@ impl Machine {
             Event::Broken(..)
             | Event::Writable(..)
             | Event::Timer(..)
-            | Event::Dial(_)
             | Event::Wake
             | Event::Open(..)
             | Event::Admit(..)
@@ -299,10 +303,16 @@ impl Machine {
                 }
                 _ => Ok(()),
             },
-            Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
+            Event::Timer(id, Way::ToWorker) => {
+                self.manager_timer(id);
+                Ok(())
+            }
             Event::Timer(id, Way::ToManager) => self.worker_timer(id),
             Event::Impatience(id) => self.impatience(id),
-            Event::Dial(id) => self.dial(id),
+            Event::Spoil(id) => {
+                self.spoil(id);
+                Ok(())
+            }
             Event::Join(worker, life) => self.join(worker, life),
             Event::Done(worker, life) => self.done(worker, life),
             Event::Flush(worker, life) => self.flush(worker, life),
@@ -315,8 +325,8 @@ impl Machine {
             Event::Take(stream, life) if life == self.manager.life => self.take(stream),
             // Users that are gone.
             Event::Open(..) | Event::Admit(..) | Event::Take(..) => Ok(()),
-            Event::Begin(_) => {
-                self.begin_manager();
+            Event::Begin(life) => {
+                self.begin_manager(life);
                 Ok(())
             }
             Event::Fault(number) => self.fault(number),
@@ -355,10 +365,13 @@ impl Machine {
     fn open(&mut self, number: usize) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         let user = &mut self.streams.users[number];
+        if user.is_closed {
+            return Ok(());
+        }
         user.is_open = true;
         let plan = user.plan(number as u64);
         self.streams.opened.push(number);
-        let opened = self.manager.router.open(number as u64, plan, now);
+        let opened = self.manager.machine.open(number as u64, plan, now);
         opened.or_else(|error| self.world.broken(error.to_string()))
     }
 
@@ -373,10 +386,10 @@ impl Machine {
         }
         let count = 1 + self.world.random.below(most);
         let batch = user.batch(stream, count, self.scenario.seed);
-        self.manager.router.admit(stream, batch, now);
+        self.manager.machine.admit(stream, batch, now);
         if user.handed == user.scenario.items && !user.scenario.unbounded {
             user.input_ended = true;
-            self.manager.router.end_of_input(stream, now);
+            self.manager.machine.end_of_input(stream, now);
         }
         for _ in 0..count {
             let one_in = user.scenario.cancels_one_in;
@@ -384,7 +397,7 @@ impl Machine {
                 continue;
             }
             let index = self.world.random.below(user.handed);
-            if self.manager.router.cancel(stream, index, now)
+            if self.manager.machine.cancel(stream, index, now)
                 && let Err(what) = user.cancelled(index)
             {
                 return self.world.broken(what);
@@ -401,7 +414,7 @@ impl Machine {
             return Ok(());
         }
         if let Some((first, count)) = user.take() {
-            self.manager.router.taken(number as u64, first, count, now);
+            self.manager.machine.taken(number as u64, first, count, now);
             let busy = user.scenario.take_time * count;
             if user.has_outcomes() || !busy.is_zero() {
                 user.take_planned = true;
@@ -415,7 +428,7 @@ impl Machine {
     /// Users look at what there is for them.
     pub(super) fn serve_users(&mut self) {
         let now = self.manager.clock.shows(self.world.now);
-        for opening in self.manager.router.openings() {
+        for opening in self.manager.machine.openings() {
             self.streams.users[opening.stream as usize].admissible = opening.admissible;
         }
         let mut all_closed = true;
@@ -429,7 +442,7 @@ impl Machine {
             }
             if user.is_done() {
                 user.is_closed = true;
-                self.manager.router.close(number as u64, now);
+                self.manager.machine.close_stream(number as u64, now);
                 // Slots that know the stream are told in the next turn.
                 self.world.agenda.plan(self.world.now, Event::Wake);
                 continue;
@@ -458,10 +471,12 @@ impl Machine {
         if self.is_ending {
             return Ok(());
         }
-        let outstanding = self.manager.seats.values().any(|seat| {
-            let statistics = self.manager.router.slot_statistics(seat.slot);
+        self.check_barred()?;
+        let outstanding = self.manager.sessions.values().any(|held| {
+            let router = self.manager.machine.router();
+            let statistics = router.slot_statistics(held.session.0);
             statistics.is_some_and(|statistics| statistics.outstanding > 0)
-                || seat.line.session.0.queued_bytes() > 0
+                || held.line.session.0.queued_bytes() > 0
         });
         let is_quiet = self.world.now > self.calm_from
             && !outstanding
@@ -472,176 +487,7 @@ impl Machine {
             return Ok(());
         }
         self.is_ending = true;
-        self.close_sessions();
+        self.manager.machine.close();
         Ok(())
-    }
-
-    fn fault(&mut self, number: usize) -> Result<(), Violation> {
-        let (_, fault) = self.scenario.faults[number].clone();
-        let is_remedy = matches!(fault, Fault::Repair { .. } | Fault::Release(_));
-        if self.is_settling && !is_remedy {
-            return Ok(());
-        }
-        self.report.faults += u64::from(!is_remedy);
-        match fault {
-            Fault::Partition { worker, from, to } => {
-                self.excuse(Node::Worker(worker));
-                for (way, is_cut) in [(Way::ToManager, from), (Way::ToWorker, to)] {
-                    if is_cut {
-                        self.world.wires.block(worker, way);
-                    }
-                }
-                Ok(())
-            }
-            Fault::Repair { worker } => {
-                self.excuse(Node::Worker(worker));
-                for id in self.world.wires.unblock(worker) {
-                    self.unpile_soon(id);
-                }
-                Ok(())
-            }
-            Fault::Hold(node) => {
-                self.excuse(node);
-                match node {
-                    Node::Manager => self.manager.is_held = !self.manager.is_down,
-                    Node::Worker(number) => self.workers[number].is_held = true,
-                }
-                Ok(())
-            }
-            Fault::Release(node) => {
-                self.release(node);
-                Ok(())
-            }
-            Fault::Crash {
-                node: Node::Manager,
-                silent,
-                restart,
-            } => self.crash_manager(silent, restart),
-            Fault::Crash {
-                node: Node::Worker(worker),
-                silent,
-                restart,
-            } => {
-                self.crash_worker(worker, silent, restart)?;
-                // What a stopped process was to do, it does not do any more.
-                self.workers[worker]
-                    .deferred
-                    .retain(|event| matches!(event, Event::Join(..)));
-                Ok(())
-            }
-            Fault::Leave { worker } => {
-                if self.workers[worker].is_held {
-                    return Ok(());
-                }
-                self.leave(worker)
-            }
-            Fault::Cut { worker } => {
-                if let Some(id) = self.workers[worker].connection() {
-                    self.world.cut(id, &Way::BOTH);
-                }
-                Ok(())
-            }
-            Fault::Alter { worker, to_manager } => {
-                let way = if to_manager {
-                    Way::ToManager
-                } else {
-                    Way::ToWorker
-                };
-                if let Some(id) = self.workers[worker].connection() {
-                    self.world.alter(id, way);
-                }
-                Ok(())
-            }
-            Fault::Slow { worker, slowness } => {
-                self.workers[worker].slowness = slowness;
-                Ok(())
-            }
-            Fault::Jump { node, by } => {
-                self.excuse(node);
-                match node {
-                    Node::Manager => self.manager.clock.jump(by),
-                    Node::Worker(number) => self.workers[number].clock.jump(by),
-                }
-                self.look_at_clock(node);
-                Ok(())
-            }
-            Fault::Raise(minimum) => {
-                self.raise(minimum);
-                Ok(())
-            }
-        }
-    }
-
-    /// From now on, errors of this node's sessions have a reason.
-    fn excuse(&mut self, node: Node) {
-        let workers = match node {
-            Node::Manager => 0..self.workers.len(),
-            Node::Worker(number) => number..number + 1,
-        };
-        for worker in workers {
-            for id in self.world.wires.of_worker(worker) {
-                self.world.excuse(id);
-            }
-        }
-    }
-
-    fn unpile_soon(&mut self, id: ConnectionId) {
-        for way in Way::BOTH {
-            let late = self.world.random.between(Duration::ZERO, THINK_TIME);
-            let at = self.world.now + late;
-            self.world.agenda.plan(at, Event::Unpile(id, way));
-        }
-    }
-
-    /// A node goes on: what was to happen meanwhile happens now, in any order as far as order doesn't matter.
-    fn release(&mut self, node: Node) {
-        self.excuse(node);
-        let deferred = match node {
-            Node::Manager => {
-                self.manager.is_held = false;
-                std::mem::take(&mut self.manager.deferred)
-            }
-            Node::Worker(number) => {
-                self.workers[number].is_held = false;
-                std::mem::take(&mut self.workers[number].deferred)
-            }
-        };
-        for event in deferred {
-            let late = self.world.random.between(Duration::ZERO, THINK_TIME);
-            self.world.agenda.plan(self.world.now + late, event);
-        }
-        let workers = match node {
-            Node::Manager => 0..self.workers.len(),
-            Node::Worker(number) => number..number + 1,
-        };
-        for worker in workers {
-            for id in self.world.wires.of_worker(worker) {
-                self.unpile_soon(id);
-            }
-        }
-    }
-
-    /// The node's clock shows more than was thought: timers may be due.
-    fn look_at_clock(&mut self, node: Node) {
-        let workers = match node {
-            Node::Manager => {
-                self.world.agenda.plan(self.world.now, Event::Wake);
-                0..self.workers.len()
-            }
-            Node::Worker(number) => number..number + 1,
-        };
-        let way = match node {
-            Node::Manager => Way::ToWorker,
-            Node::Worker(_) => Way::ToManager,
-        };
-        for worker in workers {
-            for id in self.world.wires.of_worker(worker) {
-                self.world.plan_timer(self.world.now, Event::Timer(id, way));
-            }
-            if let Node::Worker(number) = node {
-                let event = Event::Flush(number, self.workers[number].life);
-                self.world.plan_timer(self.world.now, event);
-            }
-        }
     }
 }

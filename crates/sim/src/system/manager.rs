@@ -1,261 +1,125 @@
-//! The manager: a router, a session for each slot, and the glue between, which in the real world is `net`'s driver.
+//! The manager's process, how it meets its workers, and what it brings to a handshake.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{Departure, StreamId};
-use exoskel_link::handshake::{HelloSent, Offer};
+use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
 use exoskel_link::keys::KeyStore;
-use exoskel_link::{
-    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
-    TrafficClass,
-};
-use exoskel_task::Router;
-use exoskel_task::message::{
-    CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToManager, ToSlot,
-};
-use exoskel_task::outcome::Origin;
-use exoskel_task::router::Effect;
+use exoskel_link::policy::PlaceProof;
+use exoskel_link::{Protections, Session};
+use exoskel_node::manager::recruiter::{SlotSource, SlotSources};
+use exoskel_node::manager::{ManagerSettings, Member};
+use exoskel_node::{ManagerMachine, SessionId};
 
 use super::clock::Clock;
 use super::handshake::{self, Channel, path};
 use super::line::Line;
 use super::machine::Machine;
-use super::scenario::Node;
-use super::streams::Streams;
+use super::membership::KnownWorkers;
+use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
 use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct SlotSession {
     pub(super) line: Line,
     pub(super) worker: usize,
-    pub(super) slot: u32,
-    tasks: LinkId,
-    code: LinkId,
-    pub(super) is_ready: bool,
+    pub(super) session: SessionId,
 }
 
 pub(super) struct Manager {
-    pub(super) router: Router,
+    pub(super) machine: ManagerMachine,
     pub(super) clock: Clock,
-    pub(super) seats: BTreeMap<ConnectionId, Seat>,
-    /// By slot.
-    pub(super) connections: BTreeMap<u32, ConnectionId>,
+    pub(super) sessions: BTreeMap<ConnectionId, SlotSession>,
+    pub(super) connections: BTreeMap<SessionId, ConnectionId>,
     /// Handshakes that wait for an answer.
-    pub(super) greetings: BTreeMap<ConnectionId, HelloSent>,
+    pub(super) hellos: BTreeMap<ConnectionId, HelloSent>,
     /// Connections with something to write.
-    dirty: BTreeSet<ConnectionId>,
-    next_slot: u32,
-    wake: Option<Duration>,
+    pub(super) dirty: BTreeSet<ConnectionId>,
+    pub(super) wake: Option<Duration>,
     /// Counts its processes.
     pub(super) life: u32,
     /// It has crashed, and the next process has not begun.
     pub(super) is_down: bool,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
-    /// What its policy wants at least.
+    /// What its policy demands at least.
     pub(super) minimum: Protections,
-    /// Where the keys of its sessions are.
+    /// Where it has the keys of its sessions.
     keys: KeyStore,
+    /// What the checks know of its workers.
+    pub(super) known: KnownWorkers,
 }
 
 impl Manager {
     pub(super) fn new(
         life: u32,
-        router: Router,
+        scenario: &Scenario,
         clock: Clock,
         minimum: Protections,
         keys: KeyStore,
     ) -> Self {
+        let sources = SlotSources {
+            slots: scenario.workers.len() as u32,
+            children: false,
+            hosts: if scenario.manager_dials {
+                (0..scenario.workers.len())
+                    .map(|worker| scenario.name(worker))
+                    .collect()
+            } else {
+                Vec::new()
+            },
+            listening: !scenario.manager_dials,
+        };
+        let settings = ManagerSettings {
+            scheduler: scenario.config.clone(),
+            message_bytes_max: scenario.limits.message_bytes_max,
+            sources,
+            setup_local: Bytes::from_static(b"settings of children"),
+            setup_remote: Bytes::from_static(b"settings"),
+        };
         Self {
             life,
             is_down: false,
-            router,
+            machine: ManagerMachine::new(settings),
             clock,
-            seats: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
-            greetings: BTreeMap::new(),
+            hellos: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            next_slot: 0,
             wake: None,
             is_held: false,
             deferred: Vec::new(),
             minimum,
             keys,
+            known: KnownWorkers::default(),
         }
     }
-}
 
-/// A slot's links at the manager's end, opened as the driver does.
-fn furnish(session: &mut Session) -> Result<(LinkId, LinkId), SessionError> {
-    session.offer(Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS))?;
-    let tasks = session.open_link(TASK_ENDPOINT, TrafficClass::Data)?;
-    Ok((tasks, session.open_link(CODE_ENDPOINT, TrafficClass::Code)?))
+    pub(super) fn session_of(
+        &mut self,
+        session: SessionId,
+    ) -> Option<(ConnectionId, &mut SlotSession)> {
+        let id = *self.connections.get(&session)?;
+        Some((id, self.sessions.get_mut(&id)?))
+    }
 }
 
 impl Machine {
-    /// Whatever was said, what follows from it is done now.
-    pub(super) fn manage(&mut self) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        while let Some(effect) = self.manager.router.poll_effect(now) {
-            match effect {
-                Effect::Send {
-                    slot,
-                    message,
-                    bulk,
-                } => self.queue(slot, &message, bulk)?,
-                Effect::Deliver { stream, outcomes } => {
-                    let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
-                    if let Err(what) = self.streams.deliver(stream, outcomes, allowed) {
-                        return self.world.broken(what);
-                    }
-                }
-                Effect::LostTrack { stream } => {
-                    return self
-                        .world
-                        .broken(format!("lost track of an item of stream {stream}"));
-                }
-            }
-        }
-        for id in std::mem::take(&mut self.manager.dirty) {
-            self.tend(id)?;
-        }
-        if let Some(wake) = self.manager.router.next_timeout() {
-            let at = self.manager.clock.when(wake).max(self.world.now);
-            if self.manager.wake.is_none_or(|planned| at < planned) {
-                self.manager.wake = Some(self.world.plan_timer(at, Event::Wake));
-            }
-        }
-        self.serve_users();
-        self.check_budgets()
-    }
-
-    /// A timer of the router came; it may have been planned before an earlier one.
-    pub(super) fn woken(&mut self) {
-        self.manager.wake = self
-            .manager
-            .wake
-            .filter(|planned| self.world.now < *planned);
-    }
-
-    fn queue(&mut self, slot: u32, message: &ToSlot, bulk: Vec<Bytes>) -> Result<(), Violation> {
-        let id = self.manager.connections.get(&slot).copied();
-        let Some((id, seat)) = id.and_then(|id| Some((id, self.manager.seats.get_mut(&id)?)))
-        else {
-            // It has left since; only work would be missed.
-            if !matches!(message, ToSlot::Execute(_)) {
-                return Ok(());
-            }
-            return self
-                .world
-                .broken(format!("work for slot {slot}, which is gone"));
-        };
-        let link = if message.is_code() {
-            seat.code
-        } else {
-            seat.tasks
-        };
-        match seat.line.post(link, message.encode(), bulk) {
-            Ok(()) => {}
-            // The session is ending: its end puts the items back.
-            Err(SessionError::Closed(_)) => {}
-            Err(error) => {
-                self.world.check_excused(id, Node::Manager, &error)?;
-                seat.line
-                    .session
-                    .0
-                    .abort(CloseReason::Fault(error.to_string().into()));
-            }
-        }
-        self.manager.dirty.insert(id);
-        Ok(())
-    }
-
-    /// Writes, keeps the timer, and sees whether the session is over.
-    fn tend(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let clock = self.manager.clock;
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
-            return Ok(());
-        };
-        seat.line.write(&mut self.world, clock)?;
-        seat.line.arm(&mut self.world, clock);
-        match seat.line.session.0.ended() {
-            Some(_) => self.dismiss(id, Departure::Orderly),
-            None => Ok(()),
-        }
-    }
-
-    /// The manager's process is gone at once, with all that it and its users knew. What is left is its host's: the clock,
-    /// and the policy file.
-    pub(super) fn crash_manager(
-        &mut self,
-        silent: bool,
-        restart: Duration,
-    ) -> Result<(), Violation> {
-        if self.manager.is_down {
-            return Ok(());
-        }
-        self.report.crashes += 1;
-        let life = self.manager.life + 1;
-        let streams = match Streams::new(&self.scenario, life) {
-            Ok(streams) => streams,
-            Err(what) => return self.world.broken(what),
-        };
-        self.former
-            .push(std::mem::replace(&mut self.streams, streams));
-        let keys = match self.scenario.keys.store() {
-            Ok(keys) => keys,
+    /// The manager dials a worker. Its listening socket is there even while the slot is not.
+    pub(super) fn dial(&mut self, worker: usize) -> Result<(), Violation> {
+        self.check_dial(worker)?;
+        let hello = match HelloSent::new(self.manager_offer(worker)) {
+            Ok(hello) => hello,
             Err(error) => return self.world.broken(error.to_string()),
         };
-        let router = Router::new(self.scenario.config.clone());
-        let (clock, minimum) = (self.manager.clock, self.manager.minimum);
-        self.manager = Manager::new(life, router, clock, minimum, keys);
-        self.manager.is_down = true;
-        let connections: Vec<ConnectionId> = self.channels.keys().copied().collect();
-        for id in connections {
-            if self.has_left(id, Way::ToWorker) {
-                continue;
-            }
-            self.world.excuse(id);
-            if silent {
-                self.world.cut(id, &[]);
-            } else if self.world.random.below(2) == 0 {
-                self.world.cut(id, &[Way::ToWorker]);
-            }
-            self.hang_up(id, Way::ToWorker)?;
-        }
-        let event = Event::Begin(life);
-        self.world.agenda.plan(self.world.now + restart, event);
-        Ok(())
-    }
-
-    /// The next process of the manager, and its users, who begin anew.
-    pub(super) fn begin_manager(&mut self) {
-        self.report.restarts += 1;
-        self.manager.is_down = false;
-        self.plan_openings();
-    }
-
-    /// The manager dials a worker.
-    pub(super) fn dial(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        if self.has_left(id, Way::ToWorker) {
-            return Ok(());
-        }
-        let Some(worker) = self.world.wires.worker(id) else {
-            return Ok(());
-        };
-        let greeting = match HelloSent::new(self.manager_offer(worker)) {
-            Ok(greeting) => greeting,
-            Err(error) => return self.world.broken(error.to_string()),
-        };
-        let hello = Piece::Bytes(greeting.bytes().to_vec());
-        self.manager.greetings.insert(id, greeting);
-        self.world.send(id, Way::ToWorker, hello)
+        let id = self.connect(worker);
+        let said = Piece::Bytes(hello.bytes().to_vec());
+        self.manager.hellos.insert(id, hello);
+        self.world.send(id, Way::ToWorker, said)
     }
 
     /// Something has come to the manager.
@@ -263,62 +127,110 @@ impl Machine {
         if self.has_left(id, Way::ToWorker) {
             return Ok(());
         }
-        if self.manager.seats.contains_key(&id) {
-            return match piece {
-                Piece::Bytes(bytes) => self.hear(id, &bytes),
-                Piece::End => self.hear_end(id),
-            };
+        match piece {
+            Piece::Bytes(bytes) if self.manager.sessions.contains_key(&id) => self.hear(id, &bytes),
+            Piece::Bytes(bytes) => self.shake_hands(id, &bytes),
+            Piece::End => self.hear_end(id),
         }
-        let Some(channel) = self.channels.get(&id).cloned() else {
+    }
+
+    pub(super) fn shake_hands(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
+        let now = self.manager.clock.shows(self.world.now);
+        let (Some(channel), Some(worker)) =
+            (self.channels.get(&id).cloned(), self.world.wires.worker(id))
+        else {
             return Ok(());
         };
-        match piece {
-            Piece::Bytes(bytes) => self.greet(id, &bytes, &channel),
-            Piece::End => {
-                self.manager.greetings.remove(&id);
-                self.hang_up(id, Way::ToWorker)
+        let (source, begun) = if self.scenario.manager_dials {
+            let Some(hello) = self.manager.hellos.remove(&id) else {
+                return Ok(());
+            };
+            let change = self.session_change();
+            let keys = &self.manager.keys;
+            let begun = channel.answered(hello, bytes.to_vec(), keys, now, change);
+            (
+                SlotSource::Host(worker),
+                begun.map_err(|error| error.to_string()),
+            )
+        } else {
+            let Some(begun) = self.welcome_worker(id, worker, bytes, &channel)? else {
+                return Ok(());
+            };
+            (SlotSource::DialledIn, begun)
+        };
+        // A certificate that was revoked is found out by whoever verifies it.
+        let is_barred = self.is_barred(worker);
+        match begun {
+            Ok(session) if !is_barred => self.join_slot(id, worker, source, session),
+            Ok(_) => {
+                self.world.excuse(id);
+                self.attempt_failed(id, source, true)
+            }
+            Err(error) => {
+                self.world.check_excused(id, Node::Manager, &error)?;
+                self.attempt_failed(id, source, is_barred)
             }
         }
     }
 
-    fn greet(
+    /// Answers somebody who dialled in; nothing more comes of it when it was refused.
+    pub(super) fn welcome_worker(
         &mut self,
         id: ConnectionId,
+        worker: usize,
         bytes: &[u8],
         channel: &Channel,
+    ) -> Result<Option<Result<Session, String>>, Violation> {
+        let now = self.manager.clock.shows(self.world.now);
+        let (offer, change) = (self.manager_offer(worker), self.session_change());
+        let (name, is_barred) = (self.scenario.name(worker), self.is_barred(worker));
+        let (machine, keys) = (&mut self.manager.machine, &self.manager.keys);
+        let mut is_admitted = false;
+        let judge = || {
+            if is_barred {
+                let text = "its certificate was revoked".into();
+                let reason = RefuseReason::NotAllowed;
+                return Err(Refuse { reason, text });
+            }
+            machine.admit_worker(&name)?;
+            is_admitted = true;
+            Ok(())
+        };
+        let answered = channel.answer(bytes.to_vec(), offer, keys, now, judge, change);
+        match answered {
+            Ok((answer, session)) => {
+                self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
+                Ok(Some(Ok(session)))
+            }
+            Err(error) if is_admitted => Ok(Some(Err(error.to_string()))),
+            Err(AnswerError::Refused(refuse)) => {
+                let Ok(answer) = Answer::Refuse(refuse).encode() else {
+                    return self.world.broken("a refusal that can't be said".to_owned());
+                };
+                self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
+                self.hang_up(id, Way::ToWorker)?;
+                Ok(None)
+            }
+            Err(error) => self.world.broken(error.to_string()),
+        }
+    }
+
+    /// An attempt to get a slot came to nothing.
+    pub(super) fn attempt_failed(
+        &mut self,
+        id: ConnectionId,
+        source: SlotSource,
+        is_final: bool,
     ) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
-        let Some(worker) = self.world.wires.worker(id) else {
-            return Ok(());
-        };
-        let change = self.session_change();
-        let (bytes, keys) = (bytes.to_vec(), &self.manager.keys);
-        let begun = if self.scenario.manager_dials {
-            let Some(hello) = self.manager.greetings.remove(&id) else {
-                return Ok(());
-            };
-            let answered = channel.answered(hello, bytes, keys, now, change);
-            answered.map_err(|error| error.to_string())
-        } else {
-            match channel.answer(bytes, self.manager_offer(worker), keys, now, change) {
-                Ok((answer, session)) => {
-                    self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
-                    Ok(session)
-                }
-                Err(error) => Err(error.to_string()),
-            }
-        };
-        match begun {
-            Ok(session) => self.seat(id, worker, session),
-            Err(error) => {
-                self.world.check_excused(id, Node::Manager, &error)?;
-                self.hang_up(id, Way::ToWorker)
-            }
-        }
+        self.manager.hellos.remove(&id);
+        self.note_failure(source, is_final);
+        self.manager.machine.attempt_failed(source, is_final, now);
+        self.abandon(id)
     }
 
     /// What the manager brings to a handshake with this worker.
-    fn manager_offer(&self, worker: usize) -> Offer {
+    pub(super) fn manager_offer(&self, worker: usize) -> Offer {
         handshake::offer(
             &self.scenario,
             handshake::manager(),
@@ -329,243 +241,75 @@ impl Machine {
         )
     }
 
-    fn seat(
+    pub(super) fn join_slot(
         &mut self,
         id: ConnectionId,
         worker: usize,
+        source: SlotSource,
         mut session: Session,
     ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
-        let (tasks, code) = match furnish(&mut session) {
-            Ok(links) => links,
-            Err(error) => {
-                self.world.check_excused(id, Node::Manager, &error)?;
-                return self.hang_up(id, Way::ToWorker);
-            }
-        };
-        self.report.sessions += 1;
-        let slot = self.manager.next_slot;
-        self.manager.next_slot += 1;
-        let mut line = Line::new(id, Way::ToWorker, session);
-        if self.is_ending {
-            line.close(CloseReason::Finished);
-        }
-        let setup = ToSlot::Setup {
-            answers: self.scenario.workers[worker].format,
-            settings: Bytes::from_static(b"settings"),
-        };
-        let sent = line.post(code, setup.encode(), Vec::new());
-        let seat = Seat {
-            line,
-            worker,
-            slot,
-            tasks,
-            code,
-            is_ready: false,
-        };
-        self.manager.seats.insert(id, seat);
-        self.manager.connections.insert(slot, id);
-        self.manager.dirty.insert(id);
-        if let Err(error) = sent
-            && !self.is_ending
-        {
-            self.world.check_excused(id, Node::Manager, &error)?;
-        }
-        Ok(())
-    }
-
-    fn hear(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
-            return Ok(());
+        let member = Member {
+            identity: self.scenario.identity(worker),
+            address: format!("10.1.0.{worker}"),
+            place: format!("10.1.0.{worker}:7600"),
+            transport: "tcp".to_owned(),
+            proof: PlaceProof::Direct,
+            protections: session.protections(),
+            domain: None,
+            is_trusted: self.scenario.is_trusted(worker),
+            slots: Some(1),
+            pid: None,
         };
-        let (events, result) = seat.line.receive(bytes, now);
-        self.manager.dirty.insert(id);
-        for event in events {
-            self.manager_event(id, event, now)?;
-        }
-        result.or_else(|error| self.lose(id, &error))
-    }
-
-    fn manager_event(
-        &mut self,
-        id: ConnectionId,
-        event: LinkEvent,
-        now: Duration,
-    ) -> Result<(), Violation> {
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
-            return Ok(());
-        };
-        let (link, handler, head, bulk, size) = match event {
-            LinkEvent::Message {
-                link,
-                handler,
-                head,
-                bulk,
-                size,
-                ..
-            } => (link, handler, head, bulk, size),
-            LinkEvent::LinkRefused { reason, .. } => {
-                return self.world.broken(format!("a link was refused: {reason}"));
+        let machine = &mut self.manager.machine;
+        match machine.join(source, &member, &mut session, now) {
+            Ok(number) => {
+                self.check_joined(id, worker, member.protections)?;
+                self.report.sessions += 1;
+                let line = Line::new(id, Way::ToWorker, session);
+                let held = SlotSession {
+                    line,
+                    worker,
+                    session: number,
+                };
+                self.manager.sessions.insert(id, held);
+                self.manager.connections.insert(number, id);
+                self.manager.dirty.insert(id);
+                Ok(())
             }
-            _ => return Ok(()),
-        };
-        seat.line.session.0.consumed(link, size);
-        let message = match ToManager::decode(handler, head) {
-            Ok(message) => message,
-            Err(error) => return self.world.broken(error.to_string()),
-        };
-        match &message {
-            ToManager::Ready { .. } => {
-                seat.is_ready = true;
-                let scenario = &self.scenario.workers[seat.worker];
-                let origin = Arc::new(Origin {
-                    worker: handshake::worker(seat.worker).name,
-                    format: scenario.format,
-                });
-                let added = self.manager.router.add_slot(seat.slot, origin, now);
-                return added.or_else(|error| self.world.broken(error.to_string()));
+            Err(error) => {
+                self.check_refused(worker, &error)?;
+                self.world.excuse(id);
+                self.note_failure(source, true);
+                self.abandon(id)
             }
-            ToManager::Announced { .. } => self.report.announced += 1,
-            ToManager::Recalled { count, .. } => self.report.recalled += u64::from(*count),
-            ToManager::Released { .. } => self.report.released += 1,
-            ToManager::Results { .. } | ToManager::Output { .. } => {}
         }
-        let answered = self.manager.router.answer(seat.slot, message, bulk, now);
-        answered.or_else(|error| self.world.broken(error.to_string()))
     }
 
     /// The connection has no more bytes.
     pub(super) fn hear_end(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
-            self.manager.greetings.remove(&id);
-            return if self.channels.contains_key(&id) {
-                self.hang_up(id, Way::ToWorker)
-            } else {
-                Ok(())
-            };
-        };
-        let session = &mut seat.line.session.0;
-        match (session.received_end(), session.ended()) {
-            (Err(error), Some(Ended::Session(_))) => self.lose(id, &error),
-            // One of the two had said Close. If it was the peer, nobody is there to read ours.
-            _ => self.dismiss(id, Departure::Orderly),
-        }
-    }
-
-    /// A session's timer came.
-    pub(super) fn manager_timer(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let Some(seat) = self.manager.seats.get_mut(&id) else {
+        if let Some(held) = self.manager.sessions.get_mut(&id) {
+            let _ = held.line.session.0.received_end();
+            self.manager.dirty.insert(id);
             return Ok(());
-        };
-        seat.line.disarm(self.world.now);
-        let result = seat.line.session.0.handle_timeout(now);
-        self.manager.dirty.insert(id);
-        result.or_else(|error| self.lose(id, &error))
-    }
-
-    /// A session has something to write, perhaps.
-    pub(super) fn stir_manager(&mut self, id: ConnectionId) {
-        self.manager.dirty.insert(id);
-    }
-
-    /// A session ended by an error: its slot is lost.
-    fn lose(&mut self, id: ConnectionId, error: &SessionError) -> Result<(), Violation> {
-        self.world.check_excused(id, Node::Manager, error)?;
-        let clock = self.manager.clock;
-        if let Some(seat) = self.manager.seats.get_mut(&id) {
-            // The peer is told why, if it can be.
-            seat.line.write(&mut self.world, clock)?;
         }
-        self.report.slots_lost += 1;
-        self.dismiss(id, Departure::Lost)
-    }
-
-    /// A slot is gone.
-    pub(super) fn dismiss(
-        &mut self,
-        id: ConnectionId,
-        departure: Departure,
-    ) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let Some(seat) = self.manager.seats.remove(&id) else {
+        if self.has_left(id, Way::ToWorker) || !self.channels.contains_key(&id) {
             return Ok(());
-        };
-        self.report.keys_changed += seat.line.session.0.counts().epoch_sealing;
-        self.manager.connections.remove(&seat.slot);
-        self.manager.router.remove_slot(seat.slot, departure, now);
-        self.hang_up(id, Way::ToWorker)
+        }
+        self.give_up_handshake(id)
     }
 
-    /// All sessions are closed in order.
-    pub(super) fn close_sessions(&mut self) {
-        for (id, seat) in &mut self.manager.seats {
-            seat.line.close(CloseReason::Finished);
-            self.manager.dirty.insert(*id);
-        }
-    }
-
-    /// The policy demands more from now on, also of running sessions.
-    pub(super) fn raise(&mut self, minimum: Protections) {
-        self.manager.minimum = self.manager.minimum.stricter(minimum);
-        for (id, seat) in &mut self.manager.seats {
-            seat.line.session.0.raise_protections(minimum);
-            self.manager.dirty.insert(*id);
-        }
-        // Handshakes that are under way may come to either.
-        for id in self.channels.keys() {
-            self.world.raise(*id);
-        }
-    }
-
-    fn check_budgets(&self) -> Result<(), Violation> {
-        let config = &self.scenario.config;
-        let (mut input_max, mut result_max, mut inside_max) = (0, 0, 0);
-        for (id, number) in (0..).zip(&self.streams.opened) {
-            let user = &self.streams.users[*number];
-            let scheduler = self.manager.router.scheduler();
-            let Some(progress) = scheduler.progress(StreamId(id)) else {
-                continue;
-            };
-            let inside = progress.admitted - progress.taken;
-            let limit = if user.scenario.unbounded {
-                config.submitted_max
-            } else {
-                config.tickets_max
-            };
-            if inside > u64::from(limit) {
-                return self
-                    .world
-                    .broken(format!("{inside} items of stream {number} are inside"));
+    /// A handshake comes to nothing.
+    pub(super) fn give_up_handshake(&mut self, id: ConnectionId) -> Result<(), Violation> {
+        match self.manager.hellos.contains_key(&id) {
+            true => {
+                let worker = self.world.wires.worker(id).unwrap_or_default();
+                let is_barred = self.is_barred(worker);
+                self.attempt_failed(id, SlotSource::Host(worker), is_barred)
             }
-            let largest = user.scenario.result_bytes_max + RECORD_OVERHEAD;
-            let (held, reserved) = scheduler.result_bytes(StreamId(id));
-            let floors = (config.grant_bytes_min + RECORD_OVERHEAD) * inside + 2 * largest;
-            if held + reserved > config.result_budget_bytes + floors {
-                return self.world.broken(format!(
-                    "{held} result bytes of stream {number} held and {reserved} reserved"
-                ));
-            }
-            inside_max = inside_max.max(inside);
-            input_max = input_max.max(user.scenario.input_bytes_max + largest);
-            result_max = result_max.max(largest);
+            // Somebody who dialled in and said nothing.
+            false => self.hang_up(id, Way::ToWorker),
         }
-        let frames = config.window_bytes_max + 3 * config.frame_bytes_max + 4 * input_max;
-        // Heads of messages and what is of no stream.
-        let most = frames + 100 * u64::from(config.window_frames_max) + (64 << 10);
-        for seat in self.manager.seats.values() {
-            let queued = seat.line.session.0.queued_bytes();
-            if queued > most {
-                return self.world.broken(format!(
-                    "{queued} bytes wait to be sealed for slot {}",
-                    seat.slot
-                ));
-            }
-        }
-        Ok(())
     }
 }
-
-/// What a record has besides its contents, and what the contents have besides their size.
-const RECORD_OVERHEAD: u64 = 64;

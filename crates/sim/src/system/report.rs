@@ -41,6 +41,16 @@ pub struct Report {
     pub released: u64,
     /// Results that waited for a grant.
     pub announced: u64,
+    /// Slots that said what they lack, and got no items.
+    pub unfit: u64,
+    /// Workers that were set aside for breaking their sessions.
+    pub set_aside: u64,
+    /// Certificates that were revoked.
+    pub revoked: u64,
+    /// Times that a worker was refused a session.
+    pub turned_away: u64,
+    /// Streams that ended because nobody was left to work.
+    pub given_up: u64,
     /// Pieces on wires that showed a token, all where that is allowed.
     pub tokens_seen: u64,
 }

@@ -86,11 +86,25 @@ pub enum Fault {
     },
     /// The manager's policy demands these protections from now on.
     Raise(Protections),
+    /// The worker's certificate is revoked, with all of its slots'.
+    Revoke {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The worker's wire is worn out: from now on one bit of each of its connections is another, some time.
+    WearOut {
+        /// Whose.
+        worker: usize,
+    },
 }
 
-/// One worker, of one slot.
+/// One slot of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerScenario {
+    /// Its worker: slots with the same number are of one worker, and have its name.
+    pub host: usize,
+    /// Modules that the programs need and that are not installed at its worker.
+    pub lacks: Vec<String>,
     /// How many times as long as usual it needs.
     pub slowness: u32,
     /// What its policy demands at least.

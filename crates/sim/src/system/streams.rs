@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use exoskel_flow::{Program, Tickets};
-use exoskel_task::desk::ItemKey;
 use exoskel_task::message::Call;
 use exoskel_task::outcome::{Contents, Origin, Outcomes};
 use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
+use exoskel_task::slot_queue::ItemKey;
 
 use super::content::{Sizes, Token, What};
 use super::interpreter::functions_of;
@@ -47,6 +47,8 @@ pub(super) struct User {
     next: u64,
     pub(super) is_open: bool,
     pub(super) is_closed: bool,
+    /// It was closed because nobody is left to work.
+    pub(super) is_given_up: bool,
     pub(super) admit_planned: bool,
     pub(super) take_planned: bool,
 }
@@ -92,6 +94,7 @@ impl Streams {
                 next: 0,
                 is_open: false,
                 is_closed: false,
+                is_given_up: false,
                 admit_planned: false,
                 take_planned: false,
             })

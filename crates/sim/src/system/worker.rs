@@ -1,17 +1,13 @@
-//! A worker: one process of one slot after another, each with a session, a desk and an interpreter.
+//! A worker: one process of one slot after another, how it meets its manager, and the items that it runs.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use exoskel_link::handshake::{HelloSent, Offer};
+use exoskel_link::handshake::{HandshakeError, HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
-use exoskel_link::{
-    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Session, SessionError, TrafficClass,
-};
-use exoskel_task::Desk;
-use exoskel_task::desk::{Outgoing, Passage};
-use exoskel_task::message::{
-    CODE_ENDPOINT, CODE_HANDLERS, RESULT_ENDPOINT, TASK_ENDPOINT, TASK_HANDLERS, ToSlot,
-};
+use exoskel_link::{CloseReason, Session};
+use exoskel_node::SlotMachine;
+use exoskel_task::slot_queue::SerialPassage;
 
 use super::clock::Clock;
 use super::handshake::{self, Channel, path};
@@ -30,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two attempts to find a manager at least.
 const REDIAL_TIME: Duration = Duration::from_millis(5);
 
+/// Before a worker that was refused asks again.
+const REFUSED_TIME: Duration = Duration::from_millis(500);
+
 pub(super) struct Worker {
     pub(super) scenario: WorkerScenario,
     pub(super) slowness: u32,
@@ -41,12 +40,16 @@ pub(super) struct Worker {
     pub(super) state: State,
     pub(super) is_held: bool,
     pub(super) deferred: Vec<Event>,
+    /// What has come to its listening socket while its slot was taken or down.
+    backlog: VecDeque<(ConnectionId, Vec<u8>)>,
 }
 
 pub(super) enum State {
     Down,
+    /// It waits for a manager to dial it.
+    Listening,
     /// In the handshake; a client waits for the answer.
-    Greeting(ConnectionId, Option<Box<HelloSent>>),
+    Handshake(ConnectionId, Option<Box<HelloSent>>),
     Up(Box<Process>),
 }
 
@@ -54,12 +57,10 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) line: Line,
-    results: LinkId,
-    code_link: Option<LinkId>,
-    pub(super) desk: Desk,
-    passage: Passage,
+    pub(super) machine: SlotMachine,
+    pub(super) passage: SerialPassage,
     pub(super) interpreter: Interpreter,
-    flush: Option<Duration>,
+    pub(super) flush: Option<Duration>,
 }
 
 impl Worker {
@@ -73,18 +74,19 @@ impl Worker {
             state: State::Down,
             is_held: false,
             deferred: Vec::new(),
+            backlog: VecDeque::new(),
         }
     }
 
     pub(super) fn connection(&self) -> Option<ConnectionId> {
         match &self.state {
-            State::Down => None,
-            State::Greeting(id, _) => Some(*id),
+            State::Down | State::Listening => None,
+            State::Handshake(id, _) => Some(*id),
             State::Up(process) => Some(process.line.id),
         }
     }
 
-    fn process(&mut self) -> Option<&mut Process> {
+    pub(super) fn process(&mut self) -> Option<&mut Process> {
         match &mut self.state {
             State::Up(process) => Some(process),
             _ => None,
@@ -95,29 +97,26 @@ impl Worker {
     pub(super) fn is_quiet(&self) -> bool {
         match &self.state {
             State::Up(process) => {
-                process.desk.is_idle()
+                process.machine.is_idle()
                     && process.interpreter.running.is_none()
                     && process.line.session.0.queued_bytes() == 0
             }
-            State::Down => true,
-            State::Greeting(..) => false,
+            State::Down | State::Listening => true,
+            State::Handshake(..) => false,
         }
     }
-}
-
-/// A slot's links at its own end, as its node opens them.
-fn furnish(session: &mut Session) -> Result<LinkId, SessionError> {
-    session.offer(Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS))?;
-    session.offer(Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS))?;
-    session.open_link(RESULT_ENDPOINT, TrafficClass::Data)
 }
 
 impl Machine {
     /// A worker's process begins and looks for its manager.
     pub(super) fn join(&mut self, number: usize, life: u32) -> Result<(), Violation> {
-        let worker = &self.workers[number];
+        let worker = &mut self.workers[number];
         if worker.life != life || self.is_ending || !matches!(worker.state, State::Down) {
             return Ok(());
+        }
+        if self.scenario.manager_dials {
+            worker.state = State::Listening;
+            return self.accept_next(number);
         }
         if self.manager.is_down {
             // Who dials finds nobody, and tries again.
@@ -126,16 +125,31 @@ impl Machine {
             self.world.agenda.plan(self.world.now + again, event);
             return Ok(());
         }
+        let said = match HelloSent::new(self.worker_offer(number)) {
+            Ok(said) => said,
+            Err(error) => return self.world.broken(error.to_string()),
+        };
+        let id = self.connect(number);
+        let hello = Piece::Bytes(said.bytes().to_vec());
+        self.world.send(id, Way::ToManager, hello)?;
+        self.begin_handshake(number, id, Some(Box::new(said)));
+        Ok(())
+    }
+
+    /// A new connection between the manager and a worker.
+    pub(super) fn connect(&mut self, number: usize) -> ConnectionId {
+        let worker = &self.workers[number];
         let expected = handshake::agreed(
             self.manager.minimum,
             worker.scenario.minimum,
             worker.scenario.is_relayed,
         );
+        let (is_held, own) = (worker.is_held, self.scenario.identity(number));
         let id = self.world.connect(number, expected);
-        if self.manager.is_held || self.world.wires.is_blocked(number) {
+        if is_held || self.manager.is_held || self.world.wires.is_blocked(number) {
             self.world.excuse(id);
         }
-        let (own, manager) = (handshake::worker(number), handshake::manager());
+        let manager = handshake::manager();
         let (client, server) = if self.scenario.manager_dials {
             (manager, own)
         } else {
@@ -145,29 +159,36 @@ impl Machine {
         self.channels.insert(id, channel);
         let impatience = self.world.now + PATIENCE;
         self.world.agenda.plan(impatience, Event::Impatience(id));
-        let mut greeting = None;
-        if self.scenario.manager_dials {
-            self.world.agenda.plan(self.world.now, Event::Dial(id));
-        } else {
-            let said = match HelloSent::new(self.worker_offer(number)) {
-                Ok(said) => said,
-                Err(error) => return self.world.broken(error.to_string()),
-            };
-            let hello = Piece::Bytes(said.bytes().to_vec());
-            self.world.send(id, Way::ToManager, hello)?;
-            greeting = Some(Box::new(said));
-        }
+        id
+    }
+
+    pub(super) fn begin_handshake(
+        &mut self,
+        number: usize,
+        id: ConnectionId,
+        hello: Option<Box<HelloSent>>,
+    ) {
         let worker = &mut self.workers[number];
-        worker.state = State::Greeting(id, greeting);
+        worker.state = State::Handshake(id, hello);
         worker.manager_life = self.manager.life;
+    }
+
+    /// Takes up the first connection that waits at the listening socket.
+    pub(super) fn accept_next(&mut self, number: usize) -> Result<(), Violation> {
+        while let Some((id, bytes)) = self.workers[number].backlog.pop_front() {
+            if self.channels.contains_key(&id) && !self.has_left(id, Way::ToManager) {
+                self.begin_handshake(number, id, None);
+                return self.worker_hears(number, id, &bytes);
+            }
+        }
         Ok(())
     }
 
-    fn worker_offer(&self, number: usize) -> Offer {
+    pub(super) fn worker_offer(&self, number: usize) -> Offer {
         let worker = &self.workers[number].scenario;
         handshake::offer(
             &self.scenario,
-            handshake::worker(number),
+            self.scenario.identity(number),
             worker.minimum,
             exoskel_link::CipherSuite::ALL.to_vec(),
             path(number, true, worker.is_relayed),
@@ -180,12 +201,11 @@ impl Machine {
         let Some(number) = self.world.wires.worker(id) else {
             return Ok(());
         };
-        if !self.manager.seats.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
-            self.manager.greetings.remove(&id);
-            self.hang_up(id, Way::ToWorker)?;
+        if !self.manager.sessions.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
+            self.give_up_handshake(id)?;
         }
         match &self.workers[number].state {
-            State::Greeting(own, _) if *own == id => {
+            State::Handshake(own, _) if *own == id => {
                 self.world
                     .check_excused(id, Node::Worker(number), &"a handshake took too long")?;
                 self.depart(number)
@@ -199,44 +219,28 @@ impl Machine {
         let Some(number) = self.world.wires.worker(id) else {
             return Ok(());
         };
-        if self.workers[number].connection() != Some(id) {
+        if self.workers[number].connection() == Some(id) {
+            return match piece {
+                Piece::Bytes(bytes) => self.worker_hears(number, id, &bytes),
+                Piece::End => self.worker_hears_end(number),
+            };
+        }
+        if !self.channels.contains_key(&id) || self.has_left(id, Way::ToManager) {
             return Ok(());
         }
         match piece {
-            Piece::Bytes(bytes) => self.worker_hears(number, id, &bytes),
-            Piece::End => self.worker_hears_end(number),
-        }
-    }
-
-    fn worker_hears(
-        &mut self,
-        number: usize,
-        id: ConnectionId,
-        bytes: &[u8],
-    ) -> Result<(), Violation> {
-        let now = self.workers[number].clock.shows(self.world.now);
-        if !matches!(self.workers[number].state, State::Up(_)) {
-            return self.worker_greets(number, id, bytes, now);
-        }
-        let Some(process) = self.workers[number].process() else {
-            return Ok(());
-        };
-        let (events, result) = process.line.receive(bytes, now);
-        let mut outgoing = Vec::new();
-        for event in events {
-            match process.take_in(event) {
-                Ok(answers) => outgoing.extend(answers),
-                Err(what) => return self.world.broken(what),
+            Piece::Bytes(bytes) => {
+                self.workers[number].backlog.push_back((id, bytes));
+                match self.workers[number].state {
+                    State::Listening => self.accept_next(number),
+                    _ => Ok(()),
+                }
             }
+            Piece::End => self.hang_up(id, Way::ToManager),
         }
-        self.post_all(number, outgoing)?;
-        if let Err(error) = result {
-            return self.worker_loses(number, &error);
-        }
-        self.work(number)
     }
 
-    fn worker_greets(
+    pub(super) fn worker_handshake(
         &mut self,
         number: usize,
         id: ConnectionId,
@@ -250,37 +254,56 @@ impl Machine {
         let state = std::mem::replace(&mut self.workers[number].state, State::Down);
         let (bytes, keys) = (bytes.to_vec(), KeyStore::in_ordinary_memory(1));
         let begun = match state {
-            State::Greeting(_, Some(hello)) => channel
-                .answered(*hello, bytes, &keys, now, change)
-                .map_err(|error| error.to_string()),
-            _ => match channel.answer(bytes, self.worker_offer(number), &keys, now, change) {
-                Ok((answer, session)) => {
-                    self.world.send(id, Way::ToManager, Piece::Bytes(answer))?;
-                    Ok(session)
+            State::Handshake(_, Some(hello)) => {
+                let begun = channel.answered(*hello, bytes, &keys, now, change);
+                if let Err(HandshakeError::Refused(refuse)) = &begun {
+                    self.check_refusal(id, number, refuse)?;
+                    self.workers[number].state = State::Handshake(id, None);
+                    let again = self.workers[number].scenario.rejoins_after;
+                    return self.depart_for(number, again.max(REFUSED_TIME));
                 }
-                Err(error) => Err(error.to_string()),
-            },
-        };
-        let begun = begun.and_then(|mut session| {
-            let results = furnish(&mut session).map_err(|error| error.to_string())?;
-            Ok((session, results))
-        });
-        let (session, results) = match begun {
-            Ok(begun) => begun,
-            Err(error) => {
-                self.workers[number].state = State::Greeting(id, None);
-                self.world.check_excused(id, Node::Worker(number), &error)?;
-                return self.depart(number);
+                begun.map_err(|error| error.to_string())
+            }
+            _ => {
+                let offer = self.worker_offer(number);
+                match channel.answer(bytes, offer, &keys, now, || Ok(()), change) {
+                    Ok((answer, session)) => {
+                        self.world.send(id, Way::ToManager, Piece::Bytes(answer))?;
+                        Ok(session)
+                    }
+                    Err(error) => Err(error.to_string()),
+                }
             }
         };
+        self.workers[number].state = State::Handshake(id, None);
+        let limit = self.scenario.limits.message_bytes_max;
+        let begun = begun.and_then(|mut session| {
+            let machine = SlotMachine::begin(&mut session, limit);
+            Ok((session, machine.map_err(|error| error.to_string())?))
+        });
+        match begun {
+            Ok((session, machine)) => self.begin_process(number, id, session, machine),
+            Err(error) => {
+                self.world.check_excused(id, Node::Worker(number), &error)?;
+                self.depart(number)
+            }
+        }
+    }
+
+    pub(super) fn begin_process(
+        &mut self,
+        number: usize,
+        id: ConnectionId,
+        session: Session,
+        machine: SlotMachine,
+    ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
+        let scenario = &self.workers[number].scenario;
         let process = Process {
             line: Line::new(id, Way::ToManager, session),
-            results,
-            code_link: None,
-            desk: Desk::new(self.scenario.limits.message_bytes_max),
-            passage: Passage::default(),
-            interpreter: Interpreter::new(self.workers[number].scenario.format),
+            machine,
+            passage: SerialPassage::default(),
+            interpreter: Interpreter::new(scenario.format, scenario.lacks.clone()),
             flush: None,
         };
         self.workers[number].state = State::Up(Box::new(process));
@@ -300,30 +323,8 @@ impl Machine {
             }
             return Ok(());
         };
-        let session = &mut process.line.session.0;
-        match (session.received_end(), session.ended()) {
-            (Err(error), Some(Ended::Session(_))) => self.worker_loses(number, &error),
-            _ => self.depart(number),
-        }
-    }
-
-    /// A session's timer came.
-    pub(super) fn worker_timer(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        let Some(number) = self.world.wires.worker(id) else {
-            return Ok(());
-        };
-        let now = self.workers[number].clock.shows(self.world.now);
-        let Some(process) = self.workers[number]
-            .process()
-            .filter(|process| process.line.id == id)
-        else {
-            return Ok(());
-        };
-        process.line.disarm(self.world.now);
-        match process.line.session.0.handle_timeout(now) {
-            Ok(()) => self.tend_worker(number),
-            Err(error) => self.worker_loses(number, &error),
-        }
+        let _ = process.line.session.0.received_end();
+        self.tend_worker(number)
     }
 
     /// Looks for work, then lets out what there is to say.
@@ -336,7 +337,7 @@ impl Machine {
         let streams = streams_of(&self.former, &self.streams, worker.manager_life);
         let turn = process
             .interpreter
-            .start(&mut process.desk, &process.passage, streams, now);
+            .start(&mut process.machine, &process.passage, streams, now);
         self.turn(number, turn)
     }
 
@@ -353,29 +354,17 @@ impl Machine {
         let streams = streams_of(&self.former, &self.streams, worker.manager_life);
         let turn = process
             .interpreter
-            .done(&mut process.desk, &process.passage, streams, now);
+            .done(&mut process.machine, &process.passage, streams, now);
         let goes_on = matches!(&turn, Ok(turn) if turn.time.is_some());
         self.turn(number, turn)?;
         if goes_on { Ok(()) } else { self.work(number) }
     }
 
-    /// Results have waited for long enough.
-    pub(super) fn flush(&mut self, number: usize, life: u32) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let now = worker.clock.shows(self.world.now);
-        if worker.life != life {
-            return Ok(());
-        }
-        let Some(process) = worker.process() else {
-            return Ok(());
-        };
-        process.flush = None;
-        let outgoing = process.desk.flush(now);
-        self.post_all(number, outgoing)?;
-        self.tend_worker(number)
-    }
-
-    fn turn(&mut self, number: usize, turn: Result<Turn, String>) -> Result<(), Violation> {
+    pub(super) fn turn(
+        &mut self,
+        number: usize,
+        turn: Result<Turn, String>,
+    ) -> Result<(), Violation> {
         let turn = match turn {
             Ok(turn) => turn,
             Err(what) => return self.world.broken(format!("worker {number}: {what}")),
@@ -389,6 +378,10 @@ impl Machine {
             let Some(running) = process.interpreter.running else {
                 return Ok(());
             };
+            if !worker.scenario.lacks.is_empty() {
+                let what = format!("worker {number} lacks modules and has work");
+                return self.world.broken(what);
+            }
             if running.part != Part::Rest {
                 self.report.started += 1;
                 self.check_serial(number)?;
@@ -406,14 +399,16 @@ impl Machine {
     }
 
     /// A serial function runs at one slot at a time, of those that the manager has.
-    fn check_serial(&self, number: usize) -> Result<(), Violation> {
+    pub(super) fn check_serial(&self, number: usize) -> Result<(), Violation> {
         let running_of = |number: usize| {
             let worker = &self.workers[number];
             let State::Up(process) = &worker.state else {
                 return None;
             };
-            let seat = self.manager.seats.get(&process.line.id)?;
-            seat.is_ready.then_some(&process.interpreter)
+            let held = self.manager.sessions.get(&process.line.id)?;
+            let router = self.manager.machine.router();
+            router.slot_statistics(held.session.0)?;
+            Some(&process.interpreter)
         };
         let Some(running) = running_of(number).and_then(|interpreter| interpreter.running) else {
             return Ok(());
@@ -437,78 +432,21 @@ impl Machine {
         })
     }
 
-    fn post_all(
-        &mut self,
-        number: usize,
-        outgoing: impl IntoIterator<Item = Outgoing>,
-    ) -> Result<(), Violation> {
-        let Some(process) = self.workers[number].process() else {
-            return Ok(());
-        };
-        for Outgoing { message, bulk, .. } in outgoing {
-            match process.line.post(process.results, message.encode(), bulk) {
-                // Its end is noticed elsewhere.
-                Ok(()) | Err(SessionError::Closed(_)) => {}
-                Err(error) => {
-                    let id = process.line.id;
-                    self.world.check_excused(id, Node::Worker(number), &error)?;
-                    process
-                        .line
-                        .session
-                        .0
-                        .abort(CloseReason::Fault(error.to_string().into()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes, keeps timers, and sees whether the session is over.
-    pub(super) fn tend_worker(&mut self, number: usize) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let (clock, life) = (worker.clock, worker.life);
-        let State::Up(process) = &mut worker.state else {
-            return Ok(());
-        };
-        process.line.write(&mut self.world, clock)?;
-        process.line.arm(&mut self.world, clock);
-        let flush = process.desk.flush_at().map(|due| clock.when(due));
-        if let Some(due) = flush
-            && process.flush.is_none_or(|planned| due < planned)
-        {
-            let event = Event::Flush(number, life);
-            process.flush = Some(self.world.plan_timer(due, event));
-        }
-        if process.line.session.0.ended().is_some() {
-            return self.depart(number);
-        }
-        Ok(())
-    }
-
-    /// A session ended by an error.
-    fn worker_loses(&mut self, number: usize, error: &SessionError) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let clock = worker.clock;
-        let State::Up(process) = &mut worker.state else {
-            return Ok(());
-        };
-        self.world
-            .check_excused(process.line.id, Node::Worker(number), error)?;
-        process.line.write(&mut self.world, clock)?;
-        self.depart(number)
-    }
-
     /// The process leaves; another one comes after a while.
     pub(super) fn depart(&mut self, number: usize) -> Result<(), Violation> {
+        let restart = self.workers[number].scenario.rejoins_after;
+        self.depart_for(number, restart)
+    }
+
+    pub(super) fn depart_for(&mut self, number: usize, restart: Duration) -> Result<(), Violation> {
         let Some(id) = self.workers[number].connection() else {
             return Ok(());
         };
-        let restart = self.workers[number].scenario.rejoins_after;
         self.end_process(number, restart);
         self.hang_up(id, Way::ToManager)
     }
 
-    fn end_process(&mut self, number: usize, restart: Duration) {
+    pub(super) fn end_process(&mut self, number: usize, restart: Duration) {
         let worker = &mut self.workers[number];
         worker.state = State::Down;
         worker.life += 1;
@@ -524,6 +462,10 @@ impl Machine {
         restart: Duration,
     ) -> Result<(), Violation> {
         let Some(id) = self.workers[number].connection() else {
+            if matches!(self.workers[number].state, State::Listening) {
+                self.report.crashes += 1;
+                self.end_process(number, restart);
+            }
             return Ok(());
         };
         self.report.crashes += 1;
@@ -549,38 +491,4 @@ impl Machine {
 /// The streams of a process of the manager: a worker that has not noticed its end runs items of a former one.
 fn streams_of<'a>(former: &'a [Streams], current: &'a Streams, life: u32) -> &'a Streams {
     former.get(life as usize).unwrap_or(current)
-}
-
-impl Process {
-    /// What an event of the session means. Gives what is to be answered.
-    fn take_in(&mut self, event: LinkEvent) -> Result<Vec<Outgoing>, String> {
-        let (link, handler, head, bulk, size) = match event {
-            LinkEvent::Message {
-                link,
-                handler,
-                head,
-                bulk,
-                size,
-                ..
-            } => (link, handler, head, bulk, size),
-            LinkEvent::LinkOpened { link, endpoint, .. } => {
-                if endpoint == CODE_ENDPOINT {
-                    self.code_link = Some(link);
-                }
-                return Ok(Vec::new());
-            }
-            LinkEvent::LinkRefused { reason, .. } => {
-                return Err(format!("a link was refused: {reason}"));
-            }
-            _ => return Ok(Vec::new()),
-        };
-        let message = if self.code_link == Some(link) {
-            ToSlot::decode_code(handler, head)
-        } else {
-            ToSlot::decode_task(handler, head)
-        };
-        self.line.session.0.consumed(link, size);
-        let message = message.map_err(|error| error.to_string())?;
-        Ok(self.desk.take_in(message, bulk, &self.passage))
-    }
 }

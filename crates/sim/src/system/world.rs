@@ -27,8 +27,8 @@ pub(super) enum Event {
     Timer(ConnectionId, Way),
     /// A handshake has taken too long.
     Impatience(ConnectionId),
-    /// The manager begins a handshake on a connection that it dialled.
-    Dial(ConnectionId),
+    /// A bit of what comes next over a worn wire is another.
+    Spoil(ConnectionId),
     /// A worker begins its next life.
     Join(usize, u32),
     /// What a worker's process ran is done.
@@ -269,7 +269,7 @@ impl World {
             Event::Writable(id, way) => (4, u64::from(id.0), *way as u64),
             Event::Timer(id, way) => (5, u64::from(id.0), *way as u64),
             Event::Impatience(id) => (7, u64::from(id.0), 0),
-            Event::Dial(id) => (8, u64::from(id.0), 0),
+            Event::Spoil(id) => (8, u64::from(id.0), 0),
             Event::Join(worker, life) => (9, *worker as u64, u64::from(*life)),
             Event::Done(worker, life) => (10, *worker as u64, u64::from(*life)),
             Event::Flush(worker, life) => (11, *worker as u64, u64::from(*life)),
@@ -290,9 +290,8 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use exoskel_link::handshake::HelloSent;
-    use exoskel_link::{Endpoint, Session, TrafficClass};
+    use exoskel_link::{Endpoint, Message, MessageKind, Session, TrafficClass};
     use exoskel_task::message::{CODE_ENDPOINT, CODE_HANDLERS, TASK_ENDPOINT, TASK_HANDLERS};
 
     use super::super::clock::Clock;
@@ -318,7 +317,7 @@ mod tests {
         let keys = scenario.keys.store().unwrap();
         let hello = HelloSent::new(offer(handshake::worker(0), true)).unwrap();
         let (said, own) = (hello.bytes().to_vec(), offer(handshake::manager(), false));
-        let answer = channel.answer(said, own, &keys, Duration::ZERO, |_| ());
+        let answer = channel.answer(said, own, &keys, Duration::ZERO, || Ok(()), |_| ());
         let (answer, manager) = answer.unwrap();
         let worker = channel.answered(hello, answer, &keys, Duration::ZERO, |_| ());
         let worker = worker.unwrap();
@@ -362,10 +361,16 @@ mod tests {
             Line::new(id, Way::ToWorker, manager),
             Line::new(id, Way::ToManager, worker),
         ];
-        let pickle = Bytes::from(pickle);
-        lines[0].post(tasks, (1, pickle), bulk).unwrap();
-        let function = Bytes::from(function(0, 0).pickle.to_vec());
-        lines[0].post(code, (1, function), Vec::new()).unwrap();
+        let function = function(0, 0).pickle.to_vec();
+        for (link, head, bulk) in [(tasks, pickle, bulk), (code, function, Vec::new())] {
+            let message = Message {
+                handler: 1,
+                kind: MessageKind::Post,
+                head: head.into(),
+                bulk,
+            };
+            lines[0].session.0.send(link, message).unwrap();
+        }
         for line in &mut lines {
             line.write(&mut world, clock)?;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use exoskel_flow::{Action, Failure};
 
 use super::{Effect, Function, Router};
@@ -25,11 +26,11 @@ impl Router {
             Action::Dispatch { .. } => self.dispatch(action),
             Action::Recall { slot, frame, count } => {
                 let frame = frame.0;
-                self.send(slot.0, ToSlot::Recall { frame, count });
+                self.send(slot.0, &ToSlot::Recall { frame, count });
             }
             Action::Grant { slot, frame, index } => {
                 let frame = frame.0;
-                self.send(slot.0, ToSlot::Grant { frame, index });
+                self.send(slot.0, &ToSlot::Grant { frame, index });
             }
             Action::Failed {
                 stream,
@@ -95,11 +96,7 @@ impl Router {
             count,
             records: collected.records,
         };
-        self.effects.push_back(Effect::Send {
-            slot: slot.0,
-            message: ToSlot::Execute(execute),
-            bulk: collected.bulk,
-        });
+        self.send_with_bulk(slot.0, &ToSlot::Execute(execute), collected.bulk);
     }
 
     /// Sends a stream's program and functions to a slot that doesn't have them yet.
@@ -123,16 +120,20 @@ impl Router {
             .cloned()
             .collect();
         for Function { digest, pickle } in missing {
-            self.send(slot, ToSlot::Function { digest, pickle });
+            self.send(slot, &ToSlot::Function { digest, pickle });
         }
-        self.send(slot, define);
+        self.send(slot, &define);
     }
 
-    fn send(&mut self, slot: u32, message: ToSlot) {
+    pub(super) fn send(&mut self, slot: u32, message: &ToSlot) {
+        self.send_with_bulk(slot, message, Vec::new());
+    }
+
+    fn send_with_bulk(&mut self, slot: u32, message: &ToSlot, bulk: Vec<Bytes>) {
         self.effects.push_back(Effect::Send {
             slot,
-            message,
-            bulk: Vec::new(),
+            endpoint: message.endpoint(),
+            message: message.with_bulk(bulk),
         });
     }
 }

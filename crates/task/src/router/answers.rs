@@ -9,14 +9,32 @@ use exoskel_flow::{Breach, FrameId, Index, Results, SlotId};
 use thiserror::Error;
 
 use super::{Effect, Router};
-use crate::message::ToManager;
+use crate::message::{MessageError, ReceivedMessage, ToManager};
 use crate::outcome::{Contents, Origin, Outcomes};
 use crate::payload::{Batch, Format, RecordError, RecordIndex, RecordReader};
 use crate::tokens::Tokens;
 
 /// A slot broke the rules: nothing of its answer counts, and its session must end.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AnswerError {
+pub enum ReceiveError {
+    /// It isn't what its handler takes.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Bulk parts where there are no results that they belong to.
+    #[error("got {0} bulk parts beside no results, expected none")]
+    Bulk(usize),
+    /// It can never be sent: the item would wait for ever.
+    #[error(
+        "got item {index} announced with {bytes} bytes, expected at most {maximum} (message_bytes_max)"
+    )]
+    Announced {
+        /// The item.
+        index: Index,
+        /// The size of its result.
+        bytes: u64,
+        /// The most bytes of a message.
+        maximum: u64,
+    },
     /// The records can't be read.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -25,19 +43,43 @@ pub enum AnswerError {
     Breach(#[from] Breach),
 }
 
+/// What a slot has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Something of items, which the router has taken in.
+    Items,
+    /// It has its settings and may get work with [`Router::add_slot`], unless it lacks these modules.
+    Ready(Vec<String>),
+    /// What a task printed or logged.
+    Output {
+        /// 0 standard output, 1 standard error, 2 log.
+        stream: u8,
+        /// The text, UTF-8 if the slot is honest.
+        text: Bytes,
+    },
+}
+
 impl Router {
-    /// A slot has answered. What it prints, and that it is ready, is the driver's affair and passed over here.
+    /// A message of a slot has come.
     ///
     /// # Errors
-    /// When the records can't be read, or are larger than was granted. Nothing of the answer counts then: the items
-    /// stay with the slot, and go to another one when the driver dismisses this one.
-    pub fn answer(
+    /// When it can't be read, or is larger than was granted. Nothing of it counts then: the items stay with the slot, and
+    /// go to another one when the driver dismisses this one.
+    pub fn receive(
         &mut self,
         slot: u32,
-        answer: ToManager,
-        bulk: Vec<Vec<u8>>,
+        message: ReceivedMessage,
         now: Duration,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<Answered, ReceiveError> {
+        let ReceivedMessage {
+            handler,
+            head,
+            bulk,
+        } = message;
+        let answer = ToManager::decode(handler, head)?;
+        if !bulk.is_empty() && !answer.takes_bulk() {
+            return Err(ReceiveError::Bulk(bulk.len()));
+        }
         let id = SlotId(slot);
         match answer {
             ToManager::Results {
@@ -57,7 +99,7 @@ impl Router {
                 let mut heads = std::mem::take(&mut self.heads);
                 let read = heads.read(&arrived, count);
                 let result = read
-                    .map_err(AnswerError::from)
+                    .map_err(ReceiveError::from)
                     .and_then(|()| self.results(slot, arrived, &mut heads, now));
                 // Its memory serves the next answer.
                 self.heads = heads;
@@ -79,12 +121,22 @@ impl Router {
                 index,
                 bytes,
                 ..
-            } => self
-                .scheduler
-                .announced(id, FrameId(frame), index, bytes, now)?,
-            ToManager::Output { .. } | ToManager::Ready { .. } => {}
+            } => {
+                let maximum = self.message_bytes_max;
+                if bytes > maximum {
+                    return Err(ReceiveError::Announced {
+                        index,
+                        bytes,
+                        maximum,
+                    });
+                }
+                self.scheduler
+                    .announced(id, FrameId(frame), index, bytes, now)?;
+            }
+            ToManager::Output { stream, text } => return Ok(Answered::Output { stream, text }),
+            ToManager::Ready { lacks } => return Ok(Answered::Ready(lacks)),
         }
-        Ok(())
+        Ok(Answered::Items)
     }
 
     fn results(
@@ -93,7 +145,7 @@ impl Router {
         arrived: Arrived,
         heads: &mut Heads,
         now: Duration,
-    ) -> Result<(), AnswerError> {
+    ) -> Result<(), ReceiveError> {
         let id = SlotId(slot);
         let Some((stream, segment)) = self.scheduler.frame(id, arrived.frame) else {
             // Late. The scheduler may still have counted on its bytes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use exoskel_flow::{Cancel, FlowError, Program, ProgramError, StreamOptions, Tickets};
 use thiserror::Error;
 
-use super::{Backlogged, Effect, Router, Stream, StreamPlan};
+use super::{Backlogged, Effect, Router, Slot, Stream, StreamPlan};
 use crate::message::{SegmentFunctions, ToSlot};
 use crate::outcome::{Contents, Outcomes};
 use crate::payload::{Batch, RecordReader};
@@ -123,16 +123,14 @@ impl Router {
         };
         self.numbers.remove(&stream.id);
         self.scheduler.close_stream(stream.id, now);
-        for (slot, known) in &mut self.slots {
-            if known.streams.remove(&number) {
-                self.effects.push_back(Effect::Send {
-                    slot: *slot,
-                    message: ToSlot::Forget {
-                        stream: stream.id.0,
-                    },
-                    bulk: Vec::new(),
-                });
-            }
+        let forget = ToSlot::Forget {
+            stream: stream.id.0,
+        };
+        let knows =
+            |(slot, known): (&u32, &mut Slot)| known.streams.remove(&number).then_some(*slot);
+        let slots: Vec<u32> = self.slots.iter_mut().filter_map(knows).collect();
+        for slot in slots {
+            self.send(slot, &forget);
         }
     }
 

@@ -8,7 +8,10 @@ use bytes::Bytes;
 use exoskel_flow::Lease;
 use thiserror::Error;
 
-use crate::message::{ENVELOPE_BYTES_MAX, Execute, ToManager, ToSlot};
+use crate::message::{
+    ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, ReceivedMessage, SlotEndpoint,
+    ToManager, ToSlot,
+};
 use crate::payload::{Record, RecordReader, RecordWriter};
 
 /// Results that wait to be sent together, in bytes at most.
@@ -54,7 +57,7 @@ pub enum Work {
     Code(ToSlot),
     /// One item.
     Item(Item),
-    /// The serial function has seen all items of the frame: call [`Desk::release`], then run the rest.
+    /// The serial function has seen all items of the frame: call [`SlotQueue::release`], then run the rest.
     Rest {
         /// The frame.
         frame: u64,
@@ -69,9 +72,7 @@ pub enum Work {
 #[derive(Debug)]
 pub struct Outgoing {
     /// The message.
-    pub message: ToManager,
-    /// Its bulk parts.
-    pub bulk: Vec<Bytes>,
+    pub message: EncodedMessage,
     /// There is something to run: the next item need not wait for this one's sealing and writing.
     pub can_wait: bool,
 }
@@ -86,10 +87,10 @@ pub struct TooLarge {
     pub maximum: u64,
 }
 
-/// How far the running item of a frame that keeps its lease is. It stands beside the [`Desk`], since whoever runs the
+/// How far the running item of a frame that keeps its lease is. It stands beside the [`SlotQueue`], since whoever runs the
 /// item says so without waiting for anybody.
 #[derive(Debug, Default)]
-pub struct Passage(AtomicU8);
+pub struct SerialPassage(AtomicU8);
 
 /// It has the serial function before it or runs it.
 const IN_SERIAL: u8 = 0;
@@ -98,11 +99,13 @@ const AWAITED: u8 = 1;
 /// It has passed the serial function.
 const BEYOND: u8 = 2;
 
-impl Passage {
-    /// The running item, of a frame that keeps its lease, has passed the serial function and goes on. Says whether its
-    /// frame's lease is waited for: then [`ToManager::Released`] is to be sent.
-    pub fn pass(&self) -> bool {
-        self.0.swap(BEYOND, Ordering::SeqCst) == AWAITED
+impl SerialPassage {
+    /// The running item, of a frame that keeps its lease, has passed the serial function and goes on. Gives what is to
+    /// be sent: word of it, if its frame's lease is waited for.
+    #[must_use]
+    pub fn pass(&self, frame: u64) -> Option<Outgoing> {
+        let is_awaited = self.0.swap(BEYOND, Ordering::SeqCst) == AWAITED;
+        is_awaited.then(|| ToManager::Released { frame, busy: 0 }.into())
     }
 
     /// Whether the running item has passed the serial function; if it has not, [`pass`](Self::pass) says so when it
@@ -117,7 +120,7 @@ impl Passage {
 ///
 /// Times are durations since any start that never go back.
 #[derive(Debug)]
-pub struct Desk {
+pub struct SlotQueue {
     result_bytes_max: u64,
     code: VecDeque<ToSlot>,
     jobs: VecDeque<Job>,
@@ -154,8 +157,8 @@ struct Pending {
     writer: RecordWriter,
 }
 
-impl Desk {
-    /// An empty desk; messages have at most `message_bytes_max` bytes.
+impl SlotQueue {
+    /// An empty queue; messages have at most `message_bytes_max` bytes.
     #[must_use]
     pub fn new(message_bytes_max: u64) -> Self {
         Self {
@@ -185,7 +188,7 @@ impl Desk {
     }
 
     /// Takes what to do next; from now on it runs.
-    pub fn begin(&mut self, passage: &Passage, now: Duration) -> Work {
+    pub fn begin(&mut self, passage: &SerialPassage, now: Duration) -> Work {
         let work = self.next(now);
         if let Work::Item(Item { key, lease, .. }) = &work {
             self.running = Some((key.frame, *lease == Lease::Kept));
@@ -267,12 +270,37 @@ impl Desk {
         ToManager::Released { frame, busy }.into()
     }
 
-    /// A message of the manager has come. Says what is to be answered.
-    pub fn take_in(
+    /// Settings have been taken in and what work may need is there, but for these modules. Says what is to be sent.
+    #[must_use]
+    pub fn ready(&self, lacks: Vec<String>) -> Outgoing {
+        ToManager::Ready { lacks }.into()
+    }
+
+    /// A task has printed something. Says what is to be sent.
+    #[must_use]
+    pub fn output(&self, stream: u8, text: Bytes) -> Outgoing {
+        ToManager::Output { stream, text }.into()
+    }
+
+    /// A message of the manager has come to one of the slot's endpoints. Says what is to be answered.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn receive(
+        &mut self,
+        endpoint: SlotEndpoint,
+        message: ReceivedMessage,
+        passage: &SerialPassage,
+    ) -> Result<Vec<Outgoing>, MessageError> {
+        let instruction = ToSlot::decode(endpoint, message.handler, message.head)?;
+        Ok(self.take_in(instruction, message.bulk, passage))
+    }
+
+    fn take_in(
         &mut self,
         message: ToSlot,
         bulk: Vec<Vec<u8>>,
-        passage: &Passage,
+        passage: &SerialPassage,
     ) -> Vec<Outgoing> {
         match message {
             ToSlot::Execute(execute) => {
@@ -335,6 +363,13 @@ impl Desk {
             return None;
         }
         self.take_pending().into_outgoing()
+    }
+
+    /// Whether the frame that came last has several items: its results may be sent in parts.
+    #[must_use]
+    pub fn ends_with_long_frame(&self) -> bool {
+        let last = self.jobs.back();
+        last.is_some_and(|job| job.execute.count > 1)
     }
 
     /// Whether nothing waits here and nothing runs.
@@ -507,9 +542,8 @@ impl Pending {
             busy: self.busy,
             records,
         };
-        (count > 0).then_some(Outgoing {
-            message,
-            bulk,
+        (count > 0).then(|| Outgoing {
+            message: message.with_bulk(bulk),
             can_wait: false,
         })
     }
@@ -523,8 +557,7 @@ impl Pending {
 impl From<ToManager> for Outgoing {
     fn from(message: ToManager) -> Self {
         Self {
-            message,
-            bulk: Vec::new(),
+            message: message.with_bulk(Vec::new()),
             can_wait: false,
         }
     }

@@ -1,11 +1,12 @@
 //! Which workers there are and were, and what they did.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use exoskel_flow::SlotStatistics;
 
-use crate::establish::Established;
+use super::Member;
 
 /// What one worker did, for tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,39 +43,51 @@ pub struct WorkerReport {
 
 /// Reports by worker.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
-    workers: BTreeMap<(String, String), WorkerReport>,
+pub struct WorkerTable {
+    workers: BTreeMap<WorkerKey, WorkerReport>,
 }
 
 /// Which worker a slot belongs to.
-pub(super) type WorkerKey = (String, String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerKey {
+    /// Its name, as its certificate proves it.
+    pub name: String,
+    /// Its network address, or the path of the Unix socket; empty for a child of this process.
+    pub address: String,
+}
 
-impl Roster {
-    pub(super) fn join(&mut self, established: &Established) -> WorkerKey {
-        let transport = established.connection.transport();
-        let address = transport
-            .addresses()
-            .map(|(_, peer)| peer.ip().to_string())
-            .or_else(|| Some(transport.unix_path()?.display().to_string()))
-            .unwrap_or_default();
-        let key = (established.peer.name().to_owned(), address.clone());
+impl fmt::Display for WorkerKey {
+    /// For messages: `worker name at address`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "worker {}", self.name)?;
+        if self.address.is_empty() {
+            return Ok(());
+        }
+        write!(formatter, " at {}", self.address)
+    }
+}
+
+impl WorkerTable {
+    /// A slot of this worker has begun its session.
+    pub fn join(&mut self, member: &Member) -> WorkerKey {
+        let key = WorkerKey {
+            name: member.identity.name.clone(),
+            address: member.address.clone(),
+        };
         let report = self.workers.entry(key.clone()).or_default();
-        report.name.clone_from(&key.0);
-        report.address = address;
-        report.domain = established.domain.clone().unwrap_or_default();
-        transport.kind().clone_into(&mut report.transport);
-        report.protection = established.protections.data.to_string();
+        report.name.clone_from(&key.name);
+        report.address.clone_from(&key.address);
+        report.domain = member.domain.clone().unwrap_or_default();
+        report.transport.clone_from(&member.transport);
+        report.protection = member.protections.data.to_string();
         "working".clone_into(&mut report.state);
         report.slots += 1;
-        report.pids.extend(
-            established
-                .property("pid")
-                .and_then(|pid| pid.raw_for_comparison().parse::<u32>().ok()),
-        );
+        report.pids.extend(member.pid);
         key
     }
 
-    pub(super) fn leave(&mut self, key: &WorkerKey, statistics: SlotStatistics, state: &str) {
+    /// A slot's session is over.
+    pub fn leave(&mut self, key: &WorkerKey, statistics: SlotStatistics, state: &str) {
         let Some(report) = self.workers.get_mut(key) else {
             return;
         };
@@ -86,7 +99,7 @@ impl Roster {
     }
 
     /// Takes in that a worker gets no more items.
-    pub(super) fn set_aside(&mut self, name: &str, reason: &str) {
+    pub fn set_aside(&mut self, name: &str, reason: &str) {
         let reports = self.workers.values_mut();
         for report in reports.filter(|report| report.name == name) {
             reason.clone_into(&mut report.set_aside);
@@ -94,7 +107,7 @@ impl Roster {
     }
 
     /// All reports; `live` adds what the slots that still work did.
-    pub(super) fn report(
+    pub fn report(
         &self,
         live: impl Iterator<Item = (WorkerKey, SlotStatistics)>,
     ) -> Vec<WorkerReport> {

@@ -22,7 +22,7 @@ pub enum Order {
     Completion,
 }
 
-/// What a look into the outlet found.
+/// What a look into the queue found.
 #[derive(Debug)]
 pub enum Taken {
     /// Outcomes.
@@ -62,7 +62,7 @@ fn recent(attempts: &[Attempt]) -> String {
 
 /// The shared end of a stream.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct ResultQueue {
     inner: Mutex<Inner>,
     changed: Condvar,
     /// How many items may have been admitted altogether.
@@ -82,8 +82,8 @@ struct Inner {
     notified: u64,
 }
 
-impl Outlet {
-    /// An empty outlet.
+impl ResultQueue {
+    /// An empty queue.
     #[must_use]
     pub fn new(order: Order) -> Self {
         let inner = Inner {
@@ -144,7 +144,7 @@ impl Outlet {
         self.lock().take()
     }
 
-    /// Looks for outcomes and waits for at most `patience`, less if [`Outlet::notify`] is called or it becomes possible
+    /// Looks for outcomes and waits for at most `patience`, less if [`ResultQueue::notify`] is called or it becomes possible
     /// to admit items beyond `admitted`.
     #[must_use]
     pub fn wait(&self, patience: Duration, admitted: Option<u64>) -> Taken {

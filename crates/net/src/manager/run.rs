@@ -1,0 +1,208 @@
+//! The tasks of the driver's thread: its loop, one for each session and each attempt to get one, the listener, the renewal.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use exoskel_identity::VerifiedIdentity;
+use exoskel_link::handshake::Hello;
+
+use super::attempt::is_of_worker;
+use super::driver::ManagerDriver;
+use super::recruit::{RecruitingPlace, dial_child, dial_host};
+use super::{ManagerConfig, Notice, Shared};
+use crate::establish::{EstablishError, Established, welcome_in_place};
+use crate::listening::{Listener, SocketFile};
+use crate::reception::{HandshakePlace, Reception, host_of};
+use crate::refusals::{COUNTING_TIME, Refusals};
+use crate::socket::Socket;
+use crate::sources::TermsRenewal;
+
+/// How long an orderly end may take before the rest is cut off.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
+/// How often credential, policy and revocation list are looked at.
+const RENEWAL_TIME: Duration = Duration::from_secs(2);
+
+/// Connections in the middle of their handshake at the listening address, at most.
+const HANDSHAKES_MAX: usize = 64;
+
+/// Of these, with one host: a worker's slots all dial in at once.
+const HANDSHAKES_OF_HOST_MAX: usize = 32;
+
+type Driver = Rc<RefCell<ManagerDriver>>;
+
+/// Runs the driver until it is told to shut down.
+pub(super) async fn run(
+    mut config: ManagerConfig,
+    listening: Option<(Listener, Option<SocketFile>)>,
+    shared: Arc<Shared>,
+) {
+    let renewal = config.renewal.take();
+    let driver = ManagerDriver::new(config, listening.is_some(), shared.clone());
+    let driver = Rc::new(RefCell::new(driver));
+    // The socket's file goes when this function ends, before its listener does.
+    let (listener, _file) = listening.unzip();
+    if let Some(listener) = listener {
+        tokio::task::spawn_local(listen(driver.clone(), listener));
+    }
+    if let Some(renewal) = renewal {
+        tokio::task::spawn_local(renew(driver.clone(), renewal));
+    }
+    driver.borrow_mut().begin();
+    while !driver.borrow().is_shutting_down() {
+        for place in driver.borrow_mut().take_wishes() {
+            tokio::task::spawn_local(attempt(driver.clone(), place));
+        }
+        let (timeout, now) = driver.borrow_mut().arm();
+        tokio::select! {
+            () = shared.wake.notified() => {}
+            () = sleep_until(timeout, now) => {}
+        }
+        driver.borrow_mut().take_commands();
+    }
+    driver.borrow_mut().shut_down();
+    let left = async {
+        while driver.borrow().has_sessions() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let _ = tokio::time::timeout(SHUTDOWN_TIME, left).await;
+    let mut children = driver.borrow_mut().take_children();
+    children.end_all(SHUTDOWN_TIME).await;
+}
+
+async fn sleep_until(deadline: Option<Duration>, now: Duration) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep(deadline.saturating_sub(now)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes up new terms when there are any.
+async fn renew(driver: Driver, mut renewal: TermsRenewal) {
+    loop {
+        tokio::time::sleep(RENEWAL_TIME).await;
+        match renewal.renew() {
+            None => {}
+            Some(Ok(terms)) => driver.borrow_mut().take_up(terms),
+            Some(Err(reason)) => {
+                let text =
+                    format!("kept the credential, policy and revocation list of before: {reason}");
+                driver.borrow_mut().tell(Notice::Warning(text));
+            }
+        }
+    }
+}
+
+/// Asks for one slot.
+async fn attempt(driver: Driver, place: RecruitingPlace) {
+    let terms = driver.borrow().terms().clone();
+    let result = match &place {
+        RecruitingPlace::Child(number) => {
+            let started = driver.borrow_mut().start_child(*number);
+            dial_child(started, &terms).await
+        }
+        RecruitingPlace::Host(_, line) => {
+            let is_wanted = || !driver.borrow().is_shutting_down();
+            dial_host(line, &terms, is_wanted).await
+        }
+        RecruitingPlace::DialledIn(_) => return,
+    };
+    match result {
+        Ok(established) => serve(&driver, &established, &place),
+        Err(error) => driver.borrow_mut().attempt_failed(&place, error),
+    }
+}
+
+/// Takes in a slot whose session has begun, and serves it to its last event.
+///
+/// The slot counts as soon as this returns, so that nobody recruits another in its place.
+fn serve(driver: &Driver, established: &Established, place: &RecruitingPlace) {
+    let joined = driver.borrow_mut().join(place, established);
+    let Some(session) = joined else {
+        return;
+    };
+    let (driver, connection) = (driver.clone(), established.connection.clone());
+    tokio::task::spawn_local(async move {
+        let ended = connection
+            .run(|event| driver.borrow_mut().event(session, event))
+            .await;
+        driver.borrow_mut().ended(session, &ended);
+    });
+}
+
+/// Accepts workers that dial in.
+async fn listen(driver: Driver, listener: Listener) {
+    let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
+    let refusals = Rc::new(RefCell::new(Refusals::default()));
+    tokio::task::spawn_local(count_refusals(driver.clone(), refusals.clone()));
+    loop {
+        match listener.accept().await {
+            Ok((socket, address)) => {
+                let host = host_of(&socket);
+                let handshake = reception.enter(host).await;
+                let (driver, refusals) = (driver.clone(), refusals.clone());
+                tokio::task::spawn_local(async move {
+                    let place = RecruitingPlace::DialledIn(address.clone());
+                    if let Err(error) = welcome_worker(&driver, socket, &place, &handshake).await {
+                        let (who, why) = (place.to_string(), error.to_string());
+                        let line = refusals.borrow_mut().note(host, &who, &why);
+                        audit(&driver, line);
+                        if is_of_worker(&error) {
+                            // Each of its attempts comes from another port.
+                            let place = host.map_or(address, |host| host.to_string());
+                            let attempt = RecruitingPlace::DialledIn(place).attempt(error.into());
+                            driver.borrow_mut().keep(attempt);
+                        }
+                    }
+                });
+            }
+            // Out of descriptors, most likely: waiting lets some go.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Tells of refused connections that were only counted.
+async fn count_refusals(driver: Driver, refusals: Rc<RefCell<Refusals>>) {
+    loop {
+        tokio::time::sleep(COUNTING_TIME).await;
+        let lines = refusals.borrow_mut().tell();
+        audit(&driver, lines);
+    }
+}
+
+/// Lines about connections that came to nothing.
+fn audit(driver: &Driver, lines: impl IntoIterator<Item = String>) {
+    for line in lines {
+        driver.borrow_mut().tell(Notice::Audit(line));
+    }
+}
+
+async fn welcome_worker(
+    driver: &Driver,
+    socket: Socket,
+    place: &RecruitingPlace,
+    handshake: &HandshakePlace,
+) -> Result<(), EstablishError> {
+    let terms = || Ok(driver.borrow().terms().clone());
+    let is_admitted = Cell::new(false);
+    let judge = |_: &Hello, peer: &VerifiedIdentity| {
+        driver.borrow_mut().admit_worker(peer.name())?;
+        is_admitted.set(true);
+        handshake.leave();
+        Ok(())
+    };
+    match welcome_in_place(socket, terms, judge, handshake).await {
+        Ok(established) => serve(driver, &established, place),
+        Err(error) => {
+            if is_admitted.get() {
+                driver.borrow_mut().leave_place(place);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,427 @@
+//! The machine of a manager: its slots, what they are told and what they say, and who is asked for more of them.
+
+mod answers;
+pub mod breaks;
+mod membership;
+pub mod notice;
+pub mod recruiter;
+pub mod worker_table;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use exoskel_flow::SchedulerConfig;
+use exoskel_identity::Identity;
+use exoskel_link::policy::PlaceProof;
+use exoskel_link::{
+    CloseReason, Endpoint, LinkId, Message, MessageKind, Protections, SessionError,
+};
+use exoskel_task::Router;
+use exoskel_task::message::{EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint};
+use exoskel_task::outcome::{Origin, Outcomes};
+use exoskel_task::payload::Batch;
+use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
+
+use self::breaks::Breaks;
+pub use self::membership::JoinError;
+use self::notice::{Notice, Unwanted};
+use self::recruiter::{Recruiter, SlotSource, SlotSources, Wish};
+use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
+use crate::endpoints::Endpoints;
+use crate::session::SessionId;
+
+/// What a slot may have under way besides results: heads, output in pieces, what it lacks.
+const BESIDES_RESULTS_BYTES: u64 = 1 << 20;
+
+/// What a manager decides by.
+#[derive(Clone, Debug)]
+pub struct ManagerSettings {
+    /// The scheduler's limits.
+    pub scheduler: SchedulerConfig,
+    /// The most bytes of a message.
+    pub message_bytes_max: u64,
+    /// Where slots come from.
+    pub sources: SlotSources,
+    /// What slots get before any code (opaque here), those of this process's children.
+    pub setup_local: Bytes,
+    /// The same for all others.
+    pub setup_remote: Bytes,
+}
+
+/// Who is at the other end of a session that has begun.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who it is, as proven.
+    pub identity: Identity,
+    /// Its network address, or the path of the Unix socket; empty for a child of this process.
+    pub address: String,
+    /// The same with the port, for messages.
+    pub place: String,
+    /// `tcp`, `unix` or `socketpair`.
+    pub transport: String,
+    /// How sure we are where it is.
+    pub proof: PlaceProof,
+    /// What was agreed.
+    pub protections: Protections,
+    /// The trust domain that it is in, or none.
+    pub domain: Option<String>,
+    /// Whether its results may be pickles.
+    pub is_trusted: bool,
+    /// How many slots its worker has, if it says so.
+    pub slots: Option<u32>,
+    /// Its process number, if it says so.
+    pub pid: Option<u32>,
+}
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum ManagerAction {
+    /// Queue a message on a session. Sessions write when there is no action left; who can't take the message tells the
+    /// machine by [`ManagerMachine::not_sent`].
+    Send {
+        /// The session.
+        session: SessionId,
+        /// The link.
+        link: LinkId,
+        /// The message.
+        message: Message,
+    },
+    /// Hold the peer to so many bytes from now on, before anything more is written to it.
+    LimitReception {
+        /// The session.
+        session: SessionId,
+        /// The bytes.
+        bytes: u64,
+    },
+    /// End a session in order.
+    Close {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// End a session at once.
+    Abort {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Hand outcomes to the stream's user.
+    Deliver {
+        /// The stream.
+        stream: u64,
+        /// What became of its items.
+        outcomes: Outcomes,
+    },
+    /// The stream can't go on: the input of an item is gone, which is a defect.
+    LostTrack {
+        /// The stream.
+        stream: u64,
+    },
+    /// Nobody is left to work and nobody can be asked: all streams end.
+    GiveUp,
+    /// Start the child of this number, and make a session with it.
+    Start(u32),
+    /// End this child, which has no session any more.
+    End(u32),
+    /// Make a session with the worker at the place of this number.
+    Dial(usize),
+    /// Tell the user.
+    Tell(Notice),
+    /// Keep for the user why this worker gets no items.
+    Unwanted {
+        /// The worker.
+        worker: WorkerKey,
+        /// Why.
+        why: Unwanted,
+    },
+}
+
+/// How recruiting stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recruited {
+    /// Slots that can work.
+    pub ready: u32,
+    /// Attempts that are under way, and slots that are not ready yet.
+    pub pending: u32,
+    /// Whether nobody else can be asked.
+    pub is_final: bool,
+}
+
+/// Whose a link of a manager is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ManagerLink {
+    /// The links by which slots are told.
+    Slot,
+    /// Those by which they answer.
+    Results,
+}
+
+/// A manager without its sockets, threads and clocks.
+///
+/// After every call its driver does what [`poll_action`](Self::poll_action) says until there is nothing, and again when
+/// [`next_timeout`](Self::next_timeout) has come. Times are durations since any start that never go back. Streams have
+/// the driver's numbers, none of which is used twice.
+#[derive(Debug)]
+pub struct ManagerMachine {
+    settings: ManagerSettings,
+    router: Router,
+    endpoints: Endpoints<ManagerLink>,
+    slots: BTreeMap<SessionId, Slot>,
+    next_session: SessionId,
+    recruiter: Recruiter,
+    workers: WorkerTable,
+    /// What workers, by name, lack of what the program needs.
+    unfit: BTreeMap<String, String>,
+    breaks: Breaks,
+    actions: VecDeque<ManagerAction>,
+    /// Sessions that may be sent another number of bytes than their peers were held to.
+    held_anew: Vec<SessionId>,
+    recruited: Recruited,
+    is_closing: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    tasks: LinkId,
+    code: LinkId,
+    origin: Arc<Origin>,
+    worker: WorkerKey,
+    source: SlotSource,
+    state: SlotState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    /// It takes its settings in.
+    Joining,
+    /// It gets work.
+    Ready,
+    /// It lacks what the program needs and is on its way out.
+    Unfit,
+}
+
+impl ManagerMachine {
+    /// A manager without slots and streams, which has asked nobody yet.
+    #[must_use]
+    pub fn new(settings: ManagerSettings) -> Self {
+        let results = Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS);
+        Self {
+            router: Router::new(settings.scheduler.clone(), settings.message_bytes_max),
+            endpoints: Endpoints::new(vec![(results, ManagerLink::Results)]),
+            slots: BTreeMap::new(),
+            next_session: SessionId(0),
+            recruiter: Recruiter::new(&settings.sources),
+            workers: WorkerTable::default(),
+            unfit: BTreeMap::new(),
+            breaks: Breaks::default(),
+            actions: VecDeque::new(),
+            held_anew: Vec::new(),
+            recruited: Recruited::default(),
+            is_closing: false,
+            settings,
+        }
+    }
+
+    /// What the driver must do next, if anything.
+    pub fn poll_action(&mut self, now: Duration) -> Option<ManagerAction> {
+        if self.recruiter.is_due(now) {
+            self.recruit(now);
+        }
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return Some(action);
+            }
+            if let Some(effect) = self.router.poll_effect(now) {
+                if let Some(action) = self.action_of(effect) {
+                    return Some(action);
+                }
+                continue;
+            }
+            let session = self.held_anew.pop()?;
+            if self.slots.contains_key(&session) {
+                let results = self.router.receivable(session.0);
+                let bytes = results.saturating_add(BESIDES_RESULTS_BYTES);
+                return Some(ManagerAction::LimitReception { session, bytes });
+            }
+        }
+    }
+
+    /// When to call [`poll_action`](Self::poll_action) although nothing has happened.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let times = [self.router.next_timeout(), self.recruiter.retry_at()];
+        times.into_iter().flatten().min()
+    }
+
+    fn action_of(&mut self, effect: Effect) -> Option<ManagerAction> {
+        match effect {
+            Effect::Send {
+                slot,
+                endpoint,
+                message,
+            } => self.send(SessionId(slot), endpoint, message),
+            Effect::Deliver { stream, outcomes } => {
+                Some(ManagerAction::Deliver { stream, outcomes })
+            }
+            Effect::LostTrack { stream } => Some(ManagerAction::LostTrack { stream }),
+        }
+    }
+
+    fn send(
+        &mut self,
+        session: SessionId,
+        endpoint: SlotEndpoint,
+        message: EncodedMessage,
+    ) -> Option<ManagerAction> {
+        let slot = self.slots.get(&session)?;
+        if !slot.origin.is_trusted() && self.held_anew.last() != Some(&session) {
+            self.held_anew.push(session);
+        }
+        let link = match endpoint {
+            SlotEndpoint::Task => slot.tasks,
+            SlotEndpoint::Code => slot.code,
+        };
+        let EncodedMessage {
+            handler,
+            head,
+            bulk,
+        } = message;
+        let message = Message {
+            handler,
+            kind: MessageKind::Post,
+            head,
+            bulk,
+        };
+        Some(ManagerAction::Send {
+            session,
+            link,
+            message,
+        })
+    }
+
+    /// A message could not be queued, because it is over a limit or the session is ending. Its end puts the items back.
+    pub fn not_sent(&mut self, session: SessionId, error: &SessionError) {
+        if !matches!(error, SessionError::Closed(_)) {
+            self.dismiss(session, error.to_string());
+        }
+    }
+
+    /// Ends the session with a slot that breaks the rules; nothing of what it still says counts.
+    fn dismiss(&mut self, session: SessionId, reason: String) {
+        if self.slots.contains_key(&session) {
+            let reason = CloseReason::Fault(reason.into());
+            self.actions
+                .push_back(ManagerAction::Abort { session, reason });
+        }
+    }
+
+    /// Begins to recruit, and goes on as slots are missing.
+    pub fn recruit(&mut self, now: Duration) {
+        if self.is_closing {
+            return;
+        }
+        while let Some(wish) = self.recruiter.next(self.slots.len(), now) {
+            self.actions.push_back(match wish {
+                Wish::Start(child) => ManagerAction::Start(child),
+                Wish::Dial(host) => ManagerAction::Dial(host),
+                Wish::GiveUp => ManagerAction::GiveUp,
+            });
+        }
+    }
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// When its skeleton is no program, or there are too many streams.
+    pub fn open(&mut self, stream: u64, plan: StreamPlan, now: Duration) -> Result<(), OpenError> {
+        self.router.open(stream, plan, now)
+    }
+
+    /// The user hands items over.
+    pub fn admit(&mut self, stream: u64, batch: Batch, now: Duration) {
+        self.router.admit(stream, batch, now);
+    }
+
+    /// No more items will come.
+    pub fn end_of_input(&mut self, stream: u64, now: Duration) {
+        self.router.end_of_input(stream, now);
+    }
+
+    /// The user has taken outcomes of so many items: their tickets are free.
+    pub fn taken(&mut self, stream: u64, first: u64, count: u32, now: Duration) {
+        self.router.taken(stream, first, count, now);
+    }
+
+    /// Takes an item back that no slot has begun; says whether that was possible.
+    pub fn cancel(&mut self, stream: u64, index: u64, now: Duration) -> bool {
+        self.router.cancel(stream, index, now)
+    }
+
+    /// Forgets a stream and all of its items.
+    pub fn close_stream(&mut self, stream: u64, now: Duration) {
+        self.router.close(stream, now);
+    }
+
+    /// For each bounded stream, how many items its user may hand over.
+    pub fn openings(&self) -> impl Iterator<Item = Opening> {
+        self.router.openings()
+    }
+
+    /// Ends all sessions in order, and asks nobody any more.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+        let sessions = self.slots.keys();
+        self.actions
+            .extend(sessions.map(|session| ManagerAction::Close {
+                session: *session,
+                reason: CloseReason::Finished,
+            }));
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// How many sessions have begun and not ended.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Slots that can work, and whether there will be more.
+    #[must_use]
+    pub fn recruited(&self) -> Recruited {
+        let pending = self.recruited.pending as usize + self.recruiter.in_flight();
+        Recruited {
+            ready: self.recruited.ready,
+            pending: u32::try_from(pending).unwrap_or(u32::MAX),
+            is_final: !self.recruiter.has_hope(),
+        }
+    }
+
+    /// What every worker did so far.
+    #[must_use]
+    pub fn report(&self) -> Vec<WorkerReport> {
+        let live = self.slots.iter().filter_map(|(session, slot)| {
+            let statistics = self.router.slot_statistics(session.0)?;
+            Some((slot.worker.clone(), statistics))
+        });
+        self.workers.report(live)
+    }
+
+    /// The router, to look at. Slots have the numbers of their sessions.
+    #[must_use]
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.actions.push_back(ManagerAction::Tell(notice));
+    }
+}

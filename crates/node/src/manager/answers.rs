@@ -1,0 +1,81 @@
+//! What slots say, carried to the router and the user.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use exoskel_identity::Colours;
+use exoskel_link::{Event, MessageKind};
+use exoskel_task::message::ReceivedMessage;
+use exoskel_task::router::Answered;
+
+use super::notice::{Notice, Output, readable};
+use super::{ManagerLink, ManagerMachine};
+use crate::session::SessionId;
+
+impl ManagerMachine {
+    /// Something has happened in a session.
+    pub fn event(&mut self, session: SessionId, event: Event, now: Duration) {
+        let user = self.endpoints.user_of(session, &event);
+        let Event::Message {
+            handler,
+            kind,
+            head,
+            bulk,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let Some(slot) = self.slots.get(&session) else {
+            return;
+        };
+        if !slot.origin.is_trusted() && self.held_anew.last() != Some(&session) {
+            // It may send less than before.
+            self.held_anew.push(session);
+        }
+        match (user, kind) {
+            (Some(ManagerLink::Results), MessageKind::Post) => {
+                let message = ReceivedMessage {
+                    handler,
+                    head,
+                    bulk,
+                };
+                match self.router.receive(session.0, message, now) {
+                    Ok(answered) => self.answered(session, answered, now),
+                    Err(error) => self.dismiss(session, error.to_string()),
+                }
+            }
+            // Nothing here answers: whoever asks would wait for ever.
+            (Some(ManagerLink::Results | ManagerLink::Slot), kind) => {
+                self.dismiss(session, format!("got {kind:?}, expected a post"));
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn answered(&mut self, session: SessionId, answered: Answered, now: Duration) {
+        match answered {
+            Answered::Items => {}
+            Answered::Ready(lacks) => self.ready(session, &lacks, now),
+            Answered::Output { stream, text } => self.printed(session, stream, &text),
+        }
+    }
+
+    fn printed(&mut self, session: SessionId, stream: u8, text: &Bytes) {
+        let Some(slot) = self.slots.get(&session) else {
+            return;
+        };
+        let colours = if slot.origin.is_trusted() {
+            Colours::Kept
+        } else {
+            Colours::Escaped
+        };
+        let output = Output {
+            worker: slot.origin.worker.clone(),
+            stream,
+            text: readable(text).into(),
+            colours,
+        };
+        self.tell(Notice::Output(output));
+    }
+}

@@ -1,0 +1,249 @@
+//! The machine of a slot: its end of the session with its manager, and the queue of what it has to run.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use exoskel_link::{
+    CloseReason, Endpoint, Event, LinkId, Message, MessageKind, Session, SessionError, TrafficClass,
+};
+use exoskel_task::SlotQueue;
+use exoskel_task::message::{
+    CODE_ENDPOINT, CODE_HANDLERS, EncodedMessage, RESULT_ENDPOINT, ReceivedMessage, SlotEndpoint,
+    TASK_ENDPOINT, TASK_HANDLERS,
+};
+use exoskel_task::payload::RecordWriter;
+use exoskel_task::slot_queue::{ItemKey, Outgoing, SerialPassage, TooLarge, Work};
+
+use crate::endpoints::Endpoints;
+use crate::session::SessionId;
+
+/// What a task prints faster than the manager takes it is cut at this many bytes waiting.
+const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Text in one message at most: a manager expects little besides results.
+const OUTPUT_PIECE_BYTES_MAX: usize = 256 * 1024;
+
+/// A slot has one session.
+const SESSION: SessionId = SessionId(0);
+
+/// Whose a link of a slot is.
+#[derive(Clone, Copy, Debug)]
+enum SlotLink {
+    /// What the manager says to one of the endpoints.
+    Manager(SlotEndpoint),
+    /// The way back.
+    Results,
+}
+
+/// A message to the manager, on [`SlotMachine::results`].
+#[derive(Debug)]
+pub struct SlotAnswer {
+    /// The message.
+    pub message: Message,
+    /// There is something to run: the next item need not wait for this one's sealing and writing.
+    pub can_wait: bool,
+}
+
+impl From<Outgoing> for SlotAnswer {
+    fn from(outgoing: Outgoing) -> Self {
+        let EncodedMessage {
+            handler,
+            head,
+            bulk,
+        } = outgoing.message;
+        Self {
+            message: Message {
+                handler,
+                kind: MessageKind::Post,
+                head,
+                bulk,
+            },
+            can_wait: outgoing.can_wait,
+        }
+    }
+}
+
+/// One slot without its socket, threads and clocks. Each call gives what is to be sent, to the one who called: who gives
+/// results must not have them sent by another thread, behind what it gives next.
+///
+/// Times are durations since any start that never go back. How far the running item is stands beside the machine, in a
+/// [`SerialPassage`], so that whoever runs it says so without waiting for anybody.
+#[derive(Debug)]
+pub struct SlotMachine {
+    endpoints: Endpoints<SlotLink>,
+    results: LinkId,
+    queue: SlotQueue,
+    output_is_cut: bool,
+}
+
+impl SlotMachine {
+    /// What a slot offers to its manager: instructions, and code.
+    #[must_use]
+    pub fn endpoints() -> [Endpoint; 2] {
+        [
+            Endpoint::new(TASK_ENDPOINT, TASK_HANDLERS),
+            Endpoint::new(CODE_ENDPOINT, CODE_HANDLERS),
+        ]
+    }
+
+    /// A slot whose session has begun. Messages have at most `message_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// When the session is over already.
+    pub fn begin(session: &mut Session, message_bytes_max: u64) -> Result<Self, SessionError> {
+        let [tasks, code] = Self::endpoints();
+        let mut endpoints = Endpoints::new(vec![
+            (tasks, SlotLink::Manager(SlotEndpoint::Task)),
+            (code, SlotLink::Manager(SlotEndpoint::Code)),
+        ]);
+        endpoints.begin(SESSION, session)?;
+        let class = TrafficClass::Data;
+        let results =
+            endpoints.open(SESSION, session, RESULT_ENDPOINT, class, SlotLink::Results)?;
+        Ok(Self {
+            endpoints,
+            results,
+            queue: SlotQueue::new(message_bytes_max),
+            output_is_cut: false,
+        })
+    }
+
+    /// The link by which everything goes to the manager.
+    #[must_use]
+    pub fn results(&self) -> LinkId {
+        self.results
+    }
+
+    /// Something has happened in the session.
+    ///
+    /// # Errors
+    /// Why the session has to end.
+    pub fn event(
+        &mut self,
+        event: Event,
+        passage: &SerialPassage,
+    ) -> Result<Vec<Outgoing>, CloseReason> {
+        let user = self.endpoints.user_of(SESSION, &event);
+        let Event::Message {
+            handler,
+            kind,
+            head,
+            bulk,
+            ..
+        } = event
+        else {
+            return Ok(Vec::new());
+        };
+        match (user, kind) {
+            (Some(SlotLink::Manager(endpoint)), MessageKind::Post) => {
+                let message = ReceivedMessage {
+                    handler,
+                    head,
+                    bulk,
+                };
+                let answers = self.queue.receive(endpoint, message, passage);
+                answers.map_err(|error| CloseReason::Fault(error.to_string().into()))
+            }
+            // Nothing here answers: whoever asks would wait for ever.
+            (Some(_), kind) => {
+                let text = format!("got {kind:?}, expected a post");
+                Err(CloseReason::Fault(text.into()))
+            }
+            (None, _) => Ok(Vec::new()),
+        }
+    }
+
+    /// Takes what to do next; from now on it runs.
+    pub fn begin_work(&mut self, passage: &SerialPassage, now: Duration) -> Work {
+        self.queue.begin(passage, now)
+    }
+
+    /// Takes the outcome of an item: `write` appends its one record.
+    ///
+    /// # Errors
+    /// When the result is over its size limit; nothing of it is kept then.
+    pub fn finish(
+        &mut self,
+        key: ItemKey,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish(key, now, write)
+    }
+
+    /// All items of a frame have passed the serial function.
+    pub fn release(&mut self, frame: u64, now: Duration) -> Outgoing {
+        self.queue.release(frame, now)
+    }
+
+    /// Settings have been taken in and what work may need is there, but for these modules.
+    #[must_use]
+    pub fn ready(&self, lacks: Vec<String>) -> Outgoing {
+        self.queue.ready(lacks)
+    }
+
+    /// A task printed something (0 standard output, 1 standard error, 2 log) while so many bytes wait to be sent; a
+    /// flood is cut.
+    pub fn output(&mut self, stream: u8, text: &[u8], waiting: u64) -> Vec<Outgoing> {
+        let is_flood = waiting > OUTPUT_BYTES_MAX;
+        let was_cut = std::mem::replace(&mut self.output_is_cut, is_flood);
+        if is_flood {
+            let text = Bytes::from_static(b"[output cut: more than 1 MiB waits to be sent]\n");
+            let note = (!was_cut).then(|| self.queue.output(stream, text));
+            return note.into_iter().collect();
+        }
+        let mut rest = text;
+        let mut outgoing = Vec::new();
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(piece_of(rest));
+            rest = behind;
+            outgoing.push(self.queue.output(stream, Bytes::copy_from_slice(piece)));
+        }
+        outgoing
+    }
+
+    /// When [`flush`](Self::flush) has something to send though nothing happens.
+    #[must_use]
+    pub fn flush_at(&self) -> Option<Duration> {
+        self.queue.flush_at()
+    }
+
+    /// Results that have waited for long enough: the next item may take long.
+    pub fn flush(&mut self, now: Duration) -> Option<Outgoing> {
+        self.queue.flush(now)
+    }
+
+    /// Whether nothing waits here and nothing runs.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_idle()
+    }
+
+    /// Whether the frame that came last has several items: its results may be sent in parts.
+    #[must_use]
+    pub fn ends_with_long_frame(&self) -> bool {
+        self.queue.ends_with_long_frame()
+    }
+
+    /// The session is over, for this reason.
+    pub fn end(&mut self, reason: String) {
+        self.queue.end(reason);
+    }
+
+    /// Whether [`end`](Self::end) was called.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.queue.is_ended()
+    }
+}
+
+/// How much of a text goes into one message: no character is cut in two.
+fn piece_of(text: &[u8]) -> usize {
+    if text.len() <= OUTPUT_PIECE_BYTES_MAX {
+        return text.len();
+    }
+    let is_inside = |position: &usize| text[*position] & 0xc0 == 0x80;
+    let mut cuts = (OUTPUT_PIECE_BYTES_MAX - 3..=OUTPUT_PIECE_BYTES_MAX).rev();
+    cuts.find(|position| !is_inside(position))
+        .unwrap_or(OUTPUT_PIECE_BYTES_MAX)
+}

@@ -1,0 +1,393 @@
+//! What is promised of workers that come, go, are of no use or no longer allowed; checked by what was seen on the way to
+//! and from the manager, and not by what its machine says of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use exoskel_flow::Departure;
+use exoskel_identity::Identity;
+use exoskel_link::handshake::{Refuse, RefuseReason};
+use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Protection, Protections};
+use exoskel_node::SessionId;
+use exoskel_node::manager::JoinError;
+use exoskel_node::manager::breaks::{BREAKS_MAX, departure_of};
+use exoskel_node::manager::notice::Unwanted;
+use exoskel_node::manager::recruiter::{FAILURES_MAX, SlotSource};
+use exoskel_task::message::ToManager;
+use exoskel_task::outcome::{Contents, Outcomes};
+use exoskel_task::payload::Format;
+
+use super::handshake;
+use super::machine::Machine;
+use super::manager::SlotSession;
+use super::scenario::{Node, Scenario};
+use super::wires::{ConnectionId, Way};
+use super::world::Event;
+use crate::violation::Violation;
+
+/// How long a connection over a worn wire is good at most.
+const WEAR_TIME: Duration = Duration::from_millis(20);
+
+/// What a manager must know of its workers, since it was told.
+#[derive(Debug, Default)]
+pub(super) struct KnownWorkers {
+    /// Workers that said what they lack.
+    unfit: BTreeSet<String>,
+    broken: BTreeMap<String, BreaksSeen>,
+    /// Attempts that failed, by place.
+    failures: BTreeMap<usize, u32>,
+}
+
+/// Sessions of a worker that broke.
+#[derive(Debug, Default)]
+struct BreaksSeen {
+    altogether: u32,
+    /// One after the other, with none that ended well between.
+    in_a_row: u32,
+    /// Those with smaller numbers had begun when the last one broke.
+    counted_before: Option<SessionId>,
+}
+
+impl Scenario {
+    /// Who a slot's worker is. Slots of one worker have the same name.
+    pub(super) fn identity(&self, worker: usize) -> Identity {
+        handshake::worker(self.workers[worker].host)
+    }
+
+    pub(super) fn name(&self, worker: usize) -> String {
+        self.identity(worker).name
+    }
+
+    /// Whether its results may be pickles.
+    pub(super) fn is_trusted(&self, worker: usize) -> bool {
+        self.workers[worker].format == Format::Pickle
+    }
+}
+
+impl Machine {
+    /// Whether the worker's certificate has been revoked.
+    pub(super) fn is_barred(&self, worker: usize) -> bool {
+        self.revoked.contains_key(&self.scenario.name(worker))
+    }
+
+    /// A worker's certificate is revoked: the manager judges its sessions again.
+    pub(super) fn revoke(&mut self, worker: usize) {
+        let name = self.scenario.name(worker);
+        self.revoked.entry(name).or_insert(self.world.now);
+        self.report.revoked += 1;
+        let barred: BTreeMap<SessionId, ConnectionId> = self
+            .manager
+            .sessions
+            .iter()
+            .filter(|(_, held)| self.is_barred(held.worker))
+            .map(|(id, held)| (held.session, *id))
+            .collect();
+        for id in barred.values() {
+            self.world.excuse(*id);
+        }
+        let judge = |session: SessionId| match barred.contains_key(&session) {
+            true => Err("its certificate was revoked"),
+            false => Ok(()),
+        };
+        self.manager.machine.judge_again(judge);
+    }
+
+    /// Nobody is refused without a reason.
+    pub(super) fn check_refusal(
+        &mut self,
+        id: ConnectionId,
+        worker: usize,
+        refuse: &Refuse,
+    ) -> Result<(), Violation> {
+        self.report.turned_away += 1;
+        let is_due = match refuse.reason {
+            RefuseReason::Busy => true,
+            _ => self.is_barred(worker) || self.is_outcast(worker),
+        };
+        if is_due {
+            return Ok(());
+        }
+        let why = format!("it was refused: {}", refuse.text.sentence());
+        self.world.check_excused(id, Node::Worker(worker), &why)
+    }
+
+    /// Whether the manager has been told enough to do without this worker.
+    fn is_outcast(&self, worker: usize) -> bool {
+        let name = &self.scenario.name(worker);
+        let known = &self.manager.known;
+        let broken = known.broken.get(name);
+        known.unfit.contains(name) || broken.is_some_and(|broken| broken.altogether >= BREAKS_MAX)
+    }
+
+    /// Whether it must do without, whatever else there is.
+    fn must_do_without(&self, worker: usize) -> Option<&'static str> {
+        let name = &self.scenario.name(worker);
+        let broken = self.manager.known.broken.get(name);
+        if self.is_barred(worker) {
+            Some("whose certificate was revoked")
+        } else if self.manager.known.unfit.contains(name) {
+            Some("which said that it lacks modules")
+        } else if broken.is_some_and(|broken| broken.in_a_row >= BREAKS_MAX) {
+            Some("which broke its sessions again and again")
+        } else {
+            None
+        }
+    }
+
+    /// Who is of no use, or failed for good, is not asked again.
+    pub(super) fn check_dial(&self, worker: usize) -> Result<(), Violation> {
+        let failures = self.manager.known.failures.get(&worker).copied();
+        if failures.is_some_and(|failures| failures >= FAILURES_MAX) {
+            let what = format!("worker {worker} is asked again though that can't end better");
+            return self.world.broken(what);
+        }
+        match self.must_do_without(worker) {
+            // The manager's machine finds out when it verifies.
+            Some(why) if !self.is_barred(worker) => {
+                let what = format!("worker {worker}, {why}, is asked again");
+                self.world.broken(what)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A session has begun.
+    pub(super) fn check_joined(
+        &mut self,
+        id: ConnectionId,
+        worker: usize,
+        protections: Protections,
+    ) -> Result<(), Violation> {
+        // What is altered on a plain wire is nobody's promise.
+        if self.worn.contains(&worker) && protections.data != Protection::Plain {
+            let late = self.world.random.between(Duration::ZERO, WEAR_TIME);
+            let at = self.world.now + late;
+            self.world.agenda.plan(at, Event::Spoil(id));
+        }
+        self.must_do_without(worker).map_or(Ok(()), |why| {
+            let what = format!("worker {worker}, {why}, has a session");
+            self.world.broken(what)
+        })
+    }
+
+    /// A session that was made is of no use.
+    pub(super) fn check_refused(&self, worker: usize, error: &JoinError) -> Result<(), Violation> {
+        match error {
+            JoinError::Unwanted(_) if self.is_outcast(worker) => Ok(()),
+            error => self
+                .world
+                .broken(format!("worker {worker} was not let in: {error}")),
+        }
+    }
+
+    /// The manager's machine does without a worker.
+    pub(super) fn check_unwanted(&mut self, name: &str, why: &Unwanted) -> Result<(), Violation> {
+        let known = &self.manager.known;
+        let is_due = match why {
+            Unwanted::Lacks(_) => known.unfit.contains(name),
+            Unwanted::SetAside(_) => known
+                .broken
+                .get(name)
+                .is_some_and(|broken| broken.altogether >= BREAKS_MAX),
+        };
+        match why {
+            Unwanted::Lacks(_) => self.report.unfit += 1,
+            Unwanted::SetAside(_) => self.report.set_aside += 1,
+        }
+        if is_due {
+            return Ok(());
+        }
+        self.world.broken(format!("{name} {why}"))
+    }
+
+    /// The manager's machine ends a session at once.
+    pub(super) fn check_abort(
+        &self,
+        session: SessionId,
+        reason: &CloseReason,
+    ) -> Result<(), Violation> {
+        let id = self.manager.connections.get(&session);
+        let held = id.and_then(|id| Some((*id, self.manager.sessions.get(id)?)));
+        match (held, reason) {
+            (Some((_, held)), CloseReason::NotAllowed(_)) if self.is_barred(held.worker) => Ok(()),
+            // Everybody here keeps to the rules.
+            (Some((id, _)), reason) => self.world.check_excused(id, Node::Manager, reason),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Something has come by a session, before the machine has it.
+    pub(super) fn note_event(
+        &mut self,
+        id: ConnectionId,
+        event: &LinkEvent,
+    ) -> Result<(), Violation> {
+        let worker = self.manager.sessions.get(&id).map(|held| held.worker);
+        let (Some(worker), LinkEvent::Message { handler, head, .. }) = (worker, event) else {
+            return match event {
+                LinkEvent::LinkRefused { reason, .. } => {
+                    self.world.broken(format!("a link was refused: {reason}"))
+                }
+                _ => Ok(()),
+            };
+        };
+        if self.is_barred(worker) {
+            let what = format!("worker {worker}, whose certificate was revoked, is heard");
+            return self.world.broken(what);
+        }
+        match ToManager::decode(*handler, head.clone()) {
+            Ok(ToManager::Ready { lacks }) if !lacks.is_empty() => {
+                let name = self.scenario.name(worker);
+                self.manager.known.unfit.insert(name);
+            }
+            Ok(ToManager::Announced { .. }) => self.report.announced += 1,
+            Ok(ToManager::Recalled { count, .. }) => self.report.recalled += u64::from(count),
+            Ok(ToManager::Released { .. }) => self.report.released += 1,
+            Ok(_) => {}
+            Err(error) => return self.world.broken(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// A session is over, before the machine knows.
+    pub(super) fn note_end(&mut self, held: &SlotSession, ended: &Ended) {
+        let next = self
+            .manager
+            .sessions
+            .values()
+            .map(|held| held.session)
+            .max();
+        let name = self.scenario.name(held.worker);
+        let broken = self.manager.known.broken.entry(name).or_default();
+        match (departure_of(ended), ended) {
+            (Departure::Broken, _) => {
+                broken.altogether += 1;
+                if broken
+                    .counted_before
+                    .is_none_or(|before| held.session > before)
+                {
+                    broken.in_a_row += 1;
+                    broken.counted_before = next.max(Some(held.session));
+                }
+                if let Some(place) = self.place_of(held.worker) {
+                    *self.manager.known.failures.entry(place).or_default() += 1;
+                }
+            }
+            (_, Ended::Closed(_)) => {
+                *broken = BreaksSeen {
+                    in_a_row: 0,
+                    ..std::mem::take(broken)
+                };
+                self.note_proof(held.worker);
+            }
+            _ => self.note_proof(held.worker),
+        }
+    }
+
+    /// A session that kept to the rules makes its place as good as new, unless its worker is set aside.
+    fn note_proof(&mut self, worker: usize) {
+        if !self.is_outcast(worker) {
+            self.manager.known.failures.remove(&worker);
+        }
+    }
+
+    fn place_of(&self, worker: usize) -> Option<usize> {
+        self.scenario.manager_dials.then_some(worker)
+    }
+
+    /// An attempt came to nothing, before the machine knows.
+    pub(super) fn note_failure(&mut self, source: SlotSource, is_final: bool) {
+        if let SlotSource::Host(place) = source {
+            let count = if is_final { FAILURES_MAX } else { 1 };
+            *self.manager.known.failures.entry(place).or_default() += count;
+        }
+    }
+
+    /// Outcomes are not of somebody who was no longer allowed.
+    pub(super) fn check_origin(&self, outcomes: &Outcomes) -> Result<(), Violation> {
+        let origin = match &outcomes.contents {
+            Contents::Records(_, origin) | Contents::Refused(origin) => origin,
+            Contents::WorkersLost(_) => return Ok(()),
+        };
+        if !self.revoked.contains_key(&origin.worker) {
+            return Ok(());
+        }
+        self.world.broken(format!(
+            "a result of {} counts, whose certificate was revoked",
+            origin.worker
+        ))
+    }
+
+    /// The manager's machine says that nobody is left and nobody can be asked.
+    pub(super) fn give_up(&mut self) -> Result<(), Violation> {
+        let failures = &self.manager.known.failures;
+        let hopeful = (0..self.workers.len()).find(|worker| {
+            let has_failed = failures
+                .get(worker)
+                .is_some_and(|count| *count >= FAILURES_MAX);
+            !self.is_barred(*worker) && !self.is_outcast(*worker) && !has_failed
+        });
+        if let Some(worker) = hopeful {
+            let what = format!("the manager gave up, though worker {worker} can be asked");
+            return self.world.broken(what);
+        }
+        self.end_users();
+        Ok(())
+    }
+
+    /// A manager that waits for workers to dial in waits for ever; its users don't, when none of them can ever help.
+    pub(super) fn end_hopeless(&mut self) {
+        let is_hopeless = |worker| self.is_barred(worker) || self.is_outcast(worker);
+        if self.manager.sessions.is_empty()
+            && !self.scenario.manager_dials
+            && (0..self.workers.len()).all(is_hopeless)
+        {
+            self.end_users();
+        }
+    }
+
+    fn end_users(&mut self) {
+        let now = self.manager.clock.shows(self.world.now);
+        for (stream, user) in (0..).zip(&mut self.streams.users) {
+            if !user.is_closed {
+                user.is_closed = true;
+                user.is_given_up = true;
+                self.report.given_up += 1;
+                self.manager.machine.close_stream(stream, now);
+            }
+        }
+    }
+
+    /// Sessions with those who are no longer allowed have ended, once nothing holds anybody up.
+    pub(super) fn check_barred(&self) -> Result<(), Violation> {
+        let time = self.scenario.dead_after * 2;
+        let since =
+            |held: &SlotSession| self.revoked.get(&self.scenario.name(held.worker)).copied();
+        let late = self.manager.sessions.values().find(|held| {
+            since(held).is_some_and(|at| self.world.now > at.max(self.calm_from) + time)
+        });
+        late.map_or(Ok(()), |held| {
+            let what = format!(
+                "the session with worker {}, no longer allowed, goes on",
+                held.worker
+            );
+            self.world.broken(what)
+        })
+    }
+
+    /// A worn wire changes a bit.
+    pub(super) fn spoil(&mut self, id: ConnectionId) {
+        let way = Way::BOTH[self.world.random.below(2) as usize];
+        self.world.alter(id, way);
+    }
+
+    /// Both ends leave a connection that the other end has not taken up.
+    pub(super) fn abandon(&mut self, id: ConnectionId) -> Result<(), Violation> {
+        let worker = self.world.wires.worker(id);
+        let is_taken = worker.is_some_and(|worker| self.workers[worker].connection() == Some(id));
+        if !is_taken && !self.has_left(id, Way::ToManager) {
+            self.hang_up(id, Way::ToManager)?;
+        }
+        self.hang_up(id, Way::ToWorker)
+    }
+}
