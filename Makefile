@@ -98,7 +98,7 @@ test-python: $(VENV)/.built $(VENV)/.locked
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
 test-peers: $(VENV)/.locked
-	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-sim --example key_sequence --example replay
+	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-keycache --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
 # Each failure is printed with the answer that caused it.
@@ -117,11 +117,11 @@ bench-keys: $(VENV)/.locked
 	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
 
 bench-key-cache: $(VENV)/.locked
-	@cargo build --locked --quiet --release --package exoskel-sim --example key_sequence
+	@cargo build --locked --quiet --release --package exoskel-keycache --example key_sequence
 	@$(BIN)/python -m benches.study.key_cache $(BENCH_ARGUMENTS)
 
 bench-replay: $(VENV)/.locked
-	@cargo build --locked --quiet --release --package exoskel-sim --example replay
+	@cargo build --locked --quiet --release --package exoskel-keycache --example replay
 	@$(BIN)/python -m benches.study.replay $(BENCH_ARGUMENTS)
 
 bench-answers: $(VENV)/.built $(VENV)/.locked

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each target goes through one of the doors")]
 
-use exoskel_sim::keycache::trace::{RankCalls, ReplayText, Trace};
+use exoskel_trace::{RankCalls, ReplayText, Trace};
 
 pub(crate) fn skct(bytes: &[u8]) {
     if let Ok(trace) = Trace::read(bytes) {

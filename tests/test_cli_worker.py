@@ -28,8 +28,7 @@ DRIVER = """
 
     program, slots, once = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "once"
     listener = _core.Listener("127.0.0.1:0")
-    command = [sys.executable, program, "--listen-fd", str(listener.fileno())]
-    with Supervisor(command, slots, once=once, listener=listener) as supervisor:
+    with Supervisor([sys.executable, program], b"", slots, once=once, listener=listener) as supervisor:
         print(listener.address.rpartition(":")[2], flush=True)
         code = supervisor.run()
     sys.exit(code)
@@ -40,7 +39,7 @@ SLOT = """
     import os, signal, socket, subprocess, sys
 
     signal.signal(signal.SIGTERM, {on_term})
-    listener = socket.socket(fileno=int(sys.argv[2]))
+    listener = socket.socket(fileno=int(sys.argv[sys.argv.index("--listen-fd") + 1]))
     connection, _ = listener.accept()
     child = subprocess.Popen(["sleep", "60"])
     connection.sendall(f"{{os.getpid()}} {{child.pid}}\\n".encode())
@@ -110,7 +109,7 @@ DETACHING_SLOT = """
         os.wait()
         return os.read(reader, 20).decode()
 
-    listener = socket.socket(fileno=int(sys.argv[2]))
+    listener = socket.socket(fileno=int(sys.argv[sys.argv.index("--listen-fd") + 1]))
     connection, _ = listener.accept()
     connection.sendall(f"{os.getpid()} {detached()}\\n".encode())
     connection.recv(1)

@@ -2,6 +2,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import Any, ClassVar, Self, final
 
+from .errors import ExoskelError
+
 __all__ = [
     "Acceptor",
     "GridTrust",
@@ -62,7 +64,10 @@ class Listener:
 @final
 class Manager:
     def __new__(
-        cls, settings: dict[str, Any], present: Callable[[str, str, str], object]
+        cls,
+        start: dict[str, Any],
+        options: dict[str, Any],
+        present: Callable[[str, str, str], object],
     ) -> Self: ...
     def check_process(self) -> None: ...
     def is_inherited(self) -> bool: ...
@@ -78,7 +83,9 @@ class Manager:
     def present(self) -> None: ...
     def report(self) -> tuple[list[dict[str, Any]], dict[str, Any]]: ...
     def shutdown(self) -> None: ...
-    def wait_ready(self, timeout: float, patient: bool) -> tuple[int, int, list[str]]: ...
+    def wait_ready(
+        self, timeout: float, patient: bool
+    ) -> tuple[int, int, bool, list[ExoskelError]]: ...
 
 @final
 class MapStream(Iterator[Any]):
@@ -99,28 +106,7 @@ class SubmitStream:
 class SlotOutput:
     def send(self, stream: int, text: str) -> bool: ...
 
-def serve_slot(
-    loader: object,
-    *,
-    connection_fd: int | None = None,
-    listen_fd: int | None = None,
-    join: str | None = None,
-    manager_name: str | None = None,
-    credential_fd: int | None = None,
-    credential: str | None = None,
-    key: str | None = None,
-    policy_fd: int | None = None,
-    policy: str | None = None,
-    revocation_list: str | None = None,
-    trust_anchors: str | None = None,
-    vomsdir: str | None = None,
-    trust_interval: int = 60,
-    key_memory: str | None = None,
-    properties: list[tuple[str, str]],
-    python: str,
-    dead_after: float,
-    message_bytes_max: int,
-) -> None: ...
+def serve_slot(loader: object, options: dict[str, Any], start: dict[str, Any]) -> None: ...
 def check_key_memory(kind: str) -> None: ...
 def end_descendants() -> None: ...
 def pki_init(directory: str) -> None: ...

@@ -29,26 +29,36 @@ __all__ = [
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import TypeVar
 
     _Raised = TypeVar("_Raised", bound=BaseException)
 
 
 class ExoskelError(Exception):
-    """Base of all exceptions that Exoskel itself raises."""
+    """Base of all exceptions that Exoskel itself raises.
+
+    Attributes
+    ----------
+    place : str or None
+        The address of the worker that was tried, as it was given; the host of a worker that dialled in; or ``"local worker 1"`` for a
+        child process. None unless the error is one of `NoWorkerError.attempts`.
+    """
+
+    place: str | None = None
 
 
 class WorkerLostError(ExoskelError, RuntimeError):
-    """An item was lost with its worker, alone on it, as often as retries are allowed.
+    """An item or a call was lost with its worker, alone on it, as often as retries are allowed.
 
     Parameters
     ----------
     message : str
         What happened.
     item : int, optional
-        The index of the item in its stream.
+        The index of the item in its stream. A call of an `Executor` has none.
     workers : int
-        How many workers were lost while they ran this item.
+        How many workers were lost while they ran it.
     """
 
     def __init__(self, message: str = "", *, item: int | None = None, workers: int = 0) -> None:
@@ -58,23 +68,39 @@ class WorkerLostError(ExoskelError, RuntimeError):
 
 
 class LinkError(ExoskelError, ConnectionError):
-    """A link or its session failed, or was closed by the other side."""
+    """There is no connection, or a link or its session failed, or the other side closed it."""
 
 
 class AuthenticationError(LinkError):
-    """A peer could not prove to be what it must be here; trying again does not help."""
+    """One of two sides could not prove to the other who it is; trying again does not help."""
 
 
 class RefusedError(LinkError):
-    """A peer proved who it is, and the other side refused it; the text holds the reason it gave."""
+    """A peer proved who it is, and one of the two sides refused it by its rules; the text holds the reason."""
 
 
 class VersionError(LinkError):
-    """Two sides run versions (of the protocol, of Exoskel or of Python) that don't go together."""
+    """Two sides run versions (of the protocol or of Python) that don't go together."""
 
 
 class NoWorkerError(ExoskelError, ConnectionError):
-    """No worker could be reached, or none was left, within the time allowed."""
+    """No worker could be reached in the time allowed, or none is left.
+
+    `attempts` says why. Its first error is also the ``__cause__``, so that a traceback shows it.
+
+    Parameters
+    ----------
+    message : str
+        What happened, with a line for each place.
+    attempts : iterable of ExoskelError
+        For each place that was tried the error of the last attempt there. Each has the place as its ``place``. Mostly one of
+        `AuthenticationError` (wrong name, authority or certificate), `RefusedError` (the rules of one side, or modules that the
+        worker lacks), `VersionError`, or another `LinkError` (nobody listens there, or the connection broke).
+    """
+
+    def __init__(self, message: str = "", *, attempts: Iterable[ExoskelError] = ()) -> None:
+        super().__init__(message)
+        self.attempts: tuple[ExoskelError, ...] = tuple(attempts)
 
 
 class PolicyError(ExoskelError, ValueError):
@@ -86,7 +112,7 @@ class CredentialError(ExoskelError, ValueError):
 
 
 class ProgramError(ExoskelError, TypeError):
-    """A program can't run as it is, for example because one of its functions can't be pickled."""
+    """A program can't run as it is, for example because one of its functions can't be pickled, or it is nested too deep."""
 
 
 class ResultRejectedError(ExoskelError, ValueError):
@@ -94,7 +120,10 @@ class ResultRejectedError(ExoskelError, ValueError):
 
 
 class TaskError(ExoskelError, RuntimeError):
-    """An exception of a task whose class can't be made here; its text begins with the class.
+    """An exception of a task whose class can't be raised here; its text begins with the class.
+
+    The class is not known here, or raising it would end more than the item. `SystemExit` is such a class: ``sys.exit`` in a task
+    ends the item, and neither the slot nor the program that waits for the result.
 
     Parameters
     ----------
@@ -110,7 +139,7 @@ class TaskError(ExoskelError, RuntimeError):
 
 
 class SizeLimitError(ExoskelError, ValueError):
-    """An item or a result is larger than the limit for one message."""
+    """An item, a call with its arguments, or a result is larger than the limit for one message."""
 
 
 class ForkError(ExoskelError, RuntimeError):

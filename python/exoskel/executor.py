@@ -11,11 +11,12 @@ from concurrent.futures import Executor as BaseExecutor
 from concurrent.futures import Future as BaseFuture
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from . import _core
 from .errors import ForkError
-from .manager import READY_KEYS, pickled, start, summarize, wait_for_slots
+from .manager import pickled, start, summarize, wait_for_slots
+from .options import ManagerOptions, checked, documented
 
 if TYPE_CHECKING:
     from .summary import Summary
@@ -284,6 +285,7 @@ class _Engine:
             self.finish()
 
 
+@documented(ManagerOptions)
 class Executor(BaseExecutor):
     """Runs calls on slots; see `concurrent.futures.Executor`.
 
@@ -291,56 +293,18 @@ class Executor(BaseExecutor):
     ----------
     slots : int
         How many.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, wait, transport, protection, retries, dead_after, connect_timeout, key_memory, ready_keys
-        As for `exoskel.Manager`.
+    {options}
     """
 
-    def __init__(
-        self,
-        slots: int,
-        *,
-        workers: Any = None,
-        credential: Any = None,
-        policy: Any = None,
-        revocation_list: Any = None,
-        trust_anchors: Any = None,
-        vomsdir: Any = None,
-        trust_interval: int = 60,
-        listen: str | None = None,
-        wait: float = 30.0,
-        transport: Literal["socketpair", "tcp"] = "socketpair",
-        protection: Literal["plain", "integrity", "encrypted"] | None = None,
-        retries: int = 3,
-        dead_after: float = 5.0,
-        connect_timeout: float = 5.0,
-        key_memory: Literal["secret", "locked", "ordinary"] | None = None,
-        ready_keys: int = READY_KEYS,
-    ) -> None:
+    def __init__(self, slots: int, **options: Unpack[ManagerOptions]) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ValueError(f"got {slots!r} slots, expected a whole number of at least 1")
-        core = start(
-            slots,
-            functions=[],
-            workers=workers,
-            credential=credential,
-            policy=policy,
-            revocation_list=revocation_list,
-            trust_anchors=trust_anchors,
-            vomsdir=vomsdir,
-            trust_interval=trust_interval,
-            listen=listen,
-            transport=transport,
-            protection=protection,
-            retries=retries,
-            dead_after=dead_after,
-            connect_timeout=connect_timeout,
-            key_memory=key_memory,
-            ready_keys=ready_keys,
-        )
+        told = checked(ManagerOptions, "Executor", options)
+        core = start(slots, [], told)
         self._engine = _Engine(core)
         self._finalizer = weakref.finalize(self, self._engine.drop)
         try:
-            wait_for_slots(core, wait if listen else connect_timeout * 2, patient=bool(listen))
+            wait_for_slots(core, told)
         except BaseException:
             self._finalizer.detach()
             self._engine.end()

@@ -4,11 +4,12 @@ import os
 import pickle
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from . import _core
 from .errors import NoWorkerError, ProgramError
+from .options import ManagerOptions, checked, documented, of_children
 from .skeletons import ParDegree, Skeleton, flatten
 
 if TYPE_CHECKING:
@@ -16,16 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Manager"]
 
-# One message at most: an item and its result with everything that belongs to them.
-MESSAGE_BYTES_MAX = 1 << 30
 # So many reasons are told why there is no worker.
 REASONS_MAX = 20
-# Less than this leaves no room for what goes with the items.
-MESSAGE_BYTES_MIN = 1 << 18
-# The keys in use of a thousand busy sessions, in 3 MiB.
-READY_KEYS = 4096
 
 
+@documented(ManagerOptions)
 class Manager:
     """A manager of slots on which a program runs.
 
@@ -38,50 +34,7 @@ class Manager:
         What is done to each item; a function alone is a stage that handles one item at a time.
     contract : ParDegree
         On how many slots.
-    workers : path or iterable of str, optional
-        A file with one ``host:port`` or ``unix:/path`` a line, or such lines: workers that were started with
-        ``exoskel worker --listen``. The name in the worker's certificate follows where it isn't that of the host.
-    credential : path, optional
-        This manager's credential: ``exoskel pki issue --role manager`` writes one, and a proxy of a grid is one as it is. Needed with
-        ``workers`` and ``listen``.
-    policy : path, optional
-        The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted. This file, the
-        credential and the revocation list are taken up when they change, and running sessions are judged by them again.
-    revocation_list : path, optional
-        The authority's ``revoked.crl``, where it is newer than what the credential holds.
-    trust_anchors, vomsdir : path, optional
-        The directories by which workers are judged in a grid. With a proxy as credential ``X509_CERT_DIR`` and ``X509_VOMS_DIR``, else those
-        of ``/etc/grid-security``, unless given; without either the credential's own authority judges.
-    trust_interval : int
-        How many seconds pass between two looks at them.
-    listen : str, optional
-        An address such as ``0.0.0.0:7600`` or ``unix:/path`` at which workers join (``exoskel worker --join``).
-    wait : float
-        How many seconds to wait for workers to join.
-    transport : {"socketpair", "tcp"}
-        What children are talked to over; TCP on loopback is meant for measurements and tests.
-    protection : {"plain", "integrity", "encrypted"}, optional
-        The least protection of everything, whatever the policy says. With ``transport="tcp"``, "plain" lets data go in clear.
-    retries : int
-        How many workers an item may take down, while it runs alone, before it becomes a `WorkerLostError`.
-    dead_after : float
-        After how many seconds of silence a worker counts as lost.
-    connect_timeout : float
-        How many seconds one attempt to reach a worker may take.
-    key_memory : {"secret", "locked", "ordinary"}, optional
-        The memory in which keys wait, here and in child processes: hidden even from the kernel's own map of memory, locked against swap, or
-        neither. The best there is if not given; `Summary.keys` says which that was. What is asked for and not there is an error.
-    ready_keys : int
-        How many keys are held expanded for use at most, in ordinary memory (700 bytes each): by all managers of this process together that give
-        the same number. `Summary.keys` says whether they are enough.
-    frame_items_max : int
-        How many items may travel together; 1 sends each by itself.
-    message_bytes_max : int
-        The size limit of an item or result with everything that belongs to it, in bytes.
-    trace : path, optional
-        A file to which all messages between this manager and its slots are written when it is closed (peer, size and time, no content),
-        at most 4,194,304 of them: a trace that ``exoskel sim keycache --trace`` reads. Rank 0 is the manager
-        (``--rank 0``: its cache alone).
+    {options}
 
     Raises
     ------
@@ -96,33 +49,14 @@ class Manager:
     LinkError
         If nothing can listen at ``listen``.
     NoWorkerError
-        If no slot is there in time; it says why each attempt failed.
+        If no slot is there in time, or earlier if nobody can come. Its ``attempts`` hold an error for each place that was tried.
     """
 
     def __init__(
         self,
         program: Skeleton | Callable[[Any], Any],
         contract: ParDegree,
-        *,
-        workers: str | os.PathLike[str] | Iterable[str] | None = None,
-        credential: str | os.PathLike[str] | None = None,
-        policy: str | os.PathLike[str] | None = None,
-        revocation_list: str | os.PathLike[str] | None = None,
-        trust_anchors: str | os.PathLike[str] | None = None,
-        vomsdir: str | os.PathLike[str] | None = None,
-        trust_interval: int = 60,
-        listen: str | None = None,
-        wait: float = 30.0,
-        transport: Literal["socketpair", "tcp"] = "socketpair",
-        protection: Literal["plain", "integrity", "encrypted"] | None = None,
-        retries: int = 3,
-        dead_after: float = 5.0,
-        connect_timeout: float = 5.0,
-        key_memory: Literal["secret", "locked", "ordinary"] | None = None,
-        ready_keys: int = READY_KEYS,
-        frame_items_max: int = 4096,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
-        trace: str | os.PathLike[str] | None = None,
+        **options: Unpack[ManagerOptions],
     ) -> None:
         if not isinstance(contract, ParDegree):
             raise TypeError(
@@ -131,35 +65,13 @@ class Manager:
         structure, functions = flatten(program)
         self._structure = structure
         self._functions = [pickled(function) for function in functions]
-        self._core = start(
-            contract.slots,
-            functions=self._functions,
-            workers=workers,
-            credential=credential,
-            policy=policy,
-            revocation_list=revocation_list,
-            trust_anchors=trust_anchors,
-            vomsdir=vomsdir,
-            trust_interval=trust_interval,
-            listen=listen,
-            transport=transport,
-            protection=protection,
-            retries=retries,
-            dead_after=dead_after,
-            connect_timeout=connect_timeout,
-            key_memory=key_memory,
-            ready_keys=ready_keys,
-            frame_items_max=frame_items_max,
-            message_bytes_max=message_bytes_max,
-            trace=trace,
-        )
+        told = checked(ManagerOptions, "Manager", options)
+        self._core = start(contract.slots, self._functions, told)
         self._closed = False
         self._summary: Summary | None = None
         self._finalizer = weakref.finalize(self, shut_down, self._core)
         try:
-            wait_for_slots(
-                self._core, wait if listen else connect_timeout * 2, patient=bool(listen)
-            )
+            wait_for_slots(self._core, told)
         except BaseException:
             self.close()
             raise
@@ -243,30 +155,8 @@ class Manager:
             raise RuntimeError("the manager is closed; make a new one")
 
 
-def start(
-    slots: int,
-    *,
-    functions: list[bytes],
-    workers: str | os.PathLike[str] | Iterable[str] | None = None,
-    credential: str | os.PathLike[str] | None = None,
-    policy: str | os.PathLike[str] | None = None,
-    revocation_list: str | os.PathLike[str] | None = None,
-    trust_anchors: str | os.PathLike[str] | None = None,
-    vomsdir: str | os.PathLike[str] | None = None,
-    trust_interval: int = 60,
-    listen: str | None = None,
-    transport: str = "socketpair",
-    protection: str | None = None,
-    retries: int = 3,
-    dead_after: float = 5.0,
-    connect_timeout: float = 5.0,
-    key_memory: str | None = None,
-    ready_keys: int = READY_KEYS,
-    frame_items_max: int = 4096,
-    message_bytes_max: int = MESSAGE_BYTES_MAX,
-    trace: str | os.PathLike[str] | None = None,
-) -> "_core.Manager":
-    """Check the arguments of `Manager` and start its driver.
+def start(slots: int, functions: list[bytes], options: Mapping[str, Any]) -> "_core.Manager":
+    """Start a driver.
 
     Parameters
     ----------
@@ -274,46 +164,34 @@ def start(
         How many slots are wanted.
     functions : list of bytes
         The pickles whose modules have to travel.
-    workers, credential, policy, revocation_list, trust_anchors, vomsdir, trust_interval, listen, transport, protection, retries, dead_after, connect_timeout, key_memory, ready_keys, \
-frame_items_max, message_bytes_max, trace
-        As for `Manager`.
+    options : mapping
+        Checked `ManagerOptions`.
 
     Returns
     -------
     _core.Manager
         The driver's handle.
     """
-    for name, number, least in (
-        ("retries", retries, 1),
-        ("trust_interval", trust_interval, 1),
-        ("ready_keys", ready_keys, 1),
-        ("frame_items_max", frame_items_max, 1),
-        ("message_bytes_max", message_bytes_max, MESSAGE_BYTES_MIN),
-    ):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise ValueError(f"got {name}={number!r}, expected a whole number of at least {least}")
-    for name, seconds in (("dead_after", dead_after), ("connect_timeout", connect_timeout)):
-        if not 0 < seconds < 1e9:
-            raise ValueError(f"got {name}={seconds!r}, expected seconds above 0")
-    hosts = []
-    if workers is not None:
+    hosts: list[tuple[str, str | None]] = []
+    if options["workers"] is not None:
         from .hosts import read_hosts
 
-        hosts = [(str(address), address.name) for address in read_hosts(workers)]
-    for path in (policy, revocation_list):
-        if path is not None:
-            # Now, with the error that people know, and not as a credential's or a policy's.
-            with open(path, "rb"):
-                pass
+        hosts = [(str(address), address.name) for address in read_hosts(options["workers"])]
+    listen = options["listen"]
     if listen is not None:
         from .hosts import parse_address
 
         listen = str(parse_address(listen, 7600))
     remote = bool(hosts or listen)
-    if remote and credential is not None:
+    told = {**options, "listen": listen}
+    del told["workers"], told["wait"]
+    if remote and options["credential"] is not None:
         from .identity import grid_trust
 
-        trust_anchors, vomsdir = grid_trust(credential, trust_anchors, vomsdir)
+        directories = grid_trust(
+            options["credential"], options["trust_anchors"], options["vomsdir"]
+        )
+        told["trust_anchors"], told["vomsdir"] = (path and os.fspath(path) for path in directories)
     # Nothing is registered as long as nobody has asked for the module.
     results = sys.modules.get(f"{__package__}.results")
     registered = results.registrations() if results is not None else {}
@@ -325,65 +203,49 @@ frame_items_max, message_bytes_max, trace
 
         sources = [tuple(source) for source in collect(functions).values()]
         required = requirements(functions)
-    slot_options = [] if key_memory is None else ["--key-memory", key_memory]
     return _core.Manager(
         {
             "slots": slots,
             "hosts": hosts,
-            "listen": listen,
-            "credential": None if credential is None else os.fspath(credential),
-            "policy": None if policy is None else os.fspath(policy),
-            "revocation_list": None if revocation_list is None else os.fspath(revocation_list),
-            "trust_anchors": None if trust_anchors is None else os.fspath(trust_anchors),
-            "vomsdir": None if vomsdir is None else os.fspath(vomsdir),
-            "trust_interval": trust_interval,
-            "command": [sys.executable, "-m", "exoskel.slot", *slot_options],
-            "transport": transport,
-            "protection": protection,
+            "command": [sys.executable, "-m", "exoskel.slot"],
+            # What its children are told, who have a credential and a policy of their own.
+            "children": pickle.dumps({"options": of_children(options)}, 5),
             # Children have our interpreter and our search path, so they lack nothing.
             "setup_local": pickle.dumps((sys.path, [], [], registered), 5),
             "setup_remote": pickle.dumps((None, sources, required, registered), 5),
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-            "retries": retries,
-            "dead_after": float(dead_after),
-            "connect_timeout": float(connect_timeout),
-            "key_memory": key_memory,
-            "ready_keys": ready_keys,
-            "frame_items_max": frame_items_max,
-            "message_bytes_max": message_bytes_max,
-            "trace": None if trace is None else os.fspath(trace),
         },
+        told,
         present,
     )
 
 
-def wait_for_slots(core: "_core.Manager", timeout: float, *, patient: bool) -> None:
-    """Wait until slots are ready.
+def wait_for_slots(core: "_core.Manager", options: Mapping[str, Any]) -> None:
+    """Wait until slots are ready: where workers join, as long as they may take; else until all places were tried.
 
     Parameters
     ----------
     core : _core.Manager
         The driver.
-    timeout : float
-        Seconds.
-    patient : bool
-        Whether to use all of them for slots that may still come.
+    options : mapping
+        Checked `ManagerOptions`.
 
     Raises
     ------
     NoWorkerError
-        If there is none at the end.
+        If there is none at the end, or as soon as nobody else can come. Its ``attempts`` say why.
     """
-    ready, wanted, failures = core.wait_ready(timeout, patient)
+    patient = options["listen"] is not None
+    timeout = options["wait"] if patient else 2 * options["connect_timeout"]
+    ready, wanted, is_final, attempts = core.wait_ready(timeout, patient)
     if ready == 0:
-        # Hosts are asked again and again, and mostly say the same.
-        different = list(dict.fromkeys(failures))
-        reasons = "".join(f"\n  {failure}" for failure in different[-REASONS_MAX:])
-        if len(different) > REASONS_MAX:
-            reasons = f"\n  ... and {len(different) - REASONS_MAX} more{reasons}"
-        raise NoWorkerError(
-            f"no worker within {timeout:g} seconds, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
-        )
+        reasons = "".join(f"\n  {attempt}" for attempt in attempts[-REASONS_MAX:])
+        if len(attempts) > REASONS_MAX:
+            reasons = f"\n  ... and {len(attempts) - REASONS_MAX} more{reasons}"
+        # The wait ends early when everybody has been asked and nobody can come.
+        what = "no worker can be had" if is_final else f"no worker within {timeout:g} seconds"
+        text = f"{what}, expected {wanted} slot{'s' if wanted != 1 else ''}{reasons or ': none was heard of'}"
+        raise NoWorkerError(text, attempts=attempts) from next(iter(attempts), None)
     if ready < wanted:
         present("warning", "", f"{ready} of {wanted} slots are ready; the run begins with those")
 

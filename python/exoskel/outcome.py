@@ -294,15 +294,15 @@ def make_exception(kind: str, text: str, data: Any) -> Exception:
     return TaskError(f"{name}: {shown}" if shown else name, kind=name)
 
 
-def workers_lost(item: int, workers: int) -> WorkerLostError:
-    """Return the outcome of an item that took down one worker after the other.
+def workers_lost(item: int | None, workers: int) -> WorkerLostError:
+    """Return the outcome of an item or a call that took down one worker after the other.
 
     Parameters
     ----------
-    item : int
-        Its place in the stream, from 0.
+    item : int or None
+        The item's place in the stream, from 0; None for a call, which has none.
     workers : int
-        How many workers were lost while it was the only item they had.
+        How many workers were lost while they had nothing else.
 
     Returns
     -------
@@ -310,7 +310,7 @@ def workers_lost(item: int, workers: int) -> WorkerLostError:
         The exception.
     """
     return WorkerLostError(
-        f"item {item} took down {workers} worker{'s' if workers != 1 else ''} while it ran alone; it is not tried again "
+        f"{'this call' if item is None else f'item {item}'} took down {workers} worker{'s' if workers != 1 else ''} while it ran alone; it is not tried again "
         "(out of memory, a crash in native code, or the workers were ended from outside)",
         item=item,
         workers=workers,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from . import _core, arrays
+from . import _core, result_arrays
 from .errors import ProgramError, ResultRejectedError
 from .peer_text import one_line
 
@@ -171,7 +171,7 @@ def describe(value: Any) -> _Content:
         if kind is numpy.ndarray:
             return _describe_array(value)
         if isinstance(value, numpy.generic):
-            return _TAG["SCALAR"], arrays.describe_scalar(value)
+            return _TAG["SCALAR"], result_arrays.describe_scalar(value)
     from . import result_types
 
     found = result_types.find(kind)
@@ -556,8 +556,8 @@ _FACTORIES: tuple[Any, ...] = (
 
 def _describe_array(value: Any) -> _Content:
     if value.dtype.kind == "O":
-        return _TAG["OBJECT_ARRAY"], arrays.describe_objects(value)
-    return _TAG["ARRAY"], arrays.describe(value)
+        return _TAG["OBJECT_ARRAY"], result_arrays.describe_objects(value)
+    return _TAG["ARRAY"], result_arrays.describe(value)
 
 
 def _make_registered(content: list[Any]) -> Any:
@@ -644,7 +644,7 @@ _MADE: dict[int, Callable[[Any], Any]] = {
     _TAG["ORDERED_MAP"]: _make_ordered_map,
     _TAG["DEFAULT_MAP"]: _make_default_map,
     _TAG["DEQUE"]: _make_deque,
-    _TAG["OBJECT_ARRAY"]: arrays.object_array,
+    _TAG["OBJECT_ARRAY"]: result_arrays.object_array,
     _TAG["REGISTERED"]: _make_registered,
     _TAG["LIBRARY"]: _make_library,
     _TAG["EXCEPTION"]: _make_exception,

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# A result larger than this is an exception of its own, rather than the end of its slot.
-MESSAGE_BYTES_MAX = 1 << 30
-
+# What a slot may be given as an open descriptor, by the option that names it.
+_DESCRIPTORS = ("connection_fd", "listen_fd", "credential_fd", "policy_fd")
 _STREAMS = {"stdout": 0, "stderr": 1, "log": 2}
 
 
@@ -98,37 +97,32 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        Options as `_options` knows them; ``sys.argv`` if not given.
+        ``--options-fd`` and the number of a descriptor, which is followed by others; ``sys.argv`` if not given.
 
     Returns
     -------
     int
         0 when the session ended, 1 when there was none, 2 when the credential, the policy or the memory for keys can't be used.
     """
-    options = _options(sys.argv[1:] if arguments is None else arguments)
-    name = options.pop("name", "worker")
+    descriptors = _descriptors(sys.argv[1:] if arguments is None else arguments)
+    told = _told(descriptors["options_fd"])
     # First, so that it runs last: what users' code ends at its exit in good order has done so by then.
     atexit.register(_end_descendants, os.getpid())
-    properties = [("slots", str(options.pop("slots", "1")))]
-    if "connection_fd" in options:
+    properties = [("slots", str(told.get("slots", 1)))]
+    if "connection_fd" in descriptors:
         properties.append(("local", "yes"))
-    places: dict[str, Any] = {
-        key: int(options.pop(key)) for key in list(options) if key.endswith("_fd")
-    }
-    dead_after = float(options.pop("dead_after", "5"))
-    if "trust_interval" in options:
-        places["trust_interval"] = int(options.pop("trust_interval"))
-    # The supervisor's own count of its slots; nothing here depends on it.
-    options.pop("slot", None)
-    places.update(options)
+    name = "worker"
     try:
         _core.serve_slot(
             Loader(name),
-            **places,
-            properties=properties,
-            python=f"{sys.version_info.major}.{sys.version_info.minor}",
-            dead_after=dead_after,
-            message_bytes_max=MESSAGE_BYTES_MAX,
+            told["options"],
+            {
+                **{option: descriptors.get(option) for option in _DESCRIPTORS},
+                "join": told.get("join"),
+                "manager_name": told.get("manager_name"),
+                "properties": properties,
+                "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            },
         )
     except KeyboardInterrupt:
         # Ctrl-C reaches the whole group of processes; the manager or supervisor says what there is to say.
@@ -149,12 +143,20 @@ def _end_descendants(slot: int) -> None:
         _core.end_descendants()
 
 
-def _options(arguments: list[str]) -> dict[str, str]:
-    """Read ``--key value`` pairs. Only our own processes write them, and argparse takes longer to import than all the rest."""
-    if len(arguments) % 2:
+def _descriptors(arguments: list[str]) -> dict[str, int]:
+    """Read ``--name number`` pairs. Only our own processes write them, and argparse takes longer to import than all the rest."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=False)
+    found = {key.removeprefix("--").replace("-", "_"): int(value) for key, value in pairs}
+    if len(arguments) % 2 or "options_fd" not in found:
         raise SystemExit("exoskel.slot is started by a manager or by `exoskel worker`")
-    pairs = zip(arguments[::2], arguments[1::2], strict=True)
-    return {key.removeprefix("--").replace("-", "_"): value for key, value in pairs}
+    return found
+
+
+def _told(descriptor: int) -> dict[str, Any]:
+    """Read what whoever started us put into sealed memory, which its other children share with us, and so the place in it."""
+    told: dict[str, Any] = pickle.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+    os.close(descriptor)
+    return told
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 mod cache;
 mod prefetch;
 mod replacement;
+mod rings;
 mod schedule;
 mod store;
 
@@ -16,7 +17,8 @@ pub use cache::{
     Absent, Cache, CacheKey, Counters, ENTRIES_MAX, Geometry, GeometryError, Placement,
 };
 pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
-pub use replacement::{Clock, LeastRecentlyUsed, Replacement, S3Fifo};
+pub use replacement::{Clock, LeastRecentlyUsed, Replacement};
+pub use rings::Rings;
 pub(crate) use schedule::EpochSecret;
 pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};
 pub use store::{

@@ -35,4 +35,7 @@ pub use limits::Limits;
 pub use message::{Endpoint, Event, LinkId, Message, MessageKind};
 pub use protection::{ParseProtectionError, Protection, Protections, TrafficClass};
 pub use record::{SEGMENT_BYTES_MAX, TAG_BYTES};
-pub use session::{Counts, EpochLimits, Session, SessionConfig, Side, UNVERIFIED_BYTES_PER_SECOND};
+pub use session::{
+    CLOSING_TIME, Counts, Ended, EpochLimits, Session, SessionConfig, Side,
+    UNVERIFIED_BYTES_PER_SECOND,
+};

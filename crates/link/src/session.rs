@@ -1,6 +1,7 @@
 //! One connection's state machine: messages in, sealed bytes out, and the other way round.
 
 mod assembly;
+mod closing;
 mod config;
 mod inbox;
 mod link;
@@ -13,16 +14,18 @@ mod timing;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+pub use closing::{CLOSING_TIME, Ended};
 pub use config::{EpochLimits, SessionConfig, Side};
 
 use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX};
-use crate::error::{CloseReason, SessionError};
+use crate::error::SessionError;
 use crate::keys::{DirectionKeys, KeyStore, SessionSecret};
 use crate::limits::Limits;
 use crate::message::{Endpoint, Event, LinkId, Message, MessageKind};
 use crate::protection::{Protection, Protections, TrafficClass};
 use crate::sealing::{Opener, Sealer};
 use assembly::Pool;
+use closing::Closing;
 use inbox::Inbox;
 use link::{Link, LinkState, LinkTable};
 use outbox::Outbox;
@@ -61,19 +64,8 @@ pub struct Session {
     /// What [`limit_reception`](Self::limit_reception) said last.
     reception_max: Option<u64>,
     timing: Timing,
-    ending: Ending,
+    closing: Closing,
     counts: Counts,
-}
-
-/// How far the session's end has come.
-#[derive(Default)]
-struct Ending {
-    /// This side's reason, once it wants to end.
-    reason: Option<CloseReason>,
-    /// Close has been sealed: no record may follow.
-    close_sealed: bool,
-    peer_closed: bool,
-    failure: Option<SessionError>,
 }
 
 /// What a session has done so far.
@@ -124,7 +116,7 @@ impl Session {
             queued_bytes: 0,
             reception_max: None,
             timing: Timing::new(now),
-            ending: Ending::default(),
+            closing: Closing::default(),
             counts: Counts::default(),
             config,
         }
@@ -259,14 +251,14 @@ impl Session {
         self.queued_bytes
     }
 
-    /// Bytes of messages queued on one link.
-    pub fn queued_on(&self, link: LinkId) -> u64 {
-        self.links.get(link).map_or(0, |end| end.queued_bytes)
-    }
-
-    /// The next event, in the order in which things happened.
+    /// The next event, in the order in which things happened. After [`abort`](Self::abort) only the end is one.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        loop {
+            let event = self.events.pop_front()?;
+            if self.closing.counts(&event) {
+                return Some(event);
+            }
+        }
     }
 
     /// The application is done with a message of this size; credit goes back to the peer. True when a record is to be
@@ -312,43 +304,11 @@ impl Session {
 
     /// Makes the session's protections stricter, as after a reload of the policy. What is weaker than what holds is
     /// ignored: a looser policy counts from the next session on.
-    pub fn raise_protections(&mut self, floor: Protections) {
-        let raised = self.sending.stricter(floor);
-        if raised != self.sending && !self.ending.close_sealed {
+    pub fn raise_protections(&mut self, minimum: Protections) {
+        let raised = self.sending.stricter(minimum);
+        if raised != self.sending && !self.closing.close_sealed {
             self.control.push_back(ControlMessage::Protections(raised));
         }
-    }
-
-    /// Orderly end: everything queued leaves first, then Close. The first reason counts.
-    pub fn close(&mut self, reason: CloseReason) {
-        self.ending.reason.get_or_insert(reason);
-    }
-
-    /// Ends at once: what is queued and not yet sealed is dropped, and Close goes out next.
-    pub fn abort(&mut self, reason: CloseReason) {
-        if self.ending.close_sealed {
-            return;
-        }
-        self.ending.reason = Some(reason);
-        self.ready.clear();
-        self.control.clear();
-        self.queued_bytes = 0;
-        for end in self.links.iter_mut() {
-            end.queue.clear();
-            end.current = None;
-            end.queued_bytes = 0;
-            end.is_ready = false;
-        }
-    }
-
-    /// No message will come or go any more: both sides have closed, or the session failed.
-    pub fn is_closed(&self) -> bool {
-        self.ending.failure.is_some() || (self.ending.close_sealed && self.ending.peer_closed)
-    }
-
-    /// This side's Close and everything before it has been written.
-    pub fn is_drained(&self) -> bool {
-        self.ending.close_sealed && self.outbox.bytes() == 0
     }
 
     /// What has been done so far.
@@ -365,24 +325,6 @@ impl Session {
     /// What holds for the records of this side now.
     pub fn protections(&self) -> Protections {
         self.sending
-    }
-
-    fn check_open(&self) -> Result<(), SessionError> {
-        if let Some(failure) = &self.ending.failure {
-            return Err(failure.clone());
-        }
-        match &self.ending.reason {
-            Some(reason) => Err(SessionError::Closed(reason.clone())),
-            None if self.ending.peer_closed => Err(SessionError::Closed(CloseReason::Finished)),
-            None => Ok(()),
-        }
-    }
-
-    /// Ends the session over a fault of the peer or the wire; the peer is told by a Close.
-    fn fail(&mut self, error: SessionError) -> SessionError {
-        self.abort(CloseReason::Fault(error.to_string().into()));
-        self.ending.failure = Some(error.clone());
-        error
     }
 
     /// What protects link 0: encryption as soon as anything of the session is encrypted, never less than integrity.

@@ -1,20 +1,17 @@
 //! The cache and its policies against models that are too slow to be wrong, and what the prefetch buffer does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod models;
+
 use std::collections::VecDeque;
 
 use exoskel_link::keys::{
     Cache, Clock, Counters, Geometry, GeometryError, LeastRecentlyUsed, Placement, PrefetchError,
-    PrefetchSettings, PrefetchingCache, Replacement, S3Fifo,
+    PrefetchSettings, PrefetchingCache,
 };
+use models::{Model, agree, geometries, nothing_is_lost, steps};
 use proptest::prelude::*;
-
-/// One set of a model: a key goes in or is used; gives whether it was there and which key had to go.
-trait Model {
-    fn new(ways: usize) -> Self;
-    fn touch(&mut self, key: u32) -> (bool, Option<u32>);
-    fn remove(&mut self, key: u32) -> bool;
-}
 
 struct ModelLru {
     ways: usize,
@@ -77,136 +74,6 @@ impl Model for ModelClock {
     }
 }
 
-/// S3-FIFO as its paper writes it down, with an eviction that stops at the first victim.
-struct ModelS3 {
-    ways: usize,
-    small_max: usize,
-    small: VecDeque<(u32, u8)>,
-    main: VecDeque<(u32, u8)>,
-    ghosts: VecDeque<Option<u32>>,
-}
-
-impl ModelS3 {
-    fn evict(&mut self) -> u32 {
-        loop {
-            if self.small.len() >= self.small_max || self.main.is_empty() {
-                let (key, uses) = self.small.pop_front().unwrap();
-                if uses > 1 {
-                    self.main.push_back((key, 0));
-                    continue;
-                }
-                self.ghosts.push_back(Some(key));
-                if self.ghosts.len() > self.ways - self.small_max {
-                    self.ghosts.pop_front();
-                }
-                return key;
-            }
-            let (key, uses) = self.main.pop_front().unwrap();
-            if uses == 0 {
-                return key;
-            }
-            self.main.push_back((key, uses - 1));
-        }
-    }
-}
-
-impl Model for ModelS3 {
-    fn new(ways: usize) -> Self {
-        Self {
-            ways,
-            small_max: (ways / 10).max(1),
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            ghosts: VecDeque::new(),
-        }
-    }
-
-    fn touch(&mut self, key: u32) -> (bool, Option<u32>) {
-        let mut all = self.small.iter_mut().chain(&mut self.main);
-        if let Some(held) = all.find(|held| held.0 == key) {
-            held.1 = (held.1 + 1).min(3);
-            return (true, None);
-        }
-        let full = self.small.len() + self.main.len() == self.ways;
-        let evicted = full.then(|| self.evict());
-        // A ghost that was taken leaves its place in the order.
-        let ghost = self.ghosts.iter_mut().find(|ghost| **ghost == Some(key));
-        if let Some(ghost) = ghost {
-            *ghost = None;
-            self.main.push_back((key, 0));
-        } else {
-            self.small.push_back((key, 0));
-        }
-        (false, evicted)
-    }
-
-    fn remove(&mut self, key: u32) -> bool {
-        let before = self.small.len() + self.main.len();
-        self.small.retain(|held| held.0 != key);
-        self.main.retain(|held| held.0 != key);
-        before != self.small.len() + self.main.len()
-    }
-}
-
-/// Runs a cache beside one model for each of its sets.
-fn agree<M: Model, P: Replacement>(geometry: Geometry, steps: &[(u32, u8)], removals: bool) {
-    let mut cache: Cache<u32, u32, P> = Cache::new(geometry);
-    let mut models: Vec<M> = (0..geometry.sets())
-        .map(|_| M::new(geometry.ways()))
-        .collect();
-    let mut expected = Counters::default();
-    let mut held = 0;
-    for &(key, step) in steps {
-        let model = &mut models[geometry.set_of(key)];
-        if removals && step == 0 {
-            let known = model.remove(key);
-            held -= usize::from(known);
-            assert_eq!(cache.remove(key), known.then_some(key * 3));
-        } else {
-            let (hit, evicted) = model.touch(key);
-            assert_eq!(cache.peek(key).is_some(), hit);
-            assert_eq!(cache.absent(key).is_none(), hit);
-            assert_eq!(cache.get(key).copied(), hit.then_some(key * 3));
-            if hit {
-                expected.hits += 1;
-            } else {
-                expected.misses += 1;
-                expected.evictions += u64::from(evicted.is_some());
-                held += usize::from(evicted.is_none());
-                let evicted = evicted.map(|key| (key, key * 3));
-                // In one step, or in two so that what goes can be used again.
-                if step == 1 {
-                    let absent = cache.absent(key).unwrap();
-                    assert_eq!(cache.make_room(&absent), evicted);
-                    assert_eq!(cache.make_room(&absent), None);
-                    assert_eq!(cache.insert(key, key * 3), None);
-                } else {
-                    assert_eq!(cache.insert(key, key * 3), evicted);
-                }
-            }
-        }
-        assert_eq!(cache.counters(), expected);
-        assert_eq!(cache.len(), held);
-    }
-}
-
-fn geometries() -> impl Strategy<Value = Geometry> {
-    (1_usize..9, 1_usize..24, any::<bool>()).prop_map(|(sets, ways, low)| {
-        let geometry = Geometry::set_associative(sets * ways, ways).unwrap();
-        geometry.placed(if low {
-            Placement::LowBits
-        } else {
-            Placement::Mixed
-        })
-    })
-}
-
-fn steps() -> impl Strategy<Value = Vec<(u32, u8)>> {
-    // Few keys beside many, so that some come back often and others never.
-    let keys = prop_oneof![0_u32..12, 0_u32..200];
-    prop::collection::vec((keys, 0_u8..8), 0..600)
-}
-
 proptest! {
     #[test]
     fn least_recently_used_is_what_a_list_says(geometry in geometries(), steps in steps()) {
@@ -218,41 +85,11 @@ proptest! {
         agree::<ModelClock, Clock>(geometry, &steps, false);
     }
 
-    #[test]
-    fn s3_fifo_is_what_three_queues_say(geometry in geometries(), steps in steps()) {
-        agree::<ModelS3, S3Fifo>(geometry, &steps, true);
-    }
-
     /// With removals at any time no policy loses a slot or gives one away twice.
     #[test]
     fn what_goes_in_is_held_or_comes_out(geometry in geometries(), steps in steps()) {
-        fn run<P: Replacement>(geometry: Geometry, steps: &[(u32, u8)]) {
-            let mut cache: Cache<u32, u32, P> = Cache::new(geometry);
-            let mut held = std::collections::BTreeSet::new();
-            for (number, &(key, step)) in steps.iter().enumerate() {
-                match step {
-                    0 => assert_eq!(cache.remove(key).is_some(), held.remove(&key)),
-                    1 if number % 16 == 1 => {
-                        cache.retain(|key, _| key % 2 == 0);
-                        held.retain(|key| key % 2 == 0);
-                    }
-                    _ => {
-                        let known = held.contains(&key);
-                        match cache.insert(key, key) {
-                            Some((gone, _)) => assert_eq!(gone == key, known),
-                            None => assert!(held.insert(key)),
-                        }
-                        held.retain(|&key| cache.contains(key));
-                        held.insert(key);
-                    }
-                }
-                assert_eq!(cache.len(), held.len());
-                assert!(held.iter().all(|&key| cache.peek(key) == Some(&key)));
-            }
-        }
-        run::<LeastRecentlyUsed>(geometry, &steps);
-        run::<Clock>(geometry, &steps);
-        run::<S3Fifo>(geometry, &steps);
+        nothing_is_lost::<LeastRecentlyUsed>(geometry, &steps);
+        nothing_is_lost::<Clock>(geometry, &steps);
     }
 
     /// Cache and buffer never hold a key twice, a value is always its key's, and every lookup counts once.
@@ -344,24 +181,12 @@ fn low_bits_place_sequential_keys_in_turn() {
     for (entries, ways) in [(64, 4), (60, 4)] {
         let geometry = Geometry::set_associative(entries, ways).unwrap();
         let geometry = geometry.placed(Placement::LowBits);
-        let sets = geometry.sets();
-        for key in 0..200_u32 {
-            assert_eq!(geometry.set_of(key), key as usize % sets);
-        }
         let mut cache: Cache<u32, ()> = Cache::new(geometry);
         for key in 0..entries as u32 {
             assert_eq!(cache.insert(key, ()), None);
         }
         assert_eq!(cache.insert(entries as u32, ()), Some((0, ())));
     }
-}
-
-/// A mixed placement is the same on every machine: the study's digests rest on it.
-#[test]
-fn the_mixing_is_fixed() {
-    let geometry = Geometry::set_associative(1024, 1).unwrap();
-    let sets: Vec<usize> = (0..6_u64).map(|key| geometry.set_of(key)).collect();
-    assert_eq!(sets, [904, 580, 605, 116, 441, 396]);
 }
 
 fn prefetching(entries: usize, buffer: usize) -> PrefetchingCache<u16, u32, &'static str> {

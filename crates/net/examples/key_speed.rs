@@ -20,7 +20,7 @@ use aws_lc_rs::cmac;
 use exoskel_identity::Role;
 use exoskel_link::keys::{
     COMPACT_KEY_BYTES, Cache, Clock, DirectionKeys, Geometry, KeyStore, KeyStoreSettings,
-    LeastRecentlyUsed, PrefetchSettings, Replacement, S3Fifo,
+    LeastRecentlyUsed, PrefetchSettings, Replacement,
 };
 use exoskel_link::{CipherSuite, Protection, SessionSecret, Side, vectors};
 use exoskel_net::pki::ThrowAwayAuthority;
@@ -359,10 +359,9 @@ fn lookups() -> String {
         })
         .collect();
     format!(
-        "{{\"lru\": {:.0}, \"clock\": {:.0}, \"s3_fifo\": {:.0}}}",
+        "{{\"lru\": {:.0}, \"clock\": {:.0}}}",
         run::<LeastRecentlyUsed>(&keys),
-        run::<Clock>(&keys),
-        run::<S3Fifo>(&keys)
+        run::<Clock>(&keys)
     )
 }
 

@@ -5,10 +5,12 @@
 //! has nothing to do but wait for the peer reads by itself meanwhile.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use exoskel_link::{CloseReason, Event, LinkId, Message, Session, SessionError};
+pub use exoskel_link::Ended;
+use exoskel_link::{CLOSING_TIME, CloseReason, Event, LinkId, Message, Session, SessionError};
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
@@ -24,22 +26,11 @@ const SPENT_MAX: usize = 64;
 /// Slices handed to the kernel in one call (far below Linux's limit of 1,024; more brings nothing).
 const SLICES_MAX: usize = 64;
 
-/// How long the other side may take to answer our Close before the connection is cut.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
+/// Between two looks at the session's time at least.
+const TICK_MIN: Duration = Duration::from_millis(5);
 
-/// Why a connection is over.
-#[derive(Debug, thiserror::Error)]
-pub enum Ended {
-    /// Closed in order by one of the ends.
-    #[error("closed: {0:?}")]
-    Closed(CloseReason),
-    /// The session's rules were broken, or the peer fell silent.
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    /// The socket failed.
-    #[error("the connection broke: {0}")]
-    Socket(#[from] io::Error),
-}
+/// How long a peer may take to read why its session failed.
+const LAST_WORD_TIME: Duration = CLOSING_TIME.checked_div(4).expect("four isn't zero");
 
 /// A session on its socket.
 pub struct Connection {
@@ -50,8 +41,9 @@ pub struct Connection {
     reader: Mutex<Reader>,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
     mailbox: Mutex<Mailbox>,
-    /// How the end that is under way came about.
-    farewell: Mutex<Farewell>,
+    /// Nothing of what the peer says counts any more, not even what has been read: [`Session::is_aborted`], for a reader that hands out
+    /// events without the session's lock.
+    is_aborted: AtomicBool,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
     epoch: Instant,
@@ -73,27 +65,25 @@ enum More {
     No,
 }
 
-/// The end of a session, once one of its sides wants it.
-#[derive(Default)]
-struct Farewell {
-    /// The first reason that was given, by us or by the peer.
-    reason: Option<CloseReason>,
-    /// Nothing of what the peer says counts any more.
-    is_abrupt: bool,
-    /// When the connection is cut, whatever the peer does.
-    until: Option<Instant>,
-    /// The peer has ended its direction.
-    is_read: bool,
-    /// What went wrong when a thread read, for the task to deal with.
-    fault: Option<Ended>,
-}
-
 #[derive(Default)]
 struct Mailbox {
     /// To be sealed and written.
     messages: Vec<(LinkId, Message)>,
     /// Memory that received messages no longer need.
     spent: Vec<Vec<u8>>,
+    /// What went wrong with the socket when a thread read.
+    fault: Option<io::Error>,
+}
+
+/// How a connection stands when it has written what there was to write.
+struct Written {
+    /// Why the socket takes no more now, if it doesn't.
+    refused: Option<io::Error>,
+    fault: Option<io::Error>,
+    ended: Option<Ended>,
+    /// The peer has ended its direction.
+    is_read: bool,
+    next_timeout: Option<Duration>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -117,7 +107,7 @@ impl Connection {
             socket,
             session: Mutex::new(session),
             mailbox: Mutex::default(),
-            farewell: Mutex::default(),
+            is_aborted: AtomicBool::new(false),
             wake: Notify::new(),
             epoch,
         }))
@@ -200,28 +190,17 @@ impl Connection {
         let mut session = self.lock();
         // What is wrong with a message that was left ends the session as well: nobody waits for it any more.
         let _ = self.empty_mailbox(&mut session);
-        session.close(reason.clone());
-        self.say_farewell(&mut session, reason, false);
+        session.close(reason);
+        let _ = self.write(&mut session);
+        self.wake.notify_one();
     }
 
     /// Ends the session at once: what is queued is dropped, and so is what the peer still says.
     pub fn abort(&self, reason: CloseReason) {
         let mut session = self.lock();
-        session.abort(reason.clone());
-        self.say_farewell(&mut session, reason, true);
-    }
-
-    fn say_farewell(&self, session: &mut Session, reason: CloseReason, is_abrupt: bool) {
-        let mut farewell = self.farewell.lock().unwrap_or_else(PoisonError::into_inner);
-        farewell.reason.get_or_insert(reason);
-        if is_abrupt {
-            farewell.is_abrupt = true;
-            farewell
-                .until
-                .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
-        }
-        drop(farewell);
-        let _ = self.write(session);
+        session.abort(reason);
+        self.is_aborted.store(true, Ordering::Relaxed);
+        let _ = self.write(&mut session);
         self.wake.notify_one();
     }
 
@@ -235,7 +214,7 @@ impl Connection {
         is_wanted: impl FnOnce() -> bool,
         mut handle: impl FnMut(Event),
     ) -> bool {
-        if self.is_ending() {
+        if self.with(|session| session.is_ending()) {
             return false;
         }
         *self.reader() = Reader::Thread;
@@ -246,27 +225,25 @@ impl Connection {
             Ok(())
         });
         let mut reader = self.reader();
-        let read = read
-            .map_err(Ended::from)
-            .and_then(|()| self.read(&mut handle).map(drop));
+        let read = read.and_then(|()| self.read(&mut handle).map(drop));
         *reader = Reader::Task;
         let told = self.watch.tell_task(&self.socket, true);
         drop(reader);
-        if let Err(ended) = read.and_then(|()| Ok(told?)) {
-            self.farewell().fault.get_or_insert(ended);
+        if let Err(fault) = read.and(told) {
+            self.mailbox().fault.get_or_insert(fault);
+            self.wake.notify_one();
+            return false;
         }
         // What was read may want an answer, credit or a heartbeat.
-        let is_written = matches!(self.empty_and_write(), Ok(None));
-        let is_ending = self.is_ending();
+        let mut session = self.lock();
+        let is_written =
+            self.empty_mailbox(&mut session).is_ok() && self.write(&mut session).is_none();
+        let is_ending = session.is_ending();
+        drop(session);
         if !is_written || is_ending {
             self.wake.notify_one();
         }
         !is_ending
-    }
-
-    fn is_ending(&self) -> bool {
-        let farewell = self.farewell();
-        farewell.is_read || farewell.fault.is_some() || farewell.reason.is_some()
     }
 
     /// Serves the connection until it ends; `handle` gets every event of the session.
@@ -279,73 +256,74 @@ impl Connection {
     }
 
     async fn serve(&self, mut handle: impl FnMut(Event)) -> Ended {
-        let mut blocked = false;
-        let tick =
-            self.with(|session| session.next_timeout())
-                .map_or(Duration::from_secs(1), |next| {
-                    next.saturating_sub(self.now())
-                        .clamp(Duration::from_millis(5), Duration::from_secs(1))
-                });
-        let mut clock = tokio::time::interval(tick);
-        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut is_blocked, mut is_read) = (false, false);
+        let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
         loop {
-            // Behind the peer's end the socket would always be readable.
-            let is_read = self.farewell().is_read;
             tokio::select! {
+                // Behind the peer's end the socket would always be readable.
                 told = self.watch.readable(), if !is_read => {
-                    let mut told = match told {
-                        Ok(told) => told,
-                        Err(error) => return error.into(),
-                    };
-                    match self.read_as_task(&mut handle) {
-                        Ok(More::No) => told.clear_ready(),
-                        Ok(More::Perhaps) => {}
-                        Err(ended) => return self.fail(ended).await,
+                    let read = told.and_then(|mut told| {
+                        if matches!(self.read_as_task(&mut handle)?, More::No) {
+                            told.clear_ready();
+                        }
+                        Ok(())
+                    });
+                    if let Err(error) = read {
+                        return self.broken(error);
                     }
                 }
-                writable = self.socket.ready(Interest::WRITABLE), if blocked || is_read => {
+                writable = self.socket.ready(Interest::WRITABLE), if is_blocked || is_read => {
                     if let Err(error) = writable {
-                        return error.into();
+                        return self.broken(error);
                     }
                 }
                 () = self.wake.notified() => {}
-                _ = clock.tick() => {
-                    if let Err(error) = self.keep_time(&mut handle) {
-                        return self.fail(error.into()).await;
-                    }
-                }
-            }
-            let fault = self.farewell().fault.take();
-            if let Some(ended) = fault {
-                return self.fail(ended).await;
+                () = &mut timer => self.keep_time(&mut handle),
             }
             let written = match self.empty_and_write() {
                 Ok(written) => written,
                 Err(error) => return error.into(),
             };
-            match written {
-                None => blocked = false,
-                Some(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
-                // The peer may have said why it went before it did.
-                Some(error) => {
-                    let read = self.read_as_task(&mut handle);
-                    return match (read, self.farewell().reason.take()) {
-                        (Err(Ended::Session(error)), _) => error.into(),
-                        (_, Some(reason)) => Ended::Closed(reason),
-                        _ => error.into(),
-                    };
-                }
+            if let Some(fault) = written.fault {
+                return self.broken(fault);
             }
-            if let Some(ended) = self.ended() {
-                return ended;
+            is_blocked = match written.refused {
+                None => false,
+                Some(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+                Some(error) => {
+                    // The peer may have said why it went before it did.
+                    let _ = self.read_as_task(&mut handle);
+                    return self.broken(error);
+                }
+            };
+            if let Some(ended) = written.ended {
+                return self.part(ended, written.is_read).await;
+            }
+            is_read = written.is_read;
+            if let Some(next) = written.next_timeout {
+                let next = (self.epoch + next).max(Instant::now() + TICK_MIN);
+                if timer.is_elapsed() || timer.deadline() > next.into() {
+                    timer.as_mut().reset(next.into());
+                }
             }
         }
     }
 
-    fn empty_and_write(&self) -> Result<Option<io::Error>, SessionError> {
+    fn empty_and_write(&self) -> Result<Written, SessionError> {
         let mut session = self.lock();
-        self.empty_mailbox(&mut session)?;
-        Ok(self.write(&mut session))
+        let emptied = self.empty_mailbox(&mut session);
+        let refused = self.write(&mut session);
+        let ended = session.ended();
+        if ended.is_none() {
+            emptied?;
+        }
+        Ok(Written {
+            refused,
+            fault: self.mailbox().fault.take(),
+            ended,
+            is_read: session.is_read_to_end(),
+            next_timeout: session.next_timeout(),
+        })
     }
 
     fn empty_mailbox(&self, session: &mut Session) -> Result<(), SessionError> {
@@ -356,37 +334,21 @@ impl Connection {
             .for_each(|buffer| session.recycle(buffer));
         let messages = std::mem::take(&mut mailbox.messages);
         drop(mailbox);
-        messages
-            .into_iter()
-            .try_for_each(|(link, message)| session.send(link, message))
+        for (link, message) in messages {
+            match session.send(link, message) {
+                // The session's end is under way, and nobody would read it.
+                Ok(()) | Err(SessionError::Closed(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The orderly end, when both sides have said Close or the peer has had its time to.
-    fn ended(&self) -> Option<Ended> {
-        let session = self.lock();
-        let mut farewell = self.farewell();
-        let mut is_over = session.is_closed() && session.is_drained();
-        // A peer that has said Close may read no more, and once ours is sealed its silence counts no more either.
-        if !is_over && (session.is_drained() || session.is_closed() || farewell.until.is_some()) {
-            let until = *farewell
-                .until
-                .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
-            is_over = Instant::now() >= until;
-        }
-        if !is_over {
-            return None;
-        }
-        self.socket.shutdown_write();
-        Some(Ended::Closed(
-            farewell.reason.take().unwrap_or(CloseReason::Finished),
-        ))
-    }
-
-    fn read_as_task(&self, handle: &mut impl FnMut(Event)) -> Result<More, Ended> {
+    fn read_as_task(&self, handle: &mut impl FnMut(Event)) -> io::Result<More> {
         let reader = self.reader();
         match *reader {
             Reader::Task => self.read(handle),
@@ -395,8 +357,8 @@ impl Connection {
         }
     }
 
-    /// Reads and hands out. For who holds the lock on `reader`.
-    fn read(&self, handle: &mut impl FnMut(Event)) -> Result<More, Ended> {
+    /// Reads and hands out. For who holds the lock on `reader`. What is wrong with the bytes, the session knows.
+    fn read(&self, handle: &mut impl FnMut(Event)) -> io::Result<More> {
         for _ in 0..READS_IN_A_ROW {
             let mut session = self.lock();
             let mut slices = session.receive_buffers().map(IoSliceMut::new);
@@ -404,74 +366,58 @@ impl Connection {
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             let result = if count == 0 {
-                self.farewell().is_read = true;
                 session.received_end()
             } else {
                 session.received(count, self.now())
             };
             let events = events_of(&mut session);
             drop(session);
-            self.hand_out(events, handle, false);
-            result?;
-            if count == 0 {
+            self.hand_out(events, handle);
+            if count == 0 || result.is_err() {
                 return Ok(More::No);
             }
         }
         Ok(More::Perhaps)
     }
 
-    fn keep_time(&self, handle: &mut impl FnMut(Event)) -> Result<(), SessionError> {
+    fn keep_time(&self, handle: &mut impl FnMut(Event)) {
         let mut session = self.lock();
-        let result = session.handle_timeout(self.now());
+        // What it finds is known to `ended`.
+        let _ = session.handle_timeout(self.now());
+        // Our own end, when the identity behind the session has expired.
+        self.is_aborted
+            .fetch_or(session.is_aborted(), Ordering::Relaxed);
         let events = events_of(&mut session);
         drop(session);
-        // Our own end, when the identity behind the session has expired.
-        self.hand_out(events, handle, true);
-        result
+        self.hand_out(events, handle);
     }
 
-    fn hand_out(&self, events: Vec<Event>, handle: &mut impl FnMut(Event), is_our_end: bool) {
+    fn hand_out(&self, events: Vec<Event>, handle: &mut impl FnMut(Event)) {
         for event in events {
-            if let Event::Closed { reason } = &event {
-                let mut farewell = self.farewell();
-                farewell.reason.get_or_insert_with(|| reason.clone());
-                if is_our_end {
-                    farewell.is_abrupt = true;
-                    farewell
-                        .until
-                        .get_or_insert_with(|| Instant::now() + FAREWELL_TIME);
-                }
-            } else {
-                let mut farewell = self.farewell();
-                if farewell.is_abrupt {
-                    continue;
-                }
-                // It still has something to say: its time begins anew.
-                farewell.until = None;
+            let is_end = matches!(event, Event::Closed { .. });
+            if is_end || !self.is_aborted.load(Ordering::Relaxed) {
+                handle(event);
             }
-            handle(event);
         }
     }
 
-    /// The end by a fault. The peer is told why, and gets a moment to read it: unread bytes of its own would turn the
+    /// The end by a socket that failed.
+    fn broken(&self, error: io::Error) -> Ended {
+        self.lock().ended_by(error)
+    }
+
+    /// Leaves the socket. A peer whose session failed is told why, and gets a moment to read it: unread bytes of its own would turn the
     /// Close into a reset.
-    async fn fail(&self, ended: Ended) -> Ended {
-        let farewell = self.farewell().reason.clone();
-        if let (Ended::Session(SessionError::Truncated { .. }) | Ended::Socket(_), Some(reason)) =
-            (&ended, farewell)
-        {
-            // We had said Close; that the peer went without an answer changes nothing.
-            return Ended::Closed(reason);
-        }
-        if matches!(ended, Ended::Socket(_)) {
-            return ended;
-        }
-        let _ = self.write(&mut self.lock());
+    async fn part(&self, ended: Ended, is_read: bool) -> Ended {
         self.socket.shutdown_write();
-        if !self.farewell().is_read && !matches!(ended, Ended::Session(SessionError::PeerDead(_))) {
+        let hears_us = match &ended {
+            Ended::Session(error) => !matches!(error, SessionError::PeerDead(_)),
+            Ended::Closed(_) | Ended::Transport(_) => false,
+        };
+        if hears_us && !is_read {
             let drain = async {
                 let mut sink = [0; 4096];
                 while self.socket.ready(Interest::READABLE).await.is_ok() {
@@ -482,17 +428,13 @@ impl Connection {
                     }
                 }
             };
-            let _ = tokio::time::timeout(FAREWELL_TIME / 4, drain).await;
+            let _ = tokio::time::timeout(LAST_WORD_TIME, drain).await;
         }
         ended
     }
 
     fn reader(&self) -> MutexGuard<'_, Reader> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn farewell(&self) -> MutexGuard<'_, Farewell> {
-        self.farewell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes until nothing is left (none) or the socket refuses (its error).

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::{
-    Credential, Expected, Identity, PeerText, PeerVerifier, Role, VerifiedIdentity,
+    Credential, Expected, Identity, IdentityError, PeerText, PeerVerifier, Role, VerifiedIdentity,
 };
 use exoskel_link::handshake::{
     Accept, Answer, HandshakeError, Hello, PROTOCOL, Path, Refuse, RefuseReason, ServerTerms,
@@ -29,6 +29,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use crate::connection::Connection;
 use crate::reception::HandshakePlace;
 use crate::socket::Socket;
+use crate::sources::TermsError;
 use crate::tls::{Handshake, Proof as TlsProof, Tls, TlsError};
 
 /// Bytes that a peer may make us read before it is verified.
@@ -126,9 +127,9 @@ pub enum EstablishError {
     /// A connection that nothing came over.
     #[error("no byte within {0:?}")]
     SaidNothing(Duration),
-    /// Our own credential, trust or policy can't be read.
-    #[error("{0}")]
-    NoTerms(String),
+    /// Our own credential, trust or policy can't be used.
+    #[error(transparent)]
+    NoTerms(#[from] TermsError),
     /// It stood in others' way.
     #[error("it had not proved who it is when others needed its place")]
     Displaced,
@@ -153,6 +154,17 @@ pub enum EstablishError {
         /// Ours.
         expected: String,
     },
+}
+
+/// Why a running session has to end when it is judged again.
+#[derive(Debug, thiserror::Error)]
+pub enum JudgementError {
+    /// The peer's certificates no longer prove who it is.
+    #[error(transparent)]
+    Certificate(#[from] IdentityError),
+    /// Our own policy no longer lets us do business with the peer.
+    #[error("{0}")]
+    NotAllowed(String),
 }
 
 impl EstablishError {
@@ -288,7 +300,7 @@ pub async fn welcome(
 /// As [`welcome`], [`EstablishError::SaidNothing`] and [`EstablishError::Displaced`].
 pub(crate) async fn welcome_in_place(
     socket: Socket,
-    terms: impl FnOnce() -> Result<Terms, String>,
+    terms: impl FnOnce() -> Result<Terms, TermsError>,
     judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {
@@ -296,7 +308,7 @@ pub(crate) async fn welcome_in_place(
         let first = tokio::time::timeout(FIRST_BYTE_TIME, socket.heard()).await;
         first.map_err(|_| EstablishError::SaidNothing(FIRST_BYTE_TIME))??;
         place.has_spoken();
-        let terms = terms().map_err(EstablishError::NoTerms)?;
+        let terms = terms()?;
         welcome(socket, &terms, judge).await
     };
     tokio::select! {
@@ -332,9 +344,6 @@ impl Established {
         }
     }
 }
-
-/// Makes new terms when what they are made of has changed, else none. An error leaves the old ones in force.
-pub type Renewal = Box<dyn FnMut() -> Option<Result<Terms, String>> + Send>;
 
 /// What both sides have said and proved, on either side of the connection.
 struct Agreement {
@@ -468,7 +477,11 @@ impl Terms {
     ///
     /// # Errors
     /// Why the session has to end.
-    pub fn judge_again(&self, standing: &Standing, connection: &Connection) -> Result<(), String> {
+    pub fn judge_again(
+        &self,
+        standing: &Standing,
+        connection: &Connection,
+    ) -> Result<(), JudgementError> {
         let chain: Vec<CertificateDer<'_>> = standing
             .chain
             .iter()
@@ -484,10 +497,13 @@ impl Terms {
         let verdict = self
             .verifier
             .verify(&chain, UnixTime::since_unix_epoch(now), &expected);
-        let peer = verdict.map_err(|error| error.to_string())?;
+        let peer = verdict?;
         let admission = self.policy.admission(&peer, standing.chosen);
         if !admission.is_allowed() {
-            return Err(format!("{}: {admission}", peer.identity()));
+            return Err(JudgementError::NotAllowed(format!(
+                "{}: {admission}",
+                peer.identity()
+            )));
         }
         let floors = self.floors(connection.socket(), &peer, standing.proof);
         connection.with(|session| session.raise_protections(floors));

@@ -6,9 +6,11 @@
 //! - [`folder`]: whether a folder is one in which nobody else can replace our files.
 //! - [`socket`], `watch`, [`tls`], [`establish`], [`connection`]: from a connected socket to a session that runs.
 //! - [`payload`], [`message`]: items and instructions as they travel, from the crate that knows what to do with them.
+//! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
 //! - [`manager`]: the driver of a manager; [`outlet`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
 //! - [`key_memory`]: where the keys of sessions are kept; [`process`]: what a forked child must not touch.
+//! - [`loopback`]: the policies of a manager's own children.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
 
 #![deny(unsafe_code)]
@@ -21,6 +23,7 @@ pub mod establish;
 pub mod folder;
 pub mod key_memory;
 pub mod listening;
+pub mod loopback;
 pub mod manager;
 pub mod outlet;
 pub mod pki;
@@ -30,6 +33,7 @@ mod refusals;
 pub mod rendezvous;
 pub mod slot;
 pub mod socket;
+pub mod sources;
 pub mod tls;
 mod watch;
 

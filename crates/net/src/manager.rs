@@ -3,6 +3,7 @@
 //! User threads never touch the scheduler. They leave commands and find outcomes in their stream's
 //! [`Outlet`]; the driver never waits for them and never needs the interpreter.
 
+mod attempt;
 mod hub;
 mod recruit;
 mod roster;
@@ -18,14 +19,16 @@ use exoskel_identity::{Colours, PeerText};
 pub use exoskel_task::router::Function;
 use tokio::sync::Notify;
 
+pub use attempt::{Attempt, AttemptError, Unwanted};
 pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 pub use roster::WorkerReport;
 
-use crate::establish::{Renewal, Terms};
+use crate::establish::Terms;
 use crate::listening::Listening;
 use crate::message::Call;
 use crate::outlet::{Order, Outlet};
 use crate::payload::Batch;
+use crate::sources::TermsRenewal;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
@@ -60,7 +63,7 @@ pub struct ManagerConfig {
     /// Who we are and how links are protected.
     pub terms: Terms,
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
-    pub renewal: Option<Renewal>,
+    pub renewal: Option<TermsRenewal>,
     /// Told of each message; called by the driver, so it must not take long.
     pub watch: Option<Watch>,
     /// The scheduler's limits.
@@ -123,8 +126,8 @@ pub struct Readiness {
     pub wanted: u32,
     /// Whether nobody else can be asked.
     pub is_final: bool,
-    /// Why attempts failed, most recent last.
-    pub failures: Vec<String>,
+    /// The last attempt at each place where one has failed, most recent last.
+    pub attempts: Vec<Attempt>,
 }
 
 /// A running manager. Dropping it without [`ManagerNode::shutdown`] ends the driver as well.
@@ -377,6 +380,10 @@ impl Shared {
     fn notice(&self, notice: Notice) {
         lock(&self.notices).push(notice);
         self.has_notices.store(true, Ordering::Relaxed);
+    }
+
+    fn attempts(&self) -> Vec<Attempt> {
+        lock(&self.readiness).attempts.clone()
     }
 
     fn change_readiness(&self, change: impl FnOnce(&mut Readiness)) {

@@ -2,10 +2,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use exoskel_task::outcome::{Contents, Origin, Outcomes};
+pub use exoskel_task::router::OpenError;
+
+use crate::manager::Attempt;
+
+/// Attempts that one line tells of, at most.
+const RECENT_MAX: usize = 5;
 
 /// In which order outcomes are handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +30,34 @@ pub enum Taken {
     /// Nothing yet.
     Nothing,
     /// Nothing, and nothing will come: the reason.
-    Ended(String),
+    Ended(StreamEnd),
+}
+
+/// Why a stream has ended before all of its items had their outcomes.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StreamEnd {
+    /// Its manager was closed.
+    #[error("the manager was closed")]
+    Closed,
+    /// It could not be opened.
+    #[error(transparent)]
+    NotOpened(#[from] OpenError),
+    /// The input of an item is gone.
+    #[error("lost track of an item's input; this is a defect of exoskel")]
+    LostTrack,
+    /// Nobody is left to work and nobody can be found: the last attempt at each place where one has failed.
+    #[error("no worker is left and none can be found: {}", recent(.0))]
+    NoWorker(Arc<[Attempt]>),
+}
+
+/// The last of many reasons, on one line.
+fn recent(attempts: &[Attempt]) -> String {
+    if attempts.is_empty() {
+        return "none was asked".to_owned();
+    }
+    let recent = attempts.len().saturating_sub(RECENT_MAX);
+    let texts: Vec<String> = attempts[recent..].iter().map(Attempt::to_string).collect();
+    texts.join("; ")
 }
 
 /// The shared end of a stream.
@@ -45,7 +78,7 @@ struct Inner {
     waiting: u32,
     ordered: BTreeMap<u64, Outcomes>,
     completed: VecDeque<Outcomes>,
-    ended: Option<String>,
+    ended: Option<StreamEnd>,
     notified: u64,
 }
 
@@ -90,8 +123,8 @@ impl Outlet {
     }
 
     /// Ends the stream for everybody who waits (driver's side).
-    pub fn end(&self, reason: &str) {
-        self.lock().ended.get_or_insert_with(|| reason.to_owned());
+    pub fn end(&self, end: StreamEnd) {
+        self.lock().ended.get_or_insert(end);
         self.changed.notify_all();
     }
 
@@ -190,7 +223,7 @@ impl Inner {
                 self.next = outcomes.first + u64::from(outcomes.count);
                 Taken::Outcomes(outcomes)
             }
-            (None, Some(reason)) => Taken::Ended(reason.clone()),
+            (None, Some(end)) => Taken::Ended(end.clone()),
             (None, None) => Taken::Nothing,
         }
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use exoskel_identity::{ClaimError, CredentialError, Date, IdentityError, Malformed};
+use exoskel_trust::{CredentialFileError, FileError};
 use rustls_pki_types::UnixTime;
 
 use crate::folder::Replaceable;
@@ -19,10 +20,7 @@ mod record;
 mod throw_away;
 
 pub use directory::AuthorityDirectory;
-pub use file::{
-    read_credential, read_credential_and_key, read_revocation_lists, write_credential,
-    write_public, write_secret,
-};
+pub use file::{write_credential, write_public, write_secret};
 pub use record::IssuedCertificate;
 pub use throw_away::ThrowAwayAuthority;
 
@@ -51,17 +49,12 @@ pub enum PkiError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A secret that others can read is none.
-    #[error(
-        "others can read the secret in {0} (mode {mode:04o}, expected 0600): run \"chmod 600 {0}\"; if others use this machine, issue it anew",
-        .path.display()
-    )]
-    NotPrivate {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    /// A file that can't be read, or that others can read though it is a secret.
+    #[error(transparent)]
+    Unreadable(#[from] FileError),
+    /// A file that is no good credential, or holds no revocation lists.
+    #[error(transparent)]
+    CredentialFile(#[from] CredentialFileError),
     /// Somebody else can put a file of theirs into the place of a secret.
     #[error("can't keep a secret in {}: {reason}", .path.display())]
     Replaceable {
@@ -69,30 +62,6 @@ pub enum PkiError {
         path: PathBuf,
         /// How they could.
         reason: Replaceable,
-    },
-    /// A directory, a device or a pipe.
-    #[error("{} is no regular file", .path.display())]
-    NotAFile {
-        /// What it is called.
-        path: PathBuf,
-    },
-    /// Longer than any file of its kind.
-    #[error("{} has {got} bytes, expected at most {max}", .path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        got: u64,
-        /// The limit.
-        max: usize,
-    },
-    /// The file is no good credential.
-    #[error("{}: {source}", .path.display())]
-    Credential {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: CredentialError,
     },
     /// There is one already, and its key would be lost.
     #[error("{} holds an authority already; choose another folder", .path.display())]

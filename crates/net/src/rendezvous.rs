@@ -9,21 +9,22 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
-use exoskel_link::CloseReason;
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
+use exoskel_link::{CloseReason, SessionError};
 use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, Renewal, Standing, Terms, dial, welcome, welcome_in_place,
+    EstablishError, Established, Standing, Terms, dial, welcome, welcome_in_place,
 };
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
+use crate::sources::{TermsError, TermsRenewal};
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
@@ -65,7 +66,39 @@ pub enum News {
     /// The session has begun.
     Begun(Arc<SlotNode>),
     /// There will be none.
-    Failed(String),
+    Failed(MeetError),
+}
+
+/// Why a worker's process has no session with a manager.
+#[derive(Debug, thiserror::Error)]
+pub enum MeetError {
+    /// The connection that our parent left us.
+    #[error("the inherited connection is unusable: {0}")]
+    InheritedConnection(#[source] io::Error),
+    /// The listening socket that our parent left us.
+    #[error("the inherited listening socket is unusable: {0}")]
+    InheritedListener(#[source] io::Error),
+    /// Nothing is accepted any more.
+    #[error("the listening socket is gone")]
+    ListenerGone,
+    /// Nobody accepts connections at the manager's address.
+    #[error("can't connect: {0}")]
+    Connect(#[source] io::Error),
+    /// The network doesn't answer.
+    #[error("no connection within {0:?}")]
+    NoConnection(Duration),
+    /// No session came about.
+    #[error(transparent)]
+    Establish(#[from] EstablishError),
+    /// The session ended before it had begun to work.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+impl From<TermsError> for MeetError {
+    fn from(error: TermsError) -> Self {
+        Self::Establish(error.into())
+    }
 }
 
 /// Starts the I/O thread, which meets the manager and then serves the session. `terms` is asked at each handshake,
@@ -75,8 +108,8 @@ pub enum News {
 /// When no thread can be started.
 pub fn meet(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<Terms, String> + Send + 'static,
-    renewal: Renewal,
+    terms: impl Fn() -> Result<Terms, TermsError> + Send + 'static,
+    renewal: TermsRenewal,
 ) -> io::Result<mpsc::Receiver<News>> {
     // Before any task runs: what it starts must be found at the end.
     adopt_orphans()?;
@@ -95,7 +128,7 @@ pub fn meet(
                 match establish(rendezvous, terms, &sender).await {
                     Ok(established) => serve(&established, renewal, &sender, audited).await,
                     // Nobody listens any more when the interpreter has left.
-                    Err(reason) => drop(sender.send(News::Failed(reason))),
+                    Err(error) => drop(sender.send(News::Failed(error))),
                 }
             });
         })?;
@@ -104,7 +137,7 @@ pub fn meet(
 
 async fn serve(
     established: &Established,
-    renewal: Renewal,
+    renewal: TermsRenewal,
     news: &mpsc::Sender<News>,
     audited: bool,
 ) {
@@ -117,7 +150,7 @@ async fn serve(
     let started = offered.and_then(|()| SlotNode::start(connection, established.message_bytes_max));
     let node = match started {
         Ok(node) => node,
-        Err(error) => return drop(news.send(News::Failed(error.to_string()))),
+        Err(error) => return drop(news.send(News::Failed(error.into()))),
     };
     if audited {
         let domain = established.domain.as_deref().unwrap_or("none");
@@ -145,48 +178,44 @@ async fn serve(
 }
 
 /// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
-async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: Renewal) {
+async fn renew(standing: Standing, connection: Arc<Connection>, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         // What can't be read leaves the old terms in force; the next handshake says why.
-        if let Some(Ok(terms)) = renewal()
+        if let Some(Ok(terms)) = renewal.renew()
             && let Err(reason) = terms.judge_again(&standing, &connection)
         {
-            return connection.abort(CloseReason::NotAllowed(reason.into()));
+            return connection.abort(CloseReason::NotAllowed(reason.to_string().into()));
         }
     }
 }
 
 async fn establish(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<Terms, String> + 'static,
+    terms: impl Fn() -> Result<Terms, TermsError> + 'static,
     news: &mpsc::Sender<News>,
-) -> Result<Established, String> {
+) -> Result<Established, MeetError> {
     match rendezvous {
         Rendezvous::Inherited(descriptor) => {
-            let socket = inherited(descriptor)
-                .map_err(|error| format!("the inherited connection is unusable: {error}"))?;
-            welcome(socket, &terms()?, anybody)
-                .await
-                .map_err(|error| error.to_string())
+            let socket = inherited(descriptor).map_err(MeetError::InheritedConnection)?;
+            Ok(welcome(socket, &terms()?, anybody).await?)
         }
         Rendezvous::Listening(descriptor) => {
-            let listener = Listener::inherited(descriptor)
-                .map_err(|error| format!("the inherited listening socket is unusable: {error}"))?;
+            let listener = Listener::inherited(descriptor).map_err(MeetError::InheritedListener)?;
             accept_one(&listener, Rc::new(terms), news).await
         }
         Rendezvous::Dialling(address, name) => loop {
-            let terms = terms()?;
-            match reach(&address, name.clone(), &terms).await {
+            // Files that can't be read just now are renewed, most likely.
+            let reached = match terms() {
+                Ok(terms) => reach(&address, name.clone(), &terms).await,
+                Err(error) => Err(error.into()),
+            };
+            match reached {
                 Ok(established) => return Ok(established),
-                Err(reason) => {
-                    if news
-                        .send(News::Audit(format!(
-                            "no session with the manager at {address}: {reason}"
-                        )))
-                        .is_err()
-                    {
-                        return Err(reason);
+                Err(error) => {
+                    let line = format!("no session with the manager at {address}: {error}");
+                    if news.send(News::Audit(line)).is_err() {
+                        return Err(error);
                     }
                 }
             }
@@ -202,9 +231,9 @@ async fn establish(
 /// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
-    terms: Rc<impl Fn() -> Result<Terms, String> + 'static>,
+    terms: Rc<impl Fn() -> Result<Terms, TermsError> + 'static>,
     news: &mpsc::Sender<News>,
-) -> Result<Established, String> {
+) -> Result<Established, MeetError> {
     let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
     let audit = Rc::new(Audit {
         news: news.clone(),
@@ -215,9 +244,8 @@ async fn accept_one(
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
     let accepting = async {
         loop {
-            let gone = "the listening socket is gone".to_owned();
             if change.wait_for(|taken| !taken).await.is_err() {
-                return Err(gone);
+                return Err(MeetError::ListenerGone);
             }
             let accepted = tokio::select! {
                 biased;
@@ -236,7 +264,7 @@ async fn accept_one(
             let handshake = tokio::task::spawn_local(async move {
                 match welcome_one(socket, terms, taken, &place).await {
                     Ok(established) => drop(sender.try_send(established)),
-                    Err(reason) => audit.refused(host, &address, &reason),
+                    Err(error) => audit.refused(host, &address, &error),
                 }
             });
             if reception.len() <= CALM_MAX {
@@ -252,7 +280,7 @@ async fn accept_one(
         }
     };
     let result = tokio::select! {
-        established = winner.recv() => established.ok_or_else(|| "the listening socket is gone".to_owned()),
+        established = winner.recv() => established.ok_or(MeetError::ListenerGone),
         never = accepting => never,
         () = counting => unreachable!("counting has no end"),
     };
@@ -267,8 +295,9 @@ struct Audit {
 }
 
 impl Audit {
-    fn refused(&self, host: Host, address: &str, reason: &str) {
-        let line = self.refusals.borrow_mut().note(host, address, reason);
+    fn refused(&self, host: Host, address: &str, error: &EstablishError) {
+        let reason = error.to_string();
+        let line = self.refusals.borrow_mut().note(host, address, &reason);
         line.into_iter().for_each(|line| self.write(line));
     }
 
@@ -287,10 +316,10 @@ impl Audit {
 /// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
 async fn welcome_one(
     socket: Socket,
-    terms: Rc<impl Fn() -> Result<Terms, String>>,
+    terms: Rc<impl Fn() -> Result<Terms, TermsError>>,
     taken: Rc<watch::Sender<bool>>,
     place: &HandshakePlace,
-) -> Result<Established, String> {
+) -> Result<Established, EstablishError> {
     let ours = Cell::new(false);
     let judge = |_: &Hello, _: &VerifiedIdentity| {
         if taken.send_replace(true) {
@@ -308,21 +337,19 @@ async fn welcome_one(
     if result.is_err() && ours.get() {
         taken.send_replace(false);
     }
-    result.map_err(|error| error.to_string())
+    result
 }
 
 async fn reach(
     address: &Address,
     name: Option<String>,
     terms: &Terms,
-) -> Result<Established, String> {
+) -> Result<Established, MeetError> {
     let connecting = tokio::time::timeout(terms.patience, address.connect()).await;
     let socket = connecting
-        .map_err(|_| format!("no connection within {:?}", terms.patience))?
-        .map_err(|error| format!("can't connect: {error}"))?;
-    dial(socket, terms, name)
-        .await
-        .map_err(|error: EstablishError| error.to_string())
+        .map_err(|_| MeetError::NoConnection(terms.patience))?
+        .map_err(MeetError::Connect)?;
+    Ok(dial(socket, terms, name).await?)
 }
 
 fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {

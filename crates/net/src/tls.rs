@@ -4,20 +4,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use exoskel_identity::{
-    Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity, public_key_info,
-};
+use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
 use exoskel_link::handshake::{ALPN, EXPORTER_BYTES, EXPORTER_LABEL};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
-};
+use exoskel_trust::ChainVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
-    DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
 };
 use zeroize::Zeroizing;
 
@@ -106,13 +100,19 @@ impl Tls {
         name: Option<String>,
     ) -> Result<Self, TlsError> {
         let provider = provider();
-        let judge = Arc::new(Judge::new(verifier, roles, name, &provider));
-        let verdict = judge.verdict.clone();
+        let verdict = Verdict::default();
+        let judge = Judge {
+            verifier,
+            roles,
+            name,
+            verdict: verdict.clone(),
+        };
+        let check = ChainVerifier::new(&provider, move |chain, now| judge.judge(chain, now));
         let mut config = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(credential_error)?
             .dangerous()
-            .with_custom_certificate_verifier(judge)
+            .with_custom_certificate_verifier(Arc::new(check))
             .with_client_cert_resolver(own_certificate(credential, &provider)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
@@ -139,12 +139,18 @@ impl Tls {
         roles: Vec<Role>,
     ) -> Result<Self, TlsError> {
         let provider = provider();
-        let judge = Arc::new(Judge::new(verifier, roles, None, &provider));
-        let verdict = judge.verdict.clone();
+        let verdict = Verdict::default();
+        let judge = Judge {
+            verifier,
+            roles,
+            name: None,
+            verdict: verdict.clone(),
+        };
+        let check = ChainVerifier::new(&provider, move |chain, now| judge.judge(chain, now));
         let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(credential_error)?
-            .with_client_cert_verifier(judge)
+            .with_client_cert_verifier(Arc::new(check))
             .with_cert_resolver(own_certificate(credential, &provider)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -337,154 +343,26 @@ impl Verdict {
     }
 }
 
-/// Hands the peer's chain to our verifier, and the signature over the handshake to rustls.
+/// Hands the peer's chain to our verifier.
 struct Judge {
     verifier: Arc<dyn PeerVerifier>,
     roles: Vec<Role>,
     name: Option<String>,
-    algorithms: WebPkiSupportedAlgorithms,
     verdict: Verdict,
 }
 
-impl std::fmt::Debug for Judge {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Judge")
-            .field("roles", &self.roles)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Judge {
-    fn new(
-        verifier: Arc<dyn PeerVerifier>,
-        roles: Vec<Role>,
-        name: Option<String>,
-        provider: &CryptoProvider,
-    ) -> Self {
-        let algorithms = provider.signature_verification_algorithms;
-        Self {
-            verifier,
-            roles,
-            name,
-            algorithms,
-            verdict: Verdict::default(),
-        }
-    }
-
-    fn judge(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<(), rustls::Error> {
-        let chain: Vec<CertificateDer<'_>> = std::iter::once(leaf)
-            .chain(intermediates)
-            .map(|certificate| CertificateDer::from(certificate.as_ref()))
-            .collect();
+    fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), rustls::Error> {
         let expected = Expected {
             roles: &self.roles,
             name: self.name.as_deref(),
         };
-        let result = self.verifier.verify(&chain, now, &expected);
+        let result = self.verifier.verify(chain, now, &expected);
         let answer = match &result {
             Ok(_) => Ok(()),
-            Err(_) => Err(rustls::Error::InvalidCertificate(
-                CertificateError::ApplicationVerificationFailure,
-            )),
+            Err(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
         };
         self.verdict.set(result);
         answer
-    }
-
-    fn signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // By the bare key: rustls reads a whole certificate by rules that know no proxies.
-        let key = public_key_info(certificate)
-            .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
-        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
-    }
-}
-
-impl ServerCertVerifier for Judge {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.judge(end_entity, intermediates, now)?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General(
-            "TLS 1.2 is not spoken here".to_owned(),
-        ))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-}
-
-impl ClientCertVerifier for Judge {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        self.judge(end_entity, intermediates, now)?;
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General(
-            "TLS 1.2 is not spoken here".to_owned(),
-        ))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }

@@ -103,7 +103,7 @@ fn who_breaks_each_session_is_set_aside_and_its_user_is_told() {
         panic!("{:?}", manager.take_notices());
     };
     let told = "worker evil at 127.0.0.1 is set aside";
-    assert!(reason.contains(told), "{reason}");
+    assert!(reason.to_string().contains(told), "{reason}");
     assert_eq!(sessions.load(Ordering::Relaxed), 3);
     let report = manager.report();
     assert!(

@@ -44,6 +44,7 @@ fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
             slots: 2,
             local: Some(LocalWorkers {
                 command: command.iter().map(OsString::from).collect(),
+                options: Bytes::new(),
                 transport,
                 authority: ThrowAwayAuthority::new(unix_now()).unwrap(),
                 policy: None,
@@ -69,7 +70,7 @@ fn nobody_is_left_behind() {
             let manager = manager_of(command, transport);
             let mut seen = Readiness::default();
             let deadline = Instant::now() + Duration::from_secs(10);
-            while seen.failures.is_empty() {
+            while seen.attempts.is_empty() {
                 assert!(Instant::now() < deadline, "{command:?}: {seen:?}");
                 seen = manager.wait_readiness(&seen, Duration::from_millis(500));
             }

@@ -338,7 +338,7 @@ fn assert_truncated(ended: &Ended) {
 fn assert_broken(ended: &Ended) {
     let is_error = matches!(
         ended,
-        Ended::Session(SessionError::Truncated { .. }) | Ended::Socket(_)
+        Ended::Session(SessionError::Truncated { .. }) | Ended::Transport(_)
     );
     assert!(is_error, "{ended}");
 }

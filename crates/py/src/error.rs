@@ -1,10 +1,19 @@
 //! One way from the crates' errors to the exceptions of `exoskel.errors`.
+//!
+//! No match here has a wildcard arm: a new variant has to find its exception.
 
+use exoskel_link::handshake::{HandshakeError, RefuseReason};
 use exoskel_link::policy::PolicyError;
+use exoskel_net::establish::EstablishError;
+use exoskel_net::manager::{Attempt, AttemptError};
+use exoskel_net::outlet::{OpenError, StreamEnd};
 use exoskel_net::pki::PkiError;
+use exoskel_net::rendezvous::MeetError;
+use exoskel_net::sources::TermsError;
+use exoskel_net::tls::TlsError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
+use pyo3::types::{IntoPyDict, PyTuple, PyType};
 
 /// The exceptions that are raised from here.
 #[derive(Clone, Copy)]
@@ -17,8 +26,11 @@ pub(crate) enum Kind {
     Link,
     NoWorker,
     Policy,
+    Program,
+    Refused,
     ResultRejected,
     SizeLimit,
+    Version,
 }
 
 /// An exception of `exoskel.errors` with this text.
@@ -35,7 +47,7 @@ pub(crate) fn is(py: Python<'_>, kind: Kind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: Kind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 10] = [const { PyOnceLock::new() }; 10];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 13] = [const { PyOnceLock::new() }; 13];
     let name = match kind {
         Kind::Authentication => "AuthenticationError",
         Kind::Credential => "CredentialError",
@@ -45,8 +57,11 @@ fn class(py: Python<'_>, kind: Kind) -> PyResult<&Bound<'_, PyType>> {
         Kind::Link => "LinkError",
         Kind::NoWorker => "NoWorkerError",
         Kind::Policy => "PolicyError",
+        Kind::Program => "ProgramError",
+        Kind::Refused => "RefusedError",
         Kind::ResultRejected => "ResultRejectedError",
         Kind::SizeLimit => "SizeLimitError",
+        Kind::Version => "VersionError",
     };
     CLASSES[kind as usize].import(py, "exoskel.errors", name)
 }
@@ -57,4 +72,149 @@ pub(crate) fn pki(py: Python<'_>, error: &PkiError) -> PyErr {
 
 pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
     raise(py, Kind::Policy, error.to_string())
+}
+
+/// Why files can't be used.
+pub(crate) fn terms(py: Python<'_>, error: &TermsError) -> PyErr {
+    raise(py, Kind::from(error), error.to_string())
+}
+
+/// Why a worker's process has no session.
+pub(crate) fn meet(py: Python<'_>, error: &MeetError) -> PyErr {
+    raise(py, Kind::from(error), error.to_string())
+}
+
+/// Why a stream has ended.
+pub(crate) fn stream_end(py: Python<'_>, end: &StreamEnd) -> PyErr {
+    match end {
+        StreamEnd::NoWorker(attempts) => {
+            no_worker(py, end.to_string(), attempts).unwrap_or_else(|error| error)
+        }
+        StreamEnd::Closed => raise(py, Kind::NoWorker, end.to_string()),
+        StreamEnd::NotOpened(OpenError::Program(_)) => raise(py, Kind::Program, end.to_string()),
+        StreamEnd::NotOpened(OpenError::Flow(_)) | StreamEnd::LostTrack => {
+            raise(py, Kind::Exoskel, end.to_string())
+        }
+    }
+}
+
+/// A `NoWorkerError` that holds the attempts and has the first one as its cause.
+fn no_worker(py: Python<'_>, text: String, attempts: &[Attempt]) -> PyResult<PyErr> {
+    let attempts = self::attempts(py, attempts)?;
+    let first = attempts.first().cloned().map(PyErr::from_value);
+    let keywords = [("attempts", PyTuple::new(py, attempts)?)].into_py_dict(py)?;
+    let error = class(py, Kind::NoWorker)?.call((text,), Some(&keywords))?;
+    let error = PyErr::from_value(error);
+    error.set_cause(py, first);
+    Ok(error)
+}
+
+/// One exception for each attempt; its `place` says where that was.
+pub(crate) fn attempts<'py>(
+    py: Python<'py>,
+    attempts: &[Attempt],
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let exception = |attempt: &Attempt| {
+        let kind = Kind::from(&*attempt.error);
+        let error = raise(py, kind, attempt.to_string()).into_value(py);
+        let error = error.into_bound(py).into_any();
+        error.setattr("place", &attempt.place)?;
+        Ok(error)
+    };
+    attempts.iter().map(exception).collect()
+}
+
+impl From<&AttemptError> for Kind {
+    fn from(error: &AttemptError) -> Self {
+        match error {
+            AttemptError::Connect(_)
+            | AttemptError::NoConnection(_)
+            | AttemptError::Start(_)
+            | AttemptError::Session(_) => Self::Link,
+            AttemptError::Issue(_) => Self::Credential,
+            AttemptError::Establish(error) => error.into(),
+            AttemptError::Unwanted(_) => Self::Refused,
+        }
+    }
+}
+
+impl From<&MeetError> for Kind {
+    fn from(error: &MeetError) -> Self {
+        match error {
+            MeetError::InheritedConnection(_)
+            | MeetError::InheritedListener(_)
+            | MeetError::ListenerGone
+            | MeetError::Connect(_)
+            | MeetError::NoConnection(_)
+            | MeetError::Session(_) => Self::Link,
+            MeetError::Establish(error) => error.into(),
+        }
+    }
+}
+
+impl From<&EstablishError> for Kind {
+    fn from(error: &EstablishError) -> Self {
+        match error {
+            EstablishError::Tls(error) => error.into(),
+            EstablishError::Handshake(error) => error.into(),
+            EstablishError::NoTerms(error) => error.into(),
+            EstablishError::NotAllowed(_) => Self::Refused,
+            EstablishError::Refused(refuse) => (&refuse.reason).into(),
+            EstablishError::Version { .. } => Self::Version,
+            EstablishError::Socket(_)
+            | EstablishError::Silent(_)
+            | EstablishError::SaidNothing(_)
+            | EstablishError::Displaced
+            | EstablishError::TooMuch
+            | EstablishError::NotTls
+            | EstablishError::Own(_) => Self::Link,
+        }
+    }
+}
+
+impl From<&TermsError> for Kind {
+    fn from(error: &TermsError) -> Self {
+        match error {
+            TermsError::Credential(_) | TermsError::Trust(_) => Self::Credential,
+            TermsError::PolicyFile(_) | TermsError::Policy { .. } => Self::Policy,
+        }
+    }
+}
+
+impl From<&TlsError> for Kind {
+    fn from(error: &TlsError) -> Self {
+        match error {
+            TlsError::Peer(_) | TlsError::OwnCertificate(_) => Self::Authentication,
+            TlsError::Credential(_) => Self::Credential,
+            TlsError::Protocol(_) | TlsError::TooMuch => Self::Link,
+        }
+    }
+}
+
+impl From<&HandshakeError> for Kind {
+    fn from(error: &HandshakeError) -> Self {
+        match error {
+            HandshakeError::Protocol { .. } => Self::Version,
+            HandshakeError::Refused(refuse) => (&refuse.reason).into(),
+            HandshakeError::Identity { .. } => Self::Authentication,
+            HandshakeError::Codec(_)
+            | HandshakeError::Downgrade { .. }
+            | HandshakeError::CipherNotOffered => Self::Link,
+        }
+    }
+}
+
+impl From<&RefuseReason> for Kind {
+    fn from(reason: &RefuseReason) -> Self {
+        match reason {
+            RefuseReason::Version { .. } => Self::Version,
+            RefuseReason::Certificate => Self::Authentication,
+            RefuseReason::Role
+            | RefuseReason::NotAllowed
+            | RefuseReason::Busy
+            | RefuseReason::Limit
+            | RefuseReason::Cipher => Self::Refused,
+            RefuseReason::Malformed => Self::Link,
+        }
+    }
 }

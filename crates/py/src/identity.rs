@@ -11,17 +11,15 @@ use exoskel_identity::{
     GridSettings, NameSpaces, PolicyLanguage, Proxy, ProxyKind, Revocation, RevocationListReport,
     SelfSignature, VerifiedIdentity, VomsAttributes, hex,
 };
-use exoskel_net::pki::read_credential;
-use exoskel_service::Rules;
-use exoskel_trust::{Trust, TrustDirectories};
+use exoskel_trust::{Rules, Trust, TrustDirectories, read_credential};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::error::{self, Kind, raise};
-use crate::terms::now;
+use crate::error::{Kind, raise};
+use crate::time::now;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<GridTrust>()?;
@@ -235,7 +233,8 @@ fn chain_details(py: Python<'_>, chain: Vec<Vec<u8>>) -> PyResult<Bound<'_, PyDi
 /// The chain of a credential file that is ready for use: private, its key plain and the leaf's own.
 #[pyfunction]
 fn read_grid_credential(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyBytes>>> {
-    let credential = read_credential(path).map_err(|error| error::pki(py, &error))?;
+    let credential =
+        read_credential(path).map_err(|error| raise(py, Kind::Credential, error.to_string()))?;
     if credential.kind() != CredentialKind::Grid {
         let text = "got a credential of a private authority (exoskel pki), expected a grid's";
         return Err(raise(py, Kind::Credential, text));

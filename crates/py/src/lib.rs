@@ -5,32 +5,34 @@
 //! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go.
 //! - `data`: the same for answers of machines that aren't trusted, as plain data.
-//! - `administration`: certificates and policies for the command line; `identity`: grid credentials and whom a
+//! - `pki`, `policy`: certificates and policies for the command line; `identity`: grid credentials and whom a
 //!   site trusts; `service`: servers that let grid users in.
-//! - `sim`: the study of session-key caches; `packing`: traces of other tools for it.
+//! - `sim`: the study of session-key caches; `import_trace`: traces of other tools for it.
 //! - `error`: exceptions; `fork`: what a forked child is told.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![allow(unsafe_code)]
 
-mod administration;
 mod buffer;
 mod data;
 mod error;
 mod fork;
 mod identity;
+mod import_trace;
 mod keys;
 mod listener;
 mod manager;
 mod memory;
-mod packing;
+mod options;
 mod pickle;
+mod pki;
+mod policy;
 mod recording;
 mod service;
 mod sim;
 mod slot;
 mod stream;
-mod terms;
+mod time;
 
 use pyo3::prelude::*;
 
@@ -45,10 +47,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
     module.add_function(wrap_pyfunction!(fork::end_descendants, module)?)?;
-    administration::add(module)?;
+    pki::add(module)?;
+    policy::add(module)?;
     identity::add(module)?;
     service::add(module)?;
     sim::add(module)?;
-    packing::add(module)?;
+    import_trace::add(module)?;
     data::add(module)
 }

@@ -1,6 +1,5 @@
 //! A running manager as Python sees it.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,8 +7,8 @@ use aws_lc_rs::digest;
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SKELETON_DEPTH_MAX, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
-use exoskel_link::Protection;
 use exoskel_net::key_memory::NodeKeys;
+use exoskel_net::loopback;
 use exoskel_net::manager::{
     Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
     Readiness, Recruiting, StreamPlan,
@@ -18,6 +17,7 @@ use exoskel_net::message::Call;
 use exoskel_net::outlet::Order;
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::process::Owned;
+use exoskel_trust::Document;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyTuple};
@@ -26,40 +26,16 @@ use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::keys::{keys, new_group, shared};
 use crate::listener;
-use crate::recording::Recording;
+use crate::options::{ManagerOptions, NodeOptions, Part, seconds};
+use crate::recording::RecordingFile;
 use crate::stream::{MapStream, SubmitStream};
-use crate::terms::{Place, SessionSettings, Sources, grid, now};
+use crate::time::now;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What a message has besides its items, amply.
 const ENVELOPE_BYTES: u64 = 64 * 1024;
-
-/// Input bytes of one frame, unless a single item has more.
-const FRAME_BYTES_MAX: u64 = 1024 * 1024;
-
-/// The policy of throw-away children over TCP on loopback when the user asks for plain data.
-const LOOPBACK_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-
-[[rule]]
-from = "loopback"
-to = "loopback"
-class = "data"
-protection = "plain"
-"#;
-
-/// The same with everything encrypted: our own children's results need no restrictions.
-const LOOPBACK_ENCRYPTED_POLICY: &str = r#"
-[domain.loopback]
-addresses = ["127.0.0.0/8"]
-names = ["local-*", "manager"]
-results = "pickle"
-"#;
 
 /// A manager: recruits slots, opens streams, reports.
 #[pyclass(frozen)]
@@ -71,7 +47,7 @@ struct Running {
     notices: Arc<Notices>,
     keys: NodeKeys,
     item_bytes_max: u64,
-    recording: Mutex<Option<Recording>>,
+    recording: Mutex<Option<RecordingFile>>,
 }
 
 /// What the driver has to tell the user, and the function that tells it.
@@ -102,163 +78,98 @@ impl Notices {
     }
 }
 
-/// Settings that Python checks and names; everything has a value.
+/// What a manager starts with besides its options.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Settings {
+struct Start {
     slots: u32,
+    /// Addresses of workers, and the names in their certificates.
     hosts: Vec<(String, String)>,
-    listen: Option<String>,
-    credential: Option<String>,
-    policy: Option<String>,
-    revocation_list: Option<String>,
-    trust_anchors: Option<String>,
-    vomsdir: Option<String>,
-    trust_interval: u64,
+    /// Starts a child.
     command: Vec<String>,
-    transport: String,
-    protection: Option<String>,
+    /// What children read first.
+    children: Vec<u8>,
     setup_local: Vec<u8>,
     setup_remote: Vec<u8>,
+    /// The version of Python.
     python: String,
-    retries: u32,
-    dead_after: f64,
-    connect_timeout: f64,
-    key_memory: Option<String>,
-    ready_keys: usize,
-    frame_items_max: u32,
-    message_bytes_max: u64,
-    trace: Option<PathBuf>,
 }
 
 #[pymethods]
 impl Manager {
     #[new]
-    fn new(py: Python<'_>, settings: Settings, present: Py<PyAny>) -> PyResult<Self> {
-        let local = settings.hosts.is_empty() && settings.listen.is_none();
-        let transport = match settings.transport.as_str() {
-            "socketpair" => LocalTransport::Socketpair,
-            "tcp" => LocalTransport::Tcp,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "got transport {other:?}, expected \"socketpair\" or \"tcp\""
-                )));
-            }
-        };
-        let floor = match settings.protection.as_deref() {
-            None | Some("plain") => Protection::Plain,
-            Some(text) => text
-                .parse()
-                .map_err(|error| PyValueError::new_err(format!("{error}")))?,
-        };
-        let child_policy = (local && transport == LocalTransport::Tcp).then(|| {
-            let plain = settings.protection.as_deref() == Some("plain");
-            if plain {
-                LOOPBACK_POLICY
-            } else {
-                LOOPBACK_ENCRYPTED_POLICY
-            }
-            .to_owned()
-        });
-        let (credential, workers) = if local {
-            let authority =
-                ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error))?;
-            let own = authority.issue(Role::Manager, "manager", now());
-            let own = own.map_err(|error| error::pki(py, &error))?;
-            let workers = LocalWorkers {
-                command: settings.command.iter().map(Into::into).collect(),
-                transport,
-                authority,
-                policy: child_policy.clone(),
-            };
-            (Place::Memory(own.to_pem().to_vec()), Some(workers))
+    fn new(
+        py: Python<'_>,
+        start: Start,
+        options: &Bound<'_, PyDict>,
+        present: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let node: NodeOptions = options.extract()?;
+        let own: ManagerOptions = options.extract()?;
+        let is_local = start.hosts.is_empty() && own.listen.is_none();
+        let (credential, policy, children) = if is_local {
+            let (credential, children) = children(py, &start, &own)?;
+            let policy = children.policy.clone();
+            let policy = policy.map(|text| Document::Memory(text.into_bytes().into()));
+            (credential, policy, Some(children))
         } else {
-            let path = settings.credential.ok_or_else(|| {
+            let credential = node.credential().ok_or_else(|| {
                 let text = "got no credential, expected one: workers on other machines need credential=FILE \
                             (exoskel pki issue --role manager, or a proxy)";
                 raise(py, Kind::Credential, text)
             })?;
-            (Place::File(path), None)
+            (credential, None, None)
         };
-        let policy = settings.policy.map(Place::File);
-        let grid = (!local)
-            .then(|| {
-                py.detach(|| {
-                    grid(
-                        settings.trust_anchors,
-                        settings.vomsdir,
-                        settings.trust_interval,
-                    )
-                })
-            })
-            .transpose()
-            .map_err(|error| error.raise(py))?
-            .flatten();
-        let sources = Sources {
-            credential,
-            key: None,
-            grid,
-            policy: policy.or_else(|| child_policy.map(|text| Place::Memory(text.into_bytes()))),
-            revocation_list: settings.revocation_list,
-        };
-        let keys = keys(
-            py,
-            &shared(settings.ready_keys)?,
-            settings.slots as usize,
-            settings.key_memory.as_deref(),
-        )?;
-        let sessions = SessionSettings {
-            peer_roles: vec![Role::Worker],
-            floor,
-            message_bytes_max: settings.message_bytes_max,
-            dead_after: seconds(settings.dead_after)?,
-            patience: seconds(settings.connect_timeout)?,
-            python: settings.python,
+        let ready = shared(own.ready_keys)?;
+        let keys = keys(py, &ready, start.slots as usize, node.key_memory.as_deref())?;
+        let part = Part {
+            role: Role::Manager,
+            peers: Role::Worker,
+            minimum: own.minimum()?,
+            patience: seconds(own.connect_timeout)?,
+            python: start.python,
             properties: Vec::new(),
-            keys: keys.clone(),
             group: new_group()?,
         };
-        let terms = sources
-            .terms(&sessions, Role::Manager)
-            .map_err(|error| error.raise(py))?;
-        let renewal = (!local).then(|| sources.renewal(sessions, Role::Manager));
-        let listen = settings.listen.as_deref();
+        let sources = node.sources(py, credential, policy, part, &keys)?;
+        let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
+        let renewal = (!is_local).then(|| sources.renewal());
+        let listen = own.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
-        let hosts = settings.hosts.into_iter().map(|(address, name)| {
+        let hosts = start.hosts.into_iter().map(|(address, name)| {
             let address = listener::parse(&address)?;
             Ok(HostLine { address, name })
         });
-        let recording = settings.trace.map(Recording::begin).transpose()?;
+        let recording = own.trace.map(RecordingFile::begin).transpose()?;
         let config = ManagerConfig {
             terms,
             renewal,
-            watch: recording.as_ref().map(Recording::watch),
+            watch: recording.as_ref().map(RecordingFile::watch),
             scheduler: SchedulerConfig {
-                retries: settings.retries,
-                frame_items_max: settings.frame_items_max,
-                frame_bytes_max: FRAME_BYTES_MAX.min(settings.message_bytes_max / 2),
+                retries: own.retries,
+                frame_items_max: own.frame_items_max,
+                frame_bytes_max: own.frame_bytes_max.min(node.message_bytes_max / 2),
                 ..SchedulerConfig::default()
             },
             recruiting: Recruiting {
-                slots: settings.slots,
-                local: workers,
+                slots: start.slots,
+                local: children,
                 hosts: hosts.collect::<PyResult<_>>()?,
                 listen: listen.transpose()?,
             },
-            setup_local: settings.setup_local.into(),
-            setup_remote: settings.setup_remote.into(),
+            setup_local: start.setup_local.into(),
+            setup_remote: start.setup_remote.into(),
         };
-        let node = Arc::new(py.detach(|| ManagerNode::start(config))?);
+        let manager = Arc::new(py.detach(|| ManagerNode::start(config))?);
         let notices = Arc::new(Notices {
-            node: node.clone(),
+            node: manager.clone(),
             present,
         });
-        let item_bytes_max = settings.message_bytes_max.saturating_sub(ENVELOPE_BYTES);
         Ok(Self(Owned::new(Running {
-            node,
+            node: manager,
             notices,
             keys,
-            item_bytes_max,
+            item_bytes_max: node.message_bytes_max.saturating_sub(ENVELOPE_BYTES),
             recording: Mutex::new(recording),
         })?))
     }
@@ -274,13 +185,13 @@ impl Manager {
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
-    /// been decided. Says (ready, wanted, why attempts failed).
-    fn wait_ready(
+    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed).
+    fn wait_ready<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         timeout: f64,
         patient: bool,
-    ) -> PyResult<(u32, u32, Vec<String>)> {
+    ) -> PyResult<(u32, u32, bool, Vec<Bound<'py, PyAny>>)> {
         let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
         let mut seen = Readiness::default();
@@ -291,7 +202,9 @@ impl Manager {
                 || (decided && !patient)
                 || left.is_zero()
             {
-                return Ok((seen.ready, seen.wanted, seen.failures));
+                let attempts = error::attempts(py, &seen.attempts)?;
+                let is_decided = seen.is_final && seen.pending == 0;
+                return Ok((seen.ready, seen.wanted, is_decided, attempts));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;
@@ -378,7 +291,7 @@ impl Manager {
         py.detach(|| {
             own.node.shutdown();
             let recording = &mut *own.recording.lock().unwrap_or_else(PoisonError::into_inner);
-            recording.take().map_or(Ok(()), Recording::end)
+            recording.take().map_or(Ok(()), RecordingFile::end)
         })?;
         own.notices.present(py)
     }
@@ -407,12 +320,26 @@ impl Running {
 /// One row for each worker, and the key store.
 type Report<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
 
-fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        PyValueError::new_err(format!(
-            "got {value} seconds, expected a number that is not negative"
-        ))
-    })
+/// The credential of a manager of children, in a world of their own that ends with it, and how children start.
+fn children(
+    py: Python<'_>,
+    start: &Start,
+    own: &ManagerOptions,
+) -> PyResult<(Document, LocalWorkers)> {
+    let transport = own.transport()?;
+    let policy = (transport == LocalTransport::Tcp)
+        .then(|| loopback::policy(own.protection.as_deref() == Some("plain")));
+    let authority = ThrowAwayAuthority::new(now()).map_err(|error| error::pki(py, &error))?;
+    let credential = authority.issue(Role::Manager, "manager", now());
+    let credential = credential.map_err(|error| error::pki(py, &error))?;
+    let children = LocalWorkers {
+        command: start.command.iter().map(Into::into).collect(),
+        options: start.children.clone().into(),
+        transport,
+        authority,
+        policy: policy.map(str::to_owned),
+    };
+    Ok((Document::Memory(credential.to_pem()), children))
 }
 
 fn plan(

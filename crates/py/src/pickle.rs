@@ -64,9 +64,19 @@ impl Sink for RecordWriter {
 #[derive(Default)]
 pub(crate) struct Encoder {
     scratch: Vec<u8>,
+    /// Whether users know what is encoded as the arguments of a call.
+    is_for_calls: bool,
 }
 
 impl Encoder {
+    /// An encoder of the arguments of calls.
+    pub(crate) fn of_calls() -> Self {
+        Self {
+            is_for_calls: true,
+            ..Self::default()
+        }
+    }
+
     /// Appends `object` to `sink`; nothing is appended when it fails.
     ///
     /// # Errors
@@ -86,7 +96,7 @@ impl Encoder {
         if let Ok(bytes) = object.cast_exact::<PyBytes>()
             && bytes.as_bytes().len() >= BULK_BYTES_MIN
         {
-            check_size(object.py(), bytes.as_bytes().len() as u64, bytes_max)?;
+            self.check_size(object.py(), bytes.as_bytes().len() as u64, bytes_max)?;
             let splice = self.write_large_bytes_head(bytes.as_bytes().len());
             sink.push(&self.scratch, &[splice], vec![BytesOwner::share(bytes)]);
             return Ok(());
@@ -100,7 +110,7 @@ impl Encoder {
         let bulk = pickled.take_bulk(object.py())?;
         let bytes =
             pickled.pickle.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
-        check_size(object.py(), bytes, bytes_max)?;
+        self.check_size(object.py(), bytes, bytes_max)?;
         sink.push(&pickled.pickle, &pickled.splices, bulk);
         Ok(())
     }
@@ -113,16 +123,22 @@ impl Encoder {
         self.scratch.push(b'.');
         9
     }
-}
 
-fn check_size(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyResult<()> {
-    if bytes <= bytes_max {
-        return Ok(());
+    fn check_size(&self, py: Python<'_>, bytes: u64, bytes_max: u64) -> PyResult<()> {
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        let text = if self.is_for_calls {
+            format!(
+                "got a call with arguments of {bytes} bytes, expected at most {bytes_max}; send less"
+            )
+        } else {
+            format!(
+                "got an item of {bytes} bytes, expected at most {bytes_max}; send less, or raise message_bytes_max of the Manager"
+            )
+        };
+        Err(raise(py, Kind::SizeLimit, text))
     }
-    let text = format!(
-        "got an item of {bytes} bytes, expected at most {bytes_max}; send less, or raise message_bytes_max of the Manager"
-    );
-    Err(raise(py, Kind::SizeLimit, text))
 }
 
 /// Writes exact built-in scalars and small tuples of them; says whether it did.

@@ -1,4 +1,4 @@
-//! A trace of a manager's messages, written when it ends.
+//! The file for what is recorded of a manager's messages, written when it ends.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exoskel_net::manager::{Passage, Watch};
-use exoskel_sim::keycache::trace::{Direction, Journal};
+use exoskel_trace::{Direction, Recording};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 /// What goes to a file when the manager ends. Until then it is another file, so that nobody finds a part of a trace.
-pub(crate) struct Recording {
+pub(crate) struct RecordingFile {
     path: PathBuf,
     part: PathBuf,
     file: File,
-    journal: Arc<Mutex<Journal>>,
+    recording: Arc<Mutex<Recording>>,
 }
 
-impl Recording {
+impl RecordingFile {
     /// Begins one; the file that it will be written to first is made now, so that a bad path is found before the run and not after it.
     pub(crate) fn begin(path: PathBuf) -> PyResult<Self> {
         let mut part = path.clone().into_os_string();
@@ -31,30 +31,34 @@ impl Recording {
             path,
             part,
             file,
-            journal: Arc::default(),
+            recording: Arc::default(),
         })
     }
 
     /// Who is told of each message.
     pub(crate) fn watch(&self) -> Watch {
-        let journal = self.journal.clone();
+        let recording = self.recording.clone();
         Box::new(move |passage: Passage| {
             let direction = if passage.is_sent {
                 Direction::Send
             } else {
                 Direction::Receive
             };
-            let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            journal.note(passage.slot, direction, passage.bytes, passage.at);
+            let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+            recording.note(passage.slot, direction, passage.bytes, passage.at);
         })
     }
 
     /// Writes the trace.
     pub(crate) fn end(mut self) -> PyResult<()> {
-        let journal =
-            std::mem::take(&mut *self.journal.lock().unwrap_or_else(PoisonError::into_inner));
+        let recording = std::mem::take(
+            &mut *self
+                .recording
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let bytes = journal
+        let bytes = recording
             .trace(name.split('.').next().unwrap_or_default())
             .write()
             .map_err(|error| PyValueError::new_err(format!("{}: {error}", self.path.display())))?;

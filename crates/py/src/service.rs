@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Kind, raise};
 use crate::identity::{JudgementOptions, identity_fields};
-use crate::terms::now;
+use crate::time::now;
 
 /// How long a client may take to close its side when the handler is done; unread bytes would turn the end into a reset.
 const CLOSING_TIME: Duration = Duration::from_millis(500);

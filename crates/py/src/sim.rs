@@ -10,12 +10,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use exoskel_keycache::model::OnOff;
+use exoskel_keycache::periods::{PeriodRules, Periods};
+use exoskel_keycache::sequence::{Hits, Lookup, Policy, Traffic, replay};
+use exoskel_keycache::{Outcome, Parameters, Program, Study, requests};
 use exoskel_link::keys::{Geometry, Placement};
-use exoskel_sim::keycache::model::OnOff;
-use exoskel_sim::keycache::periods::{PeriodRules, Periods};
-use exoskel_sim::keycache::sequence::{Hits, Lookup, Policy, Traffic, replay};
-use exoskel_sim::keycache::trace::{FILE_BYTES_MAX, Trace};
-use exoskel_sim::keycache::{Outcome, Parameters, Program, Study, requests};
+use exoskel_trace::{FILE_BYTES_MAX, Trace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

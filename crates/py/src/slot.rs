@@ -1,7 +1,7 @@
 //! The loop of a worker's process: takes work from the I/O thread, runs functions, gives results.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,19 +14,23 @@ use exoskel_net::payload::{Format, RecordWriter};
 use exoskel_net::process::Owned;
 use exoskel_net::rendezvous::{News, Rendezvous, meet};
 use exoskel_net::slot::{Item, ItemKey, SlotNode, Work};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use exoskel_trust::Document;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::data::DataEncoder;
-use crate::error::{Kind, raise};
+use crate::error::{self, Kind, raise};
 use crate::keys::{keys, of_one_session};
 use crate::listener::parse;
+use crate::options::{NodeOptions, Part};
 use crate::pickle::{Encoder, decode};
-use crate::terms::{Place, SessionSettings, SourceError, Sources, grid, take};
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a manager may take to prove itself.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// Blocks from this size on are mapped by themselves, and given back when freed.
 const MAPPED_BYTES_MIN: i32 = 32 << 20;
@@ -51,80 +55,66 @@ impl SlotOutput {
     }
 }
 
-/// Serves one manager and returns when its session is over.
-#[pyfunction]
-#[pyo3(signature = (loader, *, connection_fd=None, listen_fd=None, join=None, manager_name=None, credential_fd=None, credential=None, key=None, policy_fd=None, policy=None, revocation_list=None, trust_anchors=None, vomsdir=None, trust_interval=60, key_memory=None, properties, python, dead_after, message_bytes_max))]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "keyword arguments of a Python function"
-)]
-pub(crate) fn serve_slot(
-    py: Python<'_>,
-    loader: &Bound<'_, PyAny>,
+/// How a slot meets its manager, and what it got from whoever started it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Start {
     connection_fd: Option<RawFd>,
     listen_fd: Option<RawFd>,
     join: Option<String>,
     manager_name: Option<String>,
     credential_fd: Option<RawFd>,
-    credential: Option<String>,
-    key: Option<String>,
     policy_fd: Option<RawFd>,
-    policy: Option<String>,
-    revocation_list: Option<String>,
-    trust_anchors: Option<String>,
-    vomsdir: Option<String>,
-    trust_interval: u64,
-    key_memory: Option<String>,
+    /// What it says of itself to managers.
     properties: Vec<(String, String)>,
+    /// The version of Python.
     python: String,
-    dead_after: f64,
-    message_bytes_max: u64,
+}
+
+/// Serves one manager and returns when its session is over.
+#[pyfunction]
+pub(crate) fn serve_slot(
+    py: Python<'_>,
+    loader: &Bound<'_, PyAny>,
+    options: NodeOptions,
+    start: Start,
 ) -> PyResult<()> {
     keep_freed_memory();
-    let rendezvous = match (connection_fd, listen_fd, join) {
+    let rendezvous = match (start.connection_fd, start.listen_fd, start.join) {
         (Some(descriptor), None, None) => Rendezvous::Inherited(take(descriptor)),
         (None, Some(descriptor), None) => Rendezvous::Listening(take(descriptor)),
-        (None, None, Some(address)) => Rendezvous::Dialling(parse(&address)?, manager_name),
+        (None, None, Some(address)) => Rendezvous::Dialling(parse(&address)?, start.manager_name),
         _ => {
             return Err(PyValueError::new_err(
                 "expected exactly one of connection_fd, listen_fd and join",
             ));
         }
     };
-    let credential = place(credential_fd, credential)?
+    let inherited = |descriptor: Option<RawFd>| {
+        descriptor
+            .map(|descriptor| Document::inherited(take(descriptor)))
+            .transpose()
+    };
+    let credential = inherited(start.credential_fd)?
+        .or_else(|| options.credential())
         .ok_or_else(|| PyValueError::new_err("expected a credential"))?;
-    let policy = place(policy_fd, policy)?;
-    let settings = SessionSettings {
-        peer_roles: vec![Role::Manager],
-        floor: Protection::Plain,
-        message_bytes_max,
-        dead_after: Duration::try_from_secs_f64(dead_after)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?,
-        patience: Duration::from_secs(10),
-        python,
-        properties,
+    let keys = keys(py, &of_one_session()?, 1, options.key_memory.as_deref())?;
+    let part = Part {
+        role: Role::Worker,
+        peers: Role::Manager,
+        minimum: Protection::Plain,
+        patience: HANDSHAKE_TIME,
+        python: start.python,
+        properties: start.properties,
         // A slot serves one manager at a time, whose job is its own.
-        keys: keys(py, &of_one_session()?, 1, key_memory.as_deref())?,
         group: 0,
     };
-    let grid = grid(trust_anchors, vomsdir, trust_interval).map_err(|error| error.raise(py))?;
-    let sources = Sources {
-        credential,
-        key,
-        policy,
-        revocation_list,
-        grid,
-    };
+    let policy = inherited(start.policy_fd)?;
+    let sources = options.sources(py, credential, policy, part, &keys)?;
     // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
-    sources
-        .terms(&settings, Role::Worker)
-        .map_err(|error| error.raise(py))?;
-    let renewal = sources.clone().renewal(settings.clone(), Role::Worker);
-    let terms = move || {
-        sources
-            .terms(&settings, Role::Worker)
-            .map_err(SourceError::text)
-    };
+    sources.terms().map_err(|error| error::terms(py, &error))?;
+    let renewal = sources.clone().renewal();
+    let terms = move || sources.terms();
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
     let output = Bound::new(py, SlotOutput(Owned::new(node.clone())?))?;
@@ -144,12 +134,10 @@ fn keep_freed_memory() {
     }
 }
 
-fn place(descriptor: Option<RawFd>, path: Option<String>) -> PyResult<Option<Place>> {
-    match (descriptor, path) {
-        (Some(descriptor), _) => Ok(Some(Place::inherited(descriptor)?)),
-        (None, Some(path)) => Ok(Some(Place::File(path))),
-        (None, None) => Ok(None),
-    }
+/// Takes over a descriptor that was inherited for us alone.
+fn take(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: the number comes from the arguments that our parent made for this process; nothing else owns it.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
 fn wait_for_session(
@@ -169,7 +157,7 @@ fn wait_for_session(
                 loader.call_method1("audit", (line,))?;
             }
             Ok(News::Begun(node)) => return Ok(node),
-            Ok(News::Failed(reason)) => return Err(raise(py, Kind::Exoskel, reason)),
+            Ok(News::Failed(error)) => return Err(error::meet(py, &error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err(
@@ -439,9 +427,9 @@ impl<'py> Interpreter<'py> {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
-            if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
-                || error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
-            {
+            // Ctrl-C ends the slot. `sys.exit` ends the item only, but a child that the task has forked may leave by it.
+            let is_exit = error.is_instance_of::<PySystemExit>(py) && self.node.get().is_none();
+            if is_exit || error.is_instance_of::<PyKeyboardInterrupt>(py) {
                 return Err(error.into());
             }
             self.write_exception(py, format, scratch, error)?;

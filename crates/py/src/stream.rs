@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use exoskel_net::manager::StreamHandle;
-use exoskel_net::outlet::{Contents, Origin, Outcomes, Taken};
+use exoskel_net::outlet::{Contents, Origin, Outcomes, StreamEnd, Taken};
 use exoskel_net::payload::{BatchBuilder, Format, Record};
 use exoskel_net::process::{Owned, Process};
 use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
 use crate::data;
-use crate::error::{Kind, raise};
+use crate::error::{self, Kind, raise};
 use crate::fork;
 use crate::manager::Notices;
 use crate::pickle::{Encoder, decode, read_fast};
@@ -66,8 +66,18 @@ struct Feeder {
     sent: u64,
 }
 
+/// What users know the parts of a stream as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    /// The items of an iterable, which they can count.
+    Items,
+    /// Calls, each with a future of its own and without a number.
+    Calls,
+}
+
 /// A walk over outcomes that arrived together.
 struct Walk {
+    parts: Parts,
     first: u64,
     count: u32,
     next: u32,
@@ -92,7 +102,7 @@ impl MapStream {
     ) -> PyResult<Self> {
         let state = MapState {
             input: Some(input),
-            feeder: Feeder::new(item_bytes_max),
+            feeder: Feeder::new(item_bytes_max, Encoder::default()),
             current: None,
             delivered: 0,
             slow_input: false,
@@ -234,12 +244,14 @@ impl Map {
                 taken => taken,
             };
             match taken {
-                Taken::Outcomes(outcomes) => state.current = Some(Walk::new(outcomes)),
+                Taken::Outcomes(outcomes) => {
+                    state.current = Some(Walk::new(outcomes, Parts::Items))
+                }
                 Taken::Nothing => {}
-                Taken::Ended(reason) => {
+                Taken::Ended(end) => {
                     self.finish(&mut state);
                     self.notices.present(py)?;
-                    return Err(raise(py, Kind::NoWorker, reason));
+                    return Err(error::stream_end(py, &end));
                 }
             }
         }
@@ -286,10 +298,10 @@ fn next_item<'py>(input: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 }
 
 impl Feeder {
-    fn new(item_bytes_max: u64) -> Self {
+    fn new(item_bytes_max: u64, encoder: Encoder) -> Self {
         Self {
             item_bytes_max,
-            encoder: Encoder::default(),
+            encoder,
             batch: BatchBuilder::default(),
             sent: 0,
         }
@@ -329,13 +341,14 @@ impl Feeder {
 }
 
 impl Walk {
-    fn new(outcomes: Outcomes) -> Self {
+    fn new(outcomes: Outcomes, parts: Parts) -> Self {
         let Outcomes {
             first,
             count,
             contents,
         } = outcomes;
         Self {
+            parts,
             first,
             count,
             next: 0,
@@ -353,19 +366,19 @@ impl Walk {
         if self.is_over() {
             return Ok(None);
         }
-        let index = self.first + u64::from(self.next);
+        let item = (self.parts == Parts::Items).then(|| self.first + u64::from(self.next));
         self.next += 1;
         let (reader, origin) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin),
             Contents::Refused(origin) => {
                 let sender = Sender {
                     worker: &origin.worker,
-                    item: index,
+                    item,
                 };
                 return Ok(Some(Outcome::Exception(pickle_refused(py, &sender))));
             }
             Contents::WorkersLost(count) => {
-                return Ok(Some(Outcome::Exception(workers_lost(py, index, *count)?)));
+                return Ok(Some(Outcome::Exception(workers_lost(py, item, *count)?)));
             }
         };
         let mark = reader.position();
@@ -381,7 +394,7 @@ impl Walk {
         reader.rewind(mark);
         let sender = Sender {
             worker: &origin.worker,
-            item: index,
+            item,
         };
         let record = reader.next_record();
         let record = record.map_err(|error| {
@@ -411,15 +424,21 @@ impl Walk {
 /// Who sent what: for errors.
 struct Sender<'a> {
     worker: &'a str,
-    item: u64,
+    /// The item's number, where it has one.
+    item: Option<u64>,
 }
 
 impl fmt::Display for Sender<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.worker.is_empty() {
-            return write!(formatter, "this manager for item {}", self.item);
+            formatter.write_str("this manager for ")?;
+        } else {
+            write!(formatter, "worker {} for ", self.worker)?;
         }
-        write!(formatter, "worker {} for item {}", self.worker, self.item)
+        match self.item {
+            Some(item) => write!(formatter, "item {item}"),
+            None => formatter.write_str("this call"),
+        }
     }
 }
 
@@ -459,10 +478,10 @@ fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyR
     Ok(PyErr::from_value(error))
 }
 
-fn workers_lost(py: Python<'_>, index: u64, count: u32) -> PyResult<PyErr> {
+fn workers_lost(py: Python<'_>, item: Option<u64>, count: u32) -> PyResult<PyErr> {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "exoskel.outcome", "workers_lost")?;
-    Ok(PyErr::from_value(make.call1((index, count))?))
+    Ok(PyErr::from_value(make.call1((item, count))?))
 }
 
 /// A stream without end, whose items are numbered and whose outcomes come as they complete.
@@ -484,7 +503,7 @@ impl SubmitStream {
         Ok(Self(Owned::new(Submit {
             stream,
             notices,
-            feeder: Mutex::new(Feeder::new(item_bytes_max)),
+            feeder: Mutex::new(Feeder::new(item_bytes_max, Encoder::of_calls())),
         })?))
     }
 }
@@ -530,12 +549,16 @@ impl SubmitStream {
             let outcomes = match taken {
                 Taken::Outcomes(outcomes) => outcomes,
                 Taken::Nothing => return Ok(collected),
-                Taken::Ended(reason) if collected.is_empty() => {
-                    return Err(raise(py, Kind::NoWorker, reason));
+                Taken::Ended(StreamEnd::Closed) if collected.is_empty() => {
+                    let text = "the executor was shut down before this call had an outcome";
+                    return Err(raise(py, Kind::NoWorker, text));
+                }
+                Taken::Ended(end) if collected.is_empty() => {
+                    return Err(error::stream_end(py, &end));
                 }
                 Taken::Ended(_) => return Ok(collected),
             };
-            let mut walk = Walk::new(outcomes);
+            let mut walk = Walk::new(outcomes, Parts::Calls);
             while let Some(outcome) = walk.next(py)? {
                 let index = walk.first + u64::from(walk.next) - 1;
                 collected.push(match outcome {

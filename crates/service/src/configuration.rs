@@ -15,9 +15,9 @@ use crate::front::{BadUpstream, FrontSettings, Upstream};
 use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{BadLimit, Limits};
 use crate::renewal::RENEWAL_INTERVAL;
-use crate::rules::{Rules, RulesError};
 use crate::secret::{FrontSecret, SecretError};
 use crate::server::Settings;
+use exoskel_trust::{Rules, RulesError};
 
 /// What a service is told by its administrator. `docs/administration.md` explains each line.
 #[derive(Clone, Debug, Deserialize)]

@@ -9,9 +9,9 @@ use exoskel_identity::{
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::limits::CLAIMED_CERTIFICATES_MAX;
-use crate::renewal::{Renewable, Renewal};
-use crate::rules::Rules;
+use crate::renewal::Renewable;
 use crate::server::Settings;
+use exoskel_trust::{Renewal, Rules};
 
 /// The action that a connection as such asks for.
 pub(crate) const CONNECT: &str = "connect";

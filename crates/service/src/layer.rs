@@ -12,8 +12,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::audit::Verdict;
-use crate::rules::Rules;
 use crate::server::Peer;
+use exoskel_trust::Rules;
 
 /// Puts the client's [`VerifiedIdentity`] and [`Peer`] into the extensions of every
 /// request of one connection.

@@ -21,7 +21,6 @@ mod monitor;
 mod places;
 mod process;
 mod renewal;
-mod rules;
 mod secret;
 mod server;
 mod tls;
@@ -32,6 +31,7 @@ pub use configuration::{
     Configuration, ConfigurationError, HostTable, LimitsTable, NameSpacesWord, RevocationWord,
     TrustTable, UpstreamTable,
 };
+pub use exoskel_trust::{Renewal, Rules, RulesError};
 pub use front::{BadUpstream, Front, FrontSettings, HeaderError, Upstream};
 pub use host::{HostCredential, HostCredentialError};
 pub use http::{BoxError, Http};
@@ -39,7 +39,6 @@ pub use layer::{Identified, IdentityLayer, Require, Required};
 pub use limits::{BadLimit, Limits};
 pub use metrics::{End, Metrics, Outcome, Refusal};
 pub use process::{ProcessError, run};
-pub use renewal::{RENEWAL_INTERVAL, Renewable, Renewal};
-pub use rules::{Rules, RulesError};
+pub use renewal::{RENEWAL_INTERVAL, Renewable};
 pub use secret::{FrontSecret, SecretError};
 pub use server::{Handler, Peer, Server, ServerHandle, Settings, StartError, Stream, Working};

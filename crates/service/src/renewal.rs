@@ -7,7 +7,7 @@ use std::time::Duration;
 use exoskel_identity::{
     DecisionCacheStatistics, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity,
 };
-use exoskel_trust::Trust;
+use exoskel_trust::{Renewal, Trust};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use tokio::signal::unix::Signal;
@@ -65,21 +65,8 @@ impl Renewable for Trust {
     }
 
     fn renew(&self) -> Renewal {
-        let reload = self.reload();
-        Renewal {
-            changed: reload.changed,
-            faults: reload.faults,
-        }
+        self.reload()
     }
-}
-
-/// What came of reading trust data again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Renewal {
-    /// Whether anything differs, so that everybody has to be judged again.
-    pub changed: bool,
-    /// What could not be read, and why. Its administrator must act.
-    pub faults: Vec<String>,
 }
 
 impl ServerHandle {

@@ -33,8 +33,8 @@ use crate::limits::{
 use crate::metrics::{End, Metrics, Outcome};
 use crate::places::Places;
 use crate::renewal::{Renewable, still_good};
-use crate::rules::Rules;
 use crate::tls::{VERDICT, provider, server_config};
+use exoskel_trust::Rules;
 
 /// What a server is made of.
 #[derive(Clone)]

@@ -5,25 +5,17 @@
 //! the engine keeps no second copy of anything, and a verdict can't end up at another connection.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use exoskel_identity::{IdentityError, VerifiedIdentity, public_key_info};
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
-};
-use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use exoskel_identity::{IdentityError, VerifiedIdentity};
+use exoskel_trust::ChainVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
-use rustls::{
-    CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, PeerMisbehaved,
-    ServerConfig, SignatureScheme,
-};
-use webpki::RawPublicKeyEntity;
+use rustls::{CertificateError, CipherSuite, ServerConfig};
 
 use crate::door::{Door, Refused, Who};
 
@@ -63,10 +55,7 @@ pub(crate) fn server_config(
     protocols: &[&[u8]],
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let check = CertificateCheck {
-        door,
-        algorithms: provider.signature_verification_algorithms,
-    };
+    let check = ChainVerifier::new(&provider, move |chain, now| judge(&door, chain, now));
     let mut config = ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(Arc::new(check))
@@ -91,96 +80,17 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// Hands a client's chain to the door. The proof that the client holds the leaf's key is checked here, on every
-/// handshake: the engine's own helpers read the leaf as an ordinary end entity and refuse proxies.
-struct CertificateCheck {
-    door: Arc<Door>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl fmt::Debug for CertificateCheck {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("CertificateCheck")
-            .finish_non_exhaustive()
-    }
-}
-
-impl ClientCertVerifier for CertificateCheck {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // A hundred names of authorities in each handshake would help no client.
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let chain: Vec<CertificateDer<'_>> = std::iter::once(end_entity)
-            .chain(intermediates)
-            .map(|certificate| CertificateDer::from(certificate.as_ref()))
-            .collect();
-        let verdict = self.door.judge(&chain, now);
-        let answer = match &verdict {
-            Ok(_) => Ok(ClientCertVerified::assertion()),
-            Err(refused) => Err(alert(refused).into()),
-        };
-        VERDICT
-            .try_with(|slot| slot.set(Some(verdict)))
-            .map_err(|_| rustls::Error::General("a handshake outside of its task".to_owned()))?;
-        answer
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let key = public_key(certificate)?;
-        let key = RawPublicKeyEntity::try_from(&key)
-            .map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
-        let algorithms = self
-            .algorithms
-            .mapping
-            .iter()
-            .find(|(scheme, _)| *scheme == signature.scheme)
-            .map(|(_, algorithms)| *algorithms)
-            .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        // In TLS 1.2 a scheme doesn't fix the curve, so each algorithm is tried; a wrong signature is wrong for all.
-        let good = algorithms.iter().any(|algorithm| {
-            key.verify_signature(*algorithm, message, signature.signature())
-                .is_ok()
-        });
-        if good {
-            Ok(HandshakeSignatureValid::assertion())
-        } else {
-            Err(CertificateError::BadSignature.into())
-        }
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let key = public_key(certificate)?;
-        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-}
-
-/// The key in a certificate whose chain was found good.
-fn public_key<'a>(
-    certificate: &'a CertificateDer<'_>,
-) -> Result<SubjectPublicKeyInfoDer<'a>, rustls::Error> {
-    public_key_info(certificate).map_err(|_| CertificateError::BadEncoding.into())
+/// Leaves the door's verdict on a client's chain for the task that runs the handshake, and says what the client is told.
+fn judge(door: &Door, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), rustls::Error> {
+    let verdict = door.judge(chain, now);
+    let answer = match &verdict {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(alert(refused).into()),
+    };
+    VERDICT
+        .try_with(|slot| slot.set(Some(verdict)))
+        .map_err(|_| rustls::Error::General("a handshake outside of its task".to_owned()))?;
+    answer
 }
 
 /// What the client is told. The whole reason stands in the audit line; a stranger needs the kind of it only.

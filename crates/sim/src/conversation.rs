@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::SlotId;
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Message, MessageKind, Protections, Session,
-    SessionConfig, SessionError, SessionSecret, Side, TrafficClass,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Message, MessageKind, Protections,
+    Session, SessionConfig, SessionError, SessionSecret, Side, TrafficClass,
 };
 
 use crate::agenda::Agenda;
-use crate::digest::Digest;
-use crate::network::{Direction, LinkModel, Network};
-use crate::random::SplitMix64;
-use crate::report::Violation;
+use crate::network::{LinkModel, Wire};
+use crate::violation::Violation;
+use exoskel_determinism::Digest;
+use exoskel_determinism::SplitMix64;
 
 /// Messages are queued as long as no more than this waits for the wire.
 const QUEUED_MAX: u64 = 1 << 20;
@@ -92,7 +91,7 @@ struct Run {
     conversation: Conversation,
     parties: [Party; 2],
     agenda: Agenda<Event>,
-    network: Network,
+    wire: Wire,
     random: SplitMix64,
     now: Duration,
     steps: u64,
@@ -202,7 +201,7 @@ impl Run {
             party(Side::Server).map_err(refuse)?,
         ];
         Ok(Self {
-            network: Network::new(conversation.link.clone(), random.next_u64()),
+            wire: Wire::new(conversation.link.clone(), random.next_u64()),
             parties,
             agenda: Agenda::new(),
             random,
@@ -255,10 +254,11 @@ impl Run {
     /// Nothing that is sent from now on arrives; what is on the way does, and then the end.
     fn cut(&mut self) {
         for side in [Side::Client, Side::Server] {
-            let at = self.network.send(SlotId(0), direction(side), 0, self.now);
-            self.agenda.plan(at, Event::End(side.peer()));
+            if let Some(at) = self.wire.send(side, 0, self.now) {
+                self.agenda.plan(at, Event::End(side.peer()));
+            }
         }
-        self.network.close(SlotId(0));
+        self.wire.cut();
     }
 
     fn arrive(&mut self, side: Side, mut bytes: Vec<u8>) -> Result<(), Violation> {
@@ -336,9 +336,16 @@ impl Run {
             self.write(side)?;
             let at = self.now;
             let party = self.party(side);
-            if party.session.is_closed() && party.session.is_drained() {
-                self.end(side, Ok(()))?;
-                continue;
+            match party.session.ended() {
+                Some(Ended::Session(error)) => {
+                    self.end(side, Err(error))?;
+                    continue;
+                }
+                Some(Ended::Closed(_) | Ended::Transport(_)) => {
+                    self.end(side, Ok(()))?;
+                    continue;
+                }
+                None => {}
             }
             let due = party
                 .session
@@ -396,10 +403,7 @@ impl Run {
                 return Ok(());
             }
             session.sent(bytes.len());
-            if let Some(at) =
-                self.network
-                    .send_if_open(SlotId(0), direction(side), bytes.len() as u64, now)
-            {
+            if let Some(at) = self.wire.send(side, bytes.len() as u64, now) {
                 self.agenda.plan(at, Event::Arrive(side.peer(), bytes));
             }
         }
@@ -410,7 +414,6 @@ impl Run {
         if let (Err(error), None) = (&result, self.conversation.fault) {
             return self.broken(format!("the {side:?} met an error on a good wire: {error}"));
         }
-        let direction = direction(side);
         let party = self.party(side);
         if party.end.is_some() {
             return Ok(());
@@ -418,7 +421,7 @@ impl Run {
         party.end = Some(result);
         // Who is done with a connection closes it; the peer reads the end after the last bytes.
         let now = self.now;
-        if let Some(at) = self.network.send_if_open(SlotId(0), direction, 0, now) {
+        if let Some(at) = self.wire.send(side, 0, now) {
             self.agenda.plan(at, Event::End(side.peer()));
         }
         Ok(())
@@ -442,12 +445,5 @@ fn place(side: Side) -> usize {
     match side {
         Side::Client => 0,
         Side::Server => 1,
-    }
-}
-
-fn direction(from: Side) -> Direction {
-    match from {
-        Side::Client => Direction::ToSlot,
-        Side::Server => Direction::ToManager,
     }
 }

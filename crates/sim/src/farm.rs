@@ -12,9 +12,8 @@ use exoskel_flow::{
 };
 
 use crate::agenda::Agenda;
-use crate::digest::Digest;
-use crate::random::SplitMix64;
-use crate::report::Violation;
+use crate::violation::Violation;
+use exoskel_determinism::{Digest, SplitMix64};
 
 /// Bytes of a token and of a result.
 const ITEM_BYTES: u64 = 100;

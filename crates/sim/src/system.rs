@@ -46,7 +46,7 @@ use std::time::Duration;
 pub use report::Report;
 pub use scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
 
-use crate::report::Violation;
+use crate::violation::Violation;
 use machine::Machine;
 
 /// Plays a scenario to its end.

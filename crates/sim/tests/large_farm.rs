@@ -118,3 +118,42 @@ fn slots_elsewhere_help() {
     let (alone, mixed) = (run(4, 0, busy), run(5, 1, busy));
     assert!(mixed > 0.9 * alone, "{mixed}, {alone}");
 }
+
+/// Aim: short items are not bound by dispatching, long ones leave no slot waiting, and how far away the slots are need not be set: it is found out.
+/// Method: two slots near, and two at 20 ms; the manager has time enough.
+#[test]
+fn slots_are_kept_busy() {
+    let (near, far) = (Duration::from_micros(40), Duration::from_millis(20));
+    for (latency, grain_micros, items, least) in [
+        (near, 1, 100_000, 85),
+        (near, 20, 20_000, 90),
+        (near, 1000, 4000, 97),
+        (near, 40_000, 200, 96),
+        (far, 200, 40_000, 90),
+        (far, 1000, 6000, 90),
+        (far, 40_000, 400, 90),
+    ] {
+        let grain = Duration::from_micros(grain_micros);
+        let mut farm = LargeFarm::new(1, 2, items, grain, latency);
+        farm.config.tickets_max = 32_768;
+        let report = finish(&farm);
+        assert!(
+            report.speed_up() >= 2.0 * f64::from(least) / 100.0,
+            "{grain:?} at {latency:?}: {report:?}"
+        );
+    }
+}
+
+/// Aim: tokens go from one serial stage to the next in frames, not one by one, and both stages are at work.
+#[test]
+fn serial_stages_pass_frames() {
+    let (items, serial) = (20_000, Duration::from_micros(10));
+    let stage = |number| Skeleton::Seq(FunctionId(number));
+    let mut farm = LargeFarm::new(1, 2, items, Duration::ZERO, LATENCY);
+    farm.skeleton = Skeleton::Pipeline(vec![stage(0), stage(1)]);
+    farm.serial = serial;
+    farm.config.tickets_max = 32_768;
+    let report = finish(&farm);
+    assert!(report.frames < items / 5, "{report:?}");
+    assert!(report.speed_up() > 1.8, "{report:?}");
+}

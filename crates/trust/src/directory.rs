@@ -1,53 +1,17 @@
 //! The files of trust directories: which there are, whether they changed, what they hold.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use exoskel_identity::TrustFile;
 use exoskel_identity::limits::{TRUST_FILE_BYTES_MAX, TRUST_FILES_MAX};
 
-use crate::{OpenError, TrustDirectories};
+use crate::stamp::{Stamp, Stamps};
+use crate::trust::{OpenError, TrustDirectories};
 
 /// Characters of the hash that names the files of an authority.
 const HASH_CHARACTERS: usize = 8;
-
-/// A state of a file. The time of the last change of the inode is what no writer can set.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stamp {
-    name: String,
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    /// Of a file that is there and can't be looked at.
-    fn unknown(name: String) -> Self {
-        Self {
-            name,
-            device: 0,
-            inode: 0,
-            size: 0,
-            modified: (0, 0),
-            changed: (0, 0),
-        }
-    }
-
-    fn new(name: String, facts: &Metadata) -> Self {
-        Self {
-            name,
-            device: facts.dev(),
-            inode: facts.ino(),
-            size: facts.size(),
-            modified: (facts.mtime(), facts.mtime_nsec()),
-            changed: (facts.ctime(), facts.ctime_nsec()),
-        }
-    }
-}
 
 /// The files that are there now, not read yet.
 pub(crate) struct Found {
@@ -56,8 +20,10 @@ pub(crate) struct Found {
 }
 
 struct Entry {
+    name: String,
     path: PathBuf,
-    stamp: Stamp,
+    /// Nothing for a file that is there and can't be looked at.
+    stamp: Option<Stamp>,
 }
 
 /// Lists both directories.
@@ -80,16 +46,16 @@ pub(crate) fn look(directories: &TrustDirectories) -> Result<Found, OpenError> {
             list(&path, &prefix, is_of_server, &mut vomsdir).map_err(failed(&path))?;
         }
     }
-    anchors.sort_by(|one, other| one.stamp.cmp(&other.stamp));
-    vomsdir.sort_by(|one, other| one.stamp.cmp(&other.stamp));
+    anchors.sort_by(|one, other| one.name.cmp(&other.name));
+    vomsdir.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Found { anchors, vomsdir })
 }
 
 impl Found {
     /// By which a change is noticed without reading.
-    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+    pub(crate) fn stamps(&self) -> Stamps {
         let all = self.anchors.iter().chain(&self.vomsdir);
-        all.map(|entry| entry.stamp.clone()).collect()
+        all.map(|entry| (entry.path.clone(), entry.stamp)).collect()
     }
 
     /// The contents of both directories, and what could not be read.
@@ -134,12 +100,12 @@ fn list(
         // Links are followed: that is how hashes name certificates. One that leads nowhere counts as a deleted file. What
         // can't be looked at for another reason is there, and reading it says why it can't be used.
         let stamp = match fs::metadata(&path) {
-            Ok(facts) if facts.is_file() => Stamp::new(name, &facts),
+            Ok(facts) if facts.is_file() => Some(Stamp::new(&facts)),
             Ok(_) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(_) => Stamp::unknown(name),
+            Err(_) => None,
         };
-        found.push(Entry { path, stamp });
+        found.push(Entry { name, path, stamp });
     }
     Ok(())
 }
@@ -163,7 +129,7 @@ fn read_all(entries: Vec<Entry>, faults: &mut Vec<String>) -> Vec<TrustFile> {
             Vec::new()
         });
         TrustFile {
-            name: entry.stamp.name,
+            name: entry.name,
             content,
         }
     });

@@ -246,7 +246,7 @@ def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _pack(arguments: argparse.Namespace) -> int:
-    from ..sim.packing import pack
+    from ..sim.import_trace import pack
 
     rate = arguments.operations_per_second
     if rate is not None and not 0 < rate < math.inf:
@@ -369,7 +369,7 @@ def _rate(rate: float) -> str:
 
 
 def _live(arguments: argparse.Namespace) -> int:
-    from ..sim.local_nodes import live
+    from ..sim.live_runs import live
 
     if arguments.lookup == "packet" or arguments.policy not in (None, "lru"):
         raise UsageError(

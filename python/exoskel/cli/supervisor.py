@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from .. import _core
+from ..options import sealed
 
 __all__ = ["BAD_SETTING", "Supervisor"]
 
@@ -44,7 +45,9 @@ class Supervisor:
     Parameters
     ----------
     command : sequence of str
-        Starts a slot; ``--slot`` and its number are appended.
+        Starts a slot; its descriptors and ``--slot`` with its number are appended.
+    told : bytes
+        What slots read from sealed memory.
     slots : int
         How many.
     once : bool
@@ -56,12 +59,18 @@ class Supervisor:
     def __init__(
         self,
         command: Sequence[str],
+        told: bytes,
         slots: int,
         *,
         once: bool = False,
         listener: _core.Listener | None = None,
     ) -> None:
-        self._command = list(command)
+        self._told = sealed(told)
+        self._descriptors = [self._told]
+        self._command = [*command, "--options-fd", str(self._told)]
+        if listener is not None:
+            self._descriptors.append(listener.fileno())
+            self._command += ["--listen-fd", str(listener.fileno())]
         self._once = once
         self._listener = listener
         self._slots = [_Slot(number) for number in range(slots)]
@@ -98,6 +107,7 @@ class Supervisor:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
+        os.close(self._told)
         if self._listener is not None:
             self._listener.close()
 
@@ -144,7 +154,7 @@ class Supervisor:
         slot.process = subprocess.Popen(
             [*self._command, "--slot", str(slot.number)],
             stdin=subprocess.DEVNULL,
-            pass_fds=() if self._listener is None else (self._listener.fileno(),),
+            pass_fds=self._descriptors,
             start_new_session=True,
             # The supervisor has one thread, so that this is safe here.
             preexec_fn=die_with_supervisor,

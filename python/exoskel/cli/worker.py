@@ -2,13 +2,16 @@
 
 import argparse
 import os
+import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 from .. import _core
 from ..errors import CredentialError
 from ..hosts import HostAddress, UnixAddress, parse_address
 from ..identity import read_private
+from ..options import NodeOptions, add_arguments, as_command_line, checked, given
 from . import background, judgement, policy
 from .report import Commands, report
 from .supervisor import Supervisor
@@ -46,57 +49,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="how many (default: one per usable core)",
     )
     parser.add_argument(
-        "--credential",
-        type=Path,
-        metavar="FILE",
-        help="as `exoskel pki issue --role worker` wrote it, or a grid's host certificate",
-    )
-    parser.add_argument(
-        "--key",
-        type=Path,
-        metavar="FILE",
-        help="the key of a host certificate that doesn't hold it (hostkey.pem), 0600 or 0400",
-    )
-    parser.add_argument(
-        "--trust-anchors",
-        type=Path,
-        metavar="DIR",
-        help="serve managers of a grid, judged by this directory of authorities; with it the policy must allow them: "
-        'managers = ["/vo/Role=production"] in [allow]',
-    )
-    parser.add_argument(
-        "--vomsdir",
-        type=Path,
-        metavar="DIR",
-        help="the VOMS servers whose attributes count; without it no attributes do",
-    )
-    parser.add_argument(
-        "--trust-interval",
-        type=_interval,
-        default=60,
-        metavar="SECONDS",
-        help="how often these directories are looked at; who is revoked is out then (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--policy", type=Path, metavar="FILE", help="the policy (default: the built-in one)"
-    )
-    parser.add_argument(
         "--manager-name",
         metavar="NAME",
         help="with --join: the name in the manager's certificate (default: the host in the address; an address in numbers "
         "or a Unix socket accepts any manager that the authority and the policy allow)",
     )
-    parser.add_argument(
-        "--revocation-list",
-        type=Path,
-        metavar="FILE",
-        help="the authority's revoked.crl, where it is newer than the credential; taken up when it changes",
-    )
-    parser.add_argument(
-        "--key-memory",
-        choices=["secret", "locked", "ordinary"],
-        help="the memory in which keys wait; an error if there is none of the kind (default: the best there is)",
-    )
+    add_arguments(parser, NodeOptions)
     parser.add_argument("--once", action="store_true", help="end when the first manager is gone")
     parser.add_argument(
         "--background",
@@ -129,45 +87,40 @@ def _worker(arguments: argparse.Namespace) -> int:
             "--credential is required (issue one with: exoskel pki issue --role worker --name HOST)"
         )
     # Now, once, and not by each slot.
-    _check_credential(arguments.credential, arguments.key)
+    _check_credential(Path(arguments.credential), arguments.key and Path(arguments.key))
     if arguments.trust_anchors is not None:
         # Also before the port is bound: nobody is to be told that a worker listens which can let nobody in.
         _core.GridTrust(arguments.trust_anchors, arguments.vomsdir, judgement.rules(arguments))
     if arguments.policy is not None:
-        policy.check(arguments.policy)
+        policy.check(Path(arguments.policy))
     if arguments.key_memory is not None:
         _core.check_key_memory(arguments.key_memory)
-    slots = arguments.slots or len(os.sched_getaffinity(0))
+    options = given(NodeOptions, arguments)
+    told: dict[str, Any] = {
+        "options": dict(checked(NodeOptions, "worker", options)),
+        "slots": arguments.slots or len(os.sched_getaffinity(0)),
+    }
     if arguments.background:
-        return _in_background(arguments, slots)
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "exoskel.slot",
-        "--credential",
-        os.path.abspath(arguments.credential),
-        "--slots",
-        str(slots),
-    ]
-    if arguments.policy is not None:
-        command += ["--policy", os.path.abspath(arguments.policy)]
-    command += _further_options(arguments)
+        return _in_background(arguments, told["slots"], options)
+    slots = told["slots"]
+    listener: _core.Listener | None = None
     if arguments.join:
         manager = parse_address(arguments.join, _MANAGER_PORT)
-        command += ["--join", str(manager)]
-        name = arguments.manager_name or _name_of_manager(manager)
-        if name is not None:
-            command += ["--manager-name", name]
-        supervisor = Supervisor(command, slots, once=arguments.once)
+        told["join"] = str(manager)
+        told["manager_name"] = arguments.manager_name or _name_of_manager(manager)
         listens_at = None
         doing = {"join": _url(manager)}
     else:
         listener = _core.Listener(str(parse_address(arguments.listen)))
-        command += ["--listen-fd", str(listener.fileno())]
-        supervisor = Supervisor(command, slots, once=arguments.once, listener=listener)
         listens_at = parse_address(listener.address)
         doing = {"listen": _url(listens_at)}
+    supervisor = Supervisor(
+        [sys.executable, "-P", "-m", "exoskel.slot"],
+        pickle.dumps(told, 5),
+        slots,
+        once=arguments.once,
+        listener=listener,
+    )
     with supervisor:
         (verb, address), *_ = doing.items()
         text = f"listening on {address}" if verb == "listen" else f"joining {address}"
@@ -181,49 +134,18 @@ def _worker(arguments: argparse.Namespace) -> int:
             return supervisor.run()
 
 
-def _in_background(arguments: argparse.Namespace, slots: int) -> int:
+def _in_background(arguments: argparse.Namespace, slots: int, options: dict[str, Any]) -> int:
     address = parse_address(arguments.listen)
-    options = [
-        "--listen",
-        str(address),
-        "--slots",
-        str(slots),
-        "--credential",
-        os.path.abspath(arguments.credential),
-    ]
-    if arguments.policy is not None:
-        options += ["--policy", os.path.abspath(arguments.policy)]
-    options += _further_options(arguments)
+    words = ["--listen", str(address), "--slots", str(slots), *as_command_line(options)]
     if arguments.once:
-        options.append("--once")
-    process_id, log = background.start(options, address)
+        words.append("--once")
+    process_id, log = background.start(words, address)
     report(
         arguments,
         f"worker listening on {_url(address)} with {slots} slots, process {process_id}, log {log}",
         {"listen": _url(address), "slots": slots, "process": process_id, "log": log},
     )
     return 0
-
-
-def _further_options(arguments: argparse.Namespace) -> list[str]:
-    """Return the options about files, directories and memory that slots and background workers get alike."""
-    places = {
-        "--key": arguments.key,
-        "--revocation-list": arguments.revocation_list,
-        "--trust-anchors": arguments.trust_anchors,
-        "--vomsdir": arguments.vomsdir,
-    }
-    words = [
-        word
-        for option, path in places.items()
-        if path is not None
-        for word in (option, os.path.abspath(path))
-    ]
-    if arguments.trust_anchors is not None:
-        words += ["--trust-interval", str(arguments.trust_interval)]
-    if arguments.key_memory is not None:
-        words += ["--key-memory", arguments.key_memory]
-    return words
 
 
 def _check_credential(path: Path, key: Path | None) -> None:
@@ -252,16 +174,6 @@ def _name_of_manager(address: HostAddress | UnixAddress) -> str | None:
     except ValueError:
         return address.host
     return None
-
-
-def _interval(text: str) -> int:
-    try:
-        seconds = int(text)
-    except ValueError:
-        seconds = 0
-    if seconds < 1:
-        raise argparse.ArgumentTypeError(f"got {text}, expected at least 1 second")
-    return seconds
 
 
 def _slots(text: str) -> int:

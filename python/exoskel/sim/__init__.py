@@ -17,9 +17,9 @@ Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[p
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .figures.produce import paper
-    from .local_nodes import Live, live
+    from .import_trace import Packed, pack
+    from .live_runs import Live, live
     from .model import capacity
-    from .packing import Packed, pack
     from .runs import Stopped
     from .seeds import SystemRun, system
     from .sweep import keycache
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Live": "local_nodes",
-    "Packed": "packing",
+    "Live": "live_runs",
+    "Packed": "import_trace",
     "Stopped": "runs",
     "SystemRun": "seeds",
     "Table": "tables",
     "capacity": "model",
     "keycache": "sweep",
-    "live": "local_nodes",
+    "live": "live_runs",
     "on_off": "synthetic",
-    "pack": "packing",
+    "pack": "import_trace",
     "paper": "figures.produce",
     "requests": "synthetic",
     "system": "seeds",

@@ -1,7 +1,7 @@
 """How many peers a cache serves: the ON/OFF model in closed form."""
 
 from .. import _core
-from .given import whole_number
+from .arguments import whole_number
 
 __all__ = ["capacity"]
 

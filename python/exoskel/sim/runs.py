@@ -9,8 +9,8 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from .. import _core
+from .arguments import whole_number
 from .files import named, read_bounded
-from .given import whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from typing import Any
 import numpy
 
 from .. import _core
+from .arguments import refused, several, whole_number
 from .files import named, read_text
-from .given import refused, several, whole_number
 from .runs import Run, read_trace
 
 __all__ = ["Scenario", "card_run", "effective"]

@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .arguments import refused, several
 from .files import checksum, named
-from .given import refused, several
 from .runs import Failed, Progress, Stopped, execute, read_trace, trace_run
 from .scenario import Scenario, effective
 from .tables import Table

@@ -6,9 +6,9 @@ from os import PathLike
 from pathlib import Path
 
 from .. import _core
+from .arguments import whole_number
 from .files import named, whole
-from .given import whole_number
-from .packing import Packed
+from .import_trace import Packed
 
 __all__ = ["on_off", "requests"]
 

@@ -52,14 +52,14 @@ impl Session {
     /// What is wrong with them. The session is over then; [`prepare`](Self::prepare) still seals a Close that tells the
     /// peer. Messages that were complete before stay in the events.
     pub fn received(&mut self, bytes: usize, now: Duration) -> Result<(), SessionError> {
-        if let Some(failure) = &self.ending.failure {
+        if let Some(failure) = &self.closing.failure {
             return Err(failure.clone());
         }
         if bytes == 0 {
             return Ok(());
         }
         self.timing.heard(bytes, now, self.config.dead_after);
-        let records = self.opener.counter();
+        let (records, events) = (self.opener.counter(), self.events.len());
         let mut behind = bytes;
         if let Inbound::Body { header, done, .. } = &mut self.inbox.state {
             let direct = behind.min(header.length as usize - *done);
@@ -78,23 +78,9 @@ impl Session {
         if self.opener.counter() > records {
             self.timing.verified(now);
         }
+        self.renew_closing_time(events, now);
+        self.begin_closing_time(now);
         stopped
-    }
-
-    /// The connection has no more bytes.
-    ///
-    /// # Errors
-    /// [`SessionError::Truncated`] unless the peer's Close had come: bytes may be missing, and nobody has vouched for
-    /// the end.
-    pub fn received_end(&mut self) -> Result<(), SessionError> {
-        if let Some(failure) = &self.ending.failure {
-            return Err(failure.clone());
-        }
-        if self.ending.peer_closed {
-            return Ok(());
-        }
-        let records = self.opener.counter();
-        Err(self.fail(SessionError::Truncated { records }))
     }
 
     /// How many bytes to read behind the current segment, if a read of more would put the next segment's body into the
@@ -131,7 +117,7 @@ impl Session {
     /// Takes one step with the bytes at hand; false when more are needed.
     fn step(&mut self) -> Result<bool, SessionError> {
         match self.inbox.state {
-            _ if self.ending.peer_closed => {
+            _ if self.closing.peer_closed => {
                 if self.inbox.is_empty() {
                     return Ok(false);
                 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::control::ControlMessage;
 use crate::envelope::Envelope;
-use crate::error::{CloseReason, SessionError};
+use crate::error::SessionError;
 use crate::message::{LinkId, Message};
 use crate::protection::Protection;
 use crate::record::{HEAD_BYTES_MAX, HEADER_BYTES, RecordHeader, RecordKind};
@@ -28,18 +28,19 @@ impl Session {
     pub fn prepare(&mut self, now: Duration) -> Result<(), SessionError> {
         let sealed = self.seal_ahead(now);
         self.sealer.release();
+        self.begin_closing_time(now);
         sealed
     }
 
     fn seal_ahead(&mut self, now: Duration) -> Result<(), SessionError> {
-        while self.outbox.bytes() < AHEAD_BYTES && !self.ending.close_sealed {
+        while self.outbox.bytes() < AHEAD_BYTES && !self.closing.close_sealed {
             match self.seal_next(now) {
                 Ok(true) => self.timing.sealed(now),
                 Ok(false) => break,
                 Err(error) => {
                     // The record that failed has used its number, so no other may follow, not even a Close.
-                    self.ending.close_sealed = true;
-                    self.ending.failure = Some(error.clone());
+                    self.closing.close_sealed = true;
+                    self.closing.failure = Some(error.clone());
                     return Err(error);
                 }
             }
@@ -64,7 +65,7 @@ impl Session {
 
     /// Seals the one record that is next, or says that there is none.
     fn seal_next(&mut self, now: Duration) -> Result<bool, SessionError> {
-        if self.ending.failure.is_none() {
+        if self.closing.failure.is_none() {
             if self.sealer.is_worn(&self.config.epoch, now) {
                 self.seal_control(ControlMessage::KeyUpdate)?;
                 self.sealer.advance(now);
@@ -88,20 +89,8 @@ impl Session {
             return Ok(false);
         };
         self.seal_control(ControlMessage::Close(reason))?;
-        self.ending.close_sealed = true;
+        self.closing.close_sealed = true;
         Ok(true)
-    }
-
-    /// The reason to seal Close now, when nothing else is to leave before.
-    fn final_reason(&self) -> Option<CloseReason> {
-        if self.ending.peer_closed {
-            // The peer grants no more credit, so what still waits for some can never go.
-            return Some(self.ending.reason.clone().unwrap_or(CloseReason::Finished));
-        }
-        self.ending
-            .reason
-            .clone()
-            .filter(|_| self.queued_bytes == 0)
     }
 
     fn seal_control(&mut self, mut message: ControlMessage) -> Result<(), SessionError> {

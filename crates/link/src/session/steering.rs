@@ -56,7 +56,7 @@ impl Session {
                 Ok(())
             }
             ControlMessage::Close(reason) => {
-                self.ending.peer_closed = true;
+                self.closing.peer_closes(&reason);
                 self.events.push_back(Event::Closed { reason });
                 Ok(())
             }

@@ -81,7 +81,7 @@ impl Session {
     /// [`SessionError::PeerDead`] when no sign of life of the peer came for too long: nothing at all, or bytes that make up no record and
     /// are fewer than [`UNVERIFIED_BYTES_PER_SECOND`]; the session is over then.
     pub fn handle_timeout(&mut self, now: Duration) -> Result<(), SessionError> {
-        if self.is_closed() {
+        if self.cut_when_due(now) || self.is_closed() {
             return Ok(());
         }
         if self.config.expires_at.is_some_and(|end| now >= end) {
@@ -90,6 +90,7 @@ impl Session {
             self.events.push_back(Event::Closed {
                 reason: CloseReason::Expired,
             });
+            self.begin_closing_time(now);
         }
         let dead_after = self.config.dead_after;
         self.timing.told(now, dead_after);
@@ -105,18 +106,22 @@ impl Session {
         Ok(())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due next; never, when the session is closed.
+    /// When [`handle_timeout`](Self::handle_timeout) is due next; never, when the session is over.
     pub fn next_timeout(&self) -> Option<Duration> {
-        if self.is_closed() {
+        if self.is_over() {
             return None;
+        }
+        let cut = self.cut_at();
+        if self.is_closed() {
+            return cut;
         }
         let dead = self.timing.dead_at(self.config.dead_after);
         // While bytes wait for the writer they are sign of life enough once they go out.
-        let quiet = !self.ending.close_sealed && self.outbox.bytes() == 0;
+        let quiet = !self.closing.close_sealed && self.outbox.bytes() == 0;
         let heartbeat = quiet.then_some(self.timing.sealed + self.config.heartbeat_every);
         // Told the time this often, the session can tell a silent peer from its own process having been stopped.
         let tick = Some(self.timing.told + self.config.dead_after / 4);
-        let others = [heartbeat, tick, self.config.expires_at];
+        let others = [heartbeat, tick, self.config.expires_at, cut];
         others.into_iter().flatten().chain([dead]).min()
     }
 }

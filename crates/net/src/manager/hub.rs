@@ -17,18 +17,19 @@ use exoskel_task::{Router, router};
 
 use self::blame::Breaks;
 use crate::connection::Connection;
-use crate::establish::{Established, Renewal, Standing};
+use crate::establish::{Established, Standing};
 use crate::listening::{Listener, SocketFile};
 use crate::manager::recruit::Recruiter;
 use crate::manager::roster::{Roster, WorkerKey};
 use crate::manager::{Command, ManagerConfig, Notice, Passage, Shared, StreamPlan, recruit};
-use crate::outlet::{Origin, Outlet};
+use crate::outlet::{Origin, Outlet, StreamEnd};
+use crate::sources::TermsRenewal;
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
-/// Reasons of failed attempts that are kept for the user.
-const FAILURES_KEPT: usize = 100;
+/// Places where attempts have failed, of which the last one is kept for the user.
+const ATTEMPTS_KEPT: usize = 1000;
 
 /// Workers that can't run the program, of which the reasons are kept.
 const UNFIT_MAX: usize = 1000;
@@ -48,7 +49,7 @@ pub(super) struct Hub {
     /// Where the outcomes of each stream go.
     outlets: HashMap<u64, Arc<Outlet>>,
     roster: Roster,
-    /// Why workers, by name, can't run the program.
+    /// What workers, by name, lack of what the program needs.
     unfit: HashMap<String, String>,
     breaks: Breaks,
     /// Connections with something queued.
@@ -132,10 +133,10 @@ pub(super) async fn drive(
 }
 
 /// Takes up new terms when there are any, and judges all sessions by them.
-async fn renew(hub: Rc<RefCell<Hub>>, mut renewal: Renewal) {
+async fn renew(hub: Rc<RefCell<Hub>>, mut renewal: TermsRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
-        match renewal() {
+        match renewal.renew() {
             None => {}
             Some(Ok(terms)) => hub.borrow_mut().take_up(terms),
             Some(Err(reason)) => {
@@ -162,7 +163,7 @@ async fn shut_down(hub: &Rc<RefCell<Hub>>) {
         .map(|slot| slot.connection.clone())
         .collect();
     for outlet in hub.borrow().outlets.values() {
-        outlet.end("the manager was closed");
+        outlet.end(StreamEnd::Closed);
     }
     for connection in connections {
         connection.close(CloseReason::Finished);
@@ -187,7 +188,7 @@ pub(super) fn serve(hub: &Rc<RefCell<Hub>>, established: &Established, source: r
     let slot = match joined {
         Ok(slot) => slot,
         Err(error) => {
-            hub.borrow_mut().attempt_failed(&source, &error.to_string());
+            hub.borrow_mut().attempt_failed(&source, error);
             return recruit::replace(hub, source);
         }
     };
@@ -257,10 +258,10 @@ impl Hub {
             tickets,
         };
         if let Err(error) = self.router.open(number, plan, now) {
-            return outlet.end(&error.to_string());
+            return outlet.end(error.into());
         }
-        if let Some(reason) = self.recruiter.given_up() {
-            outlet.end(reason);
+        if let Some(end) = self.recruiter.given_up() {
+            outlet.end(end.clone());
         }
         self.outlets.insert(number, outlet);
     }

@@ -10,17 +10,20 @@ use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use exoskel_identity::{Role, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use rustix::process::Pid;
 use rustls::pki_types::UnixTime;
 
+use super::attempt::{Attempt, AttemptError, is_of_worker};
 use super::hub::{Hub, serve};
 use crate::address::Address;
 use crate::descendants::end_with_descendants;
 use crate::descriptor::{inheritable, sealed_memory};
 use crate::establish::{EstablishError, Established, Terms, dial, welcome_in_place};
 use crate::listening::{Listener, Listening};
+use crate::outlet::StreamEnd;
 use crate::pki::ThrowAwayAuthority;
 use crate::reception::{HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
@@ -60,6 +63,8 @@ pub struct Recruiting {
 pub struct LocalWorkers {
     /// Program and arguments; the descriptors' numbers are added.
     pub command: Vec<OsString>,
+    /// What they read first (opaque here).
+    pub options: Bytes,
     /// What we talk to them over.
     pub transport: LocalTransport,
     /// Who signs their certificates.
@@ -107,6 +112,22 @@ impl fmt::Display for Source {
     }
 }
 
+impl Source {
+    /// An attempt to get a slot from here that came to nothing.
+    pub(super) fn attempt(&self, error: AttemptError) -> Attempt {
+        let place = match self {
+            Self::Local(_) => self.to_string(),
+            Self::Host(_, line) => line.address.to_string(),
+            Self::Joined(address) => address.clone(),
+        };
+        Attempt {
+            worker: self.to_string(),
+            place,
+            error: error.into(),
+        }
+    }
+}
+
 /// What recruiting remembers.
 #[derive(Default)]
 pub(super) struct Recruiter {
@@ -119,7 +140,7 @@ pub(super) struct Recruiter {
     hosts: Vec<Host>,
     listening: bool,
     retry_planned: bool,
-    given_up: Option<String>,
+    given_up: Option<StreamEnd>,
     /// Connections at the listening address that came to nothing.
     refusals: Refusals,
 }
@@ -156,8 +177,8 @@ impl Recruiter {
         }
     }
 
-    pub(super) fn given_up(&self) -> Option<&str> {
-        self.given_up.as_deref()
+    pub(super) fn given_up(&self) -> Option<&StreamEnd> {
+        self.given_up.as_ref()
     }
 
     /// Waits for children to leave by themselves, then makes them.
@@ -321,16 +342,21 @@ pub(super) async fn listen(hub: Rc<RefCell<Hub>>, listener: Listener) {
             Ok((socket, address)) => {
                 let host = host_of(&socket);
                 let place = reception.enter(host).await;
-                let (hub, source) = (hub.clone(), Source::Joined(address));
+                let (hub, source) = (hub.clone(), Source::Joined(address.clone()));
                 tokio::task::spawn_local(async move {
-                    if let Err(reason) = welcome_worker(&hub, socket, source.clone(), &place).await
-                    {
+                    if let Err(error) = welcome_worker(&hub, socket, source.clone(), &place).await {
                         let line = hub.borrow_mut().recruiter.refusals.note(
                             host,
                             &source.to_string(),
-                            &reason,
+                            &error.to_string(),
                         );
                         hub.borrow().audit(line);
+                        if is_of_worker(&error) {
+                            // Each of its attempts comes from another port.
+                            let place = host.map_or(address, |host| host.to_string());
+                            hub.borrow()
+                                .note_attempt(Source::Joined(place).attempt(error.into()));
+                        }
                     }
                 });
             }
@@ -354,16 +380,16 @@ async fn welcome_worker(
     socket: Socket,
     source: Source,
     place: &HandshakePlace,
-) -> Result<(), String> {
+) -> Result<(), EstablishError> {
     let terms = || Ok(hub.borrow().config.terms.clone());
     // The place is taken while the handshake ends, so that two workers can't have the same.
     let reserved = Cell::new(false);
     let judge = |_: &Hello, peer: &VerifiedIdentity| {
         let mut borrowed = hub.borrow_mut();
-        if let Some(reason) = borrowed.unwanted(peer.name()) {
+        if let Some(unwanted) = borrowed.unwanted(peer.name()) {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
-                text: reason.into(),
+                text: unwanted.refusal().into(),
             });
         }
         if borrowed.slots_in_use() + borrowed.recruiter.in_flight >= borrowed.recruiter.wanted {
@@ -385,44 +411,8 @@ async fn welcome_worker(
     if reserved.get() {
         hub.borrow_mut().recruiter.in_flight -= 1;
     }
-    let established = result.map_err(|error| error.to_string())?;
-    serve(hub, &established, source);
+    serve(hub, &result?, source);
     Ok(())
-}
-
-/// Why an attempt came to nothing.
-struct Failed {
-    text: String,
-    is_final: bool,
-    /// The slot that answered had just been taken; the worker's others may be free.
-    is_busy: bool,
-}
-
-impl Failed {
-    fn for_good(text: String) -> Self {
-        Self {
-            is_final: true,
-            ..Self::for_now(text)
-        }
-    }
-
-    fn for_now(text: String) -> Self {
-        Self {
-            text,
-            is_final: false,
-            is_busy: false,
-        }
-    }
-}
-
-impl From<EstablishError> for Failed {
-    fn from(error: EstablishError) -> Self {
-        Self {
-            is_final: !error.may_pass(),
-            is_busy: error.is_busy(),
-            text: error.to_string(),
-        }
-    }
 }
 
 async fn retry(hub: Rc<RefCell<Hub>>) {
@@ -441,7 +431,7 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     let terms = hub.borrow().config.terms.clone();
     let mut result = dial_host(&line, &terms).await;
     for _ in 0..BUSY_MAX {
-        if !matches!(&result, Err(failed) if failed.is_busy) || hub.borrow().is_shutting_down() {
+        if !matches!(&result, Err(error) if error.is_busy()) || hub.borrow().is_shutting_down() {
             break;
         }
         tokio::time::sleep(BUSY_PAUSE).await;
@@ -450,53 +440,46 @@ async fn attempt_host(hub: Rc<RefCell<Hub>>, source: Source) {
     conclude(&hub, source, result);
 }
 
-async fn dial_host(line: &HostLine, terms: &Terms) -> Result<Established, Failed> {
+async fn dial_host(line: &HostLine, terms: &Terms) -> Result<Established, AttemptError> {
     let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
-    let socket = match connecting {
-        Ok(Ok(socket)) => socket,
-        Ok(Err(error)) => {
-            return Err(Failed::for_now(format!(
-                "can't connect: {error}; is `exoskel worker --listen` running there?"
-            )));
-        }
-        Err(_) => {
-            return Err(Failed::for_now(format!(
-                "no connection within {:?}",
-                terms.patience
-            )));
-        }
-    };
+    let socket = connecting
+        .map_err(|_| AttemptError::NoConnection(terms.patience))?
+        .map_err(AttemptError::Connect)?;
     Ok(dial(socket, terms, Some(line.name.clone())).await?)
 }
 
-type Started = Result<(Socket, String), String>;
+type Started = Result<(Socket, String), AttemptError>;
 
 async fn attempt_child(hub: Rc<RefCell<Hub>>, number: u32, started: Started) {
     let terms = hub.borrow().config.terms.clone();
     let result = match started {
-        Ok((socket, name)) => dial(socket, &terms, Some(name)).await.map_err(Failed::from),
-        Err(reason) => Err(Failed::for_now(reason)),
+        Ok((socket, name)) => dial(socket, &terms, Some(name))
+            .await
+            .map_err(AttemptError::from),
+        Err(error) => Err(error),
     };
     conclude(&hub, Source::Local(number), result);
 }
 
-fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, Failed>) {
+fn conclude(hub: &Rc<RefCell<Hub>>, source: Source, result: Result<Established, AttemptError>) {
     hub.borrow_mut().recruiter.in_flight -= 1;
     // It may have been set aside while it was dialled.
     let result = result.and_then(|established| {
         let unwanted = hub.borrow().unwanted(established.peer.name());
-        unwanted.map_or(Ok(established), |reason| Err(Failed::for_good(reason)))
+        unwanted.map_or(Ok(established), |unwanted| Err(unwanted.into()))
     });
     match result {
         Ok(established) => {
             hub.borrow_mut().recruiter.succeeded(&source, &established);
+            hub.borrow().forget_attempt(&source);
             serve(hub, &established, source);
             fill(hub);
         }
-        Err(reason) => {
-            hub.borrow_mut().recruiter.failed(&source, reason.is_final);
+        Err(error) => {
+            let is_final = !error.may_pass();
+            hub.borrow_mut().recruiter.failed(&source, is_final);
             hub.borrow_mut().recruiter.release(&source);
-            hub.borrow_mut().attempt_failed(&source, &reason.text);
+            hub.borrow_mut().attempt_failed(&source, error);
             if !hub.borrow().is_shutting_down() {
                 fill(hub);
             }
@@ -508,17 +491,16 @@ fn give_up(hub: &mut Hub) {
     if hub.recruiter.given_up.is_some() {
         return;
     }
-    let failures = hub.recent_failures();
-    let reason = format!("no worker is left and none can be found: {failures}");
-    hub.recruiter.given_up = Some(reason.clone());
-    hub.give_up(&reason);
+    let end = StreamEnd::NoWorker(hub.attempts().into());
+    hub.recruiter.given_up = Some(end.clone());
+    hub.give_up(&end);
 }
 
 /// Starts a child with its end of the connection and its credential; says how to reach it and its name.
 fn start_child(hub: &mut Hub, number: u32) -> Started {
-    let text = |error: io::Error| format!("can't start a local worker: {error}");
+    let failed = AttemptError::Start;
     let Some(local) = &hub.config.recruiting.local else {
-        return Err("no local workers were asked for".to_owned());
+        return Err(failed(io::ErrorKind::Unsupported.into()));
     };
     let name = format!("local-{}", number + 1);
     let now = SystemTime::now()
@@ -526,15 +508,15 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
         .unwrap_or_default();
     let credential = local
         .authority
-        .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))
-        .map_err(|error| error.to_string())?;
-    let (socket, theirs) = pair(local.transport).map_err(text)?;
-    let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(text)?;
+        .issue(Role::Worker, &name, UnixTime::since_unix_epoch(now))?;
+    let (socket, theirs) = pair(local.transport).map_err(failed)?;
+    let secret = sealed_memory("exoskel-credential", &credential.to_pem()).map_err(failed)?;
+    let options = sealed_memory("exoskel-options", &local.options).map_err(failed)?;
     let policy = local
         .policy
         .as_deref()
         .map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
-    let policy = policy.transpose().map_err(text)?;
+    let policy = policy.transpose().map_err(failed)?;
     let mut process = Process::new(&local.command[0]);
     process.args(&local.command[1..]).stdin(Stdio::null());
     let mut give = |option: &str, descriptor: &OwnedFd| -> io::Result<()> {
@@ -543,13 +525,14 @@ fn start_child(hub: &mut Hub, number: u32) -> Started {
             .arg(inheritable(descriptor.as_fd())?.to_string());
         Ok(())
     };
-    give("--connection-fd", &theirs).map_err(text)?;
-    give("--credential-fd", &secret).map_err(text)?;
+    give("--options-fd", &options).map_err(failed)?;
+    give("--connection-fd", &theirs).map_err(failed)?;
+    give("--credential-fd", &secret).map_err(failed)?;
     if let Some(policy) = &policy {
-        give("--policy-fd", policy).map_err(text)?;
+        give("--policy-fd", policy).map_err(failed)?;
     }
-    // The descriptors close here when `theirs`, `secret` and `policy` go, right after the child has its own.
-    let child = process.spawn().map_err(text)?;
+    // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
+    let child = process.spawn().map_err(failed)?;
     hub.recruiter.children.insert(number, child);
     Ok((socket, name))
 }

@@ -16,13 +16,12 @@ use exoskel_identity::{
     CertificateDetails, Credential, CredentialError, Expected, Identity, IdentityError,
     PeerVerifier, PrivateAuthority, RevocationListDetails, RevokedCertificate, Role, hex,
 };
+use exoskel_trust::{read_private, read_revocation_lists};
 use rcgen::{CertificateRevocationList, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use zeroize::Zeroizing;
 
-use super::file::{
-    PRIVATE, PUBLIC, check_folder, lock, make_folder, read_private, read_revocation_lists, write,
-};
+use super::file::{PRIVATE, PUBLIC, check_folder, lock, make_folder, write};
 use super::record::{IssuedCertificate, Recorded, read_certificate, recorded};
 use super::{AUTHORITY_VALIDITY, CLOCK_SKEW, DAY, PkiError, form};
 

@@ -1,16 +1,13 @@
 //! Files that hold secrets: private from the first byte, and never half written.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use exoskel_identity::limits::CREDENTIAL_BYTES_MAX;
-use exoskel_identity::{Credential, revocation_lists_from_pem};
-use rustix::fs::{FlockOperation, OFlags};
-use rustls_pki_types::CertificateRevocationListDer;
-use zeroize::Zeroizing;
+use exoskel_identity::Credential;
+use rustix::fs::FlockOperation;
 
 use super::PkiError;
 use crate::folder::{Replaceable, of_somebody_else, replaceable, shared};
@@ -19,44 +16,6 @@ use crate::folder::{Replaceable, of_somebody_else, replaceable, shared};
 pub(super) const PRIVATE: u32 = 0o600;
 /// Readable by all.
 pub(super) const PUBLIC: u32 = 0o644;
-
-/// Permission bits of others than the owner.
-const OTHERS: u32 = 0o077;
-
-/// Reads a credential from a file.
-///
-/// # Errors
-/// [`PkiError`] when others can read the file, when it is no regular file, or when it holds no good credential.
-pub fn read_credential(path: impl AsRef<Path>) -> Result<Credential, PkiError> {
-    let path = path.as_ref();
-    let text = read_private(path, CREDENTIAL_BYTES_MAX)?;
-    Credential::from_pem(&text).map_err(|source| PkiError::Credential {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Reads a credential whose key stands in a file of its own, as the host certificates of grids do.
-///
-/// # Errors
-/// [`PkiError`] when others can read the key, when either is no regular file, or when they are no good credential together.
-pub fn read_credential_and_key(
-    certificate: impl AsRef<Path>,
-    key: impl AsRef<Path>,
-) -> Result<Credential, PkiError> {
-    let path = certificate.as_ref();
-    let certificate = read_public(path, CREDENTIAL_BYTES_MAX)?;
-    let key = read_private(key.as_ref(), CREDENTIAL_BYTES_MAX)?;
-    // Room for both at once: a buffer that grows leaves copies of the key behind.
-    let mut text = Zeroizing::new(Vec::with_capacity(certificate.len() + 1 + key.len()));
-    text.extend_from_slice(&certificate);
-    text.push(b'\n');
-    text.extend_from_slice(&key);
-    Credential::from_pem(&text).map_err(|source| PkiError::Credential {
-        path: path.to_owned(),
-        source,
-    })
-}
 
 /// Writes a credential to a file that only its owner can read. Who reads it meanwhile sees the old one or the new one.
 ///
@@ -112,78 +71,6 @@ pub(super) fn check_folder(path: &Path) -> Result<(), PkiError> {
             reason,
         }),
     }
-}
-
-/// Reads the revocation lists of a PEM file, such as an authority's `revoked.crl`. They are signed and no secret.
-///
-/// # Errors
-/// [`PkiError`] when the file can't be read or holds no list.
-pub fn read_revocation_lists(
-    path: impl AsRef<Path>,
-) -> Result<Vec<CertificateRevocationListDer<'static>>, PkiError> {
-    let path = path.as_ref();
-    let text = read_public(path, CREDENTIAL_BYTES_MAX)?;
-    revocation_lists_from_pem(&text).map_err(|source| PkiError::Credential {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Reads a file that must be its owner's alone.
-pub(super) fn read_private(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, PkiError> {
-    read(path, max, OTHERS)
-}
-
-/// Reads a file that all may read.
-pub(super) fn read_public(path: &Path, max: usize) -> Result<Zeroizing<Vec<u8>>, PkiError> {
-    read(path, max, 0)
-}
-
-fn read(path: &Path, max: usize, forbidden: u32) -> Result<Zeroizing<Vec<u8>>, PkiError> {
-    let failed = |source| file_error("read", path, source);
-    // Without the flag, opening a named pipe would wait for a writer for ever.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flags of open fit an int");
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(failed)?;
-    // The open file is asked, not the path, so that nobody can exchange it in between.
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(PkiError::NotAFile {
-            path: path.to_owned(),
-        });
-    }
-    let mode = metadata.mode() & 0o7777;
-    if mode & forbidden != 0 {
-        return Err(PkiError::NotPrivate {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    let too_long = |got| PkiError::TooLong {
-        path: path.to_owned(),
-        got,
-        max,
-    };
-    let length = usize::try_from(metadata.len())
-        .ok()
-        .filter(|length| *length <= max);
-    let length = length.ok_or_else(|| too_long(metadata.len()))?;
-    // One byte more than needed: a buffer that grows would leave copies of a secret behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
-    file.take(length as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if bytes.len() > length {
-        return Err(file_error(
-            "read",
-            path,
-            io::Error::other("it grew while it was read"),
-        ));
-    }
-    Ok(bytes)
 }
 
 /// Writes a file under another name and renames it, so that it is there whole or not at all.

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use exoskel_identity::limits::CREDENTIAL_BYTES_MAX;
 use exoskel_identity::{CertificateDetails, Identity, Malformed, RevokedCertificate};
+use exoskel_trust::read_public;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::PkiError;
-use super::file::{file_error, read_public};
+use super::file::file_error;
 
 /// One certificate that the authority has issued.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role};
+use exoskel_trust::{FileError, read_credential, read_revocation_lists};
 use rustls_pki_types::UnixTime;
 
 use super::*;

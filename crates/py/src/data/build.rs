@@ -360,7 +360,7 @@ impl<'py, 'a> Builder<'py, 'a> {
             return Ok(elements);
         }
         let elements = ELEMENTS
-            .import(py, "exoskel.arrays", "elements")?
+            .import(py, "exoskel.result_arrays", "elements")?
             .call1((&description,))?;
         // A stranger must not be able to fill memory with descriptions.
         if is_text && known.len() < DESCRIPTIONS_MAX {

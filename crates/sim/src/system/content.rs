@@ -4,7 +4,7 @@ use bytes::Bytes;
 use exoskel_task::payload::Record;
 use exoskel_task::router::Function;
 
-use crate::random::SplitMix64;
+use exoskel_determinism::SplitMix64;
 
 /// Stands in every token, often.
 const MARK: [u8; 16] = *b"in the clear 16b";

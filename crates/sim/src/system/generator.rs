@@ -9,8 +9,8 @@ use exoskel_task::payload::Format;
 use super::greeting::agreed;
 use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
 use crate::network::LinkModel;
-use crate::random::SplitMix64;
-use crate::scenario::Service;
+use crate::service::Service;
+use exoskel_determinism::SplitMix64;
 
 /// What a message has besides items, amply: the Python side refuses items that leave less room.
 const ENVELOPE_BYTES: u64 = 64 * 1024;

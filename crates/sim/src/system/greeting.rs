@@ -13,7 +13,7 @@ use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::Proof;
 use exoskel_link::{CipherSuite, Limits, Protection, Protections, Session, SessionConfig, Side};
 
-use crate::random::SplitMix64;
+use exoskel_determinism::SplitMix64;
 
 /// What a node brings to a handshake.
 #[derive(Clone)]

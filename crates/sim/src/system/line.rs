@@ -7,13 +7,10 @@ use exoskel_link::{CloseReason, Event as LinkEvent, LinkId, Message, Session, Se
 use super::clock::Clock;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::{Event, World};
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// The most bytes of one write.
 const WRITE_MAX: u64 = 64 << 10;
-
-/// How long the peer may take to answer our Close.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -22,7 +19,6 @@ pub(super) struct Line {
     pub(super) way: Way,
     pub(super) session: SessionOf,
     timer: Option<Duration>,
-    is_farewell_planned: bool,
 }
 
 /// A session keeps its secrets out of `Debug`.
@@ -41,7 +37,6 @@ impl Line {
             way,
             session: SessionOf(session),
             timer: None,
-            is_farewell_planned: false,
         }
     }
 
@@ -109,20 +104,6 @@ impl Line {
             session.sent(bytes.len());
             world.send(self.id, self.way, Piece::Bytes(bytes))?;
         }
-    }
-
-    /// Whether the session has ended in order. Plans when to give up waiting for the peer.
-    pub(super) fn is_over(&mut self, world: &mut World) -> bool {
-        let session = &self.session.0;
-        if session.is_closed() && session.is_drained() {
-            return true;
-        }
-        if (session.is_drained() || session.is_closed()) && !self.is_farewell_planned {
-            self.is_farewell_planned = true;
-            let event = Event::Farewell(self.id, self.way);
-            world.agenda.plan(world.now + FAREWELL_TIME, event);
-        }
-        false
     }
 
     pub(super) fn close(&mut self, reason: CloseReason) {

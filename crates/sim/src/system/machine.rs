@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use exoskel_flow::Departure;
 use exoskel_link::SessionConfig;
 use exoskel_task::Router;
 
@@ -16,7 +15,7 @@ use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::worker::{State, Worker};
 use super::world::{Event, World};
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How often to see whether all is quiet, once nobody wants anything any more.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -226,15 +225,13 @@ impl Machine {
             | Event::Begin(_) => None,
             Event::Broken(id, Way::ToWorker)
             | Event::Writable(id, Way::ToManager)
-            | Event::Timer(id, Way::ToManager)
-            | Event::Farewell(id, Way::ToManager) => worker_of(id),
+            | Event::Timer(id, Way::ToManager) => worker_of(id),
             Event::Join(worker, _) | Event::Done(worker, _) | Event::Flush(worker, _) => {
                 Some(Node::Worker(*worker))
             }
             Event::Broken(..)
             | Event::Writable(..)
             | Event::Timer(..)
-            | Event::Farewell(..)
             | Event::Dial(_)
             | Event::Wake
             | Event::Open(..)
@@ -312,13 +309,6 @@ impl Machine {
             },
             Event::Timer(id, Way::ToWorker) => self.manager_timer(id),
             Event::Timer(id, Way::ToManager) => self.worker_timer(id),
-            Event::Farewell(id, Way::ToWorker) => self.dismiss(id, Departure::Orderly),
-            Event::Farewell(id, Way::ToManager) => match self.world.wires.worker(id) {
-                Some(worker) if self.workers[worker].connection() == Some(id) => {
-                    self.depart(worker)
-                }
-                _ => Ok(()),
-            },
             Event::Impatience(id) => self.impatience(id),
             Event::Dial(id) => self.dial(id),
             Event::Join(worker, life) => self.join(worker, life),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Departure, StreamId};
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Protections, Session, SessionError,
     TrafficClass,
 };
 use exoskel_task::Router;
@@ -25,7 +25,7 @@ use super::scenario::Node;
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
@@ -172,10 +172,10 @@ impl Machine {
         };
         seat.line.write(&mut self.world, clock)?;
         seat.line.arm(&mut self.world, clock);
-        if seat.line.is_over(&mut self.world) {
-            self.dismiss(id, Departure::Orderly)?;
+        match seat.line.session.0.ended() {
+            Some(_) => self.dismiss(id, Departure::Orderly),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The manager's process is gone at once, with all that it and its users knew. What is left is its host's: the clock,
@@ -432,10 +432,11 @@ impl Machine {
                 Ok(())
             };
         };
-        match seat.line.session.0.received_end() {
-            // The peer had said Close, and nobody is there to read ours.
-            Ok(()) => self.dismiss(id, Departure::Orderly),
-            Err(error) => self.lose(id, &error),
+        let session = &mut seat.line.session.0;
+        match (session.received_end(), session.ended()) {
+            (Err(error), Some(Ended::Session(_))) => self.lose(id, &error),
+            // One of the two had said Close. If it was the peer, nobody is there to read ours.
+            _ => self.dismiss(id, Departure::Orderly),
         }
     }
 

@@ -10,7 +10,7 @@ use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
 use exoskel_task::payload::Format;
 
 use crate::network::LinkModel;
-use crate::scenario::Service;
+use crate::service::Service;
 
 /// Which node: the manager, or a worker by its place in the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

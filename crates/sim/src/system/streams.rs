@@ -13,7 +13,7 @@ use exoskel_task::router::{Function, StreamPlan};
 use super::content::{Sizes, Token, What};
 use super::interpreter::functions_of;
 use super::scenario::{Order, Scenario, StreamScenario};
-use crate::random::SplitMix64;
+use exoskel_determinism::SplitMix64;
 
 /// What became of an item, as its user knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::network::LinkModel;
-use crate::random::SplitMix64;
+use exoskel_determinism::SplitMix64;
 
 /// A connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

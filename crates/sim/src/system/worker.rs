@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{
-    CloseReason, Endpoint, Event as LinkEvent, LinkId, Session, SessionError, TrafficClass,
+    CloseReason, Ended, Endpoint, Event as LinkEvent, LinkId, Session, SessionError, TrafficClass,
 };
 use exoskel_task::Desk;
 use exoskel_task::desk::{Outgoing, Passage};
@@ -21,7 +21,7 @@ use super::scenario::{Node, WorkerScenario};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::Event;
-use crate::report::Violation;
+use crate::violation::Violation;
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -300,9 +300,10 @@ impl Machine {
             }
             return Ok(());
         };
-        match process.line.session.0.received_end() {
-            Ok(()) => self.depart(number),
-            Err(error) => self.worker_loses(number, &error),
+        let session = &mut process.line.session.0;
+        match (session.received_end(), session.ended()) {
+            (Err(error), Some(Ended::Session(_))) => self.worker_loses(number, &error),
+            _ => self.depart(number),
         }
     }
 
@@ -478,7 +479,7 @@ impl Machine {
             let event = Event::Flush(number, life);
             process.flush = Some(self.world.plan_timer(due, event));
         }
-        if process.line.is_over(&mut self.world) {
+        if process.line.session.0.ended().is_some() {
             return self.depart(number);
         }
         Ok(())

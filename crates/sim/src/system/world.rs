@@ -9,9 +9,8 @@ use super::content;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way, Wires};
 use crate::agenda::Agenda;
-use crate::digest::Digest;
-use crate::random::SplitMix64;
-use crate::report::Violation;
+use crate::violation::Violation;
+use exoskel_determinism::{Digest, SplitMix64};
 
 /// What can happen.
 #[derive(Debug)]
@@ -26,8 +25,6 @@ pub(super) enum Event {
     Writable(ConnectionId, Way),
     /// The session of who writes this way wants to know the time.
     Timer(ConnectionId, Way),
-    /// Who writes this way has waited for the peer's Close for long enough.
-    Farewell(ConnectionId, Way),
     /// A handshake has taken too long.
     Impatience(ConnectionId),
     /// The manager begins a handshake on a connection that it dialled.
@@ -271,7 +268,6 @@ impl World {
             Event::Broken(id, way) => (3, u64::from(id.0), *way as u64),
             Event::Writable(id, way) => (4, u64::from(id.0), *way as u64),
             Event::Timer(id, way) => (5, u64::from(id.0), *way as u64),
-            Event::Farewell(id, way) => (6, u64::from(id.0), *way as u64),
             Event::Impatience(id) => (7, u64::from(id.0), 0),
             Event::Dial(id) => (8, u64::from(id.0), 0),
             Event::Join(worker, life) => (9, *worker as u64, u64::from(*life)),

@@ -6,7 +6,7 @@ from .setting import BENCHMARKS, Setting
 
 __all__ = ["GAP_NS", "ratios"]
 
-# A gap this long is silence; `exoskel_sim::keycache::periods` says what follows from it.
+# A gap this long is silence; `exoskel_keycache::periods` says what follows from it.
 GAP_NS = 20_000
 
 

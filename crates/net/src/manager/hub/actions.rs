@@ -6,6 +6,7 @@ use exoskel_task::router::Effect;
 
 use super::Hub;
 use crate::message::ToSlot;
+use crate::outlet::StreamEnd;
 
 /// What a slot may have under way besides results: heads, output in pieces, what it lacks.
 const BESIDES_RESULTS_BYTES: u64 = 1 << 20;
@@ -28,7 +29,7 @@ impl Hub {
                 }
                 Effect::LostTrack { stream } => {
                     if let Some(outlet) = self.outlets.get(&stream) {
-                        outlet.end("lost track of an item's input; this is a defect of exoskel");
+                        outlet.end(StreamEnd::LostTrack);
                     }
                 }
             }

@@ -23,7 +23,7 @@ pub(super) fn departure_of(ended: &Ended) -> Departure {
             | CloseReason::Expired
             | CloseReason::NotAllowed(_),
         ) => Departure::Orderly,
-        Ended::Socket(_)
+        Ended::Transport(_)
         | Ended::Session(SessionError::Truncated { .. } | SessionError::PeerDead(_)) => {
             Departure::Lost
         }

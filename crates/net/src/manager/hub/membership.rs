@@ -7,12 +7,12 @@ use exoskel_identity::PeerText;
 use exoskel_link::{CloseReason, Endpoint, SessionError, TrafficClass};
 
 use super::blame::departure_of;
-use super::{FAILURES_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
+use super::{ATTEMPTS_KEPT, Hub, Slot, UNFIT_MAX, Verdict};
 use crate::connection::Ended;
 use crate::establish::{Established, Terms};
-use crate::manager::{Notice, recruit};
+use crate::manager::{Attempt, AttemptError, Notice, Unwanted, recruit};
 use crate::message::{CODE_ENDPOINT, RESULT_ENDPOINT, RESULT_HANDLERS, TASK_ENDPOINT, ToSlot};
-use crate::outlet::Origin;
+use crate::outlet::{Origin, StreamEnd};
 use crate::payload::Format;
 
 impl Hub {
@@ -24,7 +24,7 @@ impl Hub {
                     slot.worker.0
                 )));
                 slot.connection
-                    .abort(CloseReason::NotAllowed(reason.into()));
+                    .abort(CloseReason::NotAllowed(reason.to_string().into()));
             }
         }
         self.config.terms = terms;
@@ -115,37 +115,24 @@ impl Hub {
             .map(|name| PeerText::new(name).unquoted())
             .collect();
         let what = shown.join(", ");
-        let text = format!(
-            "worker {name}{place} lacks {what}, which the program imports; it gets no items: install that there"
-        );
-        let name = name.clone();
-        self.note_failure(&text);
+        let attempt = Attempt {
+            worker: format!("worker {name}{place}"),
+            place: address.clone(),
+            error: Arc::new(Unwanted::Lacks(what.clone()).into()),
+        };
+        let (name, text) = (name.clone(), attempt.to_string());
+        self.note_attempt(attempt);
         // Its other slots lack the same.
-        if self.unfit.len() < UNFIT_MAX
-            && self
-                .unfit
-                .insert(name, format!("it lacks {what}"))
-                .is_none()
-        {
+        if self.unfit.len() < UNFIT_MAX && self.unfit.insert(name, what).is_none() {
             self.shared.notice(Notice::Warning(text));
             self.wake_users();
         }
     }
 
-    /// Why a worker of this name can't run the program, if that is known.
-    fn unfit(&self, name: &str) -> Option<&str> {
-        self.unfit.get(name).map(String::as_str)
-    }
-
     /// Why a worker of this name gets no session, if that is known: it can't run the program, or is set aside.
-    pub(in crate::manager) fn unwanted(&self, name: &str) -> Option<String> {
-        let unfit = self.unfit(name);
-        unfit
-            .map(|reason| format!("the worker can't run the program: {reason}"))
-            .or_else(|| {
-                let reason = self.breaks.set_aside(name)?;
-                Some(format!("the worker is set aside: it {reason}"))
-            })
+    pub(in crate::manager) fn unwanted(&self, name: &str) -> Option<Unwanted> {
+        let lacks = self.unfit.get(name).cloned().map(Unwanted::Lacks);
+        lacks.or_else(|| self.breaks.set_aside(name).map(Unwanted::SetAside))
     }
 
     /// Says what the session's end means for the next one.
@@ -218,21 +205,28 @@ impl Hub {
             } else {
                 format!(" at {address}")
             };
-            let text = format!(
-                "worker {name}{place} is set aside and gets no more items: it {reason}; check the wire to it and what is installed there"
-            );
-            self.note_failure(&text);
+            let attempt = Attempt {
+                worker: format!("worker {name}{place}"),
+                place: address.clone(),
+                error: Arc::new(Unwanted::SetAside(reason).into()),
+            };
+            let text = attempt.to_string();
+            self.note_attempt(attempt);
             self.shared.notice(Notice::Warning(text));
             self.wake_users();
         }
         true
     }
 
-    pub(in crate::manager) fn attempt_failed(&self, source: &recruit::Source, reason: &str) {
-        let text = format!("{source}: {reason}");
+    pub(in crate::manager) fn attempt_failed(
+        &self,
+        source: &recruit::Source,
+        error: impl Into<AttemptError>,
+    ) {
+        let attempt = source.attempt(error.into());
         self.shared
-            .notice(Notice::Audit(format!("no session with {text}")));
-        self.note_failure(&text);
+            .notice(Notice::Audit(format!("no session with {attempt}")));
+        self.note_attempt(attempt);
         let is_final = !self.recruiter.has_hope();
         self.shared.change_readiness(|readiness| {
             readiness.pending = readiness.pending.saturating_sub(1);
@@ -241,14 +235,14 @@ impl Hub {
         self.wake_users();
     }
 
-    /// Keeps a reason for the user.
-    fn note_failure(&self, text: &str) {
+    /// Keeps an attempt for the user, in the place of an earlier one there.
+    pub(in crate::manager) fn note_attempt(&self, attempt: Attempt) {
         self.shared.change_readiness(|readiness| {
-            if !readiness.failures.iter().any(|known| known == text) {
-                readiness.failures.push(text.to_owned());
-            }
-            let surplus = readiness.failures.len().saturating_sub(FAILURES_KEPT);
-            readiness.failures.drain(..surplus);
+            let attempts = &mut readiness.attempts;
+            attempts.retain(|known| known.worker != attempt.worker);
+            attempts.push(attempt);
+            let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
+            attempts.drain(..surplus);
         });
     }
 
@@ -272,15 +266,17 @@ impl Hub {
         }
     }
 
-    pub(in crate::manager) fn recent_failures(&self) -> String {
-        let mut failures = String::from("none was asked");
+    /// What failed there before has got better.
+    pub(in crate::manager) fn forget_attempt(&self, source: &recruit::Source) {
+        let worker = source.to_string();
         self.shared.change_readiness(|readiness| {
-            let recent = readiness.failures.len().saturating_sub(5);
-            if !readiness.failures.is_empty() {
-                failures = readiness.failures[recent..].join("; ");
-            }
+            readiness.attempts.retain(|known| known.worker != worker)
         });
-        failures
+    }
+
+    /// The last attempt at each place where one has failed.
+    pub(in crate::manager) fn attempts(&self) -> Vec<Attempt> {
+        self.shared.attempts()
     }
 
     pub(in crate::manager) fn slots_in_use(&self) -> usize {
@@ -288,11 +284,11 @@ impl Hub {
     }
 
     /// Nobody is left to work and nobody can be found: all streams end with the reason.
-    pub(in crate::manager) fn give_up(&self, reason: &str) {
+    pub(in crate::manager) fn give_up(&self, end: &StreamEnd) {
         for outlet in self.outlets.values() {
-            outlet.end(reason);
+            outlet.end(end.clone());
         }
-        self.shared.notice(Notice::Warning(reason.to_owned()));
+        self.shared.notice(Notice::Warning(end.to_string()));
     }
 
     /// Ends the session with a slot that breaks the rules; nothing of what it still says counts.

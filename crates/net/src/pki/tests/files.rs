@@ -37,7 +37,13 @@ fn secrets_are_private_and_the_rest_is_public() {
     for open in [0o640, 0o604, 0o660, 0o601] {
         set_mode(&file, open);
         let error = read_credential(&file).unwrap_err();
-        assert!(matches!(error, PkiError::NotPrivate { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                CredentialFileError::File(FileError::NotPrivate { .. })
+            ),
+            "{error}"
+        );
         assert!(
             error
                 .to_string()
@@ -58,7 +64,10 @@ fn secrets_are_private_and_the_rest_is_public() {
     let error = authority
         .issue(Role::Worker, "b", YEAR, at(NOW))
         .unwrap_err();
-    assert!(matches!(error, PkiError::NotPrivate { .. }), "{error}");
+    assert!(
+        matches!(error, PkiError::Unreadable(FileError::NotPrivate { .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -67,16 +76,16 @@ fn what_is_no_credential_file_is_refused() {
     let file = folder.file("x.pem");
     assert!(matches!(
         read_credential(&file),
-        Err(PkiError::File { action: "read", .. })
+        Err(CredentialFileError::File(FileError::Read { .. }))
     ));
     assert!(matches!(
         read_credential("/dev/null"),
-        Err(PkiError::NotAFile { .. })
+        Err(CredentialFileError::File(FileError::NotAFile { .. }))
     ));
     set_mode(&folder.0, 0o700);
     assert!(matches!(
         read_credential(&folder.0),
-        Err(PkiError::NotAFile { .. })
+        Err(CredentialFileError::File(FileError::NotAFile { .. }))
     ));
     fs::write(&file, b"garbage").unwrap();
     set_mode(&file, 0o600);
@@ -96,7 +105,7 @@ fn what_is_no_credential_file_is_refused() {
         .unwrap();
     assert!(matches!(
         read_credential(&file),
-        Err(PkiError::TooLong { .. })
+        Err(CredentialFileError::File(FileError::TooLong { .. }))
     ));
     let credential = ThrowAwayAuthority::new(at(NOW))
         .unwrap()

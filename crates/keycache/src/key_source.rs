@@ -1,0 +1,222 @@
+//! Where one card has its keys from, and when a packet has its key.
+
+use std::collections::VecDeque;
+
+use exoskel_link::keys::{
+    Clock, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache,
+};
+
+use crate::error::KeycacheError;
+use crate::key_memory::KeyMemory;
+use crate::parameters::{KeySource, Parameters};
+use crate::s3_fifo::S3Fifo;
+use crate::sequence::Policy;
+use crate::time::Picoseconds;
+
+/// Whose key: job in the upper half, peer's rank in the lower one. A node has one process of each job, so that is a pair of processes.
+pub(crate) type KeyId = u32;
+/// A process of the node, which is its job.
+pub(crate) type Group = u32;
+
+pub(crate) fn key_id(job: u32, peer: u16) -> KeyId {
+    job << 16 | u32::from(peer)
+}
+
+/// The runtime's cache, with the moment at which a key is there for its value: a key whose fetch is under way has its place already.
+type KeyCache<P> = PrefetchingCache<Group, KeyId, Picoseconds, P>;
+
+enum AnyKeyCache {
+    LeastRecentlyUsed(KeyCache<LeastRecentlyUsed>),
+    Clock(KeyCache<Clock>),
+    S3Fifo(KeyCache<S3Fifo>),
+}
+
+/// The same for each policy: the cache's type says which one it has.
+macro_rules! with_cache {
+    ($any:expr, $cache:ident => $do:expr) => {
+        match $any {
+            AnyKeyCache::LeastRecentlyUsed($cache) => $do,
+            AnyKeyCache::Clock($cache) => $do,
+            AnyKeyCache::S3Fifo($cache) => $do,
+        }
+    };
+}
+
+enum Source {
+    None,
+    Memory,
+    After(Picoseconds),
+    Cache(Box<CachedKeys>),
+}
+
+struct CachedKeys {
+    cache: AnyKeyCache,
+    access: Picoseconds,
+    /// Keys that were asked for on a hint and that the memory hasn't begun to give, and since when.
+    hinted: VecDeque<(Picoseconds, Group, KeyId)>,
+    /// No more than the buffer holds: the oldest would be out of it again before they are used.
+    hinted_max: usize,
+    wanted: Vec<KeyId>,
+    joined: u64,
+}
+
+/// The keys of a card.
+pub(crate) struct Keys {
+    source: Source,
+    pub(crate) memory: KeyMemory,
+    decrypt: Picoseconds,
+    lookups: u64,
+}
+
+impl Keys {
+    pub(crate) fn new(parameters: &Parameters, jobs: usize) -> Result<Self, KeycacheError> {
+        let time = Picoseconds::from_nanoseconds;
+        let source = match parameters.keys {
+            KeySource::None => Source::None,
+            KeySource::Memory => Source::Memory,
+            KeySource::Derive => Source::After(time(parameters.derivation_ns)),
+            KeySource::Table => Source::After(time(parameters.cache_access_ns)),
+            KeySource::Cache => Source::Cache(Box::new(CachedKeys::new(parameters, jobs)?)),
+        };
+        Ok(Self {
+            source,
+            memory: KeyMemory::new(
+                time(parameters.key_memory_ns),
+                parameters.key_memory_accesses_in_flight,
+            ),
+            decrypt: time(parameters.key_decrypt_ns),
+            lookups: 0,
+        })
+    }
+
+    /// Looks a key up now; says when it is there. Calls come in the order of time.
+    pub(crate) fn look_up(&mut self, now: Picoseconds, group: Group, key: KeyId) -> Picoseconds {
+        let memory = &mut self.memory;
+        let decrypt = self.decrypt;
+        if !matches!(self.source, Source::None) {
+            self.lookups += 1;
+        }
+        match &mut self.source {
+            Source::None => now,
+            Source::Memory => memory.fetch(now) + decrypt,
+            Source::After(delay) => now + *delay,
+            Source::Cache(cached) => {
+                cached.prefetch(now, memory, decrypt);
+                let found = now + cached.access;
+                with_cache!(&mut cached.cache, cache => {
+                    if let Some(there_at) = cache.get(key) {
+                        if *there_at > found {
+                            cached.joined += 1;
+                        }
+                        return found.max(*there_at);
+                    }
+                    let there_at = memory.fetch(found) + decrypt;
+                    cache.insert(group, key, there_at);
+                    cache.settle();
+                    there_at
+                })
+            }
+        }
+    }
+
+    /// A message for a process has begun to arrive. If that process doesn't have the processor, its frequent keys are fetched into the prefetch
+    /// buffer, whenever the memory has nothing else to do.
+    pub(crate) fn hint(&mut self, now: Picoseconds, group: Group) {
+        if let Source::Cache(cached) = &mut self.source {
+            cached.hint(now, group);
+        }
+    }
+
+    /// The processor has this process from now on; `None`: nobody's.
+    pub(crate) fn activate(&mut self, group: Option<Group>) {
+        if let Source::Cache(cached) = &mut self.source {
+            with_cache!(&mut cached.cache, cache => cache.activate(group));
+        }
+    }
+
+    /// Counts of lookups, and hits on keys whose fetch was under way. Without a cache, each lookup is a miss.
+    pub(crate) fn counters(&self) -> (Counters, u64) {
+        match &self.source {
+            Source::Cache(cached) => {
+                let counters = with_cache!(&cached.cache, cache => cache.counters());
+                (counters, cached.joined)
+            }
+            _ => {
+                let counters = Counters {
+                    misses: self.lookups,
+                    ..Counters::default()
+                };
+                (counters, 0)
+            }
+        }
+    }
+}
+
+impl CachedKeys {
+    fn new(parameters: &Parameters, jobs: usize) -> Result<Self, KeycacheError> {
+        let entries = parameters.cache_entries as usize;
+        let ways = match parameters.cache_ways {
+            0 => entries,
+            ways => ways as usize,
+        };
+        let buffer = parameters.prefetch_buffer_entries as usize;
+        let settings = PrefetchSettings {
+            buffer,
+            groups: jobs,
+            frequent: parameters.prefetch_list_entries as usize,
+        };
+        // `Parameters::validate` has seen to it that these are possible; if the cache knows better, it names the parameter.
+        let impossible = |reason: String| KeycacheError::Scenario { reason };
+        let geometry = Geometry::set_associative(entries, ways)
+            .map_err(|error| impossible(error.to_string()))?;
+        let impossible_buffer =
+            |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
+        let cache = match parameters.cache_policy {
+            Policy::LeastRecentlyUsed => AnyKeyCache::LeastRecentlyUsed(
+                PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
+            ),
+            Policy::Clock => AnyKeyCache::Clock(
+                PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
+            ),
+            Policy::S3Fifo => AnyKeyCache::S3Fifo(
+                PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
+            ),
+        };
+        Ok(Self {
+            cache,
+            access: Picoseconds::from_nanoseconds(parameters.cache_access_ns),
+            hinted: VecDeque::with_capacity(buffer),
+            hinted_max: buffer,
+            wanted: Vec::with_capacity(buffer),
+            joined: 0,
+        })
+    }
+
+    fn hint(&mut self, now: Picoseconds, group: Group) {
+        if self.hinted_max == 0 || self.hinted.iter().any(|(_, hinted, _)| *hinted == group) {
+            return;
+        }
+        self.wanted.clear();
+        with_cache!(&mut self.cache, cache => cache.wanted(group, &mut self.wanted));
+        for key in self.wanted.drain(..) {
+            if self.hinted.len() == self.hinted_max {
+                self.hinted.pop_front();
+            }
+            self.hinted.push_back((now, group, key));
+        }
+    }
+
+    /// Does what the memory had time for before now.
+    fn prefetch(&mut self, now: Picoseconds, memory: &mut KeyMemory, decrypt: Picoseconds) {
+        while let Some((since, group, key)) = self.hinted.front().copied() {
+            let wanted = with_cache!(&self.cache, cache => cache.peek(key).is_none());
+            if wanted {
+                let Some(there_at) = memory.fetch_before(since, now) else {
+                    return;
+                };
+                with_cache!(&mut self.cache, cache => cache.fill(group, key, there_at + decrypt));
+            }
+            self.hinted.pop_front();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! One direction of a session and its way to its keys.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use super::name::{KeyName, KeyOrigin, NO_GROUP};
+use super::ready::{Known, ReadyKey, ReadyKeys};
+use super::{Fetched, KeyStore};
+use crate::keys::schedule::{CipherSuite, EpochSecret, RecordKey, SessionSecret};
+use crate::protection::Protection;
+use crate::session::Side;
+
+/// One direction of a session and its way to its keys: the epoch and its secret are here, the keys are in the store.
+pub struct DirectionKeys {
+    /// Of the store, and here because each batch looks at it.
+    ready: Arc<ReadyKeys>,
+    store: KeyStore,
+    number: u64,
+    cipher: CipherSuite,
+    secret: EpochSecret,
+    epoch: u64,
+    /// The group that the session belongs to; the last one that a message was for, if it belongs to none.
+    group: u32,
+    has_own_group: bool,
+    /// By protection, what the batch that is under way has used.
+    in_hand: [Option<Arc<ReadyKey>>; 3],
+    pub(super) known: [Known; 3],
+    turns: bool,
+}
+
+impl DirectionKeys {
+    /// The keys of the direction in which `sender` writes, in its first epoch. If this node belongs to a `group` (not 0), all of its messages
+    /// count for that, whatever the peer calls the groups of its links.
+    pub fn new(
+        store: &KeyStore,
+        secret: &SessionSecret,
+        sender: Side,
+        cipher: CipherSuite,
+        group: u32,
+    ) -> Self {
+        let ready = Arc::clone(&store.node.ready);
+        Self {
+            store: store.clone(),
+            number: ready.directions.fetch_add(1, Relaxed),
+            cipher,
+            secret: EpochSecret::first(secret, sender),
+            epoch: 0,
+            group,
+            has_own_group: group != NO_GROUP,
+            in_hand: [None, None, None],
+            known: Default::default(),
+            turns: false,
+            ready,
+        }
+    }
+
+    /// How often the keys were changed.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The key for a record of this protection and group, for as long as the batch lasts. Group 0 is that of control records, which are
+    /// nobody's messages: heartbeats of a job that sleeps don't wake it.
+    #[inline]
+    pub fn get(&mut self, protection: Protection, group: u32) -> &RecordKey {
+        let place = usize::from(protection.code());
+        let key = match self.in_hand[place].take() {
+            Some(key) => key,
+            None => self.find(place, protection, group),
+        };
+        &self.in_hand[place].insert(key).key
+    }
+
+    /// Ends a batch of records: the store's hold on the keys is the only one again.
+    #[inline]
+    pub fn release(&mut self) {
+        self.in_hand = [None, None, None];
+        if core::mem::take(&mut self.turns) {
+            self.store.turn_to(self.group);
+        }
+    }
+
+    /// Moves on to the next epoch and erases what there is of this one.
+    pub fn advance(&mut self) {
+        self.forget();
+        self.secret = self.secret.next();
+        self.epoch += 1;
+    }
+
+    fn find(&mut self, place: usize, protection: Protection, group: u32) -> Arc<ReadyKey> {
+        let is_message = group != NO_GROUP;
+        if is_message && !self.has_own_group {
+            self.group = group;
+        }
+        if let Some(key) = (self.ready).at_hand(&self.known[place], self.group, is_message) {
+            return key;
+        }
+        let name = self.name(protection);
+        let origin = KeyOrigin {
+            secret: &self.secret,
+            cipher: self.cipher,
+            protection,
+        };
+        let Fetched {
+            key,
+            was_ready,
+            turns,
+        } = self.store.fetch(name, self.group, is_message, &origin);
+        self.turns |= turns;
+        // A key that is found a second time is worth it; others come and go.
+        if was_ready {
+            let known = &mut self.known[place];
+            if known.key.as_ptr() != Arc::as_ptr(&key) {
+                known.key = Arc::downgrade(&key);
+            }
+            known.remembered = self.ready.evictions.load(Relaxed);
+        }
+        key
+    }
+
+    fn name(&self, protection: Protection) -> KeyName {
+        KeyName {
+            number: self.number << 2 | u64::from(protection.code()),
+            epoch: self.epoch,
+            table: self.store.node.table,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.in_hand = [None, None, None];
+        self.known = Default::default();
+        let names = Protection::ALL.map(|protection| self.name(protection));
+        self.store.forget(self.group, names);
+    }
+}
+
+impl Drop for DirectionKeys {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

@@ -1,0 +1,165 @@
+//! What a node brings to its handshakes, made from files and kept current.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use exoskel_identity::{Credential, PeerVerifier, Role};
+use exoskel_link::keys::KeyStore;
+use exoskel_link::policy::{Policy, PolicyError};
+use exoskel_link::{Limits, Protection};
+use exoskel_trust::{CredentialSourceError, PolicyFile, PolicyFileError, SourceChanges, Sources};
+use rustls::pki_types::UnixTime;
+
+use crate::establish::Terms;
+
+/// Settings of sessions that stand in no file.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// The roles a peer may have.
+    pub peer_roles: Vec<Role>,
+    /// Nothing of class data goes below this, whatever the policy says.
+    pub floor: Protection,
+    /// What we are willing to hold.
+    pub limits: Limits,
+    /// A silent peer is dead after this time.
+    pub dead_after: Duration,
+    /// How long a handshake may take.
+    pub patience: Duration,
+    /// Software versions; those named in `same_versions` must agree.
+    pub versions: Vec<(String, String)>,
+    /// Names of versions that both ends must share.
+    pub same_versions: Vec<String>,
+    /// Anything else, for the peer.
+    pub properties: Vec<(String, String)>,
+    /// The keys of all our sessions.
+    pub keys: KeyStore,
+    /// The job that all sessions belong to; 0: each to that of its peer.
+    pub group: u32,
+}
+
+/// A node's files, and the settings beside them.
+#[derive(Clone)]
+pub struct NodeSources {
+    /// Who the node is, whom it trusts, and what its policy says.
+    pub files: Sources,
+    /// What no file says.
+    pub settings: SessionSettings,
+    /// What the node's own credential must be for.
+    pub role: Role,
+}
+
+/// Why a node has no terms. Whoever wrote the files must act.
+#[derive(Debug, thiserror::Error)]
+pub enum TermsError {
+    /// The credential, or whom to trust.
+    #[error(transparent)]
+    Credential(#[from] CredentialSourceError),
+    /// The policy, or the ban list that it names, can't be read.
+    #[error(transparent)]
+    PolicyFile(#[from] PolicyFileError),
+    /// A file that says something else than a policy or a ban list.
+    #[error("{file}: {reason}")]
+    Policy {
+        /// What it is called.
+        file: String,
+        /// Where and what.
+        reason: Box<PolicyError>,
+    },
+    /// Trust directories that can't be read again, one sentence each. Their last good state is kept.
+    #[error("{}", .0.join("; "))]
+    Trust(Vec<String>),
+}
+
+impl NodeSources {
+    /// The node's terms as the files have it now. Our own credential must be one that peers will accept.
+    ///
+    /// # Errors
+    /// [`TermsError`] names the file, and says what was expected.
+    pub fn terms(&self) -> Result<Terms, TermsError> {
+        let (credential, verifier) = self.files.credential(self.role, now())?;
+        let policy = match &self.files.policy {
+            Some(file) => policy(file)?,
+            None => Policy::builtin(),
+        };
+        Ok(self.settings.terms(credential, verifier, policy))
+    }
+
+    /// Makes new terms from now on when a file has changed, or whom we trust.
+    #[must_use]
+    pub fn renewal(self) -> TermsRenewal {
+        TermsRenewal {
+            changes: self.files.changes(),
+            sources: self,
+        }
+    }
+}
+
+/// Makes new terms when what they are made of has changed.
+pub struct TermsRenewal {
+    sources: NodeSources,
+    changes: SourceChanges,
+}
+
+impl TermsRenewal {
+    /// New terms, if anything has changed since the last time. An error leaves the old ones in force.
+    pub fn renew(&mut self) -> Option<Result<Terms, TermsError>> {
+        let renewal = self.changes.look();
+        if renewal.changed {
+            return Some(self.sources.terms());
+        }
+        (!renewal.faults.is_empty()).then_some(Err(TermsError::Trust(renewal.faults)))
+    }
+}
+
+impl SessionSettings {
+    /// Terms with this credential, this judge of peers and this policy.
+    fn terms(
+        &self,
+        credential: Credential,
+        verifier: Arc<dyn PeerVerifier>,
+        policy: Policy,
+    ) -> Terms {
+        let mut properties = self.properties.clone();
+        properties.push(("pid".to_owned(), std::process::id().to_string()));
+        Terms {
+            credential: Arc::new(credential),
+            verifier,
+            policy: Arc::new(policy),
+            peer_roles: self.peer_roles.clone(),
+            floor: self.floor,
+            limits: self.limits,
+            dead_after: self.dead_after,
+            patience: self.patience,
+            versions: self.versions.clone(),
+            same_versions: self.same_versions.clone(),
+            keys: self.keys.clone(),
+            group: self.group,
+            properties,
+        }
+    }
+}
+
+fn policy(file: &PolicyFile) -> Result<Policy, TermsError> {
+    let refused = |file: String| {
+        |reason: PolicyError| TermsError::Policy {
+            file,
+            reason: Box::new(reason),
+        }
+    };
+    let policy = Policy::parse(&file.text()?, 1).map_err(refused(file.name()))?;
+    let Some(list) = file.read_ban_list(policy.authorization())? else {
+        return Ok(policy);
+    };
+    let named = format!("the ban list {}", list.path.display());
+    let banning = policy.with_bans(&list.text).map_err(PolicyError::from);
+    banning.map_err(refused(named))
+}
+
+/// Now, for certificates.
+fn now() -> UnixTime {
+    UnixTime::since_unix_epoch(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    )
+}

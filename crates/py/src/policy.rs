@@ -1,0 +1,66 @@
+//! Policies, for the command line.
+
+use std::path::PathBuf;
+
+use exoskel_link::TrafficClass;
+use exoskel_link::policy::Policy;
+use exoskel_trust::Rules;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::{self, Kind, raise};
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(policy_check, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_explain, module)?)
+}
+
+/// Whether a policy's text can be used.
+#[pyfunction]
+fn policy_check(py: Python<'_>, text: &str) -> PyResult<()> {
+    Policy::parse(text, 1)
+        .map(drop)
+        .map_err(|error| error::policy(py, &error))
+}
+
+/// Whether the ban list and the grid-mapfile that a policy file names can.
+#[pyfunction]
+fn policy_check_lists(py: Python<'_>, policy: PathBuf) -> PyResult<()> {
+    py.detach(|| Rules::open(&policy))
+        .map(drop)
+        .map_err(|error| raise(py, Kind::Policy, error.to_string()))
+}
+
+#[pyfunction]
+#[pyo3(signature = (text, from_, to, class_))]
+fn policy_explain<'py>(
+    py: Python<'py>,
+    text: Option<&str>,
+    from_: &str,
+    to: &str,
+    class_: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    let policy = match text {
+        Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
+        None => Policy::builtin(),
+    };
+    let class = TrafficClass::ALL
+        .into_iter()
+        .find(|class| class.name() == class_);
+    let class = class.ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "got class {class_:?}, expected \"control\", \"code\" or \"data\""
+        ))
+    })?;
+    let explanation = policy
+        .explain(from_, to, class)
+        .map_err(|error| raise(py, Kind::Policy, error.to_string()))?;
+    let answer = PyDict::new(py);
+    answer.set_item("protection", explanation.protection().name())?;
+    answer.set_item("rule", explanation.rule())?;
+    answer.set_item("reasons", explanation.reasons.clone())?;
+    answer.set_item("results", explanation.results.as_str())?;
+    Ok(answer)
+}

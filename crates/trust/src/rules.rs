@@ -1,0 +1,109 @@
+//! Rules, bans and account maps from a policy file, kept current.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use exoskel_identity::Authorization;
+use exoskel_identity::authorization::AuthorizationError;
+
+use crate::document::Document;
+use crate::policy_file::{PolicyFile, PolicyFileError};
+use crate::renewal::Renewal;
+use crate::stamp::Stamps;
+
+/// The rules of one policy file with the ban list and the grid-mapfile that it names. What can't be read keeps its last good
+/// state.
+#[derive(Debug)]
+pub struct Rules {
+    policy: PolicyFile,
+    current: ArcSwap<Authorization>,
+    /// Held by the one who reads again: the files' state at the last reading.
+    seen: Mutex<Stamps>,
+}
+
+/// Why rules can't be read. Whoever wrote them must act.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// A file can't be read.
+    #[error(transparent)]
+    File(#[from] PolicyFileError),
+    /// A file that says something else than rules.
+    #[error("{}: {reason}", file.display())]
+    Content {
+        /// Which one.
+        file: PathBuf,
+        /// Where and what.
+        reason: Box<AuthorizationError>,
+    },
+}
+
+impl Rules {
+    /// Reads the policy and the files that it names; relative paths are beside the policy.
+    ///
+    /// # Errors
+    /// [`RulesError`] names the file and the line.
+    pub fn open(policy: &Path) -> Result<Arc<Self>, RulesError> {
+        let policy = PolicyFile::new(Document::File(policy.to_owned()));
+        // Which files there are is known only after a reading, and stamps have to be older than what is read.
+        let seen = stamps(&policy, &read(&policy)?);
+        let current = read(&policy)?;
+        Ok(Arc::new(Self {
+            policy,
+            current: ArcSwap::from_pointee(current),
+            seen: Mutex::new(seen),
+        }))
+    }
+
+    /// The rules as they are now.
+    pub fn current(&self) -> Arc<Authorization> {
+        self.current.load_full()
+    }
+
+    /// Reads again what has changed.
+    pub fn renew(&self) -> Renewal {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = stamps(&self.policy, &self.current.load());
+        if *seen == now {
+            return Renewal::default();
+        }
+        // A policy that names other files from now on differs from these stamps, and is read once more.
+        *seen = now;
+        match read(&self.policy) {
+            Ok(rules) => {
+                self.current.store(Arc::new(rules));
+                Renewal {
+                    changed: true,
+                    faults: Vec::new(),
+                }
+            }
+            Err(error) => Renewal {
+                changed: false,
+                faults: vec![format!("the rules in force are kept: {error}")],
+            },
+        }
+    }
+}
+
+fn stamps(policy: &PolicyFile, rules: &Authorization) -> Stamps {
+    Stamps::of(policy.files(rules).iter().map(PathBuf::as_path))
+}
+
+fn read(policy: &PolicyFile) -> Result<Authorization, RulesError> {
+    let content = |file: PathBuf| {
+        move |reason| RulesError::Content {
+            file,
+            reason: Box::new(reason),
+        }
+    };
+    let mut rules = Authorization::parse(&policy.text()?).map_err(content(policy.name().into()))?;
+    if let Some(list) = policy.read_ban_list(&rules)? {
+        rules = rules.with_bans(&list.text).map_err(content(list.path))?;
+    }
+    if let Some(file) = policy.read_grid_mapfile(&rules)? {
+        rules = rules
+            .with_grid_mapfile(&file.text)
+            .map_err(content(file.path))?;
+    }
+    Ok(rules)
+}

@@ -1,0 +1,130 @@
+"""Options: declared once, and the same wherever they are given."""
+
+import inspect
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.site import Site
+
+import exoskel as ex
+from exoskel import options
+from exoskel.options import ManagerOptions, NodeOptions, checked
+
+
+@pytest.mark.parametrize("of", [ex.Manager, ex.Executor])
+def test_signature_and_docstring_name_every_option(of: type) -> None:
+    parameters = inspect.signature(of).parameters
+    for name, option in options.declared(ManagerOptions).items():
+        assert parameters[name].default == option.default
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"    {name} : {option.kind}\n" in (of.__doc__ or "")
+    assert "options" not in parameters
+
+
+def test_a_subclass_with_a_signature_of_its_own_keeps_it() -> None:
+    class Mine(ex.Manager):
+        def __init__(self, slots: int) -> None:
+            super().__init__(abs, ex.ParDegree(slots))
+
+    assert list(inspect.signature(Mine).parameters) == ["slots"]
+
+
+def test_what_is_checked_is_complete_and_can_t_change() -> None:
+    values = checked(ManagerOptions, "Manager", {"policy": Path(os.devnull), "retries": 5})
+    assert values["policy"] == os.devnull
+    assert values["retries"] == 5
+    assert values["trust_interval"] == 60
+    assert set(values) == set(options.declared(ManagerOptions))
+    with pytest.raises(TypeError):
+        values["retries"] = 1  # type: ignore[index]
+
+
+def manager(**given: Any) -> ex.Manager:
+    return ex.Manager(abs, ex.ParDegree(1), **given)
+
+
+def executor(**given: Any) -> ex.Executor:
+    return ex.Executor(1, **given)
+
+
+@pytest.mark.parametrize("make", [manager, executor])
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"worker": "here:7601"}, TypeError, "unexpected option 'worker'; there is 'workers'"),
+        ({"retries": 0}, ValueError, "got retries=0, expected a whole number of at least 1"),
+        ({"retries": True}, ValueError, "got retries=True"),
+        ({"retries": 1 << 32}, ValueError, "and at most 4294967295"),
+        ({"dead_after": 0}, ValueError, "got dead_after=0, expected seconds above 0"),
+        ({"dead_after": float("nan")}, ValueError, "got dead_after=nan"),
+        ({"connect_timeout": "soon"}, ValueError, "got connect_timeout='soon'"),
+        ({"message_bytes_max": 1}, ValueError, "at least 262144"),
+        ({"transport": "udp"}, ValueError, 'transport: got "udp", expected "socketpair" or "tcp"'),
+        ({"protection": 3}, ValueError, 'protection: got 3, expected "plain", "integrity" or'),
+        ({"listen": 7600}, TypeError, "got listen=7600, expected text"),
+        ({"credential": 3.5}, TypeError, "got credential=3.5, expected a path"),
+        ({"policy": "/nowhere/policy.toml"}, FileNotFoundError, "/nowhere/policy.toml"),
+    ],
+)
+def test_what_makes_no_sense_is_told_by_name(
+    make: Callable[..., Any], given: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        make(**given)
+    assert text in str(caught.value)
+
+
+def test_every_option_of_a_node_is_one_of_the_worker_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from exoskel.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["worker", "--help"])
+    shown = capsys.readouterr().out
+    for name in options.declared(NodeOptions):
+        assert f"--{name.replace('_', '-')} " in shown
+
+
+def test_options_become_words_of_a_command_and_options_again(tmp_path: Path) -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    options.add_arguments(parser, NodeOptions)
+    words = ["--policy", str(tmp_path / "policy.toml"), "--dead-after", "2.5"]
+    found = options.given(NodeOptions, parser.parse_args(words))
+    assert found == {"policy": str(tmp_path / "policy.toml"), "dead_after": 2.5}
+    assert options.as_command_line(found) == words
+
+
+def test_what_a_child_is_told_can_t_be_changed() -> None:
+    descriptor = options.sealed(pickle.dumps({"slots": 3}))
+    try:
+        assert pickle.loads(os.pread(descriptor, 4096, 0)) == {"slots": 3}
+        with pytest.raises(PermissionError):
+            os.pwrite(descriptor, b"x", 0)
+    finally:
+        os.close(descriptor)
+
+
+def large(count: int) -> bytes:
+    return bytes(count)
+
+
+def test_executors_take_what_managers_take() -> None:
+    with ex.Executor(1, message_bytes_max=1 << 20, frame_items_max=1) as pool:
+        assert len(pool.submit(large, 1 << 19).result()) == 1 << 19
+        with pytest.raises(ex.SizeLimitError, match="message_bytes_max"):
+            pool.submit(large, 1 << 21).result()
+
+
+def test_a_worker_s_own_limit_counts_where_it_is_the_smaller_one(site: Site) -> None:
+    worker = site.worker("here", "--message-bytes-max", str(1 << 20))
+    with site.connect(ex.Farm(large), 1, worker) as manager:
+        results = list(manager.map([1 << 19, 1 << 21, 3], errors="return"))
+    assert [len(results[0]), len(results[2])] == [1 << 19, 3]
+    assert isinstance(results[1], ex.SizeLimitError)
