@@ -68,27 +68,10 @@ FENCED = (
 )
 # `py` speaks to the interpreter, and `net` has a file for locked memory and one that is told of forks.
 UNSAFE_ALLOWED = {"py"}
-UNSAFE_FILES = {"crates/net/src/key_memory.rs", "crates/net/src/process.rs"}
+UNSAFE_FILES = {"crates/net/src/key_memory.rs", "crates/net/src/fork.rs"}
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SHARED_NAMES_MAX = 25
 
-# --- TO BE EMPTIED: what the glossary has retired and the code still has -----------------------------
-STILL_PRESENT: set[str] = {
-    "`Floor`",
-    "`Passage`",
-    "`Proof`",
-    "`Seat`",
-    "`Standing`",
-    "`Terms`",
-    "`Watch`",
-    "`places.rs`",
-    "`watch.rs`",
-    "desk",
-    "floor",
-    "greeting",
-    "hub",
-    "seat",
-}
 # --- TO BE EMPTIED: type names that two things still share without a reason --------------------------
 # fmt: off
 STILL_SHARED = {
@@ -367,7 +350,7 @@ def test_words_that_the_glossary_retired_are_gone() -> None:
                 found.setdefault(word, set()).add(relative(path))
         if f"`{path.name}`" in words:
             found.setdefault(f"`{path.name}`", set()).add(relative(path))
-    assert {word: sorted(paths) for word, paths in found.items() if word not in STILL_PRESENT} == {}
+    assert {word: sorted(paths) for word, paths in found.items()} == {}
 
 
 def type_names() -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ use crate::listening::{Listener, SocketFile};
 use crate::reception::{HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::socket::Socket;
-use crate::sources::TermsRenewal;
+use crate::sources::NodeConfigRenewal;
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ async fn sleep_until(deadline: Option<Duration>, now: Duration) {
 }
 
 /// Takes up new terms when there are any.
-async fn renew(driver: Driver, mut renewal: TermsRenewal) {
+async fn renew(driver: Driver, mut renewal: NodeConfigRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         match renewal.renew() {
