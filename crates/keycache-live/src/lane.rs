@@ -18,7 +18,7 @@ use crate::{LiveError, READ_BYTES};
 const PAYLOAD: [u8; 64] = [0x5a; 64];
 
 /// A session on its socket.
-pub(crate) struct Lane {
+pub(crate) struct LiveSession {
     pub(crate) session: Session,
     pub(crate) socket: UnixStream,
     link: LinkId,
@@ -37,11 +37,11 @@ pub(crate) fn begin(
     own: &KeyStore,
     other: &KeyStore,
     (first, second): (UnixStream, UnixStream),
-) -> Result<(Lane, Lane), LiveError> {
+) -> Result<(LiveSession, LiveSession), LiveError> {
     let mut secret = [0; 32];
     rand::fill(&mut secret).map_err(|_| LiveError::NoRandomBytes)?;
-    let mut client = Lane::new(Side::Client, &secret, own, first)?;
-    let mut server = Lane::new(Side::Server, &secret, other, second)?;
+    let mut client = LiveSession::new(Side::Client, &secret, own, first)?;
+    let mut server = LiveSession::new(Side::Server, &secret, other, second)?;
     // Both have said all that they have to say of their links before the first message. What each writes last is a message, from which the
     // other learns how long one is. All of it is less than a socket has room for.
     for (is_client, is_message) in [
@@ -71,7 +71,7 @@ pub(crate) fn begin(
     Ok((client, server))
 }
 
-impl Lane {
+impl LiveSession {
     fn new(
         side: Side,
         secret: &[u8; 32],

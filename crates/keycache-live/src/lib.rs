@@ -23,10 +23,10 @@ use std::sync::{Mutex, PoisonError};
 
 use exoskel_keycache::sequence::{links, passages};
 use exoskel_link::keys::Geometry;
-use exoskel_trace::{Step, Trace};
+use exoskel_trace::{CollectiveStep, Trace};
 
 pub use error::LiveError;
-use node::{Node, Traffic, connect};
+use node::{LiveRank, LiveTraffic, connect};
 
 /// Most nodes: each is a thread, and each pair that talks has a socket.
 pub const NODES_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub struct Lookups {
 
 /// All nodes of a trace, connected; no message of the program has gone yet, but each link is open.
 pub struct LiveRun {
-    nodes: Vec<Node>,
+    nodes: Vec<LiveRank>,
 }
 
 impl LiveRun {
@@ -57,11 +57,12 @@ impl LiveRun {
         if count > NODES_MAX {
             return Err(LiveError::TooManyRanks { ranks: count });
         }
-        let programs: Vec<Vec<Step>> = (0..count).map(|rank| passages(trace, rank)).collect();
+        let programs: Vec<Vec<CollectiveStep>> =
+            (0..count).map(|rank| passages(trace, rank)).collect();
         let links = links(&programs);
         let mut nodes = Vec::with_capacity(count);
         for (rank, program) in programs.into_iter().enumerate() {
-            nodes.push(Node::new(rank, count, geometry, program)?);
+            nodes.push(LiveRank::new(rank, count, geometry, program)?);
         }
         for pair in &links {
             connect(&mut nodes, *pair, links.len())?;
@@ -74,11 +75,11 @@ impl LiveRun {
     /// # Errors
     /// [`LiveError`] of the node that failed first, or [`LiveError::Stopped`].
     pub fn run(self, stop: &AtomicBool) -> Result<Lookups, LiveError> {
-        let traffic = Traffic::default();
+        let traffic = LiveTraffic::default();
         let first_failure = Mutex::new(None);
         let mut total = Lookups::default();
         std::thread::scope(|scope| {
-            let run = |mut node: Node| {
+            let run = |mut node: LiveRank| {
                 let (traffic, first_failure) = (&traffic, &first_failure);
                 scope.spawn(move || match node.run(traffic, stop) {
                     Ok(lookups) => lookups,

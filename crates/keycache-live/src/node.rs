@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use exoskel_link::keys::{
     COMPACT_KEY_BYTES, Geometry, KEYS_OF_SESSION, KeyStore, KeyStoreSettings, PrefetchSettings,
 };
-use exoskel_trace::{Direction, Step};
+use exoskel_trace::{CollectiveStep, MessageDirection};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::lane::{Lane, begin};
+use crate::lane::{LiveSession, begin};
 use crate::{LiveError, Lookups, READ_BYTES};
 
 /// Nodes that exchange no byte for so long are stuck, all of them.
@@ -24,7 +24,7 @@ const EARLY_BYTES_MAX: usize = 256 << 20;
 
 /// What all nodes know of one another.
 #[derive(Default)]
-pub(crate) struct Traffic {
+pub(crate) struct LiveTraffic {
     /// Goes up whenever a byte comes or goes somewhere.
     moves: AtomicU64,
     /// Nodes that wait for room to send.
@@ -34,16 +34,16 @@ pub(crate) struct Traffic {
 }
 
 /// One rank: its key store, its sessions by peer, and what it has to do.
-pub(crate) struct Node {
+pub(crate) struct LiveRank {
     rank: usize,
     keys: KeyStore,
-    lanes: BTreeMap<u16, Lane>,
-    program: Vec<Step>,
+    lanes: BTreeMap<u16, LiveSession>,
+    program: Vec<CollectiveStep>,
 }
 
 /// What a node waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum LiveWait {
     /// Room to send to that rank.
     Room(u16),
     /// A message of that rank.
@@ -54,7 +54,7 @@ enum Awaited {
 
 /// Gives two nodes a session with each other; `links` is how many there are.
 pub(crate) fn connect(
-    nodes: &mut [Node],
+    nodes: &mut [LiveRank],
     (opener, other): (u16, u16),
     links: usize,
 ) -> Result<(), LiveError> {
@@ -69,13 +69,13 @@ pub(crate) fn connect(
     Ok(())
 }
 
-impl Node {
+impl LiveRank {
     /// One of so many, with a key store of that shape; it has no sessions yet.
     pub(crate) fn new(
         rank: usize,
         count: usize,
         geometry: Geometry,
-        program: Vec<Step>,
+        program: Vec<CollectiveStep>,
     ) -> Result<Self, LiveError> {
         let settings = KeyStoreSettings {
             contexts: geometry,
@@ -93,7 +93,7 @@ impl Node {
     /// Does all that the program says. The lookups that it took.
     pub(crate) fn run(
         &mut self,
-        traffic: &Traffic,
+        traffic: &LiveTraffic,
         stop: &AtomicBool,
     ) -> Result<Lookups, LiveError> {
         let before = self.keys.counters().contexts;
@@ -103,8 +103,8 @@ impl Node {
                 return Err(LiveError::Stopped);
             }
             let done = match step.direction {
-                Direction::Send => self.send(step.peer, &mut room, traffic, stop),
-                Direction::Receive => self.receive(step.peer, &mut room, traffic, stop),
+                MessageDirection::Send => self.send(step.peer, &mut room, traffic, stop),
+                MessageDirection::Receive => self.receive(step.peer, &mut room, traffic, stop),
             };
             done.map_err(|failure| match failure {
                 LiveError::Stopped => LiveError::Stopped,
@@ -129,7 +129,7 @@ impl Node {
             if self.lanes.values().all(|lane| lane.has_ended) {
                 break;
             }
-            self.wait(Awaited::Ends, &mut room, traffic, stop)?;
+            self.wait(LiveWait::Ends, &mut room, traffic, stop)?;
         }
         let after = self.keys.counters().contexts;
         Ok(Lookups {
@@ -143,7 +143,7 @@ impl Node {
         &mut self,
         peer: u16,
         room: &mut [u8],
-        traffic: &Traffic,
+        traffic: &LiveTraffic,
         stop: &AtomicBool,
     ) -> Result<(), LiveError> {
         let lane = self.lane(peer)?;
@@ -164,7 +164,7 @@ impl Node {
                 waits = true;
                 traffic.without_room.fetch_add(1, Ordering::Relaxed);
             }
-            if let Err(failure) = self.wait(Awaited::Room(peer), room, traffic, stop) {
+            if let Err(failure) = self.wait(LiveWait::Room(peer), room, traffic, stop) {
                 break Err(failure);
             }
         };
@@ -179,7 +179,7 @@ impl Node {
         &mut self,
         peer: u16,
         room: &mut [u8],
-        traffic: &Traffic,
+        traffic: &LiveTraffic,
         stop: &AtomicBool,
     ) -> Result<(), LiveError> {
         loop {
@@ -193,20 +193,20 @@ impl Node {
             if lane.has_ended {
                 return Err(LiveError::NoMessage);
             }
-            self.wait(Awaited::Message(peer), room, traffic, stop)?;
+            self.wait(LiveWait::Message(peer), room, traffic, stop)?;
         }
     }
 
-    fn lane(&mut self, peer: u16) -> Result<&mut Lane, LiveError> {
+    fn lane(&mut self, peer: u16) -> Result<&mut LiveSession, LiveError> {
         self.lanes.get_mut(&peer).ok_or(LiveError::NoLink)
     }
 
     /// Waits until something comes, or goes, and reads what came.
     fn wait(
         &mut self,
-        awaited: Awaited,
+        awaited: LiveWait,
         room: &mut [u8],
-        traffic: &Traffic,
+        traffic: &LiveTraffic,
         stop: &AtomicBool,
     ) -> Result<(), LiveError> {
         let mut moves = traffic.moves.load(Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Node {
             let now = traffic.moves.load(Ordering::Relaxed);
             if now != moves {
                 (moves, moved) = (now, Instant::now());
-            } else if awaited != Awaited::Ends && moved.elapsed() >= STUCK_AFTER {
+            } else if awaited != LiveWait::Ends && moved.elapsed() >= STUCK_AFTER {
                 return Err(self.stuck(traffic));
             }
         }
@@ -230,21 +230,21 @@ impl Node {
     /// One look at the sockets: whether anything has come, or there is the room that is waited for.
     fn look(
         &mut self,
-        awaited: Awaited,
+        awaited: LiveWait,
         room: &mut [u8],
-        traffic: &Traffic,
+        traffic: &LiveTraffic,
     ) -> Result<bool, LiveError> {
         let is_room =
-            awaited == Awaited::Ends || traffic.early.load(Ordering::Relaxed) < EARLY_BYTES_MAX;
+            awaited == LiveWait::Ends || traffic.early.load(Ordering::Relaxed) < EARLY_BYTES_MAX;
         let mut peers = Vec::with_capacity(self.lanes.len());
         let mut sockets = Vec::with_capacity(self.lanes.len());
         for (peer, lane) in &self.lanes {
             let mut events = PollFlags::empty();
             // The message that is waited for comes in, whatever else is here.
-            if !lane.has_ended && (is_room || awaited == Awaited::Message(*peer)) {
+            if !lane.has_ended && (is_room || awaited == LiveWait::Message(*peer)) {
                 events |= PollFlags::IN;
             }
-            if awaited == Awaited::Room(*peer) {
+            if awaited == LiveWait::Room(*peer) {
                 events |= PollFlags::OUT;
             }
             if !events.is_empty() {
@@ -280,7 +280,7 @@ impl Node {
     }
 
     /// Why no node goes on.
-    fn stuck(&self, traffic: &Traffic) -> LiveError {
+    fn stuck(&self, traffic: &LiveTraffic) -> LiveError {
         let seconds = STUCK_AFTER.as_secs();
         let ranks = traffic.without_room.load(Ordering::Relaxed);
         if ranks == 0 {

@@ -21,8 +21,8 @@ use std::time::Instant;
 
 use exoskel_keycache::S3Fifo;
 use exoskel_keycache::sequence::{Lookup, Traffic, keys};
-use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Replacement};
-use exoskel_trace::{RankCalls, Record, ReplayText, Trace};
+use exoskel_link::keys::{Cache, ClockPolicy, Geometry, LeastRecentlyUsed, Replacement};
+use exoskel_trace::{RankCalls, ReplayText, Trace, TraceRecord};
 use serde_json::{Value, json};
 
 /// Of the host that `smpirun` takes for the real one, unless told otherwise.
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let lookups = fs::read(file)?;
             let count = match policy {
                 "lru" => count::<LeastRecentlyUsed>,
-                "clock" => count::<Clock>,
+                "clock" => count::<ClockPolicy>,
                 "s3-fifo" => count::<S3Fifo>,
                 _ => {
                     return Err(
@@ -89,7 +89,7 @@ fn traced(place: &Path) -> Result<Value, Box<dyn Error>> {
     };
     // What can be written can be read: the packer's whole way.
     let trace = Trace::read(&trace.write()?)?;
-    let call = |rank: usize, record: &Record| {
+    let call = |rank: usize, record: &TraceRecord| {
         let steps = trace.steps(rank, record).len();
         let operation = record.operation.name();
         json!([

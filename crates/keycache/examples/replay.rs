@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use exoskel_keycache::{Parameters, Program, Study};
+use exoskel_keycache::{Parameters, ReplayProgram, Study};
 use exoskel_trace::Trace;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -68,11 +68,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read(path: &str) -> Result<Program, Box<dyn Error>> {
-    Ok(Program::from_trace(&Trace::read(&std::fs::read(path)?)?)?)
+fn read(path: &str) -> Result<ReplayProgram, Box<dyn Error>> {
+    Ok(ReplayProgram::from_trace(&Trace::read(&std::fs::read(
+        path,
+    )?)?)?)
 }
 
-fn write_replay_text(directory: &Path, program: &Program) -> Result<(), Box<dyn Error>> {
+fn write_replay_text(directory: &Path, program: &ReplayProgram) -> Result<(), Box<dyn Error>> {
     let mut list = String::new();
     for rank in 0..program.ranks() {
         let path = directory.join(format!("rank{rank}"));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::cipher::CipherTiming;
 use crate::error::KeycacheError;
-use crate::flight::{Flight, NOBODY, Packet, Packets};
+use crate::flight::{Flight, NOBODY, Packet, PacketsInFlight};
 use crate::key_source::{Keys, key_id};
 use crate::link::{Credit, LinkTiming};
 use crate::parameters::{LookupUnit, Parameters};
@@ -116,7 +116,7 @@ impl Card {
         &mut self,
         model: &CardModel,
         flights: &mut [Flight],
-        packets: &mut Packets,
+        packets: &mut PacketsInFlight,
         now: Picoseconds,
     ) {
         while self.outgoing.len() < model.buffer {
@@ -177,7 +177,7 @@ impl Card {
     pub(crate) fn transmit(
         &mut self,
         model: &CardModel,
-        packets: &Packets,
+        packets: &PacketsInFlight,
         now: Picoseconds,
     ) -> Option<(u32, Picoseconds)> {
         let (number, _) = self.outgoing.pop_front()?;

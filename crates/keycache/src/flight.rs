@@ -47,12 +47,12 @@ pub(crate) struct Packet {
 
 /// The packets on their way, by number. Buffers bound how many there are.
 #[derive(Debug, Default)]
-pub(crate) struct Packets {
+pub(crate) struct PacketsInFlight {
     packets: Vec<Packet>,
     free: Vec<u32>,
 }
 
-impl Packets {
+impl PacketsInFlight {
     pub(crate) fn add(&mut self, packet: Packet) -> u32 {
         if let Some(place) = self.free.pop() {
             self.packets[place as usize] = packet;

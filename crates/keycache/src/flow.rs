@@ -1,6 +1,6 @@
 //! The network at message level: latency, then a fair share of the links at both ends.
 
-use crate::agenda::Agenda;
+use crate::agenda::PacketAgenda;
 use crate::event::Event;
 use crate::flight::Flight;
 use crate::parameters::Parameters;
@@ -17,7 +17,7 @@ pub(crate) struct MessageNetwork {
     latency: Picoseconds,
     flows: Vec<Flow>,
     free: Vec<u32>,
-    links: Vec<Link>,
+    links: Vec<CardLink>,
     /// Marks what was visited in this sharing.
     visit: u32,
     component: Component,
@@ -40,7 +40,7 @@ struct Flow {
 
 /// One direction of a node's link.
 #[derive(Debug, Default)]
-struct Link {
+struct CardLink {
     flows: Vec<u32>,
     visited: u32,
     rate_left: u64,
@@ -63,14 +63,16 @@ impl MessageNetwork {
             latency: link + time(parameters.switch_latency_ns) + link,
             flows: Vec::new(),
             free: Vec::new(),
-            links: (0..2 * parameters.nodes).map(|_| Link::default()).collect(),
+            links: (0..2 * parameters.nodes)
+                .map(|_| CardLink::default())
+                .collect(),
             visit: 0,
             component: Component::default(),
         }
     }
 
     /// A message leaves: its first bit arrives after the latency.
-    pub(crate) fn send(&self, message: u32, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    pub(crate) fn send(&self, message: u32, now: Picoseconds, agenda: &mut PacketAgenda<Event>) {
         agenda.plan(now + self.latency, Event::Arriving(message));
     }
 
@@ -80,7 +82,7 @@ impl MessageNetwork {
         message: u32,
         now: Picoseconds,
         flights: &[Flight],
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let flight = &flights[message as usize];
         if flight.bytes == 0 {
@@ -122,7 +124,7 @@ impl MessageNetwork {
         &mut self,
         number: u32,
         now: Picoseconds,
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) -> Option<u32> {
         let flow = &mut self.flows[number as usize];
         if flow.ends_at != now {
@@ -142,7 +144,7 @@ impl MessageNetwork {
     }
 
     /// Shares anew what the flows of these links, and all that depend on them, have.
-    fn share(&mut self, changed: [u32; 2], now: Picoseconds, agenda: &mut Agenda<Event>) {
+    fn share(&mut self, changed: [u32; 2], now: Picoseconds, agenda: &mut PacketAgenda<Event>) {
         self.visit = self.visit.wrapping_add(1);
         let mut component = std::mem::take(&mut self.component);
         component.links.clear();
@@ -199,7 +201,13 @@ impl MessageNetwork {
     }
 
     /// Gives a flow its rate from now on.
-    fn settle(&mut self, number: u32, rate: u64, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    fn settle(
+        &mut self,
+        number: u32,
+        rate: u64,
+        now: Picoseconds,
+        agenda: &mut PacketAgenda<Event>,
+    ) {
         let flow = &mut self.flows[number as usize];
         flow.is_settled = true;
         for link in flow.links {

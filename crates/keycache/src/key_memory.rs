@@ -5,7 +5,7 @@ use crate::time::Picoseconds;
 
 /// Gives a key after its latency, to so many at a time; who comes later waits for the first to be done.
 #[derive(Debug)]
-pub(crate) struct KeyMemory {
+pub(crate) struct KeyLatency {
     latency: Picoseconds,
     /// When each of the accesses that may overlap has ended.
     free_at: Vec<Picoseconds>,
@@ -15,7 +15,7 @@ pub(crate) struct KeyMemory {
     waited_longest: Picoseconds,
 }
 
-impl KeyMemory {
+impl KeyLatency {
     pub(crate) fn new(latency: Picoseconds, in_flight: u32) -> Self {
         Self {
             latency,

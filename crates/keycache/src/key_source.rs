@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use exoskel_link::keys::{
-    Clock, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache,
+    ClockPolicy, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache,
 };
 
 use crate::error::KeycacheError;
-use crate::key_memory::KeyMemory;
+use crate::key_memory::KeyLatency;
 use crate::parameters::{KeySource, Parameters};
 use crate::s3_fifo::S3Fifo;
-use crate::sequence::Policy;
+use crate::sequence::ReplacementPolicy;
 use crate::time::Picoseconds;
 
 /// Whose key: job in the upper half, peer's rank in the lower one. A node has one process of each job, so that is a pair of processes.
@@ -27,7 +27,7 @@ type KeyCache<P> = PrefetchingCache<Group, KeyId, Picoseconds, P>;
 
 enum AnyKeyCache {
     LeastRecentlyUsed(KeyCache<LeastRecentlyUsed>),
-    Clock(KeyCache<Clock>),
+    Clock(KeyCache<ClockPolicy>),
     S3Fifo(KeyCache<S3Fifo>),
 }
 
@@ -42,7 +42,7 @@ macro_rules! with_cache {
     };
 }
 
-enum Source {
+enum KeySourceKind {
     None,
     Memory,
     After(Picoseconds),
@@ -62,8 +62,8 @@ struct CachedKeys {
 
 /// The keys of a card.
 pub(crate) struct Keys {
-    source: Source,
-    pub(crate) memory: KeyMemory,
+    source: KeySourceKind,
+    pub(crate) memory: KeyLatency,
     decrypt: Picoseconds,
     lookups: u64,
 }
@@ -72,15 +72,15 @@ impl Keys {
     pub(crate) fn new(parameters: &Parameters, jobs: usize) -> Result<Self, KeycacheError> {
         let time = Picoseconds::from_nanoseconds;
         let source = match parameters.keys {
-            KeySource::None => Source::None,
-            KeySource::Memory => Source::Memory,
-            KeySource::Derive => Source::After(time(parameters.derivation_ns)),
-            KeySource::Table => Source::After(time(parameters.cache_access_ns)),
-            KeySource::Cache => Source::Cache(Box::new(CachedKeys::new(parameters, jobs)?)),
+            KeySource::None => KeySourceKind::None,
+            KeySource::Memory => KeySourceKind::Memory,
+            KeySource::Derive => KeySourceKind::After(time(parameters.derivation_ns)),
+            KeySource::Table => KeySourceKind::After(time(parameters.cache_access_ns)),
+            KeySource::Cache => KeySourceKind::Cache(Box::new(CachedKeys::new(parameters, jobs)?)),
         };
         Ok(Self {
             source,
-            memory: KeyMemory::new(
+            memory: KeyLatency::new(
                 time(parameters.key_memory_ns),
                 parameters.key_memory_accesses_in_flight,
             ),
@@ -93,14 +93,14 @@ impl Keys {
     pub(crate) fn look_up(&mut self, now: Picoseconds, group: Group, key: KeyId) -> Picoseconds {
         let memory = &mut self.memory;
         let decrypt = self.decrypt;
-        if !matches!(self.source, Source::None) {
+        if !matches!(self.source, KeySourceKind::None) {
             self.lookups += 1;
         }
         match &mut self.source {
-            Source::None => now,
-            Source::Memory => memory.fetch(now) + decrypt,
-            Source::After(delay) => now + *delay,
-            Source::Cache(cached) => {
+            KeySourceKind::None => now,
+            KeySourceKind::Memory => memory.fetch(now) + decrypt,
+            KeySourceKind::After(delay) => now + *delay,
+            KeySourceKind::Cache(cached) => {
                 cached.prefetch(now, memory, decrypt);
                 let found = now + cached.access;
                 with_cache!(&mut cached.cache, cache => {
@@ -122,14 +122,14 @@ impl Keys {
     /// A message for a process has begun to arrive. If that process doesn't have the processor, its frequent keys are fetched into the prefetch
     /// buffer, whenever the memory has nothing else to do.
     pub(crate) fn hint(&mut self, now: Picoseconds, group: Group) {
-        if let Source::Cache(cached) = &mut self.source {
+        if let KeySourceKind::Cache(cached) = &mut self.source {
             cached.hint(now, group);
         }
     }
 
     /// The processor has this process from now on; `None`: nobody's.
     pub(crate) fn activate(&mut self, group: Option<Group>) {
-        if let Source::Cache(cached) = &mut self.source {
+        if let KeySourceKind::Cache(cached) = &mut self.source {
             with_cache!(&mut cached.cache, cache => cache.activate(group));
         }
     }
@@ -137,7 +137,7 @@ impl Keys {
     /// Counts of lookups, and hits on keys whose fetch was under way. Without a cache, each lookup is a miss.
     pub(crate) fn counters(&self) -> (Counters, u64) {
         match &self.source {
-            Source::Cache(cached) => {
+            KeySourceKind::Cache(cached) => {
                 let counters = with_cache!(&cached.cache, cache => cache.counters());
                 (counters, cached.joined)
             }
@@ -172,13 +172,13 @@ impl CachedKeys {
         let impossible_buffer =
             |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
         let cache = match parameters.cache_policy {
-            Policy::LeastRecentlyUsed => AnyKeyCache::LeastRecentlyUsed(
+            ReplacementPolicy::LeastRecentlyUsed => AnyKeyCache::LeastRecentlyUsed(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
-            Policy::Clock => AnyKeyCache::Clock(
+            ReplacementPolicy::Clock => AnyKeyCache::Clock(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
-            Policy::S3Fifo => AnyKeyCache::S3Fifo(
+            ReplacementPolicy::S3Fifo => AnyKeyCache::S3Fifo(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,
             ),
         };
@@ -207,7 +207,7 @@ impl CachedKeys {
     }
 
     /// Does what the memory had time for before now.
-    fn prefetch(&mut self, now: Picoseconds, memory: &mut KeyMemory, decrypt: Picoseconds) {
+    fn prefetch(&mut self, now: Picoseconds, memory: &mut KeyLatency, decrypt: Picoseconds) {
         while let Some((since, group, key)) = self.hinted.front().copied() {
             let wanted = with_cache!(&self.cache, cache => cache.peek(key).is_none());
             if wanted {

@@ -42,11 +42,11 @@ mod time;
 
 pub use error::KeycacheError;
 pub use on_off::OnOff;
-pub use outcome::{JobOutcome, KeyMemoryOutcome, Latency, Outcome};
+pub use outcome::{JobOutcome, KeyMemoryOutcome, Latency, RunOutcome};
 pub use parameters::{
     Forwarding, KeySource, Level, LookupUnit, Parameters, SchedulerKind, SwitchKind,
 };
-pub use program::Program;
+pub use program::ReplayProgram;
 pub use requests::{RequestsError, requests};
 pub use run::Run;
 pub use s3_fifo::S3Fifo;

@@ -43,13 +43,13 @@ pub enum ModelError {
 
 /// Processes that communicate and compute in turn, independently of each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OnOff {
+pub struct OnOffParameters {
     /// The share of its time that a process is ON.
     on: f64,
     off: f64,
 }
 
-impl OnOff {
+impl OnOffParameters {
     /// From the mean time that a process computes, over the mean time that it communicates: `mu / lambda` of the paper.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl OnOff {
     }
 
     /// The probability that at most `entries` of `processes` are ON: `F_n(x)`. It is a share of time and not of packets, and calls every state with
-    /// more a full loss, so it is no bound of a hit rate, neither from above nor from below; see [`OnOff::covered`].
+    /// more a full loss, so it is no bound of a hit rate, neither from above nor from below; see [`OnOffParameters::covered`].
     pub fn fits(&self, processes: u64, entries: u64) -> f64 {
         self.sides(processes, entries).0
     }
@@ -263,8 +263,8 @@ mod tests {
 
     use super::*;
 
-    fn model(off_on: f64) -> OnOff {
-        OnOff::new(off_on).unwrap()
+    fn model(off_on: f64) -> OnOffParameters {
+        OnOffParameters::new(off_on).unwrap()
     }
 
     /// The quotient of two large numbers, exact to 2^-100.
@@ -409,7 +409,10 @@ mod tests {
     #[test]
     fn refuses_what_is_no_parameter() {
         for got in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(matches!(OnOff::new(got), Err(ModelError::OffOn { .. })));
+            assert!(matches!(
+                OnOffParameters::new(got),
+                Err(ModelError::OffOn { .. })
+            ));
         }
         for got in [0.0, 1.1, f64::NAN] {
             assert!(matches!(

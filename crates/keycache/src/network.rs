@@ -1,10 +1,10 @@
 //! The network between the processes' memories: cards, links and a switch; or, at message level, flows.
 
-use crate::agenda::Agenda;
+use crate::agenda::PacketAgenda;
 use crate::card::{Card, CardModel};
 use crate::error::KeycacheError;
 use crate::event::Event;
-use crate::flight::{Flight, Packets};
+use crate::flight::{Flight, PacketsInFlight};
 use crate::flow::MessageNetwork;
 use crate::outcome::LatencyRecorder;
 use crate::parameters::{Level, Parameters};
@@ -31,7 +31,7 @@ impl Network {
         message: u32,
         now: Picoseconds,
         flights: &mut [Flight],
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         match self {
             Self::Packets(network) => network.send(message, now, flights, agenda),
@@ -53,7 +53,7 @@ pub(crate) struct PacketNetwork {
     model: CardModel,
     pub(crate) cards: Vec<Card>,
     switch: Switch,
-    packets: Packets,
+    packets: PacketsInFlight,
     pub(crate) delivered: u64,
     pub(crate) latency: LatencyRecorder,
 }
@@ -65,7 +65,7 @@ impl PacketNetwork {
             model: CardModel::new(parameters),
             cards: cards.collect::<Result<_, _>>()?,
             switch: Switch::new(parameters),
-            packets: Packets::default(),
+            packets: PacketsInFlight::default(),
             delivered: 0,
             latency: LatencyRecorder::new(),
         })
@@ -76,7 +76,7 @@ impl PacketNetwork {
         message: u32,
         now: Picoseconds,
         flights: &mut [Flight],
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let flight = &mut flights[message as usize];
         flight.packets_left = self.model.packets(flight.bytes);
@@ -88,7 +88,7 @@ impl PacketNetwork {
     }
 
     /// Plans the first packet's transmission, unless it is planned for that moment or an earlier one.
-    fn plan_transmission(&mut self, node: u16, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    fn plan_transmission(&mut self, node: u16, now: Picoseconds, agenda: &mut PacketAgenda<Event>) {
         let card = &mut self.cards[usize::from(node)];
         if let Some(at) = card.next_transmission() {
             let at = at.max(now);
@@ -104,7 +104,7 @@ impl PacketNetwork {
         node: u16,
         now: Picoseconds,
         flights: &mut [Flight],
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let card = &mut self.cards[usize::from(node)];
         if card.transmit_at != now {
@@ -126,19 +126,34 @@ impl PacketNetwork {
         self.plan_transmission(node, now, agenda);
     }
 
-    pub(crate) fn at_switch(&mut self, packet: u32, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    pub(crate) fn at_switch(
+        &mut self,
+        packet: u32,
+        now: Picoseconds,
+        agenda: &mut PacketAgenda<Event>,
+    ) {
         let link = &self.model.link;
         self.switch.arrive(packet, now, link, &self.packets, agenda);
         self.pass_credit(now, agenda);
     }
 
-    pub(crate) fn request(&mut self, input: u16, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    pub(crate) fn request(
+        &mut self,
+        input: u16,
+        now: Picoseconds,
+        agenda: &mut PacketAgenda<Event>,
+    ) {
         let link = &self.model.link;
         self.switch.request(input, now, link, &self.packets, agenda);
         self.pass_credit(now, agenda);
     }
 
-    pub(crate) fn arbitrate(&mut self, output: u16, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    pub(crate) fn arbitrate(
+        &mut self,
+        output: u16,
+        now: Picoseconds,
+        agenda: &mut PacketAgenda<Event>,
+    ) {
         let link = &self.model.link;
         self.switch
             .arbitrate(output, now, link, &self.packets, agenda);
@@ -146,7 +161,7 @@ impl PacketNetwork {
     }
 
     /// Tells cards about places that became free in the switch.
-    fn pass_credit(&mut self, now: Picoseconds, agenda: &mut Agenda<Event>) {
+    fn pass_credit(&mut self, now: Picoseconds, agenda: &mut PacketAgenda<Event>) {
         let mut freed = std::mem::take(&mut self.switch.freed);
         for (node, at) in freed.drain(..) {
             self.cards[usize::from(node)].credit.give(at);
@@ -161,7 +176,7 @@ impl PacketNetwork {
         number: u32,
         now: Picoseconds,
         flights: &mut [Flight],
-        agenda: &mut Agenda<Event>,
+        agenda: &mut PacketAgenda<Event>,
     ) -> Picoseconds {
         let packet = self.packets.remove(number);
         let node = packet.destination;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::KeycacheError;
 use crate::program::MESSAGES_MAX;
 use exoskel_determinism::SplitMix64;
-use exoskel_trace::{GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace};
+use exoskel_trace::{GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Trace, TraceRecord};
 
 /// Processes that compute (OFF) and then send to one other process (ON), in turn. Both times are drawn anew for each period, between 0 and twice their
 /// means; nobody waits for anybody before the end.
@@ -89,7 +89,7 @@ fn within(name: &'static str, got: u64, least: u64, most: u64) -> Result<(), Key
 
 /// A trace that is being made. All calls are made in one order of all ranks, so that no two can wait for one another.
 struct Draft {
-    ranks: Vec<Vec<Record>>,
+    ranks: Vec<Vec<TraceRecord>>,
     random: SplitMix64,
     /// Receives that each rank has begun.
     begun: Vec<u32>,
@@ -124,30 +124,30 @@ impl Draft {
     }
 
     fn send(&mut self, rank: usize, peer: usize, bytes: u32, gap_ns: u64) {
-        self.ranks[rank].push(Record {
+        self.ranks[rank].push(TraceRecord {
             peer: Some(peer as u16),
             bytes,
             gap_ns,
-            ..Record::new(Operation::Send)
+            ..TraceRecord::new(Operation::Send)
         });
     }
 
     fn begin_receive(&mut self, rank: usize, peer: usize, bytes: u32) {
         self.begun[rank] += 1;
-        self.ranks[rank].push(Record {
+        self.ranks[rank].push(TraceRecord {
             peer: Some(peer as u16),
             bytes,
             request: self.begun[rank],
-            ..Record::new(Operation::ReceiveStart)
+            ..TraceRecord::new(Operation::ReceiveStart)
         });
     }
 
     fn wait_for_all(&mut self) {
         for (calls, begun) in self.ranks.iter_mut().zip(&self.begun) {
-            calls.push(Record {
+            calls.push(TraceRecord {
                 request: 1,
                 tag: *begun as i32,
-                ..Record::new(Operation::WaitAll)
+                ..TraceRecord::new(Operation::WaitAll)
             });
         }
     }

@@ -6,7 +6,7 @@ use crate::time::Picoseconds;
 
 /// Everything that a run says. Times are picoseconds of virtual time; counts are over all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Whether all jobs have ended and all their messages have arrived; if not, the rest says how far it got.
     pub finished: bool,
     /// The run's.
@@ -53,7 +53,7 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The share of lookups that found their key in the cache or the prefetch buffer: 0..1, and 0 without lookups.
     pub fn hit_rate(&self) -> f64 {
         share(self.hits + self.prefetch_hits, self.lookups)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::error::KeycacheError;
-use crate::sequence::Policy;
+use crate::sequence::ReplacementPolicy;
 
 /// Most nodes of a run.
 const NODES_MAX: u32 = 1 << 12;
@@ -176,7 +176,7 @@ pub struct Parameters {
     /// Places in the cache where a key may be; 0: all.
     pub cache_ways: u32,
     /// What a full cache gives up.
-    pub cache_policy: Policy,
+    pub cache_policy: ReplacementPolicy,
     /// Of a lookup in cache or table. 3 ns: the paper, from CACTI.
     pub cache_access_ns: u64,
     /// Keys in the prefetch buffer beside the cache; 0: none, and no prefetching.
@@ -247,7 +247,7 @@ impl Default for Parameters {
             lookup_unit: LookupUnit::Packet,
             cache_entries: 6,
             cache_ways: 0,
-            cache_policy: Policy::LeastRecentlyUsed,
+            cache_policy: ReplacementPolicy::LeastRecentlyUsed,
             cache_access_ns: 3,
             prefetch_buffer_entries: 0,
             prefetch_list_entries: 8,

@@ -1,6 +1,6 @@
 //! When a program computes and when it communicates: the ON and OFF periods of a trace.
 
-use crate::model::{ModelError, OnOff};
+use crate::model::{ModelError, OnOffParameters};
 use crate::sequence::messages;
 use exoskel_trace::Trace;
 
@@ -76,8 +76,8 @@ impl Periods {
     /// # Errors
     ///
     /// [`ModelError::OffOn`] if their ratio is none that the model takes.
-    pub fn model(&self) -> Result<OnOff, ModelError> {
-        OnOff::new(self.off_us / self.on_us)
+    pub fn model(&self) -> Result<OnOffParameters, ModelError> {
+        OnOffParameters::new(self.off_us / self.on_us)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::error::KeycacheError;
-use exoskel_trace::{Direction, Operation, Record, Trace};
+use exoskel_trace::{MessageDirection, Operation, Trace, TraceRecord};
 
 /// Most messages of a program: they and the instructions about them take some 50 bytes each.
 pub(crate) const MESSAGES_MAX: usize = 1 << 24;
@@ -16,14 +16,14 @@ const BYTES: u8 = 6;
 /// for. The n-th receive of a rank from another one with a tag gets the n-th message that was sent so, as MPI has it; collectives are the
 /// messages of [`Trace::steps`]. One program serves any number of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct ReplayProgram {
     name: String,
     ranks: Vec<Vec<Instruction>>,
     messages: Vec<MessagePlan>,
     ends_after: u64,
 }
 
-/// What a process does next. Messages are numbers of [`Program::messages_planned`].
+/// What a process does next. Messages are numbers of [`ReplayProgram::messages_planned`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instruction {
     /// Has the processor for so many nanoseconds.
@@ -49,21 +49,21 @@ pub(crate) struct MessagePlan {
 /// Where messages can't overtake one another. Communicators have other numbers in each rank, so they don't count here; collectives have a
 /// channel to themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Channel {
+struct MessageChannel {
     source: u16,
     destination: u16,
     /// `None`: collectives.
     tag: Option<i32>,
 }
 
-impl Program {
+impl ReplayProgram {
     /// Prepares a trace.
     ///
     /// # Errors
     /// [`KeycacheError::Replay`] names rank and record: a receive without a message or from anybody, a wait for a request that isn't open.
     /// [`KeycacheError::TooMany`] beyond 17 million messages.
     pub fn from_trace(trace: &Trace) -> Result<Self, KeycacheError> {
-        let mut channels: HashMap<Channel, VecDeque<u32>> = HashMap::new();
+        let mut channels: HashMap<MessageChannel, VecDeque<u32>> = HashMap::new();
         let mut messages = Vec::new();
         for rank in 0..trace.ranks.len() {
             for record in &trace.ranks[rank] {
@@ -204,10 +204,10 @@ impl Program {
 }
 
 /// The messages that a call sends, in order.
-fn sends(trace: &Trace, rank: usize, record: &Record) -> Vec<(Channel, u32)> {
+fn sends(trace: &Trace, rank: usize, record: &TraceRecord) -> Vec<(MessageChannel, u32)> {
     let source = rank as u16;
     if let (true, Some(destination)) = (record.operation.is_send(), record.peer) {
-        let channel = Channel {
+        let channel = MessageChannel {
             source,
             destination,
             tag: Some(record.tag),
@@ -216,9 +216,9 @@ fn sends(trace: &Trace, rank: usize, record: &Record) -> Vec<(Channel, u32)> {
     }
     let steps = trace.steps(rank, record).into_iter();
     steps
-        .filter(|step| step.direction == Direction::Send)
+        .filter(|step| step.direction == MessageDirection::Send)
         .map(|step| {
-            let channel = Channel {
+            let channel = MessageChannel {
                 source,
                 destination: step.peer,
                 tag: None,
@@ -232,7 +232,7 @@ fn sends(trace: &Trace, rank: usize, record: &Record) -> Vec<(Channel, u32)> {
 struct Compiler<'a> {
     trace: &'a Trace,
     rank: usize,
-    channels: &'a mut HashMap<Channel, VecDeque<u32>>,
+    channels: &'a mut HashMap<MessageChannel, VecDeque<u32>>,
     next_sent: &'a mut u32,
     /// What a wait for a request waits for.
     open: BTreeMap<u32, Instruction>,
@@ -240,7 +240,7 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn record(&mut self, record: &Record) -> Result<(), String> {
+    fn record(&mut self, record: &TraceRecord) -> Result<(), String> {
         if record.gap_ns > 0 {
             self.instructions.push(Instruction::Compute(record.gap_ns));
         }
@@ -284,7 +284,7 @@ impl Compiler<'_> {
         let source = peer.ok_or(
             "receives from anybody, and the trace doesn't say whose message came: record it again",
         )?;
-        let channel = Channel {
+        let channel = MessageChannel {
             source,
             destination: self.rank as u16,
             tag,
@@ -316,7 +316,7 @@ impl Compiler<'_> {
     }
 
     /// The trace says how many requests were waited for and the lowest one's number: they are the oldest from there on.
-    fn wait_all(&mut self, record: &Record) {
+    fn wait_all(&mut self, record: &TraceRecord) {
         let count = usize::try_from(record.tag).unwrap_or(0);
         let numbers: Vec<u32> = self
             .open
@@ -330,12 +330,12 @@ impl Compiler<'_> {
     }
 
     /// Sends don't hold up the receive that follows them, and have left before the step after that.
-    fn collective(&mut self, record: &Record) -> Result<(), String> {
+    fn collective(&mut self, record: &TraceRecord) -> Result<(), String> {
         let mut leaving = Vec::new();
         for step in self.trace.steps(self.rank, record) {
             match step.direction {
-                Direction::Send => leaving.push(Instruction::AwaitDeparture(self.send())),
-                Direction::Receive => {
+                MessageDirection::Send => leaving.push(Instruction::AwaitDeparture(self.send())),
+                MessageDirection::Receive => {
                     let message = self.receive(Some(step.peer), None)?;
                     self.instructions.push(Instruction::AwaitArrival(message));
                     self.instructions.append(&mut leaving);

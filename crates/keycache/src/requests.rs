@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use exoskel_determinism::SplitMix64;
-use exoskel_trace::{Operation, RANKS_MAX, RECORDS_MAX, Record, Trace};
+use exoskel_trace::{Operation, RANKS_MAX, RECORDS_MAX, Trace, TraceRecord};
 
 /// Payload of a request, and of an answer: a coherence protocol's command, and one with a cache line.
 const REQUEST_BYTES: u32 = 8;
@@ -53,20 +53,20 @@ pub fn requests(ranks: usize, requests: usize, seed: u64) -> Result<Trace, Reque
     }
     let mut random = SplitMix64::new(seed);
     let popularity = Popularity::new(ranks - 1);
-    let mut all: Vec<Vec<Record>> = vec![Vec::new(); ranks];
+    let mut all: Vec<Vec<TraceRecord>> = vec![Vec::new(); ranks];
     for round in 0..requests {
         // Everybody asks, then answers who has asked, then takes the answer: no round holds up another one for ever.
         let asked: Vec<usize> = (0..ranks)
             .map(|rank| (rank + 1 + popularity.draw(&mut random)) % ranks)
             .collect();
         // A rank that asks another one may be asked by it in the same round: the tag tells its answer from the other's request.
-        let call = |operation, peer: usize, bytes, gap_ns| Record {
+        let call = |operation, peer: usize, bytes, gap_ns| TraceRecord {
             peer: Some(peer as u16),
             bytes,
             tag: 2 * round as i32 + i32::from(bytes == ANSWER_BYTES),
             request: round as u32,
             gap_ns,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         };
         for (rank, server) in asked.iter().enumerate() {
             let think = random.below(2 * THINK_NS);
@@ -124,7 +124,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Parameters, Program, Study};
+    use crate::{Parameters, ReplayProgram, Study};
 
     #[test]
     fn every_request_has_its_answer() {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn they_can_be_run() {
         let trace = requests(4, 200, 1).expect("possible");
-        let program = Program::from_trace(&trace).expect("matches");
+        let program = ReplayProgram::from_trace(&trace).expect("matches");
         let study = Study::new(Parameters::default(), vec![Arc::new(program)]);
         let outcome = study.expect("possible").run(1).expect("ends");
         assert!(outcome.finished);

@@ -3,16 +3,16 @@
 mod messages;
 mod processors;
 
-use crate::agenda::Agenda;
+use crate::agenda::PacketAgenda;
 use crate::error::KeycacheError;
 use crate::event::Event;
 use crate::flight::{Flight, NOBODY};
 use crate::key_memory::KeyMemoryTotal;
 use crate::network::Network;
-use crate::outcome::{JobOutcome, LatencyRecorder, Outcome};
+use crate::outcome::{JobOutcome, LatencyRecorder, RunOutcome};
 use crate::parameters::Parameters;
 use crate::program::Instruction;
-use crate::scheduler::{ReadyQueues, Rules, Slice, Turns};
+use crate::scheduler::{ReadyQueues, SchedulerRules, Slice, Turns};
 use crate::study::Study;
 use crate::time::Picoseconds;
 use exoskel_determinism::{Digest, SplitMix64};
@@ -27,14 +27,14 @@ const STARVED: Picoseconds = Picoseconds(100_000_000_000_000);
 pub struct Run<'a> {
     study: &'a Study,
     seed: u64,
-    rules: Rules,
+    rules: SchedulerRules,
     context_switch: Picoseconds,
-    agenda: Agenda<Event>,
+    agenda: PacketAgenda<Event>,
     now: Picoseconds,
     network: Network,
     flights: Vec<Flight>,
     /// By job, then rank; see [`Self::place`].
-    processes: Vec<Process<'a>>,
+    processes: Vec<Rank<'a>>,
     processors: Vec<Processor>,
     turns: Option<Turns>,
     jobs: Vec<Job>,
@@ -56,15 +56,15 @@ pub struct Run<'a> {
 }
 
 /// A rank of a job.
-struct Process<'a> {
+struct Rank<'a> {
     job: u16,
     node: u16,
     instructions: &'a [Instruction],
     /// The next instruction.
     next: usize,
-    state: State,
+    state: RankState,
     computing: Picoseconds,
-    awaited: Option<Awaited>,
+    awaited: Option<AwaitedMessage>,
     spin_left: Picoseconds,
     blocked_at: Picoseconds,
     /// Messages that are here and that it hasn't taken.
@@ -73,7 +73,7 @@ struct Process<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RankState {
     /// It has the processor or could have it.
     Runnable,
     /// It waits without the processor.
@@ -83,7 +83,7 @@ enum State {
 
 /// A message that a process waits for: to come, or to be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Awaited {
+struct AwaitedMessage {
     message: u32,
     arrival: bool,
 }
@@ -117,7 +117,7 @@ impl Study {
     ///
     /// # Errors
     /// [`KeycacheError::Stuck`] if everybody waits for somebody, [`KeycacheError::TooLong`] if it takes longer than virtual time goes.
-    pub fn run(&self, seed: u64) -> Result<Outcome, KeycacheError> {
+    pub fn run(&self, seed: u64) -> Result<RunOutcome, KeycacheError> {
         let mut run = self.start(seed)?;
         run.advance(u64::MAX)?;
         Ok(run.outcome())
@@ -139,13 +139,13 @@ impl<'a> Run<'a> {
         let (jobs, flights) = flights(study);
         let processes = processes(study, &mut random);
         let alive = processes.iter().filter(|process| process.lives()).count();
-        let rules = Rules::new(parameters);
+        let rules = SchedulerRules::new(parameters);
         let mut run = Self {
             study,
             seed,
             rules,
             context_switch: Picoseconds::from_nanoseconds(parameters.context_switch_ns),
-            agenda: Agenda::new(),
+            agenda: PacketAgenda::new(),
             now: Picoseconds::ZERO,
             network: Network::new(parameters, study.jobs.len())?,
             flights,
@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
     }
 
     /// How it went up to now.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> RunOutcome {
         let time = |at: Option<Picoseconds>| at.unwrap_or_default().0;
         let jobs: Vec<JobOutcome> = self
             .jobs
@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
         for job in &jobs {
             digest.word(job.completed_ps);
         }
-        let mut outcome = Outcome {
+        let mut outcome = RunOutcome {
             finished: self.is_finished(),
             seed: self.seed,
             completion_ps: jobs.iter().map(|job| job.completed_ps).max().unwrap_or(0),
@@ -350,7 +350,7 @@ impl<'a> Run<'a> {
             computed_ps: self.computed.0,
             events: self.events,
             digest: digest.value(),
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         if let Network::Packets(network) = &self.network {
             outcome.packets = network.delivered;
@@ -373,9 +373,9 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Process<'_> {
+impl Rank<'_> {
     fn lives(&self) -> bool {
-        self.state != State::Ended
+        self.state != RankState::Ended
     }
 }
 
@@ -423,12 +423,12 @@ fn most_bytes(parameters: &Parameters) -> u32 {
 }
 
 /// A process for each job and node; where a job has fewer ranks than there are nodes, one that has ended.
-fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Process<'a>> {
+fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Rank<'a>> {
     let mut processes = Vec::new();
     for (job, program) in study.jobs.iter().enumerate() {
         for node in 0..study.parameters.nodes as usize {
             let is_there = node < program.ranks();
-            processes.push(Process {
+            processes.push(Rank {
                 job: job as u16,
                 node: node as u16,
                 instructions: if is_there {
@@ -438,9 +438,9 @@ fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Process<'a>> 
                 },
                 next: 0,
                 state: if is_there {
-                    State::Runnable
+                    RankState::Runnable
                 } else {
-                    State::Ended
+                    RankState::Ended
                 },
                 computing: Picoseconds::ZERO,
                 awaited: None,
@@ -457,7 +457,7 @@ fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Process<'a>> 
 /// Each node has its processes in an order of its own: that is all that a local scheduler of its own knows at first.
 fn processors(
     parameters: &Parameters,
-    processes: &[Process<'_>],
+    processes: &[Rank<'_>],
     random: &mut SplitMix64,
 ) -> Vec<Processor> {
     let nodes = parameters.nodes as usize;

@@ -15,7 +15,7 @@ use crate::time::Picoseconds;
 
 /// A scheduler, in the terms above.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct SchedulerRules {
     /// How long a process spins before it blocks; `None`: for as long as it waits.
     pub(crate) spin: Option<Picoseconds>,
     /// Whether a message for a blocked process gives it the processor, and not only a place in the queue.
@@ -35,7 +35,7 @@ pub(crate) enum Slice {
     Of(Picoseconds),
 }
 
-impl Rules {
+impl SchedulerRules {
     pub(crate) fn new(parameters: &Parameters) -> Self {
         let time = Picoseconds::from_nanoseconds;
         let local = Self {

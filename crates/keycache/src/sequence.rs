@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
-use exoskel_link::keys::{Cache, CacheKey, Clock, Geometry, LeastRecentlyUsed, Replacement};
+use exoskel_link::keys::{Cache, CacheKey, ClockPolicy, Geometry, LeastRecentlyUsed, Replacement};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::s3_fifo::S3Fifo;
 use exoskel_determinism::{Digest, SplitMix64};
-use exoskel_trace::{Direction, Operation, Record, Step, Trace};
+use exoskel_trace::{CollectiveStep, MessageDirection, Operation, Trace, TraceRecord};
 
 /// What the runtime's store adds to the number of a direction for the key of encrypted records.
 const ENCRYPTED: u64 = 2;
@@ -84,7 +84,7 @@ impl Lookup {
 /// Which key of a full set goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Policy {
+pub enum ReplacementPolicy {
     /// The one that was used longest ago.
     #[default]
     #[serde(rename = "lru")]
@@ -127,7 +127,7 @@ pub fn keys(trace: &Trace, rank: usize, lookup: Lookup) -> impl Iterator<Item = 
 pub(crate) fn messages(
     trace: &Trace,
     rank: usize,
-    record: &Record,
+    record: &TraceRecord,
 ) -> impl Iterator<Item = (u16, u32)> {
     let operation = record.operation;
     let single = (operation.is_send() || operation.is_receive())
@@ -145,25 +145,27 @@ pub(crate) fn messages(
 
 /// The messages of one rank in the order in which it is done with them: a send when it is called, a receive when its message is waited for. This is what an interface
 /// sees that holds a key for each direction of a link, and handles messages one by one. Messages of a rank to itself are left out: there is no link for them.
-pub fn passages(trace: &Trace, rank: usize) -> Vec<Step> {
+pub fn passages(trace: &Trace, rank: usize) -> Vec<CollectiveStep> {
     let mut passages = Vec::new();
     // Requests that nobody has waited for, in the order of their posts; what has to be received for them.
-    let mut open: Vec<(u32, Option<Step>)> = Vec::new();
+    let mut open: Vec<(u32, Option<CollectiveStep>)> = Vec::new();
     for record in trace.ranks.get(rank).map_or(&[][..], Vec::as_slice) {
-        let step = |direction, peer| Step {
+        let step = |direction, peer| CollectiveStep {
             direction,
             peer,
             bytes: record.bytes,
         };
         match (record.operation, record.peer) {
-            (Operation::Send, Some(peer)) => passages.push(step(Direction::Send, peer)),
+            (Operation::Send, Some(peer)) => passages.push(step(MessageDirection::Send, peer)),
             (Operation::SendStart, Some(peer)) => {
-                passages.push(step(Direction::Send, peer));
+                passages.push(step(MessageDirection::Send, peer));
                 open.push((record.request, None));
             }
-            (Operation::Receive, Some(peer)) => passages.push(step(Direction::Receive, peer)),
+            (Operation::Receive, Some(peer)) => {
+                passages.push(step(MessageDirection::Receive, peer))
+            }
             (Operation::ReceiveStart, peer) => {
-                let awaited = peer.map(|peer| step(Direction::Receive, peer));
+                let awaited = peer.map(|peer| step(MessageDirection::Receive, peer));
                 open.push((record.request, awaited));
             }
             (Operation::Wait, _) => {
@@ -192,7 +194,7 @@ pub fn passages(trace: &Trace, rank: usize) -> Vec<Step> {
 }
 
 /// The links that a program's messages need, each as the rank that opens it and the other one: rank by rank, in the order in which their [`passages`] come to them.
-pub fn links(programs: &[Vec<Step>]) -> Vec<(u16, u16)> {
+pub fn links(programs: &[Vec<CollectiveStep>]) -> Vec<(u16, u16)> {
     let mut known = BTreeSet::new();
     let mut links = Vec::new();
     for (rank, program) in programs.iter().enumerate() {
@@ -212,7 +214,7 @@ pub fn links(programs: &[Vec<Step>]) -> Vec<(u16, u16)> {
 pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
     let mut hits = Hits::default();
     let mut digest = Digest::default();
-    let programs: Vec<Vec<Step>> = (0..trace.ranks.len())
+    let programs: Vec<Vec<CollectiveStep>> = (0..trace.ranks.len())
         .map(|rank| passages(trace, rank))
         .collect();
     let mut ends: Vec<LinkEnds> = programs.iter().map(|_| LinkEnds::new(geometry)).collect();
@@ -224,7 +226,7 @@ pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
     }
     for (ends, program) in ends.iter_mut().zip(&programs) {
         for step in program {
-            let (key, found) = ends.look_up(step.peer, step.direction == Direction::Send);
+            let (key, found) = ends.look_up(step.peer, step.direction == MessageDirection::Send);
             hits.lookups += 1;
             hits.hits += u64::from(found);
             digest.word(key << 1 | u64::from(found));
@@ -264,16 +266,18 @@ pub fn replay(
     trace: &Trace,
     ranks: Range<usize>,
     geometry: Geometry,
-    policy: Policy,
+    policy: ReplacementPolicy,
     lookup: Lookup,
     go_on: impl Fn() -> bool,
 ) -> Option<Hits> {
     match policy {
-        Policy::LeastRecentlyUsed => {
+        ReplacementPolicy::LeastRecentlyUsed => {
             replay_with::<LeastRecentlyUsed>(trace, ranks, geometry, lookup, go_on)
         }
-        Policy::Clock => replay_with::<Clock>(trace, ranks, geometry, lookup, go_on),
-        Policy::S3Fifo => replay_with::<S3Fifo>(trace, ranks, geometry, lookup, go_on),
+        ReplacementPolicy::Clock => {
+            replay_with::<ClockPolicy>(trace, ranks, geometry, lookup, go_on)
+        }
+        ReplacementPolicy::S3Fifo => replay_with::<S3Fifo>(trace, ranks, geometry, lookup, go_on),
     }
 }
 
@@ -375,15 +379,17 @@ impl Traffic {
         seed: u64,
         packets: u64,
         geometry: Geometry,
-        policy: Policy,
+        policy: ReplacementPolicy,
         go_on: impl Fn() -> bool,
     ) -> Option<Hits> {
         match policy {
-            Policy::LeastRecentlyUsed => {
+            ReplacementPolicy::LeastRecentlyUsed => {
                 self.hits_with::<LeastRecentlyUsed>(seed, packets, geometry, go_on)
             }
-            Policy::Clock => self.hits_with::<Clock>(seed, packets, geometry, go_on),
-            Policy::S3Fifo => self.hits_with::<S3Fifo>(seed, packets, geometry, go_on),
+            ReplacementPolicy::Clock => {
+                self.hits_with::<ClockPolicy>(seed, packets, geometry, go_on)
+            }
+            ReplacementPolicy::S3Fifo => self.hits_with::<S3Fifo>(seed, packets, geometry, go_on),
         }
     }
 

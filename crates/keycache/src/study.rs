@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::KeycacheError;
 use crate::parameters::Parameters;
-use crate::program::Program;
+use crate::program::ReplayProgram;
 
 /// Most jobs of a study.
 const JOBS_MAX: usize = 1 << 8;
@@ -18,7 +18,7 @@ const PAIRS_MAX: usize = 1 << 26;
 #[derive(Clone, Debug)]
 pub struct Study {
     pub(crate) parameters: Parameters,
-    pub(crate) jobs: Vec<Arc<Program>>,
+    pub(crate) jobs: Vec<Arc<ReplayProgram>>,
 }
 
 impl Study {
@@ -26,7 +26,10 @@ impl Study {
     ///
     /// # Errors
     /// [`KeycacheError`] names the parameter or the trace that can't be.
-    pub fn new(parameters: Parameters, jobs: Vec<Arc<Program>>) -> Result<Self, KeycacheError> {
+    pub fn new(
+        parameters: Parameters,
+        jobs: Vec<Arc<ReplayProgram>>,
+    ) -> Result<Self, KeycacheError> {
         parameters.validate()?;
         if jobs.is_empty() {
             return Err(KeycacheError::NoJobs);

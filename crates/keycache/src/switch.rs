@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::agenda::Agenda;
+use crate::agenda::PacketAgenda;
 use crate::event::Event;
-use crate::flight::Packets;
+use crate::flight::PacketsInFlight;
 use crate::link::{Credit, LinkTiming};
 use crate::parameters::{Forwarding, Parameters, SwitchKind};
 use crate::time::Picoseconds;
@@ -16,13 +16,13 @@ pub(crate) struct Switch {
     pub(crate) stores: bool,
     /// It counts as in the card with its first bit.
     card_takes_heads: bool,
-    outputs: Vec<Output>,
+    outputs: Vec<SwitchOutput>,
     inputs: Vec<Input>,
     /// Places that became free in this step, for who asked for it to pass on: input, and when its card may count on it.
     pub(crate) freed: Vec<(u16, Picoseconds)>,
 }
 
-struct Output {
+struct SwitchOutput {
     free_at: Picoseconds,
     /// Places in the card behind it.
     credit: Credit,
@@ -43,7 +43,7 @@ struct Input {
 
 impl Switch {
     pub(crate) fn new(parameters: &Parameters) -> Self {
-        let output = || Output {
+        let output = || SwitchOutput {
             free_at: Picoseconds::ZERO,
             credit: Credit::new(parameters.card_buffer_packets),
             queue: VecDeque::new(),
@@ -67,8 +67,8 @@ impl Switch {
         number: u32,
         now: Picoseconds,
         link: &LinkTiming,
-        packets: &Packets,
-        agenda: &mut Agenda<Event>,
+        packets: &PacketsInFlight,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let packet = packets.get(number);
         let earliest = now + self.latency;
@@ -95,8 +95,8 @@ impl Switch {
         at: Picoseconds,
         now: Picoseconds,
         link: &LinkTiming,
-        packets: &Packets,
-        agenda: &mut Agenda<Event>,
+        packets: &PacketsInFlight,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         self.outputs[usize::from(node)].credit.give(at);
         match self.kind {
@@ -110,8 +110,8 @@ impl Switch {
         &mut self,
         node: u16,
         link: &LinkTiming,
-        packets: &Packets,
-        agenda: &mut Agenda<Event>,
+        packets: &PacketsInFlight,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let output = &mut self.outputs[usize::from(node)];
         while let (Some((number, earliest)), Some(place)) =
@@ -140,8 +140,8 @@ impl Switch {
         input: u16,
         now: Picoseconds,
         link: &LinkTiming,
-        packets: &Packets,
-        agenda: &mut Agenda<Event>,
+        packets: &PacketsInFlight,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let Some((number, _)) = self.inputs[usize::from(input)].queue.front() else {
             return;
@@ -159,8 +159,8 @@ impl Switch {
         node: u16,
         now: Picoseconds,
         link: &LinkTiming,
-        packets: &Packets,
-        agenda: &mut Agenda<Event>,
+        packets: &PacketsInFlight,
+        agenda: &mut PacketAgenda<Event>,
     ) {
         let output = &mut self.outputs[usize::from(node)];
         if output.arbitrate_at <= now {

@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use exoskel_keycache::S3Fifo;
-use exoskel_keycache::model::OnOff;
+use exoskel_keycache::model::OnOffParameters;
 use exoskel_keycache::periods::{PeriodRules, Periods};
 use exoskel_keycache::sequence::{
-    KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, Policy, SequenceError, Traffic, keys, links, passages,
-    predict, replay,
+    KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, ReplacementPolicy, SequenceError, Traffic, keys, links,
+    passages, predict, replay,
 };
-use exoskel_link::keys::{Cache, Clock, Geometry, LeastRecentlyUsed, Placement, Replacement};
-use exoskel_trace::{Direction, Operation, Record, Trace};
+use exoskel_link::keys::{Cache, ClockPolicy, Geometry, LeastRecentlyUsed, Placement, Replacement};
+use exoskel_trace::{MessageDirection, Operation, Trace, TraceRecord};
 use proptest::prelude::*;
 
 fn kept(name: &str) -> Trace {
@@ -68,7 +68,7 @@ fn percent_of_hits(trace: &Trace, entries: usize, lookup: Lookup) -> f64 {
             trace,
             all(trace),
             full(entries),
-            Policy::LeastRecentlyUsed,
+            ReplacementPolicy::LeastRecentlyUsed,
             lookup,
             || true,
         )
@@ -156,7 +156,7 @@ fn packets_in_a_row_of_real_programs() {
 #[test]
 fn ranks_alone_are_those_of_all_together() {
     let trace = kept("mg.S.16");
-    let policy = Policy::LeastRecentlyUsed;
+    let policy = ReplacementPolicy::LeastRecentlyUsed;
     let of = |ranks| replay(&trace, ranks, full(3), policy, Lookup::Message, || true).unwrap();
     let sums = (0..16).map(|rank| of(rank..rank + 1));
     let sums = sums.fold((0, 0), |sum, one| (sum.0 + one.lookups, sum.1 + one.hits));
@@ -174,7 +174,7 @@ fn packets_in_a_row_hit_almost_always() {
         &trace,
         all(&trace),
         full(3),
-        Policy::LeastRecentlyUsed,
+        ReplacementPolicy::LeastRecentlyUsed,
         Lookup::Message,
         || true,
     )
@@ -184,7 +184,7 @@ fn packets_in_a_row_hit_almost_always() {
         &trace,
         all(&trace),
         full(3),
-        Policy::LeastRecentlyUsed,
+        ReplacementPolicy::LeastRecentlyUsed,
         packets,
         || true,
     )
@@ -227,15 +227,15 @@ fn packets_of_a_message_are_not_simplified_too_much() {
             (hits.lookups, hits.hits)
         };
         assert_eq!(
-            counted(Policy::LeastRecentlyUsed),
+            counted(ReplacementPolicy::LeastRecentlyUsed),
             one_by_one::<LeastRecentlyUsed>(&trace, geometry, lookup)
         );
         assert_eq!(
-            counted(Policy::Clock),
-            one_by_one::<Clock>(&trace, geometry, lookup)
+            counted(ReplacementPolicy::Clock),
+            one_by_one::<ClockPolicy>(&trace, geometry, lookup)
         );
         assert_eq!(
-            counted(Policy::S3Fifo),
+            counted(ReplacementPolicy::S3Fifo),
             one_by_one::<S3Fifo>(&trace, geometry, lookup)
         );
     }
@@ -243,11 +243,11 @@ fn packets_of_a_message_are_not_simplified_too_much() {
 
 #[test]
 fn receives_pass_when_they_are_waited_for() {
-    let call = |operation, peer, request, tag| Record {
+    let call = |operation, peer, request, tag| TraceRecord {
         peer,
         request,
         tag,
-        ..Record::new(operation)
+        ..TraceRecord::new(operation)
     };
     let calls = vec![
         call(Operation::ReceiveStart, Some(1), 1, 0),
@@ -269,7 +269,7 @@ fn receives_pass_when_they_are_waited_for() {
         .iter()
         .map(|step| (step.direction, step.peer))
         .collect();
-    use Direction::{Receive, Send};
+    use MessageDirection::{Receive, Send};
     assert_eq!(
         order,
         [
@@ -315,9 +315,9 @@ fn all_messages_of_a_program_pass() {
 /// Two that talk once, with room for one key: what the link's opener said last is its key for sending.
 #[test]
 fn opening_a_link_leaves_its_keys() {
-    let call = |operation, peer| Record {
+    let call = |operation, peer| TraceRecord {
         peer: Some(peer),
-        ..Record::new(operation)
+        ..TraceRecord::new(operation)
     };
     let trace = Trace {
         name: "two".to_owned(),
@@ -335,7 +335,13 @@ fn opening_a_link_leaves_its_keys() {
 fn synthetic(keys: u32, off_on: f64, packets_per_on: u32, geometry: Geometry) -> f64 {
     let traffic = Traffic::new(keys, off_on, packets_per_on).unwrap();
     let hits = traffic
-        .hits(7, 2_000_000, geometry, Policy::LeastRecentlyUsed, || true)
+        .hits(
+            7,
+            2_000_000,
+            geometry,
+            ReplacementPolicy::LeastRecentlyUsed,
+            || true,
+        )
         .unwrap();
     assert_eq!(hits.lookups, 1_000_000);
     hits.hit_rate()
@@ -366,7 +372,7 @@ fn hit_rates_of_synthetic_traffic() {
 #[test]
 fn the_closed_form_is_close_when_periods_are_long() {
     let keys = 10_000;
-    let covered = OnOff::new(4.0).unwrap().covered(keys, 1024);
+    let covered = OnOffParameters::new(4.0).unwrap().covered(keys, 1024);
     let got = synthetic(keys as u32, 4.0, 100, full(1024));
     assert!(
         (got - covered).abs() < 0.03,
@@ -395,7 +401,12 @@ fn a_seed_gives_the_same_on_every_machine() {
     let first: Vec<u32> = traffic.packets(1).take(8).collect();
     assert_eq!(first, [221, 743, 854, 1135, 1744, 257, 954, 1531]);
     let geometry = Geometry::set_associative(256, 8).unwrap();
-    let digests = [Policy::LeastRecentlyUsed, Policy::Clock, Policy::S3Fifo].map(|policy| {
+    let digests = [
+        ReplacementPolicy::LeastRecentlyUsed,
+        ReplacementPolicy::Clock,
+        ReplacementPolicy::S3Fifo,
+    ]
+    .map(|policy| {
         traffic
             .hits(1, 100_000, geometry, policy, || true)
             .unwrap()
@@ -414,7 +425,7 @@ fn a_seed_gives_the_same_on_every_machine() {
         &trace,
         all(&trace),
         full(2),
-        Policy::LeastRecentlyUsed,
+        ReplacementPolicy::LeastRecentlyUsed,
         Lookup::Message,
         || false,
     );
@@ -423,7 +434,7 @@ fn a_seed_gives_the_same_on_every_machine() {
         &trace,
         all(&trace),
         full(2),
-        Policy::LeastRecentlyUsed,
+        ReplacementPolicy::LeastRecentlyUsed,
         Lookup::Message,
         || true,
     )

@@ -34,7 +34,7 @@ pub use direction::DirectionKeys;
 pub use geometry::{CacheKey, ENTRIES_MAX, Geometry, GeometryError, Placement};
 pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
 pub use ready::{ReadyKeys, StoreCounters};
-pub use replacement::{Clock, LeastRecentlyUsed, Replacement};
+pub use replacement::{ClockPolicy, LeastRecentlyUsed, Replacement};
 pub use rings::Rings;
 pub(crate) use schedule::EpochSecret;
 pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};

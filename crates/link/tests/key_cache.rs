@@ -7,8 +7,8 @@ mod models;
 use std::collections::VecDeque;
 
 use exoskel_link::keys::{
-    Cache, Clock, Counters, Geometry, GeometryError, LeastRecentlyUsed, Placement, PrefetchError,
-    PrefetchSettings, PrefetchingCache,
+    Cache, ClockPolicy, Counters, Geometry, GeometryError, LeastRecentlyUsed, Placement,
+    PrefetchError, PrefetchSettings, PrefetchingCache,
 };
 use models::{Model, agree, geometries, nothing_is_lost, steps};
 use proptest::prelude::*;
@@ -82,14 +82,14 @@ proptest! {
 
     #[test]
     fn clock_is_what_a_queue_with_second_chances_says(geometry in geometries(), steps in steps()) {
-        agree::<ModelClock, Clock>(geometry, &steps, false);
+        agree::<ModelClock, ClockPolicy>(geometry, &steps, false);
     }
 
     /// With removals at any time no policy loses a slot or gives one away twice.
     #[test]
     fn what_goes_in_is_held_or_comes_out(geometry in geometries(), steps in steps()) {
         nothing_is_lost::<LeastRecentlyUsed>(geometry, &steps);
-        nothing_is_lost::<Clock>(geometry, &steps);
+        nothing_is_lost::<ClockPolicy>(geometry, &steps);
     }
 
     /// Cache and buffer never hold a key twice, a value is always its key's, and every lookup counts once.

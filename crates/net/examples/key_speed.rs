@@ -19,7 +19,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cmac;
 use exoskel_identity::Role;
 use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, Cache, Clock, DirectionKeys, Geometry, KeyStore, KeyStoreSettings,
+    COMPACT_KEY_BYTES, Cache, ClockPolicy, DirectionKeys, Geometry, KeyStore, KeyStoreSettings,
     LeastRecentlyUsed, PrefetchSettings, Replacement,
 };
 use exoskel_link::{CipherSuite, Protection, SessionSecret, Side, vectors};
@@ -361,7 +361,7 @@ fn lookups() -> String {
     format!(
         "{{\"lru\": {:.0}, \"clock\": {:.0}}}",
         run::<LeastRecentlyUsed>(&keys),
-        run::<Clock>(&keys)
+        run::<ClockPolicy>(&keys)
     )
 }
 

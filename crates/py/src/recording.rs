@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exoskel_net::manager::{MessageObserver, ObservedMessage};
-use exoskel_trace::{Direction, Recording};
+use exoskel_trace::{MessageDirection, Recording};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -40,9 +40,9 @@ impl RecordingFile {
         let recording = self.recording.clone();
         Box::new(move |message: ObservedMessage| {
             let direction = if message.is_sent {
-                Direction::Send
+                MessageDirection::Send
             } else {
-                Direction::Receive
+                MessageDirection::Receive
             };
             let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
             recording.note(message.slot, direction, message.bytes, message.at);

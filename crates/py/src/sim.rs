@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use exoskel_keycache::model::OnOff;
+use exoskel_keycache::model::OnOffParameters;
 use exoskel_keycache::periods::{PeriodRules, Periods};
-use exoskel_keycache::sequence::{Hits, Lookup, Policy, Traffic, replay};
-use exoskel_keycache::{Outcome, Parameters, Program, Study, requests};
+use exoskel_keycache::sequence::{Hits, Lookup, ReplacementPolicy, Traffic, replay};
+use exoskel_keycache::{Parameters, ReplayProgram, RunOutcome, Study, requests};
 use exoskel_link::keys::{Geometry, Placement};
 use exoskel_trace::{FILE_BYTES_MAX, Trace};
 use pyo3::exceptions::PyValueError;
@@ -46,14 +46,14 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Why a job gave no result.
-enum Failure {
+enum JobFailure {
     /// Somebody asked the threads to stop.
     Stopped,
     /// It can't be run.
     Refused(String),
 }
 
-impl<Reason: std::error::Error> From<Reason> for Failure {
+impl<Reason: std::error::Error> From<Reason> for JobFailure {
     fn from(reason: Reason) -> Self {
         Self::Refused(reason.to_string())
     }
@@ -61,12 +61,12 @@ impl<Reason: std::error::Error> From<Reason> for Failure {
 
 /// Runs jobs on several threads, as long as `next` gives any, and hands each result to `finished`, in the calling thread, as it comes.
 /// Ends early with the first error, be it a job's, that of `finished`, or a signal's.
-fn in_parallel<Job, Outcome: Send>(
+fn in_parallel<StudyJob, RunOutcome: Send>(
     py: Python<'_>,
     threads: usize,
-    next: impl Fn() -> Option<Job> + Sync,
-    run: impl Fn(Job, &AtomicBool) -> Result<Outcome, Failure> + Sync,
-    finished: impl Fn(Python<'_>, Outcome) -> PyResult<()> + Sync,
+    next: impl Fn() -> Option<StudyJob> + Sync,
+    run: impl Fn(StudyJob, &AtomicBool) -> Result<RunOutcome, JobFailure> + Sync,
+    finished: impl Fn(Python<'_>, RunOutcome) -> PyResult<()> + Sync,
 ) -> PyResult<()> {
     let stop = AtomicBool::new(false);
     py.detach(|| {
@@ -92,8 +92,8 @@ fn in_parallel<Job, Outcome: Send>(
                     py.check_signals()?;
                     match taken {
                         Ok(Ok(outcome)) => finished(py, outcome).map(|()| true),
-                        Ok(Err(Failure::Refused(text))) => Err(PyValueError::new_err(text)),
-                        Ok(Err(Failure::Stopped)) | Err(RecvTimeoutError::Timeout) => Ok(true),
+                        Ok(Err(JobFailure::Refused(text))) => Err(PyValueError::new_err(text)),
+                        Ok(Err(JobFailure::Stopped)) | Err(RecvTimeoutError::Timeout) => Ok(true),
                         Err(RecvTimeoutError::Disconnected) => Ok(false),
                     }
                 });
@@ -112,9 +112,9 @@ fn in_parallel<Job, Outcome: Send>(
 }
 
 /// Each of these jobs, with its number.
-fn one_after_another<'a, Job: Sync>(
-    jobs: &'a [Job],
-) -> impl Fn() -> Option<(usize, &'a Job)> + Sync {
+fn one_after_another<'a, StudyJob: Sync>(
+    jobs: &'a [StudyJob],
+) -> impl Fn() -> Option<(usize, &'a StudyJob)> + Sync {
     let begun = AtomicUsize::new(0);
     move || {
         let index = begun.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn one_after_another<'a, Job: Sync>(
 pub(crate) struct KeyCacheTrace {
     trace: Arc<Trace>,
     ends_after: u64,
-    program: OnceLock<Arc<Program>>,
+    program: OnceLock<Arc<ReplayProgram>>,
 }
 
 #[pymethods]
@@ -236,12 +236,12 @@ impl KeyCacheTrace {
     }
 
     /// The trace made ready to run on cards.
-    fn program(&self, py: Python<'_>) -> PyResult<Arc<Program>> {
+    fn program(&self, py: Python<'_>) -> PyResult<Arc<ReplayProgram>> {
         if let Some(program) = self.program.get() {
             return Ok(Arc::clone(program));
         }
         let program = py
-            .detach(|| Program::from_trace(&self.trace))
+            .detach(|| ReplayProgram::from_trace(&self.trace))
             .map_err(refused)?
             .ending_after(self.ends_after);
         Ok(Arc::clone(self.program.get_or_init(|| Arc::new(program))))
@@ -259,23 +259,23 @@ fn key_cache_parameters(scenario: &str) -> PyResult<String> {
 /// How many processes a cache serves.
 #[pyfunction]
 fn key_cache_capacity(py: Python<'_>, entries: u64, off_on: f64, hit: f64) -> PyResult<u64> {
-    py.detach(|| OnOff::new(off_on)?.capacity(entries, hit))
+    py.detach(|| OnOffParameters::new(off_on)?.capacity(entries, hit))
         .map_err(refused)
 }
 
 /// One run.
-enum Job {
+enum StudyJob {
     /// The keys of a trace through a cache for each of these ranks.
     Trace {
         trace: Arc<Trace>,
         ranks: Range<usize>,
-        shape: Shape,
+        shape: CacheShape,
         lookup: Lookup,
     },
     /// Peers that talk and are silent in turn, through one cache.
     OnOff {
         traffic: Traffic,
-        shape: Shape,
+        shape: CacheShape,
         packets: u64,
         seed: u64,
     },
@@ -284,12 +284,12 @@ enum Job {
 }
 
 /// A cache without time.
-struct Shape {
+struct CacheShape {
     geometry: Geometry,
-    policy: Policy,
+    policy: ReplacementPolicy,
 }
 
-impl Shape {
+impl CacheShape {
     fn new(asked: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (entries, ways) = (value(asked, "entries")?, value(asked, "ways")?);
         if entries > ENTRIES_MAX {
@@ -298,16 +298,16 @@ impl Shape {
         }
         let geometry = Geometry::set_associative(entries, ways).map_err(refused)?;
         let policy = match value::<String>(asked, "policy")?.as_str() {
-            "lru" => Policy::LeastRecentlyUsed,
-            "clock" => Policy::Clock,
-            "s3-fifo" => Policy::S3Fifo,
+            "lru" => ReplacementPolicy::LeastRecentlyUsed,
+            "clock" => ReplacementPolicy::Clock,
+            "s3-fifo" => ReplacementPolicy::S3Fifo,
             got => return Err(no_such("policy", got, "\"lru\", \"clock\" or \"s3-fifo\"")),
         };
         Ok(Self { geometry, policy })
     }
 }
 
-impl Job {
+impl StudyJob {
     /// What Python asks for; the kinds and their keys are those of `exoskel.sim`.
     fn new(asked: &Bound<'_, PyDict>) -> PyResult<Self> {
         match value::<String>(asked, "kind")?.as_str() {
@@ -333,14 +333,14 @@ impl Job {
                 Ok(Self::Trace {
                     trace,
                     ranks,
-                    shape: Shape::new(asked)?,
+                    shape: CacheShape::new(asked)?,
                     lookup,
                 })
             }
             "on-off" => {
                 let (keys, off_on) = (value(asked, "keys")?, value(asked, "off_on")?);
                 let traffic = Traffic::new(keys, off_on, value(asked, "packets_per_on")?);
-                let mut shape = Shape::new(asked)?;
+                let mut shape = CacheShape::new(asked)?;
                 // Keys are numbered in sequence, as identifiers of connections are, and hardware takes their low bits.
                 shape.geometry = shape.geometry.placed(Placement::LowBits);
                 Ok(Self::OnOff {
@@ -366,7 +366,7 @@ impl Job {
         }
     }
 
-    fn run(&self, stop: &AtomicBool) -> Result<Measured, Failure> {
+    fn run(&self, stop: &AtomicBool) -> Result<Measured, JobFailure> {
         let go_on = || !stop.load(Ordering::Relaxed);
         Ok(match self {
             Self::Trace {
@@ -377,7 +377,7 @@ impl Job {
             } => {
                 let (geometry, policy) = (shape.geometry, shape.policy);
                 let hits = replay(trace, ranks.clone(), geometry, policy, *lookup, go_on);
-                Measured::Keys(hits.ok_or(Failure::Stopped)?)
+                Measured::Keys(hits.ok_or(JobFailure::Stopped)?)
             }
             Self::OnOff {
                 traffic,
@@ -386,13 +386,13 @@ impl Job {
                 seed,
             } => {
                 let hits = traffic.hits(*seed, *packets, shape.geometry, shape.policy, go_on);
-                Measured::Keys(hits.ok_or(Failure::Stopped)?)
+                Measured::Keys(hits.ok_or(JobFailure::Stopped)?)
             }
             Self::Cards { study, seed } => {
                 let mut run = study.start(*seed)?;
                 while !run.advance(EVENTS_BETWEEN_LOOKS)? {
                     if !go_on() {
-                        return Err(Failure::Stopped);
+                        return Err(JobFailure::Stopped);
                     }
                 }
                 Measured::Cards(Box::new(run.outcome()))
@@ -426,7 +426,7 @@ fn no_such(parameter: &str, got: &str, expected: &str) -> PyErr {
 /// What a run has measured.
 enum Measured {
     Keys(Hits),
-    Cards(Box<Outcome>),
+    Cards(Box<RunOutcome>),
 }
 
 impl Measured {
@@ -446,7 +446,7 @@ impl Measured {
     }
 }
 
-fn cards_row(row: &Bound<'_, PyDict>, outcome: &Outcome) -> PyResult<()> {
+fn cards_row(row: &Bound<'_, PyDict>, outcome: &RunOutcome) -> PyResult<()> {
     let microseconds = |picoseconds: u64| picoseconds as f64 / 1e6;
     row.set_item("latency_us", microseconds(outcome.packet_latency.mean_ps))?;
     row.set_item(
@@ -495,15 +495,15 @@ fn key_cache_runs(
     threads: NonZeroUsize,
     finished: Py<PyAny>,
 ) -> PyResult<()> {
-    let jobs: Vec<Job> = jobs.iter().map(Job::new).collect::<PyResult<_>>()?;
+    let jobs: Vec<StudyJob> = jobs.iter().map(StudyJob::new).collect::<PyResult<_>>()?;
     in_parallel(
         py,
         threads.get().min(jobs.len()),
         one_after_another(&jobs),
         |(index, job), stop| match job.run(stop) {
             Ok(measured) => Ok((index, Ok(measured))),
-            Err(Failure::Refused(reason)) => Ok((index, Err(reason))),
-            Err(Failure::Stopped) => Err(Failure::Stopped),
+            Err(JobFailure::Refused(reason)) => Ok((index, Err(reason))),
+            Err(JobFailure::Stopped) => Err(JobFailure::Stopped),
         },
         |py, (index, ended)| {
             let told = match ended {

@@ -68,7 +68,7 @@ struct Feeder {
 
 /// What users know the parts of a stream as.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Parts {
+enum ResultParts {
     /// The items of an iterable, which they can count.
     Items,
     /// Calls, each with a future of its own and without a number.
@@ -77,7 +77,7 @@ enum Parts {
 
 /// A walk over outcomes that arrived together.
 struct Walk {
-    parts: Parts,
+    parts: ResultParts,
     first: u64,
     count: u32,
     next: u32,
@@ -245,7 +245,7 @@ impl Map {
             };
             match taken {
                 Taken::Outcomes(outcomes) => {
-                    state.current = Some(Walk::new(outcomes, Parts::Items))
+                    state.current = Some(Walk::new(outcomes, ResultParts::Items))
                 }
                 Taken::Nothing => {}
                 Taken::Ended(end) => {
@@ -341,7 +341,7 @@ impl Feeder {
 }
 
 impl Walk {
-    fn new(outcomes: Outcomes, parts: Parts) -> Self {
+    fn new(outcomes: Outcomes, parts: ResultParts) -> Self {
         let Outcomes {
             first,
             count,
@@ -366,7 +366,7 @@ impl Walk {
         if self.is_over() {
             return Ok(None);
         }
-        let item = (self.parts == Parts::Items).then(|| self.first + u64::from(self.next));
+        let item = (self.parts == ResultParts::Items).then(|| self.first + u64::from(self.next));
         self.next += 1;
         let (reader, origin) = match &mut self.contents {
             Contents::Records(reader, origin) => (reader, origin),
@@ -560,7 +560,7 @@ impl SubmitStream {
                 }
                 Taken::Ended(_) => return Ok(collected),
             };
-            let mut walk = Walk::new(outcomes, Parts::Calls);
+            let mut walk = Walk::new(outcomes, ResultParts::Calls);
             while let Some(outcome) = walk.next(py)? {
                 let index = walk.first + u64::from(walk.next) - 1;
                 collected.push(match outcome {

@@ -5,7 +5,8 @@
 //! communicator as u8, 2 bytes of nothing; all little endian. A program that died leaves a file that ends earlier, maybe within a call.
 
 use crate::{
-    Fault, Field, GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError,
+    Field, GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Trace, TraceError, TraceFault,
+    TraceRecord,
 };
 
 const MAGIC: &[u8; 8] = b"EXOCALL1";
@@ -45,17 +46,17 @@ impl Trace {
             let got = ranks;
             let expected = by_rank.len();
             if got != expected {
-                return Err(Fault::OtherRun { got, expected }.at_byte(file.name, 12));
+                return Err(TraceFault::OtherRun { got, expected }.at_byte(file.name, 12));
             }
             if by_rank[rank].replace((file, calls)).is_some() {
-                return Err(Fault::RankTwice { got: rank }.at_byte(file.name, 8));
+                return Err(TraceFault::RankTwice { got: rank }.at_byte(file.name, 8));
             }
         }
         let expected = by_rank.len();
         let there: Vec<_> = by_rank.into_iter().flatten().collect();
         if there.len() != expected {
             let got = there.len();
-            return Err(Fault::Ranks { got, expected }.at("the files of calls"));
+            return Err(TraceFault::Ranks { got, expected }.at("the files of calls"));
         }
         let communicators = there
             .iter()
@@ -67,7 +68,7 @@ impl Trace {
             .map(|(_, calls)| calls.len() / CALL_BYTES)
             .sum();
         if records > RECORDS_MAX {
-            return Err(Fault::TooMany {
+            return Err(TraceFault::TooMany {
                 what: "records",
                 got: records as u64,
                 most: RECORDS_MAX as u64,
@@ -87,8 +88,9 @@ impl Trace {
             if records.last().map(|last| last.operation) != Some(Operation::Finalize) {
                 ended_early.push(rank.to_string());
             }
-            let begins_or_ends =
-                |call: &Record| matches!(call.operation, Operation::Init | Operation::Finalize);
+            let begins_or_ends = |call: &TraceRecord| {
+                matches!(call.operation, Operation::Init | Operation::Finalize)
+            };
             if expected > 1 && records.iter().all(begins_or_ends) {
                 silent.push(rank.to_string());
             }
@@ -120,15 +122,15 @@ impl Trace {
 fn read_head<'a>(file: &RankCalls<'a>) -> Result<(usize, usize, &'a [u8]), TraceError> {
     if !file.calls.starts_with(MAGIC) {
         let got = file.calls[..file.calls.len().min(MAGIC.len())].to_vec();
-        return Err(Fault::NoCalls { got }.at_byte(file.name, 0));
+        return Err(TraceFault::NoCalls { got }.at_byte(file.name, 0));
     }
     let Some((head, calls)) = file.calls.split_at_checked(HEAD_BYTES) else {
         let expected = HEAD_BYTES - file.calls.len();
-        return Err(Fault::Torn { expected }.at_byte(file.name, file.calls.len()));
+        return Err(TraceFault::Torn { expected }.at_byte(file.name, file.calls.len()));
     };
     let (rank, ranks) = (four(head, 8) as usize, four(head, 12) as usize);
     if ranks > RANKS_MAX {
-        return Err(Fault::TooMany {
+        return Err(TraceFault::TooMany {
             what: "ranks",
             got: ranks as u64,
             most: RANKS_MAX as u64,
@@ -137,7 +139,7 @@ fn read_head<'a>(file: &RankCalls<'a>) -> Result<(usize, usize, &'a [u8]), Trace
     }
     if rank >= ranks {
         let got = rank as i64;
-        return Err(Fault::NoSuchPeer { got, ranks }.at_byte(file.name, 8));
+        return Err(TraceFault::NoSuchPeer { got, ranks }.at_byte(file.name, 8));
     }
     Ok((rank, ranks, calls))
 }
@@ -149,7 +151,7 @@ fn read_communicators(file: &RankCalls<'_>) -> Result<Vec<Vec<u16>>, TraceError>
                 word.parse().map_err(|_| {
                     let got = word.chars().take(40).collect();
                     let expected = "the number of a rank";
-                    let mut error = Fault::Text { got, expected }
+                    let mut error = TraceFault::Text { got, expected }
                         .at(format!("the communicators beside {}", file.name));
                     error.place.line = Some(index + 1);
                     error
@@ -171,21 +173,21 @@ fn read_call(
     call: &[u8],
     communicators: &[Vec<Vec<u16>>],
     cut: &mut u64,
-) -> Result<Record, TraceError> {
-    let fault_at = |fault: Fault, field: usize| {
+) -> Result<TraceRecord, TraceError> {
+    let fault_at = |fault: TraceFault, field: usize| {
         let mut error = fault.in_record(file.name, rank, index);
         error.place.byte = Some(HEAD_BYTES + index * CALL_BYTES + field);
         error
     };
     let Some(operation) = Operation::from_code(call[OPERATION]) else {
         let got = call[OPERATION];
-        return Err(fault_at(Fault::UnknownOperation { got }, OPERATION));
+        return Err(fault_at(TraceFault::UnknownOperation { got }, OPERATION));
     };
     let microseconds = |at| u32::try_from(eight(call, at) / 1000).unwrap_or(u32::MAX);
     let gap_ns = eight(call, 16);
     *cut += u64::from(gap_ns > GAP_NS_MAX);
     let bytes = u32::try_from(eight(call, 24)).map_err(|_| {
-        let fault = Fault::TooMany {
+        let fault = TraceFault::TooMany {
             what: "bytes",
             got: eight(call, 24),
             most: u64::from(u32::MAX),
@@ -198,10 +200,10 @@ fn read_call(
         Err(_) if peer == -1 => None,
         Err(_) => {
             let (got, ranks) = (i64::from(peer), communicators.len());
-            return Err(fault_at(Fault::NoSuchPeer { got, ranks }, PEER));
+            return Err(fault_at(TraceFault::NoSuchPeer { got, ranks }, PEER));
         }
     };
-    let record = Record {
+    let record = TraceRecord {
         operation,
         peer,
         bytes,

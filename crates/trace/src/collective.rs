@@ -4,7 +4,7 @@ use crate::Operation;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum MessageDirection {
     /// Away from this rank.
     Send,
     /// To this rank.
@@ -13,9 +13,9 @@ pub enum Direction {
 
 /// A message of a collective, as one member sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CollectiveStep {
     /// Which way it goes.
-    pub direction: Direction,
+    pub direction: MessageDirection,
     /// The rank at its other end.
     pub peer: u16,
     /// Its payload.
@@ -29,7 +29,7 @@ pub(crate) fn steps(
     members: &[u16],
     root: Option<u16>,
     bytes: u32,
-) -> Vec<Step> {
+) -> Vec<CollectiveStep> {
     let place = |rank| members.iter().position(|member| *member == rank);
     let Some(mine) = place(me) else {
         return Vec::new();
@@ -83,17 +83,17 @@ impl Ring<'_> {
         self.after(place, self.size() - distance % self.size())
     }
 
-    fn send(&self, distance: usize, bytes: u32) -> Step {
-        Step {
-            direction: Direction::Send,
+    fn send(&self, distance: usize, bytes: u32) -> CollectiveStep {
+        CollectiveStep {
+            direction: MessageDirection::Send,
             peer: self.after(self.mine, distance),
             bytes,
         }
     }
 
-    fn receive(&self, distance: usize, bytes: u32) -> Step {
-        Step {
-            direction: Direction::Receive,
+    fn receive(&self, distance: usize, bytes: u32) -> CollectiveStep {
+        CollectiveStep {
+            direction: MessageDirection::Receive,
             peer: self.before(self.mine, distance),
             bytes,
         }
@@ -106,16 +106,16 @@ impl Ring<'_> {
         (0..count).map(|exponent| 1 << exponent)
     }
 
-    fn dissemination(&self) -> Vec<Step> {
+    fn dissemination(&self) -> Vec<CollectiveStep> {
         let exchange = |distance| [self.send(distance, 0), self.receive(distance, 0)];
         self.powers().flat_map(exchange).collect()
     }
 
     /// With the member whose place differs in one bit; only among a power of two.
-    fn doubling(&self, bytes: u32) -> Vec<Step> {
+    fn doubling(&self, bytes: u32) -> Vec<CollectiveStep> {
         let exchange = |bit: usize| {
             let peer = self.members[self.mine ^ bit];
-            [Direction::Send, Direction::Receive].map(|direction| Step {
+            [MessageDirection::Send, MessageDirection::Receive].map(|direction| CollectiveStep {
                 direction,
                 peer,
                 bytes,
@@ -124,47 +124,49 @@ impl Ring<'_> {
         self.powers().flat_map(exchange).collect()
     }
 
-    fn pairwise(&self, bytes: u32) -> Vec<Step> {
+    fn pairwise(&self, bytes: u32) -> Vec<CollectiveStep> {
         (1..self.size())
             .flat_map(|distance| [self.send(distance, bytes), self.receive(distance, bytes)])
             .collect()
     }
 
-    fn around(&self, bytes: u32) -> Vec<Step> {
+    fn around(&self, bytes: u32) -> Vec<CollectiveStep> {
         (1..self.size())
             .flat_map(|_| [self.send(1, bytes), self.receive(1, bytes)])
             .collect()
     }
 
-    fn along(&self, bytes: u32) -> Vec<Step> {
+    fn along(&self, bytes: u32) -> Vec<CollectiveStep> {
         let from = (self.mine > 0).then(|| self.receive(1, bytes));
         let to = (self.mine + 1 < self.size()).then(|| self.send(1, bytes));
         from.into_iter().chain(to).collect()
     }
 
     /// Down a binomial tree: from the parent, then to the children, the one with the largest subtree first. `bytes` of the size of a subtree.
-    fn downwards(&self, root: usize, bytes: impl Fn(u32) -> u32) -> Vec<Step> {
+    fn downwards(&self, root: usize, bytes: impl Fn(u32) -> u32) -> Vec<CollectiveStep> {
         let family = self.family(root);
-        let step = |direction, branch: Branch| Step {
+        let step = |direction, branch: Branch| CollectiveStep {
             direction,
             peer: branch.peer,
             bytes: bytes(branch.size),
         };
-        let from = family.parent.map(|parent| step(Direction::Receive, parent));
+        let from = family
+            .parent
+            .map(|parent| step(MessageDirection::Receive, parent));
         let to = family.children.into_iter().rev();
         from.into_iter()
-            .chain(to.map(|child| step(Direction::Send, child)))
+            .chain(to.map(|child| step(MessageDirection::Send, child)))
             .collect()
     }
 
     /// The other way round.
-    fn upwards(&self, root: usize, bytes: impl Fn(u32) -> u32) -> Vec<Step> {
+    fn upwards(&self, root: usize, bytes: impl Fn(u32) -> u32) -> Vec<CollectiveStep> {
         let mut steps = self.downwards(root, bytes);
         steps.reverse();
         for step in &mut steps {
             step.direction = match step.direction {
-                Direction::Send => Direction::Receive,
-                Direction::Receive => Direction::Send,
+                MessageDirection::Send => MessageDirection::Receive,
+                MessageDirection::Receive => MessageDirection::Send,
             };
         }
         steps

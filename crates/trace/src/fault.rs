@@ -11,14 +11,14 @@ use crate::GAP_NS_MAX;
 #[error("{place}: {fault}")]
 pub struct TraceError {
     /// Where.
-    pub place: Box<Place>,
+    pub place: Box<TracePlace>,
     /// What.
-    pub fault: Fault,
+    pub fault: TraceFault,
 }
 
 /// A place in a trace, as narrow as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TracePlace {
     /// A part of the file, such as a column.
     pub part: String,
     /// Whose records.
@@ -31,7 +31,7 @@ pub struct Place {
     pub line: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TracePlace {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.part)?;
         let numbers = [
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum TraceFault {
     /// It doesn't begin as a trace does.
     #[error(
         "got {got:02x?} as its first bytes, expected \"SKCT0001\": this is no trace; `exoskel sim pack` makes one of a tracer's folder or of SimGrid's text"
@@ -194,12 +194,12 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl TraceFault {
     /// In that part.
     pub(crate) fn at(self, part: impl Into<String>) -> TraceError {
-        let place = Box::new(Place {
+        let place = Box::new(TracePlace {
             part: part.into(),
-            ..Place::default()
+            ..TracePlace::default()
         });
         TraceError { place, fault: self }
     }

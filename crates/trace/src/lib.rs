@@ -21,8 +21,8 @@ mod simgrid;
 mod skct;
 
 pub use calls::RankCalls;
-pub use collective::{Direction, Step};
-pub use fault::{Fault, Place, TraceError};
+pub use collective::{CollectiveStep, MessageDirection};
+pub use fault::{TraceError, TraceFault, TracePlace};
 pub use recording::{MESSAGES_MAX, Recording};
 pub use simgrid::ReplayText;
 pub use skct::FILE_BYTES_MAX;
@@ -50,14 +50,14 @@ pub struct Trace {
     /// What somebody should know who uses the trace.
     pub note: String,
     /// The calls of each rank, in order.
-    pub ranks: Vec<Vec<Record>>,
+    pub ranks: Vec<Vec<TraceRecord>>,
     /// For each rank its communicators, each as the ranks that are in it; number 0 is everybody. They are in the order in which this rank met them.
     pub communicators: Vec<Vec<Vec<u16>>>,
 }
 
 /// One call of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct TraceRecord {
     /// Which call.
     pub operation: Operation,
     /// To whom or from whom (a rank of the whole program), or the root of a collective. `None`: nobody, or a receive from anybody whose
@@ -209,7 +209,7 @@ impl Trace {
     /// assumption: dissemination for barriers, binomial trees where there is a root, recursive doubling for all-reduce among a power of
     /// two (else to the first and back), a ring for all-gather, pairwise exchange where everybody has something for everybody. Messages
     /// without payload count: their packets need a key as well.
-    pub fn steps(&self, rank: usize, record: &Record) -> Vec<Step> {
+    pub fn steps(&self, rank: usize, record: &TraceRecord) -> Vec<CollectiveStep> {
         let members = self
             .communicators
             .get(rank)
@@ -236,7 +236,7 @@ impl Trace {
                 record.gap_ns = u64::try_from(gap_ns).unwrap_or(u64::MAX);
                 if record.gap_ns > GAP_NS_MAX {
                     let got = record.gap_ns;
-                    return Err(Fault::LongGap { got }.in_record("the gaps", rank, index));
+                    return Err(TraceFault::LongGap { got }.in_record("the gaps", rank, index));
                 }
             }
         }
@@ -253,7 +253,7 @@ impl Trace {
         check_name(&self.name)?;
         check_communicators(self.ranks.len(), &self.communicators)?;
         if self.records() > RECORDS_MAX {
-            return Err(Fault::TooMany {
+            return Err(TraceFault::TooMany {
                 what: "records",
                 got: self.records() as u64,
                 most: RECORDS_MAX as u64,
@@ -271,7 +271,7 @@ impl Trace {
     }
 }
 
-impl Record {
+impl TraceRecord {
     /// A record of nothing but an operation.
     pub fn new(operation: Operation) -> Self {
         Self {
@@ -288,20 +288,20 @@ impl Record {
     }
 
     /// What is wrong with it among those communicators, of which each rank has a list.
-    fn fault(&self, rank: usize, communicators: &[Vec<Vec<u16>>]) -> Option<(Field, Fault)> {
+    fn fault(&self, rank: usize, communicators: &[Vec<Vec<u16>>]) -> Option<(Field, TraceFault)> {
         if self.gap_ns > GAP_NS_MAX {
             let got = self.gap_ns;
-            return Some((Field::Gap, Fault::LongGap { got }));
+            return Some((Field::Gap, TraceFault::LongGap { got }));
         }
         let ranks = communicators.len();
         if let Some(peer) = self.peer
             && usize::from(peer) >= ranks
         {
             let got = i64::from(peer);
-            return Some((Field::Peer, Fault::NoSuchPeer { got, ranks }));
+            return Some((Field::Peer, TraceFault::NoSuchPeer { got, ranks }));
         }
         if self.operation.is_send() && self.peer.is_none() {
-            return Some((Field::Peer, Fault::NoSuchPeer { got: -1, ranks }));
+            return Some((Field::Peer, TraceFault::NoSuchPeer { got: -1, ranks }));
         }
         let own = &communicators[rank];
         // Number 0 is everybody, who need not be listed where no collective asks who that is.
@@ -314,14 +314,14 @@ impl Record {
             let known = own.len();
             return Some((
                 Field::Communicator,
-                Fault::NoSuchCommunicator { got, known },
+                TraceFault::NoSuchCommunicator { got, known },
             ));
         };
         let root = self.peer.filter(|_| self.operation.has_root());
         if self.operation.has_root() && !root.is_some_and(|root| members.contains(&root)) {
             let got = self.peer.map_or(-1, i64::from);
             let operation = self.operation.name();
-            return Some((Field::Peer, Fault::RootOutside { operation, got }));
+            return Some((Field::Peer, TraceFault::RootOutside { operation, got }));
         }
         None
     }
@@ -332,7 +332,7 @@ fn check_name(name: &str) -> Result<(), TraceError> {
     if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
-    Err(Fault::TooMany {
+    Err(TraceFault::TooMany {
         what: "bytes",
         got: name.len() as u64,
         most: NAME_BYTES_MAX as u64,
@@ -344,7 +344,7 @@ fn check_name(name: &str) -> Result<(), TraceError> {
 fn check_communicators(ranks: usize, communicators: &[Vec<Vec<u16>>]) -> Result<(), TraceError> {
     const PART: &str = "the communicators";
     if ranks > RANKS_MAX {
-        return Err(Fault::TooMany {
+        return Err(TraceFault::TooMany {
             what: "ranks",
             got: ranks as u64,
             most: RANKS_MAX as u64,
@@ -352,7 +352,7 @@ fn check_communicators(ranks: usize, communicators: &[Vec<Vec<u16>>]) -> Result<
         .at(PART));
     }
     if communicators.len() != ranks {
-        return Err(Fault::Ranks {
+        return Err(TraceFault::Ranks {
             got: communicators.len(),
             expected: ranks,
         }
@@ -363,7 +363,7 @@ fn check_communicators(ranks: usize, communicators: &[Vec<Vec<u16>>]) -> Result<
     let mut number = 0;
     for (rank, own) in communicators.iter().enumerate() {
         if own.len() > COMMUNICATORS_MAX {
-            return Err(Fault::TooMany {
+            return Err(TraceFault::TooMany {
                 what: "communicators",
                 got: own.len() as u64,
                 most: COMMUNICATORS_MAX as u64,
@@ -373,7 +373,7 @@ fn check_communicators(ranks: usize, communicators: &[Vec<Vec<u16>>]) -> Result<
         for members in own {
             members_of_all += members.len();
             if members_of_all > MEMBERS_MAX {
-                return Err(Fault::TooMany {
+                return Err(TraceFault::TooMany {
                     what: "members of communicators",
                     got: members_of_all as u64,
                     most: MEMBERS_MAX as u64,
@@ -383,15 +383,15 @@ fn check_communicators(ranks: usize, communicators: &[Vec<Vec<u16>>]) -> Result<
             for member in members {
                 let got = i64::from(*member);
                 match seen_in.get_mut(usize::from(*member)) {
-                    None => return Err(Fault::NoSuchPeer { got, ranks }.in_rank(PART, rank)),
+                    None => return Err(TraceFault::NoSuchPeer { got, ranks }.in_rank(PART, rank)),
                     Some(seen) if *seen == number => {
-                        return Err(Fault::MemberTwice { got }.in_rank(PART, rank));
+                        return Err(TraceFault::MemberTwice { got }.in_rank(PART, rank));
                     }
                     Some(seen) => *seen = number,
                 }
             }
             if seen_in[rank] != number {
-                return Err(Fault::NotMember.in_rank(PART, rank));
+                return Err(TraceFault::NotMember.in_rank(PART, rank));
             }
             number += 1;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Direction, GAP_NS_MAX, MEMBERS_MAX, Operation, RANKS_MAX, Record, Trace};
+use crate::{GAP_NS_MAX, MEMBERS_MAX, MessageDirection, Operation, RANKS_MAX, Trace, TraceRecord};
 
 /// Most messages of a recording: 16 bytes each.
 pub const MESSAGES_MAX: usize = 1 << 22;
@@ -13,21 +13,21 @@ pub const MESSAGES_MAX: usize = 1 << 22;
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     ranks: BTreeMap<u32, u16>,
-    messages: Vec<Entry>,
+    messages: Vec<RecordingEntry>,
     left_out: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RecordingEntry {
     at_ns: u64,
     bytes: u32,
     rank: u16,
-    direction: Direction,
+    direction: MessageDirection,
 }
 
 impl Recording {
     /// A message of this node, to or from the peer of that number. `at` is the time since some start; it never goes back.
-    pub fn note(&mut self, peer: u32, direction: Direction, bytes: u64, at: Duration) {
+    pub fn note(&mut self, peer: u32, direction: MessageDirection, bytes: u64, at: Duration) {
         let next = self.ranks.len() + 1;
         let known = self.ranks.get(&peer).copied();
         if self.messages.len() == MESSAGES_MAX || (known.is_none() && next == RANKS_MAX) {
@@ -36,7 +36,7 @@ impl Recording {
         }
         let rank = known.unwrap_or(next as u16);
         self.ranks.insert(peer, rank);
-        self.messages.push(Entry {
+        self.messages.push(RecordingEntry {
             at_ns: u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             rank,
@@ -49,29 +49,33 @@ impl Recording {
     /// as nobody knows how much of it was computation.
     pub fn trace(&self, name: &str) -> Trace {
         let count = self.ranks.len() + 1;
-        let mut ranks = vec![vec![Record::new(Operation::Init)]; count];
+        let mut ranks = vec![vec![TraceRecord::new(Operation::Init)]; count];
         let start = self.messages.first().map_or(0, |first| first.at_ns);
         let mut last = vec![start; count];
         for message in &self.messages {
             let peer = usize::from(message.rank);
             let ends = match message.direction {
-                Direction::Send => [(0, peer, Operation::Send), (peer, 0, Operation::Receive)],
-                Direction::Receive => [(peer, 0, Operation::Send), (0, peer, Operation::Receive)],
+                MessageDirection::Send => {
+                    [(0, peer, Operation::Send), (peer, 0, Operation::Receive)]
+                }
+                MessageDirection::Receive => {
+                    [(peer, 0, Operation::Send), (0, peer, Operation::Receive)]
+                }
             };
             for (rank, other, operation) in ends {
                 let gap_ns = message.at_ns.saturating_sub(last[rank]);
                 last[rank] = message.at_ns;
-                ranks[rank].push(Record {
+                ranks[rank].push(TraceRecord {
                     peer: Some(other as u16),
                     bytes: message.bytes,
                     gap_ns: gap_ns.min(GAP_NS_MAX),
                     entry_us: u32::try_from((message.at_ns - start) / 1000).unwrap_or(u32::MAX),
-                    ..Record::new(operation)
+                    ..TraceRecord::new(operation)
                 });
             }
         }
         for records in &mut ranks {
-            records.push(Record::new(Operation::Finalize));
+            records.push(TraceRecord::new(Operation::Finalize));
         }
         // Nobody calls a collective here. Everybody's list of everybody is left out where it would be longer than all messages.
         let everybody = (count * count <= MEMBERS_MAX)

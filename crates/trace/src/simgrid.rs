@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Fault, GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError};
+use crate::{
+    GAP_NS_MAX, Operation, RANKS_MAX, RECORDS_MAX, Trace, TraceError, TraceFault, TraceRecord,
+};
 
 /// One file of such a trace: of one rank, or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl Trace {
     ) -> Result<Self, TraceError> {
         let rate = operations_per_second;
         if !(rate.is_finite() && rate > 0.0) {
-            return Err(Fault::Text {
+            return Err(TraceFault::Text {
                 got: rate.to_string(),
                 expected: "a positive number of operations per second",
             }
@@ -51,7 +53,7 @@ impl Trace {
         for line in texts.iter().flat_map(lines) {
             records += reader.take(&line)?;
             if records > RECORDS_MAX {
-                return Err(line.fault(Fault::TooMany {
+                return Err(line.fault(TraceFault::TooMany {
                     what: "records",
                     got: records as u64,
                     most: RECORDS_MAX as u64,
@@ -69,17 +71,17 @@ impl Trace {
 }
 
 /// A line that says something.
-struct Line<'a> {
+struct TraceLine<'a> {
     text: &'a ReplayText<'a>,
     number: usize,
     words: Vec<&'a str>,
 }
 
-fn lines<'a>(text: &'a ReplayText<'a>) -> impl Iterator<Item = Line<'a>> {
+fn lines<'a>(text: &'a ReplayText<'a>) -> impl Iterator<Item = TraceLine<'a>> {
     text.text
         .lines()
         .enumerate()
-        .map(move |(index, line)| Line {
+        .map(move |(index, line)| TraceLine {
             text,
             number: index + 1,
             words: line.split_whitespace().collect(),
@@ -103,7 +105,7 @@ fn count_ranks(texts: &[ReplayText<'_>]) -> Result<usize, TraceError> {
     }
     match seen.iter().position(|seen| !seen) {
         None => Ok(seen.len()),
-        Some(rank) => Err(Fault::Ranks {
+        Some(rank) => Err(TraceFault::Ranks {
             got: rank,
             expected: seen.len(),
         }
@@ -111,8 +113,8 @@ fn count_ranks(texts: &[ReplayText<'_>]) -> Result<usize, TraceError> {
     }
 }
 
-impl Line<'_> {
-    fn fault(&self, fault: Fault) -> TraceError {
+impl TraceLine<'_> {
+    fn fault(&self, fault: TraceFault) -> TraceError {
         let mut error = fault.at(self.text.name);
         error.place.line = Some(self.number);
         error
@@ -120,7 +122,7 @@ impl Line<'_> {
 
     fn unexpected(&self, got: &str, expected: &'static str) -> TraceError {
         let got = got.chars().take(QUOTED_MAX).collect();
-        self.fault(Fault::Text { got, expected })
+        self.fault(TraceFault::Text { got, expected })
     }
 
     fn rank(&self) -> Result<usize, TraceError> {
@@ -205,7 +207,7 @@ impl Line<'_> {
     fn bytes(&self, elements: f64, width: f64) -> Result<u32, TraceError> {
         let bytes = (elements * width).round();
         if bytes > f64::from(u32::MAX) {
-            return Err(self.fault(Fault::TooMany {
+            return Err(self.fault(TraceFault::TooMany {
                 what: "bytes",
                 got: bytes as u64,
                 most: u64::from(u32::MAX),
@@ -227,7 +229,7 @@ impl Line<'_> {
 /// What is known of a rank so far.
 #[derive(Clone, Default)]
 struct Rank {
-    records: Vec<Record>,
+    records: Vec<TraceRecord>,
     /// Since the last call.
     gap_ns: f64,
     /// Of an element whose type no action names.
@@ -247,7 +249,7 @@ struct Reader {
 
 impl Reader {
     /// How many records the line became.
-    fn take(&mut self, line: &Line<'_>) -> Result<usize, TraceError> {
+    fn take(&mut self, line: &TraceLine<'_>) -> Result<usize, TraceError> {
         let rank = line.rank()?;
         let size = self.ranks.len();
         let state = &mut self.ranks[rank];
@@ -266,7 +268,7 @@ impl Reader {
             "init" => {
                 // With an argument, the trace is of the older of two tools, which counted doubles.
                 state.default_width = if line.argument(0).is_some() { 8.0 } else { 1.0 };
-                vec![Record::new(Operation::Init)]
+                vec![TraceRecord::new(Operation::Init)]
             }
             name => state.call(rank as u16, size, name, line)?,
         };
@@ -354,8 +356,8 @@ impl Rank {
         me: u16,
         size: usize,
         name: &str,
-        line: &Line<'_>,
-    ) -> Result<Vec<Record>, TraceError> {
+        line: &TraceLine<'_>,
+    ) -> Result<Vec<TraceRecord>, TraceError> {
         let record = match name {
             "send" | "ssend" | "bsend" | "rsend" => self.message(Operation::Send, line)?,
             "recv" => self.message(Operation::Receive, line)?,
@@ -383,13 +385,13 @@ impl Rank {
                 let Some(index) = known else {
                     return Ok(Vec::new());
                 };
-                Record {
+                TraceRecord {
                     request: self.open.remove(index).3,
-                    ..Record::new(Operation::Wait)
+                    ..TraceRecord::new(Operation::Wait)
                 }
             }
             "waitall" => {
-                let record = Record {
+                let record = TraceRecord {
                     request: self
                         .open
                         .iter()
@@ -397,7 +399,7 @@ impl Rank {
                         .min()
                         .unwrap_or_default(),
                     tag: self.open.len() as i32,
-                    ..Record::new(Operation::WaitAll)
+                    ..TraceRecord::new(Operation::WaitAll)
                 };
                 self.open.clear();
                 record
@@ -410,23 +412,23 @@ impl Rank {
     }
 
     /// In both directions at once: a receive that begins, a send, and the wait for the former.
-    fn exchange(&mut self, line: &Line<'_>) -> Result<Vec<Record>, TraceError> {
+    fn exchange(&mut self, line: &TraceLine<'_>) -> Result<Vec<TraceRecord>, TraceError> {
         let default = self.default_width;
-        let send = Record {
+        let send = TraceRecord {
             peer: line.other_end(1)?,
             bytes: line.bytes(line.amount(0)?, line.width(4, default)?)?,
-            ..Record::new(Operation::Send)
+            ..TraceRecord::new(Operation::Send)
         };
         let request = self.next_request();
-        let receive = Record {
+        let receive = TraceRecord {
             peer: line.other_end(3)?,
             bytes: line.bytes(line.amount(2)?, line.width(5, default)?)?,
             request,
-            ..Record::new(Operation::ReceiveStart)
+            ..TraceRecord::new(Operation::ReceiveStart)
         };
-        let wait = Record {
+        let wait = TraceRecord {
             request,
-            ..Record::new(Operation::Wait)
+            ..TraceRecord::new(Operation::Wait)
         };
         let mut records = vec![receive];
         records.extend(send.peer.is_some().then_some(send));
@@ -440,22 +442,31 @@ impl Rank {
         request
     }
 
-    fn message(&self, operation: Operation, line: &Line<'_>) -> Result<Record, TraceError> {
+    fn message(
+        &self,
+        operation: Operation,
+        line: &TraceLine<'_>,
+    ) -> Result<TraceRecord, TraceError> {
         let width = line.width(3, self.default_width)?;
-        Ok(Record {
+        Ok(TraceRecord {
             peer: line.other_end(0)?,
             tag: line.tag(1)?,
             bytes: line.bytes(line.amount(2)?, width)?,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         })
     }
 
-    fn open(&mut self, record: &mut Record, from: Option<u16>, to: Option<u16>) {
+    fn open(&mut self, record: &mut TraceRecord, from: Option<u16>, to: Option<u16>) {
         record.request = self.next_request();
         self.open.push((from, to, record.tag, record.request));
     }
 
-    fn collective(&self, size: usize, name: &str, line: &Line<'_>) -> Result<Record, TraceError> {
+    fn collective(
+        &self,
+        size: usize,
+        name: &str,
+        line: &TraceLine<'_>,
+    ) -> Result<TraceRecord, TraceError> {
         let default = self.default_width;
         // Operation, root, elements, bytes of each.
         let (operation, peer, elements, width) = match name {
@@ -525,10 +536,10 @@ impl Rank {
                 );
             }
         };
-        Ok(Record {
+        Ok(TraceRecord {
             peer,
             bytes: line.bytes(elements, width)?,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         })
     }
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Fault, Field, Operation, RANKS_MAX, RECORDS_MAX, Record, Trace, TraceError,
+    Field, Operation, RANKS_MAX, RECORDS_MAX, Trace, TraceError, TraceFault, TraceRecord,
     check_communicators, check_name,
 };
 
@@ -107,7 +107,7 @@ impl Trace {
             write_columns(&mut content, records);
         }
         zstd::bulk::compress(&content, COMPRESSION_LEVEL).map_err(|error| {
-            Fault::Compression {
+            TraceFault::Compression {
                 reason: error.to_string(),
             }
             .at(COMPRESSED)
@@ -119,7 +119,7 @@ fn decompressed(bytes: &[u8]) -> Result<Vec<u8>, TraceError> {
     // The first four bytes of a zstd frame (RFC 8878, section 3.1.1).
     if !bytes.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]) {
         let got = bytes[..bytes.len().min(MAGIC.len())].to_vec();
-        return Err(Fault::Magic { got }.at_byte("the file", 0));
+        return Err(TraceFault::Magic { got }.at_byte("the file", 0));
     }
     let mut content = Vec::new();
     let read = zstd::stream::read::Decoder::with_buffer(bytes).and_then(|decoder| {
@@ -128,13 +128,13 @@ fn decompressed(bytes: &[u8]) -> Result<Vec<u8>, TraceError> {
             .read_to_end(&mut content)
     });
     if let Err(error) = read {
-        return Err(Fault::Compression {
+        return Err(TraceFault::Compression {
             reason: format!("{error} after {} bytes of content", content.len()),
         }
         .at_byte(COMPRESSED, bytes.len()));
     }
     if content.len() > CONTENT_BYTES_MAX {
-        return Err(Fault::TooMany {
+        return Err(TraceFault::TooMany {
             what: "bytes",
             got: content.len() as u64,
             most: CONTENT_BYTES_MAX as u64,
@@ -147,7 +147,7 @@ fn decompressed(bytes: &[u8]) -> Result<Vec<u8>, TraceError> {
 fn read_content(content: &[u8]) -> Result<Trace, TraceError> {
     let Some(rest) = content.strip_prefix(MAGIC) else {
         let got = content[..content.len().min(MAGIC.len())].to_vec();
-        return Err(Fault::Magic { got }.at_byte("the content", 0));
+        return Err(TraceFault::Magic { got }.at_byte("the content", 0));
     };
     let (header, columns) = read_header(rest)?;
     let start = content.len() - columns.len();
@@ -155,7 +155,7 @@ fn read_content(content: &[u8]) -> Result<Trace, TraceError> {
     for (rank, count) in header.nrec.iter().enumerate() {
         records = records.saturating_add(*count);
         if records > RECORDS_MAX {
-            return Err(Fault::TooMany {
+            return Err(TraceFault::TooMany {
                 what: "records",
                 got: records as u64,
                 most: RECORDS_MAX as u64,
@@ -173,7 +173,7 @@ fn read_content(content: &[u8]) -> Result<Trace, TraceError> {
     }
     if reader.position != content.len() {
         let got = content.len() - reader.position;
-        return Err(Fault::Trailing { got }.at_byte("the content", reader.position));
+        return Err(TraceFault::Trailing { got }.at_byte("the content", reader.position));
     }
     let mut name = header.bench;
     if !header.cls.is_empty() {
@@ -191,7 +191,7 @@ fn read_content(content: &[u8]) -> Result<Trace, TraceError> {
 
 /// The header, and what stands after it. `rest` begins after the magic.
 fn read_header(rest: &[u8]) -> Result<(Header, &[u8]), TraceError> {
-    let torn = |expected| Fault::Torn { expected }.at_byte(HEADER, MAGIC.len() + rest.len());
+    let torn = |expected| TraceFault::Torn { expected }.at_byte(HEADER, MAGIC.len() + rest.len());
     let Some((length, rest_of_it)) = rest.split_first_chunk() else {
         return Err(torn(4 - rest.len()));
     };
@@ -204,7 +204,7 @@ fn read_header(rest: &[u8]) -> Result<(Header, &[u8]), TraceError> {
     };
     let header: Header = serde_json::from_slice(header).map_err(|error| bad_header(&error))?;
     if header.ranks > RANKS_MAX {
-        return Err(Fault::TooMany {
+        return Err(TraceFault::TooMany {
             what: "ranks",
             got: header.ranks as u64,
             most: RANKS_MAX as u64,
@@ -212,7 +212,7 @@ fn read_header(rest: &[u8]) -> Result<(Header, &[u8]), TraceError> {
         .at(HEADER));
     }
     if header.nrec.len() != header.ranks {
-        return Err(Fault::Ranks {
+        return Err(TraceFault::Ranks {
             got: header.nrec.len(),
             expected: header.ranks,
         }
@@ -229,7 +229,7 @@ fn read_header(rest: &[u8]) -> Result<(Header, &[u8]), TraceError> {
             let all: Vec<String> = all.map(|(name, kind)| format!("{name} {kind}")).collect();
             all.join(", ")
         };
-        return Err(Fault::Columns {
+        return Err(TraceFault::Columns {
             got: columns(
                 &mut header
                     .columns
@@ -247,11 +247,11 @@ fn read_header(rest: &[u8]) -> Result<(Header, &[u8]), TraceError> {
 
 fn bad_header(error: &serde_json::Error) -> TraceError {
     let reason = error.to_string();
-    Fault::Header { reason }.at(HEADER)
+    TraceFault::Header { reason }.at(HEADER)
 }
 
 fn long_header(length: usize) -> TraceError {
-    Fault::TooMany {
+    TraceFault::TooMany {
         what: "bytes",
         got: length as u64,
         most: HEADER_BYTES_MAX as u64,
@@ -275,7 +275,7 @@ impl<'a> Columns<'a> {
         rank: usize,
         count: usize,
         communicators: &[Vec<Vec<u16>>],
-    ) -> Result<Vec<Record>, TraceError> {
+    ) -> Result<Vec<TraceRecord>, TraceError> {
         let mut starts = [0; COLUMNS.len()];
         let mut columns: [&'a [u8]; COLUMNS.len()] = [&[]; COLUMNS.len()];
         for (index, (_, _, width)) in COLUMNS.iter().enumerate() {
@@ -284,7 +284,7 @@ impl<'a> Columns<'a> {
             let left = &self.content[self.position..];
             let Some(column) = left.get(..length) else {
                 let expected = length - left.len();
-                let mut error = Fault::Torn { expected }.in_record(
+                let mut error = TraceFault::Torn { expected }.in_record(
                     column_name(index),
                     rank,
                     left.len() / width,
@@ -296,7 +296,7 @@ impl<'a> Columns<'a> {
             columns[index] = column;
             self.position += length;
         }
-        let fault_at = |fault: Fault, column: usize, index: usize| {
+        let fault_at = |fault: TraceFault, column: usize, index: usize| {
             let mut error = fault.in_record(column_name(column), rank, index);
             error.place.byte = Some(starts[column] + index * COLUMNS[column].2);
             error
@@ -307,10 +307,14 @@ impl<'a> Columns<'a> {
             let one = |column: usize| columns[column][index];
             let Some(operation) = Operation::from_code(one(OPERATION)) else {
                 let got = one(OPERATION);
-                return Err(fault_at(Fault::UnknownOperation { got }, OPERATION, index));
+                return Err(fault_at(
+                    TraceFault::UnknownOperation { got },
+                    OPERATION,
+                    index,
+                ));
             };
             let peer = i16::from_le_bytes(value(columns[PEER], index));
-            let record = Record {
+            let record = TraceRecord {
                 operation,
                 peer: match peer {
                     -1 => None,
@@ -318,7 +322,11 @@ impl<'a> Columns<'a> {
                         Ok(peer) => Some(peer),
                         Err(_) => {
                             let (got, ranks) = (i64::from(peer), communicators.len());
-                            return Err(fault_at(Fault::NoSuchPeer { got, ranks }, PEER, index));
+                            return Err(fault_at(
+                                TraceFault::NoSuchPeer { got, ranks },
+                                PEER,
+                                index,
+                            ));
                         }
                     },
                 },
@@ -351,7 +359,7 @@ fn value<const WIDTH: usize>(column: &[u8], index: usize) -> [u8; WIDTH] {
     value
 }
 
-fn write_columns(content: &mut Vec<u8>, records: &[Record]) {
+fn write_columns(content: &mut Vec<u8>, records: &[TraceRecord]) {
     content.extend(records.iter().map(|record| record.operation.code()));
     content.extend(records.iter().map(|record| record.communicator));
     for record in records {
@@ -362,7 +370,7 @@ fn write_columns(content: &mut Vec<u8>, records: &[Record]) {
     for record in records {
         content.extend(record.tag.to_le_bytes());
     }
-    let mut numbers = |number: fn(&Record) -> u32| {
+    let mut numbers = |number: fn(&TraceRecord) -> u32| {
         for record in records {
             content.extend(number(record).to_le_bytes());
         }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use exoskel_trace::{
-    Direction, Fault, GAP_NS_MAX, NAME_BYTES_MAX, Operation, RankCalls, Record, Recording,
-    ReplayText, Trace, TraceError,
+    GAP_NS_MAX, MessageDirection, NAME_BYTES_MAX, Operation, RankCalls, Recording, ReplayText,
+    Trace, TraceError, TraceFault, TraceRecord,
 };
 use proptest::prelude::*;
 
@@ -98,7 +98,7 @@ fn any_trace() -> impl Strategy<Value = Trace> {
             (any::<u32>(), any::<i32>(), any::<u32>()),
             (0..=GAP_NS_MAX, any::<u32>(), any::<u32>()),
         )
-            .prop_map(|(operation, peer, message, times)| Record {
+            .prop_map(|(operation, peer, message, times)| TraceRecord {
                 operation,
                 peer: peer.or_else(|| (operation.is_send() || operation.has_root()).then_some(0)),
                 bytes: message.0,
@@ -144,19 +144,19 @@ const OPERATIONS: [Operation; 19] = [
 
 /// A small trace without zstd around it, so that damage reaches what is inside.
 fn content() -> Vec<u8> {
-    let mut calls = vec![Record::new(Operation::Init)];
+    let mut calls = vec![TraceRecord::new(Operation::Init)];
     for peer in 0..3 {
-        calls.push(Record {
+        calls.push(TraceRecord {
             peer: Some(peer),
             bytes: 100,
             gap_ns: 5_000_000_000,
-            ..Record::new(Operation::Send)
+            ..TraceRecord::new(Operation::Send)
         });
     }
-    calls.push(Record {
+    calls.push(TraceRecord {
         peer: Some(1),
         bytes: 8,
-        ..Record::new(Operation::Broadcast)
+        ..TraceRecord::new(Operation::Broadcast)
     });
     let trace = Trace {
         name: "small".to_owned(),
@@ -225,18 +225,18 @@ proptest! {
             communicators: vec![vec![members.clone()]; usize::from(size)],
             ..Trace::default()
         };
-        let record = Record {
+        let record = TraceRecord {
             peer: Some(*root.get(&members)),
             bytes,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         };
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         for me in 0..size {
             for step in trace.steps(usize::from(me), &record) {
                 prop_assert_ne!(step.peer, me);
                 match step.direction {
-                    Direction::Send => sent.push((me, step.peer, step.bytes)),
-                    Direction::Receive => received.push((step.peer, me, step.bytes)),
+                    MessageDirection::Send => sent.push((me, step.peer, step.bytes)),
+                    MessageDirection::Receive => received.push((step.peer, me, step.bytes)),
                 }
             }
         }
@@ -267,7 +267,7 @@ fn errors_say_where() {
     };
 
     let error = changed(operations + 2, 99);
-    assert_eq!(error.fault, Fault::UnknownOperation { got: 99 });
+    assert_eq!(error.fault, TraceFault::UnknownOperation { got: 99 });
     assert_eq!(
         error.to_string(),
         format!(
@@ -276,34 +276,40 @@ fn errors_say_where() {
         )
     );
     let error = changed(communicators + 4, 7);
-    assert_eq!(error.fault, Fault::NoSuchCommunicator { got: 7, known: 1 });
+    assert_eq!(
+        error.fault,
+        TraceFault::NoSuchCommunicator { got: 7, known: 1 }
+    );
     assert_eq!(error.place.byte, Some(communicators + 4));
     // Of a call that is no collective, too.
     let error = changed(communicators + 1, 99);
-    assert_eq!(error.fault, Fault::NoSuchCommunicator { got: 99, known: 1 });
+    assert_eq!(
+        error.fault,
+        TraceFault::NoSuchCommunicator { got: 99, known: 1 }
+    );
     assert_eq!(error.place.record, Some(1));
     let error = changed(peers + 2 * 3, 3);
-    assert_eq!(error.fault, Fault::NoSuchPeer { got: 3, ranks: 3 });
+    assert_eq!(error.fault, TraceFault::NoSuchPeer { got: 3, ranks: 3 });
     assert_eq!(error.place.part, "column peer");
     assert_eq!((error.place.rank, error.place.record), (Some(0), Some(3)));
     assert_eq!(error.place.byte, Some(peers + 6));
 
     let error = changed(0, b'X');
     assert_eq!(error.place.byte, Some(0));
-    assert!(matches!(error.fault, Fault::Magic { .. }), "{error}");
-    assert!(matches!(refused(b"").fault, Fault::Magic { .. }));
+    assert!(matches!(error.fault, TraceFault::Magic { .. }), "{error}");
+    assert!(matches!(refused(b"").fault, TraceFault::Magic { .. }));
 
     // A column that ends early: the tags of the last rank's last three records are gone, and what follows them.
     let end = whole.len() - 5 * 29 + 10 + 5 * 2 + 2 * 4;
     let error = refused(&whole[..end]);
-    assert_eq!(error.fault, Fault::Torn { expected: 12 });
+    assert_eq!(error.fault, TraceFault::Torn { expected: 12 });
     assert_eq!(error.place.part, "column tag");
     assert_eq!((error.place.rank, error.place.record), (Some(2), Some(2)));
     assert_eq!(error.place.byte, Some(end));
 
     let mut longer = whole.clone();
     longer.push(0);
-    assert_eq!(refused(&longer).fault, Fault::Trailing { got: 1 });
+    assert_eq!(refused(&longer).fault, TraceFault::Trailing { got: 1 });
 }
 
 /// The content with another header.
@@ -327,19 +333,22 @@ fn a_header_that_can_not_be_is_refused() {
         }))
         .fault
     };
-    let ranks = |got, expected| Fault::Ranks { got, expected };
+    let ranks = |got, expected| TraceFault::Ranks { got, expected };
     assert_eq!(fault("\"ranks\":3", "\"ranks\":2"), ranks(3, 2));
     assert_eq!(fault("[5,5,5]", "[5,5,5,5]"), ranks(4, 3));
     assert_eq!(fault("[[[0,1,2]],", "["), ranks(2, 3));
     assert_eq!(
         fault("[0,1,2]", "[0,1,9]"),
-        Fault::NoSuchPeer { got: 9, ranks: 3 }
+        TraceFault::NoSuchPeer { got: 9, ranks: 3 }
     );
-    assert_eq!(fault("[0,1,2]", "[0,1,1]"), Fault::MemberTwice { got: 1 });
-    assert_eq!(fault("[0,1,2]", "[1,2]"), Fault::NotMember);
+    assert_eq!(
+        fault("[0,1,2]", "[0,1,1]"),
+        TraceFault::MemberTwice { got: 1 }
+    );
+    assert_eq!(fault("[0,1,2]", "[1,2]"), TraceFault::NotMember);
     assert!(matches!(
         fault("[5,5,5]", "[5,5,99999999]"),
-        Fault::TooMany {
+        TraceFault::TooMany {
             what: "records",
             ..
         }
@@ -347,33 +356,36 @@ fn a_header_that_can_not_be_is_refused() {
     let long = format!("\"{}\"", "x".repeat(NAME_BYTES_MAX + 1));
     assert_eq!(
         fault("\"small\"", &long),
-        Fault::TooMany {
+        TraceFault::TooMany {
             what: "bytes",
             got: NAME_BYTES_MAX as u64 + 1,
             most: NAME_BYTES_MAX as u64
         }
     );
-    assert!(matches!(fault("<i2", "<i4"), Fault::Columns { .. }));
+    assert!(matches!(fault("<i2", "<i4"), TraceFault::Columns { .. }));
     assert!(matches!(
         fault("\"columns\"", "\"pillars\""),
-        Fault::Header { .. }
+        TraceFault::Header { .. }
     ));
 }
 
 #[test]
 fn what_could_not_be_read_is_not_written() {
     let mut trace = Trace {
-        ranks: vec![vec![Record::new(Operation::Send)]],
+        ranks: vec![vec![TraceRecord::new(Operation::Send)]],
         communicators: vec![vec![vec![0]]],
         ..Trace::default()
     };
     let error = trace.write().unwrap_err();
-    assert_eq!(error.fault, Fault::NoSuchPeer { got: -1, ranks: 1 });
+    assert_eq!(error.fault, TraceFault::NoSuchPeer { got: -1, ranks: 1 });
     assert_eq!((error.place.rank, error.place.record), (Some(0), Some(0)));
     trace.ranks[0][0].peer = Some(0);
     trace.ranks[0][0].gap_ns = GAP_NS_MAX + 1;
     let got = GAP_NS_MAX + 1;
-    assert_eq!(trace.write().unwrap_err().fault, Fault::LongGap { got });
+    assert_eq!(
+        trace.write().unwrap_err().fault,
+        TraceFault::LongGap { got }
+    );
     trace.ranks[0][0].gap_ns = 0;
     trace.name = "x".repeat(NAME_BYTES_MAX);
     assert!(trace.write().is_ok());
@@ -393,14 +405,14 @@ fn collectives_have_these_steps() {
             communicators: vec![vec![(0..size).collect()]; usize::from(size)],
             ..Trace::default()
         };
-        let record = Record {
+        let record = TraceRecord {
             peer: root,
             bytes: 8,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         };
-        let short = |step: &exoskel_trace::Step| match step.direction {
-            Direction::Send => format!(">{}", step.peer),
-            Direction::Receive => format!("<{}", step.peer),
+        let short = |step: &exoskel_trace::CollectiveStep| match step.direction {
+            MessageDirection::Send => format!(">{}", step.peer),
+            MessageDirection::Receive => format!("<{}", step.peer),
         };
         let all: Vec<String> = trace.steps(me, &record).iter().map(short).collect();
         all.join(" ")
@@ -560,7 +572,7 @@ fn bad_replay_text_is_refused_with_its_line() {
         (error.place.rank, error.fault),
         (
             Some(1),
-            Fault::Ranks {
+            TraceFault::Ranks {
                 got: 1,
                 expected: 3
             }
@@ -586,9 +598,9 @@ fn sends_that_nobody_receives_are_in_the_note() {
 fn a_recording_becomes_a_trace() {
     let at = Duration::from_micros;
     let mut recording = Recording::default();
-    recording.note(7, Direction::Send, 100, at(5_000));
-    recording.note(3, Direction::Send, 200, at(5_010));
-    recording.note(7, Direction::Receive, 1 << 40, at(5_100));
+    recording.note(7, MessageDirection::Send, 100, at(5_000));
+    recording.note(3, MessageDirection::Send, 200, at(5_010));
+    recording.note(7, MessageDirection::Receive, 1 << 40, at(5_100));
     let trace = recording.trace("live");
     let calls = |rank: usize| -> Vec<_> {
         let calls = trace.ranks[rank].iter();
@@ -616,7 +628,7 @@ fn a_recording_becomes_a_trace() {
     assert_eq!(Trace::read(&trace.write().unwrap()).unwrap(), trace);
     // More peers than everybody's list of everybody has room for.
     for peer in 0..3000 {
-        recording.note(peer, Direction::Send, 1, at(6_000));
+        recording.note(peer, MessageDirection::Send, 1, at(6_000));
     }
     let trace = recording.trace("many");
     assert_eq!(trace.ranks.len(), 3001);
@@ -684,33 +696,36 @@ fn what_the_tracer_left_becomes_a_trace() {
 fn what_the_tracer_never_leaves_is_refused() {
     let fault = |files: &[Vec<u8>]| read_calls(files, "0 1\n").unwrap_err();
     let whole = calls(0, 2, 8, 1, 1);
-    let ranks = |got, expected| Fault::Ranks { got, expected };
+    let ranks = |got, expected| TraceFault::Ranks { got, expected };
     assert_eq!(fault(std::slice::from_ref(&whole)).fault, ranks(1, 2));
     let twice = fault(&[whole.clone(), whole.clone()]);
-    assert_eq!(twice.fault, Fault::RankTwice { got: 0 });
+    assert_eq!(twice.fault, TraceFault::RankTwice { got: 0 });
     let other = fault(&[whole.clone(), calls(1, 3, 8, 1, 1)]);
     let (got, expected) = (3, 2);
-    assert_eq!(other.fault, Fault::OtherRun { got, expected });
+    assert_eq!(other.fault, TraceFault::OtherRun { got, expected });
     assert!(other.to_string().contains("trace again into a new folder"));
     let error = fault(&[calls(2, 2, 8, 1, 1)]);
-    assert_eq!(error.fault, Fault::NoSuchPeer { got: 2, ranks: 2 });
+    assert_eq!(error.fault, TraceFault::NoSuchPeer { got: 2, ranks: 2 });
     let error = fault(&[whole.clone(), calls(1, 2, 8, 2, 1)]);
-    assert_eq!(error.fault, Fault::NoSuchPeer { got: 2, ranks: 2 });
+    assert_eq!(error.fault, TraceFault::NoSuchPeer { got: 2, ranks: 2 });
     assert_eq!(
         error.to_string(),
         "rank.calls, rank 1, record 1, byte 112: got peer 2, expected a rank below 2"
     );
     let error = fault(&[whole.clone(), calls(1, 2, 1 << 40, 0, 1)]);
-    assert!(matches!(error.fault, Fault::TooMany { what: "bytes", .. }));
+    assert!(matches!(
+        error.fault,
+        TraceFault::TooMany { what: "bytes", .. }
+    ));
     let error = fault(&[whole.clone(), calls(1, 2, 8, 0, 15)]);
-    assert_eq!(error.fault, Fault::UnknownOperation { got: 15 });
+    assert_eq!(error.fault, TraceFault::UnknownOperation { got: 15 });
     assert_eq!(
         fault(&[whole[..20].to_vec()]).fault,
-        Fault::Torn { expected: 12 }
+        TraceFault::Torn { expected: 12 }
     );
     assert!(matches!(
         fault(&[b"hello".to_vec()]).fault,
-        Fault::NoCalls { .. }
+        TraceFault::NoCalls { .. }
     ));
     let error = read_calls(&[whole.clone(), calls(1, 2, 8, 0, 1)], "0 one\n").unwrap_err();
     assert_eq!(error.place.line, Some(1));

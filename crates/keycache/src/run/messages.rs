@@ -1,12 +1,12 @@
 //! What processes do with messages, and messages to processes.
 
-use super::{Awaited, Run, State};
+use super::{AwaitedMessage, RankState, Run};
 use crate::flight::{DELIVERED, RECEIVE_POSTED, SEND_CALLED, TAKEN};
 use crate::program::Instruction;
 use crate::time::Picoseconds;
 
 /// What a process's next instructions came to.
-pub(super) enum Step {
+pub(super) enum NextStep {
     /// It computes.
     Computes,
     /// It waits.
@@ -17,13 +17,13 @@ pub(super) enum Step {
 
 impl Run<'_> {
     /// Goes on with a process until it computes, waits or ends. Calls take no processor time: it is in the traces' gaps.
-    pub(super) fn execute(&mut self, process: usize) -> Step {
+    pub(super) fn execute(&mut self, process: usize) -> NextStep {
         loop {
             let own = &mut self.processes[process];
             let first_message = self.jobs[usize::from(own.job)].first_message;
             if let Some(awaited) = own.awaited {
                 if self.flights[awaited.message as usize].state & DELIVERED == 0 {
-                    return Step::Waits;
+                    return NextStep::Waits;
                 }
                 own.awaited = None;
                 if awaited.arrival {
@@ -32,10 +32,10 @@ impl Run<'_> {
                 }
             }
             if own.computing > Picoseconds::ZERO {
-                return Step::Computes;
+                return NextStep::Computes;
             }
             let Some(instruction) = own.instructions.get(own.next).copied() else {
-                return Step::Ends;
+                return NextStep::Ends;
             };
             own.next += 1;
             match instruction {
@@ -65,7 +65,7 @@ impl Run<'_> {
 
     fn wait(&mut self, process: usize, message: u32, arrival: bool) {
         let own = &mut self.processes[process];
-        own.awaited = Some(Awaited { message, arrival });
+        own.awaited = Some(AwaitedMessage { message, arrival });
         own.spin_left = self.rules.spin.unwrap_or_default();
         if self.flights[message as usize].state & DELIVERED == 0 {
             self.waiting += 1;
@@ -116,13 +116,13 @@ impl Run<'_> {
         let (receiver, sender) = (self.place(job, destination), self.place(job, source));
         self.processes[receiver].untaken += 1;
         let awaits = |process: usize, arrival| {
-            self.processes[process].awaited == Some(Awaited { message, arrival })
+            self.processes[process].awaited == Some(AwaitedMessage { message, arrival })
         };
         let ends = [
             awaits(receiver, true).then_some(receiver),
             awaits(sender, false).then_some(sender),
         ];
-        let alive = |process: &usize| self.processes[*process].state != State::Ended;
+        let alive = |process: &usize| self.processes[*process].state != RankState::Ended;
         self.waiting -= ends.iter().flatten().filter(|end| alive(end)).count();
         let own = &mut self.jobs[usize::from(job)];
         own.delivered += 1;
@@ -130,7 +130,7 @@ impl Run<'_> {
             self.end_job(job);
         }
         for process in ends.into_iter().flatten() {
-            if self.processes[process].state != State::Ended {
+            if self.processes[process].state != RankState::Ended {
                 self.wake(process);
             }
         }

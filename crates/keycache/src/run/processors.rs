@@ -1,7 +1,7 @@
 //! Who has the processors.
 
-use super::messages::Step;
-use super::{Run, State};
+use super::messages::NextStep;
+use super::{RankState, Run};
 use crate::event::Event;
 use crate::flight::DELIVERED;
 use crate::scheduler::Slice;
@@ -53,16 +53,16 @@ impl Run<'_> {
         };
         let place = self.place(job, node);
         let work = match self.execute(place) {
-            Step::Computes => self.processes[place].computing,
-            Step::Ends => {
+            NextStep::Computes => self.processes[place].computing,
+            NextStep::Ends => {
                 self.end_running(node, place);
                 return;
             }
-            Step::Waits => match self.rules.spin {
+            NextStep::Waits => match self.rules.spin {
                 None => Picoseconds::NEVER,
                 Some(_) if self.processes[place].spin_left == Picoseconds::ZERO => {
                     let process = &mut self.processes[place];
-                    process.state = State::Blocked;
+                    process.state = RankState::Blocked;
                     process.blocked_at = self.now;
                     self.processors[number].ready.blocks(job);
                     self.release(node);
@@ -150,10 +150,10 @@ impl Run<'_> {
             return;
         }
         let process = &mut self.processes[place];
-        if process.state != State::Blocked {
+        if process.state != RankState::Blocked {
             return;
         }
-        process.state = State::Runnable;
+        process.state = RankState::Runnable;
         let slept = self.now - process.blocked_at;
         let processor = &mut self.processors[usize::from(node)];
         processor.ready.slept(job, slept);
@@ -234,7 +234,7 @@ impl Run<'_> {
 
     fn end_process(&mut self, place: usize) {
         let process = &mut self.processes[place];
-        process.state = State::Ended;
+        process.state = RankState::Ended;
         let job = process.job;
         self.alive -= 1;
         let own = &mut self.jobs[usize::from(job)];

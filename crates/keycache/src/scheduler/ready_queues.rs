@@ -18,13 +18,13 @@ const BOOSTED: usize = 0;
 pub(crate) struct ReadyQueues {
     active: [VecDeque<u16>; LEVELS],
     expired: [VecDeque<u16>; LEVELS],
-    accounts: Vec<Account>,
+    accounts: Vec<TimeAccount>,
     quantum: Picoseconds,
     bonus_max: Picoseconds,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Account {
+struct TimeAccount {
     slept: Picoseconds,
     quantum_left: Picoseconds,
     boosted: bool,
@@ -33,7 +33,7 @@ struct Account {
 impl ReadyQueues {
     pub(crate) fn new(parameters: &Parameters, processes: usize) -> Self {
         let quantum = Picoseconds::from_nanoseconds(parameters.quantum_ns);
-        let account = Account {
+        let account = TimeAccount {
             slept: Picoseconds::ZERO,
             quantum_left: quantum,
             boosted: false,

@@ -2,13 +2,15 @@
 
 use std::slice::from_ref;
 
-use exoskel_keycache::{Forwarding, KeySource, Level, LookupUnit, Outcome, Parameters, SwitchKind};
+use exoskel_keycache::{
+    Forwarding, KeySource, Level, LookupUnit, Parameters, RunOutcome, SwitchKind,
+};
 use exoskel_trace::Operation;
 
 use super::workload::{after, bare, call, program, receive, run, send};
 
 /// One message of so many bytes from node 0 to node 1.
-fn one_message(parameters: &Parameters, bytes: u32) -> Outcome {
+fn one_message(parameters: &Parameters, bytes: u32) -> RunOutcome {
     let job = program(vec![vec![send(1, bytes)], vec![receive(0, bytes)]]);
     run(parameters, &[job])
 }
@@ -203,7 +205,7 @@ fn messages_in_flight_take_turns() {
         cache_entries: 1,
         ..secured(KeySource::Cache)
     };
-    let started = |peer, request| exoskel_trace::Record {
+    let started = |peer, request| exoskel_trace::TraceRecord {
         request,
         ..call(Operation::SendStart, peer, 1_024)
     };

@@ -3,31 +3,31 @@
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use exoskel_keycache::{KeycacheError, OnOff, Parameters, Program, SchedulerKind, Study};
-use exoskel_trace::{Operation, Record};
+use exoskel_keycache::{KeycacheError, OnOff, Parameters, ReplayProgram, SchedulerKind, Study};
+use exoskel_trace::{Operation, TraceRecord};
 
 use super::workload::{after, bare, call, compute, program, receive, run, send, trace};
 
-fn started(operation: Operation, peer: u16, request: u32, tag: i32) -> Record {
-    Record {
+fn started(operation: Operation, peer: u16, request: u32, tag: i32) -> TraceRecord {
+    TraceRecord {
         request,
         tag,
         ..call(operation, peer, 256)
     }
 }
 
-fn wait(request: u32) -> Record {
-    Record {
+fn wait(request: u32) -> TraceRecord {
+    TraceRecord {
         request,
-        ..Record::new(Operation::Wait)
+        ..TraceRecord::new(Operation::Wait)
     }
 }
 
-fn wait_all(lowest: u32, count: i32) -> Record {
-    Record {
+fn wait_all(lowest: u32, count: i32) -> TraceRecord {
+    TraceRecord {
         request: lowest,
         tag: count,
-        ..Record::new(Operation::WaitAll)
+        ..TraceRecord::new(Operation::WaitAll)
     }
 }
 
@@ -145,9 +145,9 @@ fn large_messages_wait_for_their_receivers() {
 #[test]
 fn collectives_are_messages() {
     let everybody = |operation| {
-        let record = Record {
+        let record = TraceRecord {
             bytes: 256,
-            ..Record::new(operation)
+            ..TraceRecord::new(operation)
         };
         run(&bare(16), &[program(vec![vec![record]; 16])])
     };
@@ -207,7 +207,7 @@ fn a_job_s_own_end_goes_before_that_of_all() {
         ])
     };
     let jobs = [0, 7].map(|messages| {
-        let program = Program::from_trace(&one_way()).unwrap();
+        let program = ReplayProgram::from_trace(&one_way()).unwrap();
         Arc::new(program.ending_after(messages))
     });
     let parameters = Parameters {
@@ -217,7 +217,7 @@ fn a_job_s_own_end_goes_before_that_of_all() {
         ..bare(2)
     };
     assert_eq!(jobs.each_ref().map(|job| job.ends_after()), [0, 7]);
-    let ends = |jobs: &[Arc<Program>]| run(&parameters, jobs).jobs[0].completed_ps;
+    let ends = |jobs: &[Arc<ReplayProgram>]| run(&parameters, jobs).jobs[0].completed_ps;
     assert_eq!(ends(&jobs[..1]), 20 * 256_000);
     assert_eq!(ends(&jobs[1..]), 7 * 256_000);
 }
@@ -231,7 +231,7 @@ fn a_trace_may_be_of_a_slower_machine() {
     ]);
     let slow = fast.clone().with_computation(250).unwrap();
     let ends = [fast, slow].map(|trace| {
-        let job = Arc::new(Program::from_trace(&trace).unwrap());
+        let job = Arc::new(ReplayProgram::from_trace(&trace).unwrap());
         run(&bare(2), &[job]).completion_ps
     });
     assert_eq!(ends, [3_000_000 + 256_000, 7_500_000 + 256_000]);
@@ -249,7 +249,7 @@ fn on_and_off_periods_make_a_trace() {
     let trace = traffic.trace(3).unwrap();
     assert_eq!(traffic.trace(3).unwrap(), trace);
     assert_ne!(traffic.trace(4).unwrap(), trace);
-    let job = Arc::new(Program::from_trace(&trace).unwrap());
+    let job = Arc::new(ReplayProgram::from_trace(&trace).unwrap());
     let outcome = run(&bare(4), &[job]);
     assert_eq!(outcome.messages, 4 * 30 * 5);
     // Thirty OFF periods of 766 us and ON periods of 4 gaps of 5 us, in the mean.
@@ -311,8 +311,10 @@ fn who_waits_for_ever_is_named() {
     run(&bare(2), &[program(ranks)]);
 }
 
-fn refused(ranks: Vec<Vec<Record>>) -> String {
-    Program::from_trace(&trace(ranks)).unwrap_err().to_string()
+fn refused(ranks: Vec<Vec<TraceRecord>>) -> String {
+    ReplayProgram::from_trace(&trace(ranks))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -321,7 +323,7 @@ fn traces_that_do_not_fit_together_are_refused_with_their_place() {
         refused(vec![vec![send(1, 1)], vec![receive(0, 1), receive(0, 1)]]),
         "trace test, rank 1, record 1: receives from rank 0 with tag 0, but that rank sends no further such message"
     );
-    let anybody = Record {
+    let anybody = TraceRecord {
         peer: None,
         ..receive(0, 1)
     };
@@ -333,8 +335,8 @@ fn traces_that_do_not_fit_together_are_refused_with_their_place() {
     ];
     assert!(refused(vec![twice]).contains("record 1: begins request 1, which is open already"));
     let alone = vec![
-        vec![Record::new(Operation::Barrier)],
-        vec![Record::new(Operation::Finalize)],
+        vec![TraceRecord::new(Operation::Barrier)],
+        vec![TraceRecord::new(Operation::Finalize)],
     ];
     assert!(refused(alone).contains("does not take part in this collective"));
 }
@@ -345,8 +347,8 @@ fn a_program_of_too_many_messages_is_refused_before_they_are_made() {
     let everybody = vec![(0..1000).collect::<Vec<u16>>()];
     let mut trace = trace(vec![Vec::new(); 1000]);
     trace.communicators = vec![everybody; 1000];
-    trace.ranks[0] = vec![Record::new(Operation::AllToAll); 1_000_000];
-    let error = Program::from_trace(&trace).unwrap_err();
+    trace.ranks[0] = vec![TraceRecord::new(Operation::AllToAll); 1_000_000];
+    let error = ReplayProgram::from_trace(&trace).unwrap_err();
     assert!(
         matches!(error, KeycacheError::TooMany { got, most, .. } if got < most + 1000),
         "{error}"

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use exoskel_keycache::sequence::Policy;
+use exoskel_keycache::sequence::ReplacementPolicy;
 use exoskel_keycache::{
-    Forwarding, KeySource, Level, LookupUnit, Parameters, Program, SchedulerKind, Study, SwitchKind,
+    Forwarding, KeySource, Level, LookupUnit, Parameters, ReplayProgram, SchedulerKind, Study,
+    SwitchKind,
 };
-use exoskel_trace::{Operation, Record};
+use exoskel_trace::{Operation, TraceRecord};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -50,8 +51,8 @@ fn act() -> impl Strategy<Value = (u64, Act)> {
     (0..20_000_u64, prop_oneof![8 => message, 1 => together])
 }
 
-fn build(acts: &[(u64, Act)]) -> Arc<Program> {
-    let mut ranks: Vec<Vec<Record>> = vec![Vec::new(); RANKS.into()];
+fn build(acts: &[(u64, Act)]) -> Arc<ReplayProgram> {
+    let mut ranks: Vec<Vec<TraceRecord>> = vec![Vec::new(); RANKS.into()];
     let mut open = [0_i32; RANKS as usize];
     for (request, (gap, act)) in acts.iter().enumerate() {
         match act.clone() {
@@ -69,7 +70,7 @@ fn build(acts: &[(u64, Act)]) -> Arc<Program> {
                 for (number, (own, peer, now, later)) in ends.into_iter().enumerate() {
                     let own = usize::from(own);
                     open[own] += i32::from(started);
-                    ranks[own].push(Record {
+                    ranks[own].push(TraceRecord {
                         tag,
                         request: 2 * request as u32 + number as u32 + 1,
                         ..after(*gap, call(if started { later } else { now }, peer, bytes))
@@ -78,10 +79,10 @@ fn build(acts: &[(u64, Act)]) -> Arc<Program> {
             }
             Act::Together(operation, bytes) => {
                 for (own, open) in open.iter_mut().enumerate() {
-                    ranks[own].push(Record {
+                    ranks[own].push(TraceRecord {
                         request: 1,
                         tag: std::mem::take(open),
-                        ..Record::new(Operation::WaitAll)
+                        ..TraceRecord::new(Operation::WaitAll)
                     });
                     ranks[own].push(after(*gap, call(operation, 1, bytes)));
                 }
@@ -110,9 +111,9 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         ]),
         select(vec![LookupUnit::Packet, LookupUnit::Message]),
         select(vec![
-            Policy::LeastRecentlyUsed,
-            Policy::Clock,
-            Policy::S3Fifo,
+            ReplacementPolicy::LeastRecentlyUsed,
+            ReplacementPolicy::Clock,
+            ReplacementPolicy::S3Fifo,
         ]),
         1..5_u32,
         0..3_u32,

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use exoskel_keycache::{Outcome, Parameters, Program, SchedulerKind, Study};
+use exoskel_keycache::{Parameters, ReplayProgram, RunOutcome, SchedulerKind, Study};
 
 use super::workload::{after, bare, compute, program, receive, run, send};
 
 const MILLISECOND_NS: u64 = 1_000_000;
 const MILLISECOND_PS: u64 = 1_000_000_000;
 
-fn ends(outcome: &Outcome) -> Vec<u64> {
+fn ends(outcome: &RunOutcome) -> Vec<u64> {
     outcome.jobs.iter().map(|job| job.completed_ps).collect()
 }
 
-fn alone(milliseconds: u64) -> Arc<Program> {
+fn alone(milliseconds: u64) -> Arc<ReplayProgram> {
     program(vec![vec![compute(milliseconds * MILLISECOND_NS)]])
 }
 
@@ -76,14 +76,14 @@ fn local_processes_take_turns_of_a_quantum() {
 
 /// Node 1 has two processes: one waits for a message that comes after 10 ms, one computes for 20 ms. The seed decides who is first: this gives
 /// the run in which it is the one that waits, and the other one.
-fn waiter_and_worker(parameters: &Parameters) -> [Outcome; 2] {
+fn waiter_and_worker(parameters: &Parameters) -> [RunOutcome; 2] {
     let waiter = program(vec![
         vec![after(10 * MILLISECOND_NS, send(1, 256))],
         vec![receive(0, 256)],
     ]);
     let worker = program(vec![vec![], vec![compute(20 * MILLISECOND_NS)]]);
     let study = Study::new(parameters.clone(), vec![waiter, worker]).unwrap();
-    let outcomes: Vec<Outcome> = (0..16).map(|seed| study.run(seed).unwrap()).collect();
+    let outcomes: Vec<RunOutcome> = (0..16).map(|seed| study.run(seed).unwrap()).collect();
     let waited = |first: bool| {
         let found = outcomes
             .iter()

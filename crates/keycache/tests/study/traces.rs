@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use exoskel_keycache::{
-    Forwarding, KeySource, KeycacheError, Level, Parameters, Program, SchedulerKind, Study,
+    Forwarding, KeySource, KeycacheError, Level, Parameters, ReplayProgram, SchedulerKind, Study,
     SwitchKind, requests,
 };
 use exoskel_trace::Trace;
@@ -14,10 +14,10 @@ const SHORT: [&str; 6] = [
     "bt.S.16", "cg.S.16", "ft.S.16", "lu.S.16", "mg.S.16", "sp.S.16",
 ];
 
-fn kept(name: &str) -> Arc<Program> {
+fn kept(name: &str) -> Arc<ReplayProgram> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
     let bytes = std::fs::read(directory.join(format!("{name}.skct.zst"))).unwrap();
-    Arc::new(Program::from_trace(&Trace::read(&bytes).unwrap()).unwrap())
+    Arc::new(ReplayProgram::from_trace(&Trace::read(&bytes).unwrap()).unwrap())
 }
 
 /// Aim: each message is delivered once, and nothing gets stuck, with the least buffers there can be. Method: both kinds of switch and of
@@ -176,7 +176,7 @@ fn messages_in_flight_need_a_key_each() {
 fn boosted(quantum_ns: u64) -> Study {
     let (transform, asking) = (
         kept("ft.S.16"),
-        Arc::new(Program::from_trace(&requests(16, 500, 1).unwrap()).unwrap()),
+        Arc::new(ReplayProgram::from_trace(&requests(16, 500, 1).unwrap()).unwrap()),
     );
     let jobs = [vec![transform; 3], vec![asking; 3]].concat();
     let parameters = Parameters {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use exoskel_keycache::{KeySource, Outcome, Parameters, Program, Study};
-use exoskel_trace::{Operation, Record, Trace};
+use exoskel_keycache::{KeySource, Parameters, ReplayProgram, RunOutcome, Study};
+use exoskel_trace::{Operation, Trace, TraceRecord};
 
 /// No time but that of links and what a test adds: 1 ns each byte, no headers, no chance.
 pub(crate) fn bare(nodes: u32) -> Parameters {
@@ -22,7 +22,7 @@ pub(crate) fn bare(nodes: u32) -> Parameters {
 }
 
 /// A trace of those calls, in which everybody is in one communicator.
-pub(crate) fn trace(ranks: Vec<Vec<Record>>) -> Trace {
+pub(crate) fn trace(ranks: Vec<Vec<TraceRecord>>) -> Trace {
     let everybody: Vec<u16> = (0..ranks.len() as u16).collect();
     Trace {
         name: "test".to_owned(),
@@ -32,39 +32,39 @@ pub(crate) fn trace(ranks: Vec<Vec<Record>>) -> Trace {
     }
 }
 
-pub(crate) fn program(ranks: Vec<Vec<Record>>) -> Arc<Program> {
-    Arc::new(Program::from_trace(&trace(ranks)).unwrap())
+pub(crate) fn program(ranks: Vec<Vec<TraceRecord>>) -> Arc<ReplayProgram> {
+    Arc::new(ReplayProgram::from_trace(&trace(ranks)).unwrap())
 }
 
-pub(crate) fn run(parameters: &Parameters, jobs: &[Arc<Program>]) -> Outcome {
+pub(crate) fn run(parameters: &Parameters, jobs: &[Arc<ReplayProgram>]) -> RunOutcome {
     Study::new(parameters.clone(), jobs.to_vec())
         .unwrap()
         .run(1)
         .unwrap()
 }
 
-pub(crate) fn call(operation: Operation, peer: u16, bytes: u32) -> Record {
-    Record {
+pub(crate) fn call(operation: Operation, peer: u16, bytes: u32) -> TraceRecord {
+    TraceRecord {
         peer: Some(peer),
         bytes,
-        ..Record::new(operation)
+        ..TraceRecord::new(operation)
     }
 }
 
-pub(crate) fn send(peer: u16, bytes: u32) -> Record {
+pub(crate) fn send(peer: u16, bytes: u32) -> TraceRecord {
     call(Operation::Send, peer, bytes)
 }
 
-pub(crate) fn receive(peer: u16, bytes: u32) -> Record {
+pub(crate) fn receive(peer: u16, bytes: u32) -> TraceRecord {
     call(Operation::Receive, peer, bytes)
 }
 
 /// The call, after so much computation.
-pub(crate) fn after(gap_ns: u64, record: Record) -> Record {
-    Record { gap_ns, ..record }
+pub(crate) fn after(gap_ns: u64, record: TraceRecord) -> TraceRecord {
+    TraceRecord { gap_ns, ..record }
 }
 
 /// Nothing but computation.
-pub(crate) fn compute(gap_ns: u64) -> Record {
-    after(gap_ns, Record::new(Operation::Finalize))
+pub(crate) fn compute(gap_ns: u64) -> TraceRecord {
+    after(gap_ns, TraceRecord::new(Operation::Finalize))
 }

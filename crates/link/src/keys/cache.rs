@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::geometry::{CacheKey, Geometry, Place};
+use super::geometry::{CacheKey, Geometry, KeyPlace};
 use super::replacement::{LeastRecentlyUsed, Replacement};
 
 /// "No slot" in the list of free ones.
@@ -40,13 +40,13 @@ impl Counters {
 
 /// The place of a value that was just found; good until the cache is changed.
 #[derive(Clone, Copy)]
-pub(super) struct Slot(u32);
+pub(super) struct CachePlace(u32);
 
 /// A key that a lookup didn't find, and where it belongs: its owner goes on from there. Good until the key comes in.
 #[derive(Clone, Copy)]
 pub struct Absent<K> {
     key: K,
-    place: Place,
+    place: KeyPlace,
 }
 
 impl<K: Copy> Absent<K> {
@@ -190,13 +190,13 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
 
     /// Looks a key up, which counts and makes it recently used. In two steps with [`Self::value_mut`], since a caller that goes on
     /// to insert can't hold the value of the lookup.
-    pub(super) fn look_up(&mut self, key: K) -> Result<Slot, Absent<K>> {
+    pub(super) fn look_up(&mut self, key: K) -> Result<CachePlace, Absent<K>> {
         let place = self.geometry.place(key);
         match self.slot_of(place, key) {
             Some(slot) => {
                 self.counters.hits += 1;
                 self.policy.used(place.set, slot);
-                Ok(Slot(slot))
+                Ok(CachePlace(slot))
             }
             None => {
                 self.counters.misses += 1;
@@ -205,13 +205,13 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         }
     }
 
-    pub(super) fn value_mut(&mut self, slot: Slot) -> &mut V {
+    pub(super) fn value_mut(&mut self, slot: CachePlace) -> &mut V {
         let held = self.slots[slot.0 as usize].as_mut();
         &mut held.expect("a slot that was just found is filled").1
     }
 
     /// Puts in the value of a key that isn't there, in place of the one that the policy gives up if the key's set is full.
-    pub(super) fn fill(&mut self, absent: Absent<K>, value: V) -> (Slot, Option<(K, V)>) {
+    pub(super) fn fill(&mut self, absent: Absent<K>, value: V) -> (CachePlace, Option<(K, V)>) {
         let Absent { key, place } = absent;
         debug_assert!(self.slot_of(place, key).is_none(), "the key came in since");
         let evicted = self.make_room_in(place.set);
@@ -227,10 +227,10 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
                 .map_or(0, |(key, _)| geometry.place(*key).identity)
         });
         self.policy.filled(place.set, slot, place.identity);
-        (Slot(slot), evicted)
+        (CachePlace(slot), evicted)
     }
 
-    fn slot_of(&self, place: Place, key: K) -> Option<u32> {
+    fn slot_of(&self, place: KeyPlace, key: K) -> Option<u32> {
         let slots = &self.slots;
         self.index
             .find(
@@ -259,7 +259,7 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
     }
 
     /// Takes slot and index entry apart; the policy and the list of free slots are the caller's.
-    fn vacate(&mut self, slot: u32, place: Place) -> Option<(K, V)> {
+    fn vacate(&mut self, slot: u32, place: KeyPlace) -> Option<(K, V)> {
         if let Ok(entry) = self.index.find_entry(place.identity, |&held| held == slot) {
             entry.remove();
         }

@@ -6,7 +6,7 @@ use zeroize::Zeroize;
 use super::cache::Cache;
 use super::geometry::{ENTRIES_MAX, Geometry, GeometryError};
 use super::name::KeyName;
-use super::replacement::Clock;
+use super::replacement::ClockPolicy;
 use super::schedule::{CipherSuite, KEY_BYTES, RawRecordKey, RecordKey};
 
 /// The bytes of the memory for compact keys that one key takes: the key and the static part of its nonces.
@@ -31,7 +31,7 @@ impl KeyMemory for Vec<u8> {
 /// places more, far apart.
 pub(super) struct CompactKeys {
     /// Where each key stands; none if the memory has no room for one.
-    rows: Option<Cache<KeyName, Row, Clock>>,
+    rows: Option<Cache<KeyName, Row, ClockPolicy>>,
     free: Vec<u32>,
     pub(super) memory: Box<dyn KeyMemory>,
 }

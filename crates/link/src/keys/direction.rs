@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::name::{KeyName, KeyOrigin, NO_JOB};
-use super::ready::{Fetched, Known, ReadyKey, ReadyKeys};
+use super::ready::{Fetched, KnownKey, ReadyKey, ReadyKeys};
 use super::schedule::{CipherSuite, EpochSecret, RecordKey, SessionSecret};
 use super::store::KeyStore;
 use crate::protection::Protection;
@@ -24,7 +24,7 @@ pub struct DirectionKeys {
     has_own_job: bool,
     /// By protection, what the batch that is under way has used.
     in_hand: [Option<Arc<ReadyKey>>; 3],
-    pub(super) known: [Known; 3],
+    pub(super) known: [KnownKey; 3],
     turns: bool,
 }
 

@@ -146,7 +146,7 @@ impl Geometry {
         self.sets as usize
     }
 
-    pub(super) fn place<K: CacheKey>(&self, key: K) -> Place {
+    pub(super) fn place<K: CacheKey>(&self, key: K) -> KeyPlace {
         let index = key.index();
         let identity = mix(index);
         let set = match self.placement {
@@ -155,13 +155,13 @@ impl Geometry {
             Placement::LowBits if self.sets.is_power_of_two() => index as u32 & (self.sets - 1),
             Placement::LowBits => (index % u64::from(self.sets)) as u32,
         };
-        Place { identity, set }
+        KeyPlace { identity, set }
     }
 }
 
 /// Where a key belongs.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct KeyPlace {
     pub(super) identity: u64,
     pub(super) set: u32,
 }

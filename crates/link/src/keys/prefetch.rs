@@ -65,7 +65,7 @@ struct Frequent<K> {
 
 /// A key that was evicted.
 #[derive(Clone, Copy)]
-struct Departure<G, K> {
+struct EvictedKey<G, K> {
     group: G,
     key: K,
     uses: u32,
@@ -80,7 +80,7 @@ struct Prefetching<G, K, V> {
     /// An empty list for the next new group; the group that makes room for it gives back another.
     spare: Vec<Frequent<K>>,
     unused: Vec<Vec<Frequent<K>>>,
-    departures: Vec<Departure<G, K>>,
+    departures: Vec<EvictedKey<G, K>>,
     hits: u64,
     fills: u64,
 }
@@ -377,7 +377,7 @@ impl<G: CacheKey, K: CacheKey, V> Prefetching<G, K, V> {
         if self.departures.len() == UNSETTLED_MAX {
             self.settle();
         }
-        self.departures.push(Departure {
+        self.departures.push(EvictedKey {
             group: held.group,
             key,
             uses: held.uses,
@@ -386,7 +386,7 @@ impl<G: CacheKey, K: CacheKey, V> Prefetching<G, K, V> {
 
     fn settle(&mut self) {
         for position in 0..self.departures.len() {
-            let Departure { group, key, uses } = self.departures[position];
+            let EvictedKey { group, key, uses } = self.departures[position];
             if !self.groups.contains(group) {
                 let list = core::mem::take(&mut self.spare);
                 self.spare = match self.groups.insert(group, list) {

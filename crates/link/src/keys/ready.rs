@@ -84,7 +84,7 @@ impl ReadyKeys {
     /// The key that was found before, if it is still there and its use needn't be remembered.
     pub(super) fn at_hand(
         &self,
-        known: &Known,
+        known: &KnownKey,
         job: u32,
         is_message: bool,
     ) -> Option<Arc<ReadyKey>> {
@@ -144,7 +144,7 @@ pub(super) struct Fetched {
 
 /// What a direction knows of a key that it has used.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownKey {
     pub(super) key: Weak<ReadyKey>,
     /// The evictions there had been when the cache was last told of a use.
     pub(super) remembered: u64,

@@ -57,13 +57,13 @@ impl Replacement for LeastRecentlyUsed {
 
 /// CLOCK (Corbató: "A paging experiment with the Multics system", 1968): a use leaves a mark; a hand goes round the set's slots, erases
 /// marks, and stops at the first slot without one. A new key has no mark.
-pub struct Clock {
+pub struct ClockPolicy {
     ways: u32,
     hands: Vec<u32>,
     marks: Vec<bool>,
 }
 
-impl Replacement for Clock {
+impl Replacement for ClockPolicy {
     fn new(geometry: &Geometry) -> Self {
         Self {
             ways: geometry.ways() as u32,

@@ -4,12 +4,12 @@
 /// so that no end is a special case.
 pub struct Rings {
     slots: u32,
-    links: Vec<Link>,
+    links: Vec<Neighbours>,
 }
 
 /// A slot's neighbours.
 #[derive(Clone, Copy)]
-struct Link {
+struct Neighbours {
     newer: u32,
     older: u32,
 }
@@ -21,7 +21,7 @@ impl Rings {
             slots: slots as u32,
             // Everything is a ring by itself at first.
             links: (0..(slots + rings) as u32)
-                .map(|own| Link {
+                .map(|own| Neighbours {
                     newer: own,
                     older: own,
                 })
@@ -43,7 +43,7 @@ impl Rings {
     pub fn push_newest(&mut self, ring: u32, slot: u32) {
         let head = self.head(ring);
         let former = self.links[head as usize].older;
-        self.links[slot as usize] = Link {
+        self.links[slot as usize] = Neighbours {
             newer: head,
             older: former,
         };
@@ -53,7 +53,7 @@ impl Rings {
 
     /// Takes a slot out of its ring.
     pub fn unlink(&mut self, slot: u32) {
-        let Link { newer, older } = self.links[slot as usize];
+        let Neighbours { newer, older } = self.links[slot as usize];
         self.links[newer as usize].older = older;
         self.links[older as usize].newer = newer;
     }

@@ -37,18 +37,18 @@ pub enum KeyStoreError {
 /// quiet holds nothing.
 #[derive(Clone)]
 pub struct KeyStore {
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<NodeStore>,
 }
 
 /// A node's place in what it shares with others.
-pub(super) struct Node {
+pub(super) struct NodeStore {
     pub(super) ready: Arc<ReadyKeys>,
     pub(super) table: u32,
     /// What had been done when it came.
     before: StoreCounters,
 }
 
-impl Drop for Node {
+impl Drop for NodeStore {
     fn drop(&mut self) {
         let table = self.ready.lock().tables[self.table as usize].take();
         drop(table);
@@ -86,7 +86,7 @@ impl KeyStore {
             tables.len() - 1
         });
         tables[place] = Some(table);
-        let node = Node {
+        let node = NodeStore {
             ready: Arc::clone(ready),
             table: place as u32,
             before,

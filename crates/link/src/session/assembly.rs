@@ -13,8 +13,8 @@ const RESERVE_BYTES_MAX: u64 = 16 << 20;
 /// The parts of a message, filled one after the other.
 pub(super) struct Assembly {
     envelope: Envelope,
-    head: Part,
-    bulk: Vec<Part>,
+    head: BulkPart,
+    bulk: Vec<BulkPart>,
     /// The part that the next record belongs to: 0 is the head.
     current: usize,
 }
@@ -22,13 +22,13 @@ pub(super) struct Assembly {
 impl Assembly {
     /// Starts with what the first record holds.
     pub(super) fn new(envelope: Envelope, first: &[u8], pool: &mut Pool) -> Self {
-        let mut head = Part::new(envelope.head_bytes, Vec::new());
+        let mut head = BulkPart::new(envelope.head_bytes, Vec::new());
         head.data.extend_from_slice(first);
         head.filled = first.len();
         let bulk = envelope
             .bulk_bytes
             .iter()
-            .map(|&bytes| Part::new(bytes, pool.take(bytes)))
+            .map(|&bytes| BulkPart::new(bytes, pool.take(bytes)))
             .collect();
         let mut assembly = Self {
             envelope,
@@ -57,7 +57,7 @@ impl Assembly {
             handler: self.envelope.handler,
             kind: self.envelope.kind,
             head: Bytes::from(self.head.into_data()),
-            bulk: self.bulk.into_iter().map(Part::into_data).collect(),
+            bulk: self.bulk.into_iter().map(BulkPart::into_data).collect(),
             size,
         }
     }
@@ -77,7 +77,7 @@ impl Assembly {
         if kind != expected {
             return Err("a record of another kind is due");
         }
-        let last = self.bulk.iter().skip(self.current).all(Part::is_full);
+        let last = self.bulk.iter().skip(self.current).all(BulkPart::is_full);
         let Some(part) = self.part() else {
             return Err("the message is complete");
         };
@@ -123,7 +123,7 @@ impl Assembly {
         if current > 0 {
             return current;
         }
-        part(self.current + 1).map_or(0, Part::missing)
+        part(self.current + 1).map_or(0, BulkPart::missing)
     }
 
     /// Whether the next body of this message is a bulk segment.
@@ -131,7 +131,7 @@ impl Assembly {
         self.current > 0 || self.head.missing() <= length as u64
     }
 
-    fn part(&mut self) -> Option<&mut Part> {
+    fn part(&mut self) -> Option<&mut BulkPart> {
         if self.current == 0 {
             Some(&mut self.head)
         } else {
@@ -146,14 +146,14 @@ impl Assembly {
     }
 }
 
-struct Part {
+struct BulkPart {
     /// Longer than what is filled: initialised ahead of the bytes that arrive.
     data: Vec<u8>,
     filled: usize,
     expected: u64,
 }
 
-impl Part {
+impl BulkPart {
     fn new(expected: u64, data: Vec<u8>) -> Self {
         Self {
             data,

@@ -127,7 +127,7 @@ impl Session {
         link.is_ready = false;
         if let Some(progress) = &mut link.current {
             let protection = self.sending.of(link.class);
-            let segment = Segment::next(progress, self.config.segment_bytes);
+            let segment = RecordSegment::next(progress, self.config.segment_bytes);
             let header = header(segment.kind, segment.end, id, link.job, segment.bytes.len());
             self.counts.bytes_sealed[usize::from(protection.code())] += segment.bytes.len() as u64;
             if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
@@ -225,13 +225,13 @@ fn header(kind: RecordKind, end: bool, link: LinkId, job: u32, length: usize) ->
 }
 
 /// The bytes of a message that its next record carries.
-struct Segment {
+struct RecordSegment {
     kind: RecordKind,
     bytes: bytes::Bytes,
     end: bool,
 }
 
-impl Segment {
+impl RecordSegment {
     fn next(progress: &mut Progress, segment_bytes: usize) -> Self {
         let (kind, part) = match progress.part.checked_sub(1) {
             None => (RecordKind::HeadMore, &progress.message.head),

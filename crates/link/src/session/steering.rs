@@ -77,7 +77,7 @@ impl Session {
         Ok(())
     }
 
-    fn peer_opens(&mut self, message: ControlMessage) -> Outcome {
+    fn peer_opens(&mut self, message: ControlMessage) -> SteeringFault {
         let ControlMessage::LinkOpen {
             link: id,
             job,
@@ -125,7 +125,7 @@ impl Session {
         Ok(())
     }
 
-    fn peer_accepts(&mut self, id: LinkId, handlers: Vec<String>) -> Outcome {
+    fn peer_accepts(&mut self, id: LinkId, handlers: Vec<String>) -> SteeringFault {
         let link = self.unanswered(id)?;
         link.handlers = Some(handlers.len() as u16);
         let handlers = handlers.into_iter().map(PeerText::from).collect();
@@ -134,7 +134,7 @@ impl Session {
         Ok(())
     }
 
-    fn peer_refuses(&mut self, id: LinkId, reason: LinkRefusal) -> Outcome {
+    fn peer_refuses(&mut self, id: LinkId, reason: LinkRefusal) -> SteeringFault {
         let link = self.unanswered(id)?;
         let dropped = core::mem::take(&mut link.queued_bytes);
         link.queue.clear();
@@ -158,7 +158,7 @@ impl Session {
             .ok_or((id, "it answers an opening that was not asked"))
     }
 
-    fn peer_closes_link(&mut self, id: LinkId) -> Outcome {
+    fn peer_closes_link(&mut self, id: LinkId) -> SteeringFault {
         let Some(link) = self.links.get_mut(id).filter(|link| !link.opened_here) else {
             return Err((id, "it closes a link that the peer has not opened"));
         };
@@ -178,7 +178,7 @@ impl Session {
         Ok(())
     }
 
-    fn link_is_closed(&mut self, id: LinkId) -> Outcome {
+    fn link_is_closed(&mut self, id: LinkId) -> SteeringFault {
         let is_due = |link: &&mut Link| {
             link.opened_here && link.state == LinkState::Closed && link.assembly.is_none()
         };
@@ -193,7 +193,7 @@ impl Session {
         Ok(())
     }
 
-    fn peer_grants(&mut self, id: LinkId, bytes: u64) -> Outcome {
+    fn peer_grants(&mut self, id: LinkId, bytes: u64) -> SteeringFault {
         let maximum = signed(self.config.peer_limits.credit_bytes);
         // Credit for a link that has just ended crosses the end on its way.
         let Some(link) = self.links.get_mut(id) else {
@@ -216,4 +216,4 @@ impl Session {
 }
 
 /// What does not fit, and on which link.
-type Outcome = Result<(), (LinkId, &'static str)>;
+type SteeringFault = Result<(), (LinkId, &'static str)>;

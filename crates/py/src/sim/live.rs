@@ -8,7 +8,7 @@ use exoskel_link::keys::Geometry;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Failure, KeyCacheTrace, in_parallel, refused};
+use super::{JobFailure, KeyCacheTrace, in_parallel, refused};
 
 /// The lookups of real nodes, and those that the simulation predicts, for caches of that shape: of each `lookups` and `hits`.
 #[pyfunction]
@@ -27,7 +27,7 @@ pub(super) fn key_cache_live<'py>(
         || run.lock().unwrap_or_else(PoisonError::into_inner).take(),
         |run, stop| {
             run.run(stop).map_err(|error| match error {
-                LiveError::Stopped => Failure::Stopped,
+                LiveError::Stopped => JobFailure::Stopped,
                 error => error.into(),
             })
         },
