@@ -25,7 +25,7 @@ use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
-use crate::sources::{NodeConfigError, NodeConfigRenewal};
+use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
@@ -39,9 +39,6 @@ const CALM_MAX: usize = 4;
 /// How long a slot leaves the next connection to the worker's other slots while a handshake of its own goes on. A manager's
 /// takes a few milliseconds; a stranger that stops in the middle must not keep managers away for longer.
 const TURN_TIME: Duration = Duration::from_millis(50);
-
-/// How often credential, policy and revocation list are looked at.
-const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// How long the interpreter may take to leave after the session's end.
 const LEAVE_TIME: Duration = Duration::from_millis(500);

@@ -12,6 +12,9 @@ use rustls::pki_types::UnixTime;
 
 use exoskel_link::handshake::NodeConfig;
 
+/// How often credential, policy and revocation list are looked at.
+pub(crate) const RENEWAL_TIME: Duration = Duration::from_secs(2);
+
 /// Settings of sessions that stand in no file.
 #[derive(Clone)]
 pub struct SessionSettings {

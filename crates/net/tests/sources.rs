@@ -1,4 +1,4 @@
-//! NodeConfig made of files: what has to be there, and what a change of each file does.
+//! What a node brings to its handshakes, made of files: what has to be there, and what a change of each file does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
