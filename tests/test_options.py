@@ -128,3 +128,10 @@ def test_a_worker_s_own_limit_counts_where_it_is_the_smaller_one(site: Site) -> 
         results = list(manager.map([1 << 19, 1 << 21, 3], errors="return"))
     assert [len(results[0]), len(results[2])] == [1 << 19, 3]
     assert isinstance(results[1], ex.SizeLimitError)
+
+
+def test_items_travel_in_messages_that_the_worker_takes(site: Site) -> None:
+    worker = site.worker("here", "--message-bytes-max", str(1 << 18))
+    with site.connect(ex.Farm(len), 1, worker) as manager:
+        assert list(manager.map([bytes(3000)] * 2000)) == [3000] * 2000
+        assert [report.state for report in manager.summary().workers] == ["working"]

@@ -148,7 +148,8 @@ impl Router {
         }
     }
 
-    /// A slot may get work; its results come from `origin`.
+    /// A slot may get work, in messages of at most `message_bytes_max` bytes where no single item has more; its results come
+    /// from `origin`.
     ///
     /// # Errors
     /// When the number is in use, or there are too many slots.
@@ -156,9 +157,13 @@ impl Router {
         &mut self,
         slot: u32,
         origin: Arc<Origin>,
+        message_bytes_max: u64,
         now: Duration,
     ) -> Result<(), FlowError> {
         self.scheduler.add_slot(SlotId(slot), now)?;
+        // The other half is for what goes with the items.
+        self.scheduler
+            .limit_frames(SlotId(slot), message_bytes_max / 2);
         let known = Slot {
             origin,
             functions: HashSet::new(),

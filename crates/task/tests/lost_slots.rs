@@ -74,7 +74,7 @@ impl Site {
         };
         let origin = Arc::new(origin);
         self.router
-            .add_slot(self.next_slot, origin, self.now)
+            .add_slot(self.next_slot, origin, u64::MAX, self.now)
             .unwrap();
         self.inboxes.insert(self.next_slot, VecDeque::new());
         self.next_slot += 1;

@@ -73,7 +73,9 @@ impl Site {
                 Format::Pickle
             },
         };
-        self.router.add_slot(slot, Arc::new(origin), NOW).unwrap();
+        self.router
+            .add_slot(slot, Arc::new(origin), u64::MAX, NOW)
+            .unwrap();
         self.pump();
     }
 
