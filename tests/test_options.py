@@ -133,6 +133,22 @@ def test_a_worker_s_own_limit_counts_where_it_is_the_smaller_one(site: Site) -> 
     assert isinstance(results[1], ex.SizeLimitError)
 
 
+@pytest.mark.parametrize("stage", [ex.Farm, lambda function: function])
+def test_an_item_that_the_worker_doesn_t_take_fails_alone(
+    site: Site, stage: Callable[..., Any]
+) -> None:
+    worker = site.worker("here", "--message-bytes-max", str(1 << 18))
+    program = ex.Pipeline(stage(len), ex.Farm(abs))
+    with site.connect(program, 1, worker) as manager:
+        items = [bytes(9), bytes(1 << 19), bytes(8)] * 3
+        results = list(manager.map(items, errors="return"))
+        assert [report.state for report in manager.summary().workers] == ["working"]
+    assert [result for result in results if isinstance(result, int)] == [9, 8] * 3
+    for error in results[1::3]:
+        assert isinstance(error, ex.SizeLimitError)
+        assert "--message-bytes-max" in str(error)
+
+
 def test_items_travel_in_messages_that_the_worker_takes(site: Site) -> None:
     worker = site.worker("here", "--message-bytes-max", str(1 << 18))
     with site.connect(ex.Farm(len), 1, worker) as manager:

@@ -105,6 +105,7 @@ pub struct Router {
 #[derive(Debug)]
 struct Slot {
     origin: Arc<Origin>,
+    message_bytes_max: u64,
     functions: HashSet<Digest>,
     streams: HashSet<u64>,
 }
@@ -148,8 +149,8 @@ impl Router {
         }
     }
 
-    /// A slot may get work, in messages of at most `message_bytes_max` bytes where no single item has more; its results come
-    /// from `origin`.
+    /// A slot may get work, in messages of at most `message_bytes_max` bytes: an item that needs more has
+    /// [that](crate::outcome::Contents::TooLarge) as its outcome. Its results come from `origin`.
     ///
     /// # Errors
     /// When the number is in use, or there are too many slots.
@@ -166,6 +167,7 @@ impl Router {
             .limit_frames(SlotId(slot), message_bytes_max / 2);
         let known = Slot {
             origin,
+            message_bytes_max,
             functions: HashSet::new(),
             streams: HashSet::new(),
         };

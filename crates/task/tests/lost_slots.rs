@@ -96,7 +96,7 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => {
                     let mut values = match outcomes.contents {
-                        Contents::WorkersLost(_) => None,
+                        Contents::WorkersLost(_) | Contents::TooLarge { .. } => None,
                         Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),
                     };
