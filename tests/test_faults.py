@@ -88,6 +88,8 @@ def test_a_task_that_ends_its_process_in_order_is_charged_too() -> None:
 
 
 class Leaving(Exception):
+    """Ends whoever pickles it."""
+
     def __reduce__(self) -> Any:
         sys.exit(5)
 
