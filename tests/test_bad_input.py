@@ -43,7 +43,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a transport of another kind": (
         lambda: ex.Manager(abs, ex.ParDegree(1), transport="udp"),  # type: ignore[arg-type]
         ValueError,
-        'got transport "udp", expected "socketpair" or "tcp"',
+        'transport: got "udp", expected "socketpair" or "tcp"',
     ),
     "a protection of another kind": (
         lambda: ex.Manager(abs, ex.ParDegree(1), protection="strong"),  # type: ignore[arg-type]

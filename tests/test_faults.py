@@ -87,6 +87,41 @@ def test_a_task_that_ends_its_process_in_order_is_charged_too() -> None:
     assert isinstance(results[2], ex.WorkerLostError)
 
 
+class Leaving(Exception):
+    """Ends whoever pickles it."""
+
+    def __reduce__(self) -> Any:
+        sys.exit(5)
+
+
+def test_an_exception_that_exits_while_it_is_sent_ends_its_item_only() -> None:
+    def task(item: int) -> int:
+        if item == 2:
+            raise Leaving("now")
+        return item
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(2), retries=1) as manager:
+        results = list(manager.map(range(4), errors="return"))
+    assert [results[0], results[1], results[3]] == [0, 1, 3]
+    assert isinstance(results[2], ex.TaskError)
+    assert "Leaving: now" in str(results[2])
+
+
+@pytest.mark.parametrize("stage", [ex.Farm, lambda function: function])
+def test_a_forked_child_leaves_by_sys_exit_with_its_own_code(stage: Callable[..., Any]) -> None:
+    def task(item: int) -> int:
+        import os
+        import sys
+
+        child = os.fork()
+        if child == 0:
+            sys.exit(item)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    with ex.Manager(stage(task), ex.ParDegree(1)) as manager:
+        assert list(manager.map([0, 7])) == [0, 7]
+
+
 @pytest.mark.parametrize("as_completed", [False, True])
 def test_killed_slots_are_replaced_and_no_result_is_lost_or_given_twice(as_completed: bool) -> None:
     def task(item: int) -> tuple[int, int]:

@@ -62,7 +62,10 @@ def executor(**given: Any) -> ex.Executor:
         ({"dead_after": 0}, ValueError, "got dead_after=0, expected seconds above 0"),
         ({"dead_after": float("nan")}, ValueError, "got dead_after=nan"),
         ({"connect_timeout": "soon"}, ValueError, "got connect_timeout='soon'"),
+        ({"retries": "3"}, ValueError, "got retries='3', expected a whole number"),
+        ({"dead_after": "5"}, ValueError, "got dead_after='5', expected seconds above 0"),
         ({"message_bytes_max": 1}, ValueError, "at least 262144"),
+        ({"message_bytes_max": 1 << 49}, ValueError, "at most 281474976710656"),
         ({"transport": "udp"}, ValueError, 'transport: got "udp", expected "socketpair" or "tcp"'),
         ({"protection": 3}, ValueError, 'protection: got 3, expected "plain", "integrity" or'),
         ({"listen": 7600}, TypeError, "got listen=7600, expected text"),
@@ -128,3 +131,26 @@ def test_a_worker_s_own_limit_counts_where_it_is_the_smaller_one(site: Site) -> 
         results = list(manager.map([1 << 19, 1 << 21, 3], errors="return"))
     assert [len(results[0]), len(results[2])] == [1 << 19, 3]
     assert isinstance(results[1], ex.SizeLimitError)
+
+
+@pytest.mark.parametrize("stage", [ex.Farm, lambda function: function])
+def test_an_item_that_the_worker_doesn_t_take_fails_alone(
+    site: Site, stage: Callable[..., Any]
+) -> None:
+    worker = site.worker("here", "--message-bytes-max", str(1 << 18))
+    program = ex.Pipeline(stage(len), ex.Farm(abs))
+    with site.connect(program, 1, worker) as manager:
+        items = [bytes(9), bytes(1 << 19), bytes(8)] * 3
+        results = list(manager.map(items, errors="return"))
+        assert [report.state for report in manager.summary().workers] == ["working"]
+    assert [result for result in results if isinstance(result, int)] == [9, 8] * 3
+    for error in results[1::3]:
+        assert isinstance(error, ex.SizeLimitError)
+        assert "--message-bytes-max" in str(error)
+
+
+def test_items_travel_in_messages_that_the_worker_takes(site: Site) -> None:
+    worker = site.worker("here", "--message-bytes-max", str(1 << 18))
+    with site.connect(ex.Farm(len), 1, worker) as manager:
+        assert list(manager.map([bytes(3000)] * 2000)) == [3000] * 2000
+        assert [report.state for report in manager.summary().workers] == ["working"]

@@ -26,6 +26,8 @@ __all__ = [
 
 # Less than this leaves no room for what goes with the items.
 MESSAGE_BYTES_MIN = 1 << 18
+# No handshake can say more.
+MESSAGE_BYTES_MAX = 1 << 48
 SECONDS_MAX = 1e9
 # The words after which the text of options is put into a docstring.
 PLACE_IN_DOCSTRING = "{options}"
@@ -90,8 +92,6 @@ def _anything(_name: str, value: Any) -> Any:
 
 def _whole(least: int, most: int = 1 << 62) -> _Check:
     def check(name: str, value: Any) -> int:
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            value = int(value)  # from a command line
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(
                 f"got {name}={value!r}, expected a whole number of at least {least}"
@@ -105,9 +105,9 @@ def _whole(least: int, most: int = 1 << 62) -> _Check:
 def _seconds(name: str, value: Any) -> float:
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = 0.0
-    if isinstance(value, bool) or not 0 < seconds < SECONDS_MAX:
+    if isinstance(value, bool | str | bytes) or not 0 < seconds < SECONDS_MAX:
         raise ValueError(f"got {name}={value!r}, expected seconds above 0")
     return seconds
 
@@ -238,7 +238,7 @@ class NodeOptions(TypedDict, total=False):
         int,
         Option(
             1 << 30,
-            _whole(MESSAGE_BYTES_MIN),
+            _whole(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX),
             "int",
             "The size limit of an item or result with everything that belongs to it, in bytes. Of a manager and a slot, the smaller one "
             "counts.",
@@ -490,7 +490,7 @@ def add_arguments(parser: "argparse.ArgumentParser", options: type) -> None:
             if option.check in (_path, _readable):
                 return text
             try:
-                return option.check(name, text)
+                return option.check(name, _number(option, text))
             except ValueError as error:
                 raise ArgumentTypeError(str(error).removeprefix(f"{name}: ")) from None
 
@@ -509,6 +509,14 @@ def add_arguments(parser: "argparse.ArgumentParser", options: type) -> None:
             default=option.default,
             help=text[0].lower() + text[1:].removesuffix(".") + default,
         )
+
+
+def _number(option: Option, text: str) -> Any:
+    """Return a word of a command line as the number that an option wants, if it is one."""
+    try:
+        return type(option.default)(text) if isinstance(option.default, int | float) else text
+    except ValueError:
+        return text
 
 
 def given(options: type, arguments: "argparse.Namespace") -> dict[str, Any]:

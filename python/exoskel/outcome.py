@@ -91,7 +91,7 @@ def encode_exception(error: BaseException, as_data: bool) -> bytes | list[Any]:
     try:
         inner = pickle.dumps(error, 5)
         pickle.loads(inner)
-    except Exception:
+    except (Exception, SystemExit):
         inner = _by_value(error)
     return pickle.dumps((inner, text, lines), 5)
 
@@ -117,7 +117,7 @@ def describe_exception(error: BaseException) -> list[Any]:
     )
     try:
         data = results.exception_to_data(error)
-    except Exception:
+    except (Exception, SystemExit):
         # The text is still worth something.
         data = None
     if data is None:
@@ -149,7 +149,7 @@ def _text(error: BaseException) -> str:
     try:
         arguments = error.args
         text = arguments[0] if len(arguments) == 1 and type(arguments[0]) is str else str(error)
-    except Exception:
+    except (Exception, SystemExit):
         text = f"<{type(error).__name__} without a text>"
     return _plain(text, _TEXT_CHARACTERS_MAX)
 
@@ -175,7 +175,7 @@ def _by_value(error: BaseException) -> bytes | None:
 
         inner: bytes = cloudpickle.dumps(error, 5)
         pickle.loads(inner)
-    except Exception:
+    except (Exception, SystemExit):
         return None
     return inner
 

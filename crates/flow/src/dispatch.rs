@@ -427,10 +427,14 @@ impl View<'_> {
         let full = self.all.full_frame(item_nanos).max(passed);
         let share = self.share(segment, item_nanos, lease).max(passed);
         let wanted = full.min(grown).min(share).min(range.end - range.start);
+        let bytes_max = self
+            .slot
+            .frame_bytes_max
+            .min(self.all.config.frame_bytes_max);
         let (mut count, mut bytes) = (0, 0u64);
         for item in stream.ring.walk(range.start).take(wanted as usize) {
             let sum = bytes.saturating_add(item.bytes);
-            if count > 0 && sum > self.all.config.frame_bytes_max {
+            if count > 0 && sum > bytes_max {
                 break;
             }
             (count, bytes) = (count + 1, sum);

@@ -95,6 +95,14 @@ impl Scheduler {
         Ok(())
     }
 
+    /// The slot gets frames with so many bytes of items at most, unless a single item has more.
+    pub fn limit_frames(&mut self, slot: SlotId, bytes: u64) {
+        let slot = self.slots.row(slot).and_then(|row| self.slots.get_mut(row));
+        if let Some(slot) = slot {
+            slot.frame_bytes_max = bytes;
+        }
+    }
+
     /// The slot gets nothing more; what it has it may finish. Remove it when it has nothing outstanding.
     pub fn drain_slot(&mut self, slot: SlotId, now: Duration) {
         if let Some(row) = self.slots.row(slot) {

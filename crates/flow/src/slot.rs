@@ -28,6 +28,8 @@ pub(crate) struct Slot {
     pub(crate) bytes: u64,
     /// A suspect runs here; nothing may be added.
     pub(crate) exclusive: bool,
+    /// Item bytes in one frame at most, unless a single item has more.
+    pub(crate) frame_bytes_max: u64,
     /// Result bytes that it may send now.
     pub(crate) receivable: u64,
     /// Granted results that are on the way although their stream was closed, and their bytes.
@@ -58,6 +60,7 @@ impl Slot {
             work_nanos: 0,
             bytes: 0,
             exclusive: false,
+            frame_bytes_max: u64::MAX,
             receivable: 0,
             owed: BTreeMap::new(),
             held_back: false,

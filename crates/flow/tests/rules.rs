@@ -318,6 +318,27 @@ fn only_an_item_that_ran_alone_is_charged() {
 }
 
 #[test]
+fn a_slot_gets_no_larger_frames_than_it_takes() {
+    let mut scheduler = scheduler(1);
+    scheduler.limit_frames(SlotId(0), 100);
+    let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);
+    scheduler
+        .admit(stream, &[30, 30, 30, 30, 30, 300, 30], START)
+        .expect("tickets");
+    let (mut now, mut counts) = (START, Vec::new());
+    let mut sent = dispatches(&mut scheduler, now);
+    while !sent.is_empty() {
+        let (slot, frame, _, first, count) = sent.remove(0);
+        counts.push((first, count));
+        now += Duration::from_millis(1);
+        answer(&mut scheduler, slot, frame, first, count, now);
+        sent.extend(dispatches(&mut scheduler, now));
+    }
+    assert!(counts.contains(&(5, 1)), "{counts:?}");
+    assert!(counts.iter().all(|&(_, count)| count <= 3), "{counts:?}");
+}
+
+#[test]
 fn a_slot_that_leaves_is_not_suspicious() {
     let mut scheduler = scheduler(1);
     let stream = open(&mut scheduler, &farm(seq(0)), Tickets::Bounded);

@@ -246,6 +246,11 @@ impl Session {
         Ok(())
     }
 
+    /// The most bytes of a message that the peer takes.
+    pub fn peer_message_bytes_max(&self) -> u64 {
+        self.config.peer_limits.message_bytes_max
+    }
+
     /// Bytes of messages that are queued and not yet sealed.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes

@@ -197,7 +197,11 @@ impl Transport {
                 let room = left.min(sink.len());
                 match self.read_vectored(&mut [IoSliceMut::new(&mut sink[..room])]) {
                     Ok(0) => return,
-                    Ok(count) => left -= count,
+                    // A peer that sends faster than this reads must not keep everybody else, and the clock, from their turn.
+                    Ok(count) => {
+                        left -= count;
+                        tokio::task::yield_now().await;
+                    }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         let Ok(mut told) = self.readable().await else {
@@ -210,5 +214,29 @@ impl Transport {
             }
         };
         let _ = tokio::time::timeout(time, drain).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_sends_without_end_leaves_others_their_turn() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        while theirs.write(&[0; 1 << 16]).is_ok() {}
+        let transport = Transport::stream(Socket::unix(ours).unwrap()).unwrap();
+        let Transport::Stream(Stream { socket, .. }) = &transport;
+        let mut left = 0;
+        let other = async {
+            left = rustix::io::ioctl_fionread(socket).unwrap();
+            drop(theirs);
+        };
+        tokio::join!(transport.linger(Duration::MAX, usize::MAX), other);
+        assert!(left > 0, "all was read before anybody else had a turn");
     }
 }

@@ -192,6 +192,8 @@ struct Slot {
     worker: WorkerKey,
     source: SlotSource,
     state: SlotState,
+    /// The most bytes of a message that it takes.
+    message_bytes_max: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

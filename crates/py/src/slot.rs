@@ -307,6 +307,11 @@ impl<'py> SlotInterpreter<'py> {
             return self.finish(py, key, format, value);
         }
         let value = self.apply(py, key, segment, 0..1, value);
+        if let Err(error) = &value
+            && self.ends_process(py, error)
+        {
+            return Err(error.clone_ref(py).into());
+        }
         if lease == Lease::PassedOn {
             self.passed.push(Passed {
                 key,
@@ -428,9 +433,7 @@ impl<'py> SlotInterpreter<'py> {
             (Err(error), _) => Err(error),
         };
         if let Err(error) = encoded {
-            // Ctrl-C ends the slot. `sys.exit` ends the item only, but a child that the task has forked may leave by it.
-            let is_exit = error.is_instance_of::<PySystemExit>(py) && self.node.get().is_none();
-            if is_exit || error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            if self.ends_process(py, &error) {
                 return Err(error.into());
             }
             self.write_exception(py, format, scratch, error)?;
@@ -446,6 +449,12 @@ impl<'py> SlotInterpreter<'py> {
             }
             other => Ok(other?),
         }
+    }
+
+    /// Ctrl-C ends the slot. `sys.exit` ends the item only, but a child that the task has forked may leave by it.
+    fn ends_process(&self, py: Python<'_>, error: &PyErr) -> bool {
+        let is_exit = error.is_instance_of::<PySystemExit>(py) && self.node.get().is_none();
+        is_exit || error.is_instance_of::<PyKeyboardInterrupt>(py)
     }
 
     fn write_exception(

@@ -382,6 +382,13 @@ impl Walk {
                     py, item, *count,
                 )?)));
             }
+            Contents::TooLarge { bytes, maximum } => {
+                let text = format!(
+                    "got an item of {bytes} bytes, expected at most {maximum}, which is what its worker takes; send less, or start the worker with a larger --message-bytes-max"
+                );
+                let error = raise(py, ExceptionKind::SizeLimit, text);
+                return Ok(Some(StreamOutcome::Exception(error)));
+            }
         };
         let mark = reader.position();
         if let Some((format, body)) = reader.next_small() {

@@ -72,6 +72,13 @@ pub enum Contents {
     Refused(Arc<Origin>),
     /// The item took down so many workers, one after the other, while it ran alone.
     WorkersLost(u32),
+    /// The item is larger than what the slot takes that it was for.
+    TooLarge {
+        /// The bytes of its message.
+        bytes: u64,
+        /// The most that the slot takes.
+        maximum: u64,
+    },
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ pub struct Router {
 #[derive(Debug)]
 struct Slot {
     origin: Arc<Origin>,
+    message_bytes_max: u64,
     functions: HashSet<Digest>,
     streams: HashSet<u64>,
 }
@@ -148,7 +149,8 @@ impl Router {
         }
     }
 
-    /// A slot may get work; its results come from `origin`.
+    /// A slot may get work, in messages of at most `message_bytes_max` bytes: an item that needs more has
+    /// [that](crate::outcome::Contents::TooLarge) as its outcome. Its results come from `origin`.
     ///
     /// # Errors
     /// When the number is in use, or there are too many slots.
@@ -156,11 +158,16 @@ impl Router {
         &mut self,
         slot: u32,
         origin: Arc<Origin>,
+        message_bytes_max: u64,
         now: Duration,
     ) -> Result<(), FlowError> {
         self.scheduler.add_slot(SlotId(slot), now)?;
+        // The other half is for what goes with the items.
+        self.scheduler
+            .limit_frames(SlotId(slot), message_bytes_max / 2);
         let known = Slot {
             origin,
+            message_bytes_max,
             functions: HashSet::new(),
             streams: HashSet::new(),
         };

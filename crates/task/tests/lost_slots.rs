@@ -74,7 +74,7 @@ impl Site {
         };
         let origin = Arc::new(origin);
         self.router
-            .add_slot(self.next_slot, origin, self.now)
+            .add_slot(self.next_slot, origin, u64::MAX, self.now)
             .unwrap();
         self.inboxes.insert(self.next_slot, VecDeque::new());
         self.next_slot += 1;
@@ -96,7 +96,7 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => {
                     let mut values = match outcomes.contents {
-                        Contents::WorkersLost(_) => None,
+                        Contents::WorkersLost(_) | Contents::TooLarge { .. } => None,
                         Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),
                     };

@@ -73,7 +73,9 @@ impl Site {
                 Format::Pickle
             },
         };
-        self.router.add_slot(slot, Arc::new(origin), NOW).unwrap();
+        self.router
+            .add_slot(slot, Arc::new(origin), u64::MAX, NOW)
+            .unwrap();
         self.pump();
     }
 
@@ -172,6 +174,7 @@ fn fate(contents: &mut Contents) -> Fate {
     match contents {
         Contents::Refused(origin) => Fate::Refused(origin.worker.clone(), origin.is_trusted()),
         Contents::WorkersLost(count) => panic!("{count} workers lost"),
+        Contents::TooLarge { bytes, maximum } => panic!("{bytes} bytes of {maximum}"),
         Contents::Records(reader, origin) => {
             let record = reader.next_record().unwrap().unwrap();
             let mut body = record.body.to_vec();

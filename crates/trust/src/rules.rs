@@ -18,8 +18,17 @@ use crate::stamp::Stamps;
 pub struct Rules {
     policy: PolicyFile,
     current: ArcSwap<Authorization>,
-    /// Held by the one who reads again: the files' state at the last reading.
-    seen: Mutex<Stamps>,
+    /// Held by the one who reads again.
+    seen: Mutex<Seen>,
+}
+
+/// What the last reading saw.
+#[derive(Debug)]
+struct Seen {
+    /// The files' state.
+    stamps: Stamps,
+    /// The policy of which the lists could not be read. It may name others than the rules in force do.
+    unread: Option<Authorization>,
 }
 
 /// Why rules can't be read. Whoever wrote them must act.
@@ -51,7 +60,10 @@ impl Rules {
         Ok(Arc::new(Self {
             policy,
             current: ArcSwap::from_pointee(current),
-            seen: Mutex::new(seen),
+            seen: Mutex::new(Seen {
+                stamps: seen,
+                unread: None,
+            }),
         }))
     }
 
@@ -63,24 +75,33 @@ impl Rules {
     /// Reads again what has changed.
     pub fn renew(&self) -> Renewal {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamps(&self.policy, &self.current.load());
-        if *seen == now {
-            return Renewal::default();
-        }
-        // A policy that names other files from now on differs from these stamps, and is read once more.
-        *seen = now;
-        match read(&self.policy) {
-            Ok(rules) => {
-                self.current.store(Arc::new(rules));
-                Renewal {
-                    changed: true,
-                    faults: Vec::new(),
+        let mut faults = Vec::new();
+        loop {
+            let current = self.current.load();
+            let now = stamps(&self.policy, seen.unread.as_ref().unwrap_or(&current));
+            if seen.stamps == now {
+                return Renewal {
+                    changed: false,
+                    faults,
+                };
+            }
+            // A policy that names other files from now on differs from these stamps, and is read once more.
+            seen.stamps = now;
+            match read(&self.policy) {
+                Ok(rules) => {
+                    seen.unread = None;
+                    self.current.store(Arc::new(rules));
+                    return Renewal {
+                        changed: true,
+                        faults: Vec::new(),
+                    };
+                }
+                Err(error) => {
+                    let text = self.policy.text().ok();
+                    seen.unread = text.and_then(|text| Authorization::parse(&text).ok());
+                    faults = vec![format!("the rules in force are kept: {error}")];
                 }
             }
-            Err(error) => Renewal {
-                changed: false,
-                faults: vec![format!("the rules in force are kept: {error}")],
-            },
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use exoskel_trust::{Document, PolicyFile, Rules, RulesError, Stamps};
+use exoskel_trust::{Document, PolicyFile, Renewal, Rules, RulesError, Stamps};
 
 /// A folder of the test's own, removed with it.
 struct Folder(PathBuf);
@@ -90,6 +90,21 @@ fn what_can_not_be_read_keeps_the_rules_and_is_said_once() {
     assert_eq!(rules.renew().faults, Vec::<String>::new());
     folder.write("banned", "/DC=org/CN=Mallory\n");
     assert!(rules.renew().changed);
+}
+
+#[test]
+fn a_list_that_comes_after_the_policy_that_names_it_is_read() {
+    let folder = Folder::new();
+    let policy = folder.write("policy.toml", "[deny]\n");
+    let rules = Rules::open(&policy).unwrap();
+    folder.write("policy.toml", NAMES_A_LIST);
+    let renewal = rules.renew();
+    assert!(!renewal.changed);
+    assert_eq!(renewal.faults.len(), 1, "{:?}", renewal.faults);
+    assert_eq!(rules.renew(), Renewal::default());
+    folder.write("banned", "/DC=org/CN=Mallory\n");
+    assert!(rules.renew().changed);
+    assert_eq!(rules.current().ban_list(), Some("banned"));
 }
 
 #[test]

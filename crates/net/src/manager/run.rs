@@ -99,6 +99,10 @@ async fn attempt(driver: Driver, place: RecruitingPlace) {
     let terms = driver.borrow().terms().clone();
     let result = match &place {
         RecruitingPlace::Child(number) => {
+            // A child that is started now would be nobody's to end.
+            if driver.borrow().is_shutting_down() {
+                return;
+            }
             let started = driver.borrow_mut().start_child(*number);
             dial_child(started, &terms).await
         }

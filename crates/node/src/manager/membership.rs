@@ -123,6 +123,7 @@ impl ManagerMachine {
             worker,
             source,
             state: SlotState::Joining,
+            message_bytes_max: session.peer_message_bytes_max(),
         };
         self.slots.insert(id, slot);
         if self.is_closing {
@@ -183,7 +184,8 @@ impl ManagerMachine {
             self.recruited.ready += 1;
             self.recruited.pending -= 1;
             // The number is new and the limit on slots is checked when they are recruited.
-            let _ = self.router.add_slot(session.0, slot.origin.clone(), now);
+            let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
+            let _ = self.router.add_slot(session.0, origin, bytes_max, now);
             return;
         }
         slot.state = SlotState::Unfit;

@@ -307,7 +307,7 @@ impl Machine {
     pub(super) fn check_origin(&self, outcomes: &Outcomes) -> Result<(), Violation> {
         let origin = match &outcomes.contents {
             Contents::Records(_, origin) | Contents::Refused(origin) => origin,
-            Contents::WorkersLost(_) => return Ok(()),
+            Contents::WorkersLost(_) | Contents::TooLarge { .. } => return Ok(()),
         };
         if !self.revoked.contains_key(&origin.worker) {
             return Ok(());

@@ -222,6 +222,11 @@ impl Streams {
                     ));
                 }
             }
+            Contents::TooLarge { bytes, maximum } => {
+                return Err(format!(
+                    "item {first} of stream {stream} has {bytes} bytes of at most {maximum}"
+                ));
+            }
             Contents::Refused(origin) => {
                 let mut items = first..first + u64::from(count);
                 if origin.is_trusted() || !items.all(|index| user.is_pickled(seed, index)) {

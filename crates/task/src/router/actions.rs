@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_flow::{Action, Failure};
+use exoskel_flow::{Action, Failure, Results, StreamId};
 
 use super::{Effect, Function, Router};
-use crate::message::{Execute, ToSlot};
+use crate::message::{Execute, SlotEndpoint, ToSlot};
 use crate::outcome::{Contents, Outcomes};
 
 impl Router {
@@ -17,13 +17,13 @@ impl Router {
                 return Some(effect);
             }
             let action = self.scheduler.poll_action(now)?;
-            self.act(action);
+            self.act(action, now);
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Action, now: Duration) {
         match action {
-            Action::Dispatch { .. } => self.dispatch(action),
+            Action::Dispatch { .. } => self.dispatch(action, now),
             Action::Recall { slot, frame, count } => {
                 let frame = frame.0;
                 self.send(slot.0, &ToSlot::Recall { frame, count });
@@ -37,28 +37,30 @@ impl Router {
                 segment,
                 index,
                 failure: Failure::WorkersLost { count },
-            } => {
-                let Some(&number) = self.numbers.get(&stream) else {
-                    return;
-                };
-                let stream = self.streams.get_mut(&number);
-                if let Some(tokens) =
-                    stream.and_then(|stream| stream.tokens.get_mut(usize::from(segment)))
-                {
-                    tokens.release(&(index..index + 1));
-                }
-                let outcomes = Outcomes {
-                    first: index,
-                    count: 1,
-                    contents: Contents::WorkersLost(count),
-                };
-                let stream = number;
-                self.effects.push_back(Effect::Deliver { stream, outcomes });
-            }
+            } => self.fail((stream, segment), index, Contents::WorkersLost(count)),
         }
     }
 
-    fn dispatch(&mut self, action: Action) {
+    /// An item has failed in this segment of its stream.
+    fn fail(&mut self, (stream, segment): (StreamId, u16), index: u64, contents: Contents) {
+        let Some(&number) = self.numbers.get(&stream) else {
+            return;
+        };
+        let stream = self.streams.get_mut(&number);
+        if let Some(tokens) = stream.and_then(|stream| stream.tokens.get_mut(usize::from(segment)))
+        {
+            tokens.release(&(index..index + 1));
+        }
+        let outcomes = Outcomes {
+            first: index,
+            count: 1,
+            contents,
+        };
+        let stream = number;
+        self.effects.push_back(Effect::Deliver { stream, outcomes });
+    }
+
+    fn dispatch(&mut self, action: Action, now: Duration) {
         let Action::Dispatch {
             slot,
             frame,
@@ -96,7 +98,30 @@ impl Router {
             count,
             records: collected.records,
         };
-        self.send_with_bulk(slot.0, &ToSlot::Execute(execute), collected.bulk);
+        let message = ToSlot::Execute(execute).with_bulk(collected.bulk);
+        let known = self.slots.get(&slot.0);
+        let maximum = known.map_or(u64::MAX, |known| known.message_bytes_max);
+        let bytes = message.bytes();
+        if count == 1 && bytes > maximum {
+            // The session would not take it. So the item ends as if the slot had answered: within any grant, without a byte.
+            let answer = Results {
+                frame,
+                first,
+                sizes: &[0],
+                ended: &[first],
+                busy: Duration::ZERO,
+            };
+            if let Ok(Some(_)) = self.scheduler.results(slot, answer, now) {
+                let contents = Contents::TooLarge { bytes, maximum };
+                self.fail((stream, segment), first, contents);
+            }
+            return;
+        }
+        self.effects.push_back(Effect::Send {
+            slot: slot.0,
+            endpoint: SlotEndpoint::Task,
+            message,
+        });
     }
 
     /// Sends a stream's program and functions to a slot that doesn't have them yet.
