@@ -73,6 +73,25 @@ fn a_peer_that_closes_and_stops_reading_is_cut_off() {
     assert_closed(&pair.client, &CloseReason::ShuttingDown);
 }
 
+/// Aim: a peer that has said Close may be silent, however much waits for it. Method: so much waits that our own Close finds no
+/// place behind it, and nothing is written.
+#[test]
+fn a_peer_that_closes_is_not_dead_while_much_waits_for_it() {
+    let (mut pair, link) = Pair::linked(TRUSTED);
+    pair.now = SECOND;
+    let much = post(b"", &[&vec![7; 2 << 20]]);
+    pair.client.send(link, much).unwrap();
+    pair.client.prepare(SECOND).unwrap();
+    pair.server.close(CloseReason::ShuttingDown);
+    let close = pair.sent_by_server();
+    pair.give_client(&close).unwrap();
+    pair.client.prepare(SECOND).unwrap();
+    assert!(!pair.client.is_closed(), "our Close is not sealed");
+    let end = wait_for_end(&mut pair.client, SECOND);
+    assert_eq!(end, SECOND + 5 * SECOND);
+    assert_closed(&pair.client, &CloseReason::ShuttingDown);
+}
+
 /// Aim: nor by one that never answers our Close. Method: it goes on with its heartbeats, so it isn't dead.
 #[test]
 fn a_peer_that_never_answers_a_close_is_cut_off() {

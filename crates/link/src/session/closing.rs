@@ -166,6 +166,11 @@ impl Session {
         self.closing.is_cut
     }
 
+    /// The peer gets no more time.
+    pub(super) fn cut(&mut self) {
+        self.closing.is_cut = true;
+    }
+
     /// Begins the peer's time, when only the peer is waited for: it has said Close and may read no more; our Close is
     /// written and may stay without an answer; or the end is abrupt.
     pub(super) fn begin_closing_time(&mut self, now: Duration) {

@@ -95,6 +95,11 @@ impl Session {
         let dead_after = self.config.dead_after;
         self.timing.told(now, dead_after);
         if now >= self.timing.dead_at(dead_after) {
+            if self.closing.peer_closed {
+                // It may say nothing more, and all that it said has come. It has not read all of ours, and has had time for it.
+                self.cut();
+                return Ok(());
+            }
             return Err(self.fail(SessionError::PeerDead(dead_after)));
         }
         if self.timing.wants_heartbeat(now, &self.config) && self.outbox.bytes() == 0 {
