@@ -38,6 +38,8 @@ CARGO_MACHETE_VERSION := 0.9.2
 CARGO_MACHETE := target/tools/bin/cargo-machete
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
+# The head of a Python program that reads what pyproject.toml asks for.
+ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
 GENERATED ?= 1000000
 MUTATED ?= 10000000
@@ -59,16 +61,22 @@ help:
 
 # --- the environment -------------------------------------------------------------------------------
 
-$(VENV)/.locked: requirements.lock
+# What the package, its build and the examples need, of the versions in requirements.lock: a demo doesn't wait for what tests need.
+$(VENV)/.running: requirements.lock
 	@command -v cargo >/dev/null || { echo "cargo not found: install Rust 1.88 or later (https://rustup.rs)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "$(PYTHON) is older than 3.11: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c '$(ASK) print("\n".join([*p["build-system"]["requires"], *project["dependencies"], *project["optional-dependencies"]["examples"]]))' > $@.txt
+	@$(BIN)/python -m pip install --quiet --requirement $@.txt --constraint requirements.lock
+	@touch $@
+
+$(VENV)/.locked: $(VENV)/.running
 	@$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	@touch $@
 
 # Editable: an edited Python file is live at once, an edited Rust file rebuilds the module.
-$(VENV)/.built: $(VENV)/.locked $(RUST_SOURCES)
+$(VENV)/.built: $(VENV)/.running $(RUST_SOURCES)
 	@echo "building the extension module (the first time takes a few minutes)"
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 \
 	    || { cat $(VENV)/build.log; exit 1; }
@@ -81,10 +89,11 @@ demo: $(VENV)/.built
 
 test: test-rust test-python
 
+# Not the examples, which lint compiles, nor documentation, where tests/test_tidy.py allows none that would have to run.
 test-rust: $(VENV)/.locked
-	@cargo test --locked --quiet $(TESTED_CRATES)
+	@cargo test --locked --quiet $(TESTED_CRATES) --lib --tests
 
-test-python: $(VENV)/.built
+test-python: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m pytest
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
@@ -93,14 +102,14 @@ test-peers: $(VENV)/.locked
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
 # Each failure is printed with the answer that caused it.
-attack-data: $(VENV)/.built
+attack-data: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m tests.data_attack --generated $(GENERATED) --mutated $(MUTATED) --seconds 86400 --seed $(SEED)
 
 # A failing seed is printed with the command that plays it again.
 soak: $(VENV)/.locked
 	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
-bench: $(VENV)/.built
+bench: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.engines.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 	@$(if $(PART),,$(MAKE) --no-print-directory bench-keys)
 
@@ -115,7 +124,7 @@ bench-replay: $(VENV)/.locked
 	@cargo build --locked --quiet --release --package exoskel-keycache --example replay
 	@$(BIN)/python -m benches.study.replay $(BENCH_ARGUMENTS)
 
-bench-answers: $(VENV)/.built
+bench-answers: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/engines/codecs.lock
 	@$(BIN)/python -m benches.engines.answers $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
@@ -155,7 +164,7 @@ lint-rust: $(VENV)/.locked $(CARGO_DENY) $(CARGO_MACHETE)
 	cargo clippy --locked --quiet --workspace --all-targets -- --deny warnings
 	cargo check --locked --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 	$(CARGO_DENY) --log-level error check bans licenses sources
-	$(CARGO_MACHETE) crates fuzz
+	$(CARGO_MACHETE) --with-metadata crates
 
 # Its own target directory, kept: a compile of a minute, once. Not optimised: it runs for a second.
 $(CARGO_DENY): VERSION := $(CARGO_DENY_VERSION)
@@ -166,7 +175,7 @@ $(CARGO_DENY) $(CARGO_MACHETE) $(CARGO_FUZZ):
 	    cargo install $(@F) --version $(VERSION) --locked --debug --quiet --root target/tools
 	@rm -rf target/tools/build-$(@F)
 
-lint-python: $(VENV)/.built
+lint-python: $(VENV)/.built $(VENV)/.locked
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -190,7 +199,7 @@ lock:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
 	    || { echo "got $$($(PYTHON) --version), expected 3.11: run make lock PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear target/lock
-	@$(PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print("\n".join(p["project"]["dependencies"] + p["project"]["optional-dependencies"]["examples"] + p["dependency-groups"]["check"]))' > target/lock/asked.txt
+	@$(PYTHON) -c '$(ASK) print("\n".join(project["dependencies"] + project["optional-dependencies"]["examples"] + p["dependency-groups"]["check"]))' > target/lock/asked.txt
 	@target/lock/bin/python -m pip install --quiet --requirement target/lock/asked.txt
 	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 requirements.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new requirements.lock

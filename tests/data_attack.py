@@ -70,7 +70,7 @@ NEVER = (
 # --- the child ------------------------------------------------------------------------------------
 
 
-class Watch:
+class AuditWatch:
     """Notes audit events while something goes on."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Child:
         # Where it was when it crashed, or when the parent gave up on it.
         faulthandler.enable()
         makers = Makers(self.chance, self.arguments.planted)
-        self.watch = Watch()
+        self.watch = AuditWatch()
         for value in makers.warm_up():
             self.decode_once(value)
         soft = resource.getrlimit(resource.RLIMIT_AS)[1]

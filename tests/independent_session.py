@@ -243,16 +243,16 @@ class Handshake:
             raise PeerError(f"got {proved}, expected a manager that says who it is")
 
     def agreed(self) -> Item:
-        """Decide on protections and cipher by section 1.1, with floors of nothing."""
+        """Decide on protections and cipher by section 1.1, with minimum protections of nothing."""
         own = self.own_fields()
         theirs = self.hello["path"]
         proven = own["path"] == [*theirs[2:], *theirs[:2]]
-        floors = [self.hello["floors"]]
+        minima = [self.hello["floors"]]
         if not proven:
-            floors.append(self.hello["floors_unproven"])
-        floors.append(["integrity", "integrity", "plain"])
+            minima.append(self.hello["floors_unproven"])
+        minima.append(["integrity", "integrity", "plain"])
         protections = [
-            max((floor[position] for floor in floors), key=PROTECTIONS.index)
+            max((minimum[position] for minimum in minima), key=PROTECTIONS.index)
             for position in range(len(CLASSES))
         ]
         offered = self.hello["ciphers"]

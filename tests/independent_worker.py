@@ -101,9 +101,9 @@ class Worker:
 
     def greet(self, handshake: Handshake) -> None:
         """Say Hello and read the answer."""
-        floors = {"floors": ["plain"] * 3, "floors_unproven": ["plain"] * 3}
+        minimum = {"floors": ["plain"] * 3, "floors_unproven": ["plain"] * 3}
         python = [["python", "{}.{}".format(*__import__("sys").version_info[:2])]]
-        fields = handshake.own_fields() | floors | {"ciphers": list(CIPHERS), "versions": python}
+        fields = handshake.own_fields() | minimum | {"ciphers": list(CIPHERS), "versions": python}
         handshake.hello = fields
         handshake.hello_bytes = encode_hello(fields)
         handshake.tls.send(handshake.hello_bytes)

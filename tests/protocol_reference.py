@@ -323,8 +323,8 @@ def decode_control(body: bytes) -> Item:
 def encode_hello(fields: Item) -> bytes:
     """Write a Hello."""
     out = MAGIC + struct.pack(">H", 1) + _identity(fields)
-    for floors in (fields["floors"], fields["floors_unproven"]):
-        out += bytes(map(PROTECTIONS.index, floors))
+    for minimum in (fields["floors"], fields["floors_unproven"]):
+        out += bytes(map(PROTECTIONS.index, minimum))
     out += bytes([len(fields["ciphers"])]) + bytes(CIPHERS[name] for name in fields["ciphers"])
     return out + _common(fields)
 

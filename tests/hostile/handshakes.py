@@ -361,9 +361,9 @@ def busy_for_ever(handshake: Handshake) -> None:
 
 def hello(handshake: Handshake, **fields: object) -> bytes:
     """Make the Hello of a worker that dials in, honest but for these fields."""
-    floors = {"floors": ["plain"] * 3, "floors_unproven": ["plain"] * 3}
+    minimum = {"floors": ["plain"] * 3, "floors_unproven": ["plain"] * 3}
     version = "{}.{}".format(*__import__("sys").version_info[:2])
-    own = handshake.own_fields() | floors | {"ciphers": ["aes-256-gcm"]}
+    own = handshake.own_fields() | minimum | {"ciphers": ["aes-256-gcm"]}
     return encode_hello(own | {"versions": [["python", version]]} | fields)
 
 

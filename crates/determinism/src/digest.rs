@@ -3,15 +3,15 @@
 /// Like FNV-1a, but a word at a time and turned after each, so that high bits count as well: tells runs apart that
 /// should be equal. Not for secrets, and not against people.
 #[derive(Clone, Debug)]
-pub struct Digest(u64);
+pub struct RunDigest(u64);
 
-impl Default for Digest {
+impl Default for RunDigest {
     fn default() -> Self {
         Self(0xCBF2_9CE4_8422_2325)
     }
 }
 
-impl Digest {
+impl RunDigest {
     /// Takes bytes in, and how many there are.
     pub fn bytes(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {

@@ -7,5 +7,5 @@
 mod digest;
 mod random;
 
-pub use digest::Digest;
+pub use digest::RunDigest;
 pub use random::SplitMix64;

@@ -15,7 +15,7 @@ use crate::program::Instruction;
 use crate::scheduler::{ReadyQueues, SchedulerRules, Slice, Turns};
 use crate::study::Study;
 use crate::time::Picoseconds;
-use exoskel_determinism::{Digest, SplitMix64};
+use exoskel_determinism::{RunDigest, SplitMix64};
 
 /// After so many events somebody looks whether anything gets on.
 const WATCH_EVENTS: u64 = 1 << 16;
@@ -34,7 +34,7 @@ pub struct Run<'a> {
     network: Network,
     flights: Vec<Flight>,
     /// By job, then rank; see [`Self::place`].
-    processes: Vec<Rank<'a>>,
+    processes: Vec<RankProcess<'a>>,
     processors: Vec<Processor>,
     turns: Option<Turns>,
     jobs: Vec<Job>,
@@ -52,11 +52,11 @@ pub struct Run<'a> {
     events: u64,
     /// When what was done last changed, as far as was looked: the time computed, and the messages delivered.
     watched: (Picoseconds, (Picoseconds, u64)),
-    digest: Digest,
+    digest: RunDigest,
 }
 
 /// A rank of a job.
-struct Rank<'a> {
+struct RankProcess<'a> {
     job: u16,
     node: u16,
     instructions: &'a [Instruction],
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             computed: Picoseconds::ZERO,
             events: 0,
             watched: (Picoseconds::ZERO, (Picoseconds::ZERO, 0)),
-            digest: Digest::default(),
+            digest: RunDigest::default(),
         };
         run.begin(&mut random);
         Ok(run)
@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Rank<'_> {
+impl RankProcess<'_> {
     fn lives(&self) -> bool {
         self.state != RankState::Ended
     }
@@ -423,12 +423,12 @@ fn most_bytes(parameters: &Parameters) -> u32 {
 }
 
 /// A process for each job and node; where a job has fewer ranks than there are nodes, one that has ended.
-fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Rank<'a>> {
+fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<RankProcess<'a>> {
     let mut processes = Vec::new();
     for (job, program) in study.jobs.iter().enumerate() {
         for node in 0..study.parameters.nodes as usize {
             let is_there = node < program.ranks();
-            processes.push(Rank {
+            processes.push(RankProcess {
                 job: job as u16,
                 node: node as u16,
                 instructions: if is_there {
@@ -457,7 +457,7 @@ fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<Rank<'a>> {
 /// Each node has its processes in an order of its own: that is all that a local scheduler of its own knows at first.
 fn processors(
     parameters: &Parameters,
-    processes: &[Rank<'_>],
+    processes: &[RankProcess<'_>],
     random: &mut SplitMix64,
 ) -> Vec<Processor> {
     let nodes = parameters.nodes as usize;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::s3_fifo::S3Fifo;
-use exoskel_determinism::{Digest, SplitMix64};
+use exoskel_determinism::{RunDigest, SplitMix64};
 use exoskel_trace::{CollectiveStep, MessageDirection, Operation, Trace, TraceRecord};
 
 /// What the runtime's store adds to the number of a direction for the key of encrypted records.
@@ -213,7 +213,7 @@ pub fn links(programs: &[Vec<CollectiveStep>]) -> Vec<(u16, u16)> {
 /// [indexes](exoskel_link::keys::CacheKey::index) that the runtime's store gives them, so that they fall into the same sets.
 pub fn predict(trace: &Trace, geometry: Geometry) -> Hits {
     let mut hits = Hits::default();
-    let mut digest = Digest::default();
+    let mut digest = RunDigest::default();
     let programs: Vec<Vec<CollectiveStep>> = (0..trace.ranks.len())
         .map(|rank| passages(trace, rank))
         .collect();
@@ -291,7 +291,7 @@ fn replay_with<P: Replacement>(
     /// After so many lookups of one key in a row, no policy learns anything from another one.
     const REPEATS_MAX: u64 = 8;
     let mut hits = Hits::default();
-    let mut digest = Digest::default();
+    let mut digest = RunDigest::default();
     for rank in ranks {
         let mut cache = Cache::<u16, (), P>::new(geometry);
         for (number, (peer, count)) in keys(trace, rank, lookup).enumerate() {
@@ -402,7 +402,7 @@ impl Traffic {
     ) -> Option<Hits> {
         let mut cache = Cache::<u32, (), P>::new(geometry);
         let mut hits = Hits::default();
-        let mut digest = Digest::default();
+        let mut digest = RunDigest::default();
         let mut keys = self.packets(seed);
         for number in 0..packets {
             if number % KEYS_BETWEEN_LOOKS as u64 == 0 && !go_on() {

@@ -153,9 +153,9 @@ impl Protections {
         }
     }
 
-    /// Whether no class is weaker than the floor says.
-    pub fn satisfies(self, floor: Self) -> bool {
-        self.stricter(floor) == self
+    /// Whether no class is weaker than the minimum says.
+    pub fn satisfies(self, minimum: Self) -> bool {
+        self.stricter(minimum) == self
     }
 
     /// The strictest protection of any class.

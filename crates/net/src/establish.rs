@@ -23,7 +23,7 @@ use rustls::pki_types::UnixTime;
 use crate::connection::Connection;
 use crate::reception::HandshakePlace;
 use crate::socket::Socket;
-use crate::sources::TermsError;
+use crate::sources::NodeConfigError;
 use crate::tls::{Handshake, Tls, TlsError, TlsPeer};
 use crate::transport::Transport;
 
@@ -88,7 +88,7 @@ pub enum EstablishError {
     SaidNothing(Duration),
     /// Our own credential, trust or policy can't be used.
     #[error(transparent)]
-    NoTerms(#[from] TermsError),
+    NoConfig(#[from] NodeConfigError),
     /// It stood in others' way.
     #[error("it had not proved who it is when others needed its place")]
     Displaced,
@@ -224,7 +224,7 @@ pub async fn welcome(
 /// As [`welcome`], [`EstablishError::SaidNothing`] and [`EstablishError::Displaced`].
 pub(crate) async fn welcome_in_place(
     socket: Socket,
-    config: impl FnOnce() -> Result<NodeConfig, TermsError>,
+    config: impl FnOnce() -> Result<NodeConfig, NodeConfigError>,
     judge: impl FnOnce(&Hello, &VerifiedIdentity) -> Result<(), Refuse>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {

@@ -17,7 +17,7 @@ use exoskel_link::keys::{
 };
 use memmap2::{Advice, MmapMut, MmapOptions};
 
-use crate::process::Owned;
+use crate::fork::Owned;
 
 /// The most memory for compact keys, about 95,000 of them: half of what a process may commonly lock (`ulimit -l`, 8 MiB).
 const MEMORY_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -9,7 +9,7 @@
 //! - [`sources`]: what a node brings to its handshakes, made from files and kept current.
 //! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`]: how it meets its manager.
-//! - [`key_memory`]: where the keys of sessions are kept; [`process`]: what a forked child must not touch.
+//! - [`key_memory`]: where the keys of sessions are kept; [`fork`]: what a forked child must not touch.
 //! - [`loopback`]: the policies of a manager's own children.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
 
@@ -22,12 +22,12 @@ mod descriptor;
 mod epoll_set;
 pub mod establish;
 pub mod folder;
+pub mod fork;
 pub mod key_memory;
 pub mod listening;
 pub mod loopback;
 pub mod manager;
 pub mod pki;
-pub mod process;
 mod reception;
 mod refusals;
 pub mod rendezvous;

@@ -27,8 +27,8 @@ pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
 use crate::establish::NodeConfig;
 use crate::listening::Listening;
 use crate::payload::Batch;
-use crate::result_queue::{Order, ResultQueue};
-use crate::sources::TermsRenewal;
+use crate::result_queue::{OutcomeOrder, ResultQueue};
+use crate::sources::NodeConfigRenewal;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
@@ -63,7 +63,7 @@ pub struct ManagerConfig {
     /// Who we are and how links are protected.
     pub terms: NodeConfig,
     /// Looked at every few seconds: new terms when credential, policy or revocation list have changed.
-    pub renewal: Option<TermsRenewal>,
+    pub renewal: Option<NodeConfigRenewal>,
     /// Told of each message; called by the driver, so it must not take long.
     pub observer: Option<MessageObserver>,
     /// The scheduler's limits.
@@ -203,7 +203,7 @@ impl ManagerNode {
 
     /// Opens a stream, whose outcomes come in this order.
     #[must_use]
-    pub fn open(&self, plan: StreamPlan, order: Order) -> StreamHandle {
+    pub fn open(&self, plan: StreamPlan, order: OutcomeOrder) -> StreamHandle {
         let number = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let results = Arc::new(ResultQueue::new(order));
         self.shared

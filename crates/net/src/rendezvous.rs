@@ -25,7 +25,7 @@ use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
-use crate::sources::{TermsError, TermsRenewal};
+use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
@@ -39,9 +39,6 @@ const CALM_MAX: usize = 4;
 /// How long a slot leaves the next connection to the worker's other slots while a handshake of its own goes on. A manager's
 /// takes a few milliseconds; a stranger that stops in the middle must not keep managers away for longer.
 const TURN_TIME: Duration = Duration::from_millis(50);
-
-/// How often credential, policy and revocation list are looked at.
-const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// How long the interpreter may take to leave after the session's end.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
@@ -96,8 +93,8 @@ pub enum MeetError {
     Session(#[from] SessionError),
 }
 
-impl From<TermsError> for MeetError {
-    fn from(error: TermsError) -> Self {
+impl From<NodeConfigError> for MeetError {
+    fn from(error: NodeConfigError) -> Self {
         Self::Establish(error.into())
     }
 }
@@ -109,8 +106,8 @@ impl From<TermsError> for MeetError {
 /// When no thread can be started.
 pub fn meet(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<NodeConfig, TermsError> + Send + 'static,
-    renewal: TermsRenewal,
+    terms: impl Fn() -> Result<NodeConfig, NodeConfigError> + Send + 'static,
+    renewal: NodeConfigRenewal,
 ) -> io::Result<mpsc::Receiver<News>> {
     // Before any task runs: what it starts must be found at the end.
     adopt_orphans()?;
@@ -138,7 +135,7 @@ pub fn meet(
 
 async fn serve(
     established: &Established,
-    renewal: TermsRenewal,
+    renewal: NodeConfigRenewal,
     news: &mpsc::Sender<News>,
     audited: bool,
 ) {
@@ -174,7 +171,7 @@ async fn serve(
 }
 
 /// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
-async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: TermsRenewal) {
+async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: NodeConfigRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         // What can't be read leaves the old terms in force; the next handshake says why.
@@ -188,7 +185,7 @@ async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: T
 
 async fn establish(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<NodeConfig, TermsError> + 'static,
+    terms: impl Fn() -> Result<NodeConfig, NodeConfigError> + 'static,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     match rendezvous {
@@ -227,11 +224,11 @@ async fn establish(
 /// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
-    terms: Rc<impl Fn() -> Result<NodeConfig, TermsError> + 'static>,
+    terms: Rc<impl Fn() -> Result<NodeConfig, NodeConfigError> + 'static>,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
-    let audit = Rc::new(Audit {
+    let audit = Rc::new(StrangerLog {
         news: news.clone(),
         refusals: RefCell::default(),
     });
@@ -285,12 +282,12 @@ async fn accept_one(
 }
 
 /// The worker's log of connections that came to nothing.
-struct Audit {
+struct StrangerLog {
     news: mpsc::Sender<News>,
     refusals: RefCell<Refusals>,
 }
 
-impl Audit {
+impl StrangerLog {
     fn refused(&self, host: Host, address: &str, error: &EstablishError) {
         let reason = error.to_string();
         let line = self.refusals.borrow_mut().note(host, address, &reason);
@@ -312,7 +309,7 @@ impl Audit {
 /// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
 async fn welcome_one(
     socket: Socket,
-    terms: Rc<impl Fn() -> Result<NodeConfig, TermsError>>,
+    terms: Rc<impl Fn() -> Result<NodeConfig, NodeConfigError>>,
     taken: Rc<watch::Sender<bool>>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {

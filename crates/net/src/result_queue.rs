@@ -15,7 +15,7 @@ const RECENT_MAX: usize = 5;
 
 /// In which order outcomes are handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum OutcomeOrder {
     /// The items' own.
     Admission,
     /// As they come.
@@ -73,7 +73,7 @@ pub struct ResultQueue {
 
 #[derive(Debug)]
 struct Inner {
-    order: Order,
+    order: OutcomeOrder,
     next: u64,
     waiting: u32,
     ordered: BTreeMap<u64, Outcomes>,
@@ -85,7 +85,7 @@ struct Inner {
 impl ResultQueue {
     /// An empty queue.
     #[must_use]
-    pub fn new(order: Order) -> Self {
+    pub fn new(order: OutcomeOrder) -> Self {
         let inner = Inner {
             order,
             next: 0,
@@ -107,14 +107,14 @@ impl ResultQueue {
     pub fn deliver(&self, outcomes: Outcomes) {
         let mut inner = self.lock();
         match inner.order {
-            Order::Admission => {
+            OutcomeOrder::Admission => {
                 let wake = outcomes.first == inner.next;
                 inner.ordered.insert(outcomes.first, outcomes);
                 if !wake {
                     return;
                 }
             }
-            Order::Completion => inner.completed.push_back(outcomes),
+            OutcomeOrder::Completion => inner.completed.push_back(outcomes),
         }
         if inner.waiting > 0 {
             drop(inner);
@@ -209,8 +209,8 @@ impl ResultQueue {
 impl Inner {
     fn take(&mut self) -> Taken {
         let outcomes = match self.order {
-            Order::Completion => self.completed.pop_front(),
-            Order::Admission => {
+            OutcomeOrder::Completion => self.completed.pop_front(),
+            OutcomeOrder::Admission => {
                 let next = self.next;
                 self.ordered
                     .first_entry()

@@ -12,6 +12,9 @@ use rustls::pki_types::UnixTime;
 
 use exoskel_link::handshake::NodeConfig;
 
+/// How often credential, policy and revocation list are looked at.
+pub(crate) const RENEWAL_TIME: Duration = Duration::from_secs(2);
+
 /// Settings of sessions that stand in no file.
 #[derive(Clone)]
 pub struct SessionSettings {
@@ -50,7 +53,7 @@ pub struct NodeSources {
 
 /// Why a node has no terms. Whoever wrote the files must act.
 #[derive(Debug, thiserror::Error)]
-pub enum TermsError {
+pub enum NodeConfigError {
     /// The credential, or whom to trust.
     #[error(transparent)]
     Credential(#[from] CredentialSourceError),
@@ -74,8 +77,8 @@ impl NodeSources {
     /// The node's terms as the files have it now. Our own credential must be one that peers will accept.
     ///
     /// # Errors
-    /// [`TermsError`] names the file, and says what was expected.
-    pub fn terms(&self) -> Result<NodeConfig, TermsError> {
+    /// [`NodeConfigError`] names the file, and says what was expected.
+    pub fn terms(&self) -> Result<NodeConfig, NodeConfigError> {
         let (credential, verifier) = self.files.credential(self.role, now())?;
         let policy = match &self.files.policy {
             Some(file) => policy(file)?,
@@ -86,8 +89,8 @@ impl NodeSources {
 
     /// Makes new terms from now on when a file has changed, or whom we trust.
     #[must_use]
-    pub fn renewal(self) -> TermsRenewal {
-        TermsRenewal {
+    pub fn renewal(self) -> NodeConfigRenewal {
+        NodeConfigRenewal {
             changes: self.files.changes(),
             sources: self,
         }
@@ -95,19 +98,19 @@ impl NodeSources {
 }
 
 /// Makes new terms when what they are made of has changed.
-pub struct TermsRenewal {
+pub struct NodeConfigRenewal {
     sources: NodeSources,
     changes: SourceChanges,
 }
 
-impl TermsRenewal {
+impl NodeConfigRenewal {
     /// New terms, if anything has changed since the last time. An error leaves the old ones in force.
-    pub fn renew(&mut self) -> Option<Result<NodeConfig, TermsError>> {
+    pub fn renew(&mut self) -> Option<Result<NodeConfig, NodeConfigError>> {
         let renewal = self.changes.look();
         if renewal.changed {
             return Some(self.sources.terms());
         }
-        (!renewal.faults.is_empty()).then_some(Err(TermsError::Trust(renewal.faults)))
+        (!renewal.faults.is_empty()).then_some(Err(NodeConfigError::Trust(renewal.faults)))
     }
 }
 
@@ -139,9 +142,9 @@ impl SessionSettings {
     }
 }
 
-fn policy(file: &PolicyFile) -> Result<Policy, TermsError> {
+fn policy(file: &PolicyFile) -> Result<Policy, NodeConfigError> {
     let refused = |file: String| {
-        |reason: PolicyError| TermsError::Policy {
+        |reason: PolicyError| NodeConfigError::Policy {
             file,
             reason: Box::new(reason),
         }

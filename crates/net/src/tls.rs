@@ -84,7 +84,7 @@ pub trait Handshake: Send {
 /// The real engine: rustls on aws-lc-rs.
 pub struct Tls {
     connection: Connection,
-    verdict: Verdict,
+    verdict: FoundPeer,
     own_chain: Vec<Vec<u8>>,
 }
 
@@ -100,7 +100,7 @@ impl Tls {
         name: Option<String>,
     ) -> Result<Self, TlsError> {
         let provider = provider();
-        let verdict = Verdict::default();
+        let verdict = FoundPeer::default();
         let judge = Judge {
             verifier,
             roles,
@@ -139,7 +139,7 @@ impl Tls {
         roles: Vec<Role>,
     ) -> Result<Self, TlsError> {
         let provider = provider();
-        let verdict = Verdict::default();
+        let verdict = FoundPeer::default();
         let judge = Judge {
             verifier,
             roles,
@@ -312,9 +312,9 @@ fn credential_error(error: impl std::fmt::Display) -> TlsError {
 
 /// Where the verifier leaves what it found, since the TLS engine keeps only yes or no.
 #[derive(Clone, Debug, Default)]
-struct Verdict(Arc<Mutex<Option<Result<VerifiedIdentity, IdentityError>>>>);
+struct FoundPeer(Arc<Mutex<Option<Result<VerifiedIdentity, IdentityError>>>>);
 
-impl Verdict {
+impl FoundPeer {
     fn set(&self, result: Result<VerifiedIdentity, IdentityError>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }
@@ -348,7 +348,7 @@ struct Judge {
     verifier: Arc<dyn PeerVerifier>,
     roles: Vec<Role>,
     name: Option<String>,
-    verdict: Verdict,
+    verdict: FoundPeer,
 }
 
 impl Judge {

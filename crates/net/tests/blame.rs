@@ -16,7 +16,7 @@ use exoskel_net::manager::{
 };
 use exoskel_net::message::Call;
 use exoskel_net::payload::{BatchBuilder, Format};
-use exoskel_net::result_queue::{Contents, Order, Origin, Taken};
+use exoskel_net::result_queue::{Contents, Origin, OutcomeOrder, Taken};
 
 use crew::{Worker, nonsense};
 use wire::Site;
@@ -54,7 +54,7 @@ fn one_item(manager: &ManagerNode) -> StreamHandle {
         call: Call::Item,
         tickets: Tickets::Unbounded,
     };
-    let stream = manager.open(plan, Order::Admission);
+    let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();
     batch.push(Format::Pickle, b"item", &[], Vec::new());
     stream.admit(batch.take(Origin::user()));

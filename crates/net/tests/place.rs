@@ -166,7 +166,7 @@ fn one_strict_end_is_enough() {
 }
 
 #[test]
-fn a_floor_wins_over_a_trusting_policy() {
+fn a_minimum_wins_over_a_trusting_policy() {
     run(async {
         let site = Site::new();
         for strict_client in [true, false] {

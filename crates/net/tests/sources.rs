@@ -1,4 +1,4 @@
-//! Terms made of files: what has to be there, and what a change of each file does.
+//! What a node brings to its handshakes, made of files: what has to be there, and what a change of each file does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,7 +12,7 @@ use exoskel_identity::Role;
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{Limits, Protection};
 use exoskel_net::pki::{AuthorityDirectory, write_credential};
-use exoskel_net::sources::{NodeSources, SessionSettings, TermsError};
+use exoskel_net::sources::{NodeConfigError, NodeSources, SessionSettings};
 use exoskel_trust::{
     CredentialFileError, CredentialSourceError, Document, FileError, PolicyFile, Sources,
 };
@@ -87,7 +87,7 @@ fn each_fault_has_its_own_error_and_names_its_file() {
     assert!(
         matches!(
             error,
-            TermsError::Credential(CredentialSourceError::Role {
+            NodeConfigError::Credential(CredentialSourceError::Role {
                 got: Role::Worker,
                 expected: Role::Manager
             })
@@ -99,12 +99,12 @@ fn each_fault_has_its_own_error_and_names_its_file() {
     fs::remove_file(&list).unwrap();
     let error = sources.terms().err().unwrap();
     assert!(
-        matches!(&error, TermsError::PolicyFile(file) if file.path == list),
+        matches!(&error, NodeConfigError::PolicyFile(file) if file.path == list),
         "{error}"
     );
     fs::write(&list, "").unwrap();
     let error = sources.terms().err().unwrap();
-    assert!(matches!(error, TermsError::Policy { .. }), "{error}");
+    assert!(matches!(error, NodeConfigError::Policy { .. }), "{error}");
     assert!(
         error
             .to_string()
@@ -114,7 +114,7 @@ fn each_fault_has_its_own_error_and_names_its_file() {
 
     fs::write(folder.0.join("policy.toml"), "[[rule]]\n").unwrap();
     let error = sources.terms().err().unwrap();
-    assert!(matches!(error, TermsError::Policy { .. }), "{error}");
+    assert!(matches!(error, NodeConfigError::Policy { .. }), "{error}");
 
     let credential = folder.0.join("worker.pem");
     fs::remove_file(&credential).unwrap();
@@ -122,7 +122,7 @@ fn each_fault_has_its_own_error_and_names_its_file() {
     assert!(
         matches!(
             &error,
-            TermsError::Credential(CredentialSourceError::File(CredentialFileError::File(
+            NodeConfigError::Credential(CredentialSourceError::File(CredentialFileError::File(
                 FileError::Read { path, .. }
             ))) if *path == credential
         ),
@@ -143,7 +143,7 @@ fn new_terms_are_made_only_when_a_file_has_changed() {
 
     fs::write(folder.0.join("policy.toml"), "not a policy").unwrap();
     let error = renewal.renew().unwrap().err().unwrap();
-    assert!(matches!(error, TermsError::Policy { .. }), "{error}");
+    assert!(matches!(error, NodeConfigError::Policy { .. }), "{error}");
     // The next handshake says so again; a renewal has nothing new to say.
     assert!(renewal.renew().is_none());
     fs::write(folder.0.join("policy.toml"), "").unwrap();

@@ -9,7 +9,7 @@ use exoskel_net::manager::{Attempt, AttemptError};
 use exoskel_net::pki::PkiError;
 use exoskel_net::rendezvous::MeetError;
 use exoskel_net::result_queue::{OpenError, StreamEnd};
-use exoskel_net::sources::TermsError;
+use exoskel_net::sources::NodeConfigError;
 use exoskel_net::tls::TlsError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -75,7 +75,7 @@ pub(crate) fn policy(py: Python<'_>, error: &PolicyError) -> PyErr {
 }
 
 /// Why files can't be used.
-pub(crate) fn terms(py: Python<'_>, error: &TermsError) -> PyErr {
+pub(crate) fn terms(py: Python<'_>, error: &NodeConfigError) -> PyErr {
     raise(py, ExceptionKind::from(error), error.to_string())
 }
 
@@ -159,7 +159,7 @@ impl From<&EstablishError> for ExceptionKind {
         match error {
             EstablishError::Tls(error) => error.into(),
             EstablishError::Handshake(error) => error.into(),
-            EstablishError::NoTerms(error) => error.into(),
+            EstablishError::NoConfig(error) => error.into(),
             EstablishError::NotAllowed(_) => Self::Refused,
             EstablishError::Refused(refuse) => (&refuse.reason).into(),
             EstablishError::Socket(_)
@@ -173,11 +173,11 @@ impl From<&EstablishError> for ExceptionKind {
     }
 }
 
-impl From<&TermsError> for ExceptionKind {
-    fn from(error: &TermsError) -> Self {
+impl From<&NodeConfigError> for ExceptionKind {
+    fn from(error: &NodeConfigError) -> Self {
         match error {
-            TermsError::Credential(_) | TermsError::Trust(_) => Self::Credential,
-            TermsError::PolicyFile(_) | TermsError::Policy { .. } => Self::Policy,
+            NodeConfigError::Credential(_) | NodeConfigError::Trust(_) => Self::Credential,
+            NodeConfigError::PolicyFile(_) | NodeConfigError::Policy { .. } => Self::Policy,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a forked child is told.
 
-use exoskel_net::process::{Owned, Process};
+use exoskel_net::fork::{OwnProcess, Owned};
 use pyo3::prelude::*;
 
 use crate::error::{ExceptionKind, raise};
@@ -17,7 +17,7 @@ pub(crate) fn own<'a, T>(py: Python<'_>, owned: &'a Owned<T>) -> PyResult<&'a T>
 ///
 /// # Errors
 /// As [`own`].
-pub(crate) fn check(py: Python<'_>, process: Process) -> PyResult<()> {
+pub(crate) fn check(py: Python<'_>, process: OwnProcess) -> PyResult<()> {
     match process.is_this() {
         true => Ok(()),
         false => Err(refused(py)),

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use aws_lc_rs::rand;
 use exoskel_link::keys::{KeyStoreSettings, ReadyKeys};
+use exoskel_net::fork::OwnProcess;
 use exoskel_net::key_memory::{MemoryProtection, NodeKeys};
-use exoskel_net::process::Process;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -17,7 +17,7 @@ const READY_KEYS_MAX: usize = 1 << 20;
 /// What the managers of this process share, by the number of keys that they asked for: they run on the same processor, and where one of
 /// several jobs gets its turn, its keys drive out those of another.
 /// A forked child has its own. (While this is locked nobody forks: its user has the interpreter's lock.)
-static SHARED: Mutex<Vec<(Process, usize, Weak<ReadyKeys>)>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Vec<(OwnProcess, usize, Weak<ReadyKeys>)>> = Mutex::new(Vec::new());
 
 /// The ready keys that all managers of this process share that asked for so many.
 pub(crate) fn shared(most: usize) -> PyResult<Arc<ReadyKeys>> {
@@ -33,7 +33,7 @@ pub(crate) fn shared(most: usize) -> PyResult<Arc<ReadyKeys>> {
         return Ok(ready);
     }
     let ready = ready(KeyStoreSettings::for_contexts(most).map_err(refused)?)?;
-    shared.push((Process::this()?, most, Arc::downgrade(&ready)));
+    shared.push((OwnProcess::this()?, most, Arc::downgrade(&ready)));
     Ok(ready)
 }
 

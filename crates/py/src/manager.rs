@@ -7,6 +7,7 @@ use aws_lc_rs::digest;
 use bytes::Bytes;
 use exoskel_flow::{FunctionId, SKELETON_DEPTH_MAX, SchedulerConfig, Skeleton};
 use exoskel_identity::{PeerText, Role};
+use exoskel_net::fork::Owned;
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::loopback;
 use exoskel_net::manager::{
@@ -15,8 +16,7 @@ use exoskel_net::manager::{
 };
 use exoskel_net::message::{Call, ENVELOPE_BYTES_MAX};
 use exoskel_net::pki::ThrowAwayAuthority;
-use exoskel_net::process::Owned;
-use exoskel_net::result_queue::Order;
+use exoskel_net::result_queue::OutcomeOrder;
 use exoskel_trust::Document;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -222,9 +222,9 @@ impl Manager {
     ) -> PyResult<MapStream> {
         let own = fork::own(py, &self.0)?;
         let order = if as_completed {
-            Order::Completion
+            OutcomeOrder::Completion
         } else {
-            Order::Admission
+            OutcomeOrder::Admission
         };
         let plan = plan(structure, functions, Call::Item)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
@@ -248,7 +248,7 @@ impl Manager {
             call: Call::Arguments,
             tickets: Tickets::Unbounded,
         };
-        let stream = own.node.open(plan, Order::Completion);
+        let stream = own.node.open(plan, OutcomeOrder::Completion);
         SubmitStream::new(stream, own.notices.clone(), own.item_bytes_max)
     }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use exoskel_net::fork::{OwnProcess, Owned};
 use exoskel_net::manager::StreamHandle;
 use exoskel_net::payload::{BatchBuilder, Format, Record};
-use exoskel_net::process::{Owned, Process};
 use exoskel_net::result_queue::{Contents, Origin, Outcomes, StreamEnd, Taken};
 use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ const SLOW_PULL: Duration = Duration::from_micros(200);
 pub(crate) struct MapStream(Owned<Map>);
 
 struct Map {
-    process: Process,
+    process: OwnProcess,
     stream: StreamHandle,
     notices: Arc<NoticePrinter>,
     state: Mutex<MapState>,
@@ -110,7 +110,7 @@ impl MapStream {
             over: false,
         };
         Ok(Self(Owned::new(Map {
-            process: Process::this()?,
+            process: OwnProcess::this()?,
             stream,
             notices,
             state: Mutex::new(state),

@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::admission::{CONNECT, Refused, still_good};
 use crate::audit::{AuditLine, ReservedLine, Verdict};
-use crate::connections::{Admitted, Connection, Transport};
+use crate::connections::{Admitted, Connection, PeerTransport};
 use crate::limits::{DESCRIPTORS_PAUSE, REFUSAL_BYTES_MAX, REFUSAL_TIME};
 use crate::metrics::HandshakeOutcome;
 use crate::peer::{Handler, Peer, Stream};
@@ -192,7 +192,7 @@ fn record_refusal(line: ReservedLine, connection: &Connection, refused: &Refused
 }
 
 /// Lets the client read the alert: closing on unread bytes would send a reset that overtakes it.
-async fn drain(mut transport: Transport) -> io::Result<()> {
+async fn drain(mut transport: PeerTransport) -> io::Result<()> {
     transport.shutdown().await?;
     let mut buffer = [0; 2048];
     let mut left = REFUSAL_BYTES_MAX;

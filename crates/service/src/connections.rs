@@ -367,8 +367,8 @@ impl Admitted {
         &self.connection
     }
 
-    pub(crate) fn transport(&self) -> Transport {
-        Transport(self.connection.clone())
+    pub(crate) fn transport(&self) -> PeerTransport {
+        PeerTransport(self.connection.clone())
     }
 
     /// The handshake is over and has shown whom this belongs to.
@@ -412,9 +412,9 @@ impl Drop for Admitted {
 
 /// The bytes of a connection. The table keeps the socket too, so that it can end the connection whoever reads.
 #[derive(Debug)]
-pub(crate) struct Transport(Arc<Connection>);
+pub(crate) struct PeerTransport(Arc<Connection>);
 
-impl Transport {
+impl PeerTransport {
     fn wrote(&self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
         let now = self.0.clock.now();
         self.0.moved.store(now, Ordering::Relaxed);
@@ -450,7 +450,7 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for PeerTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -471,7 +471,7 @@ impl AsyncRead for Transport {
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for PeerTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

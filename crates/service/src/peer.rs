@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
 use crate::audit::{AuditLine, Verdict};
-use crate::connections::{Connection, RunningRequest, Transport};
+use crate::connections::{Connection, PeerTransport, RunningRequest};
 use crate::server_state::ServerState;
 
 /// Takes a connection whose client proved who it is.
@@ -128,7 +128,7 @@ pub struct Working(#[expect(dead_code, reason = "dropping it is what it is for")
 
 /// A protected stream to a client whose identity is proven.
 #[derive(Debug)]
-pub struct Stream(pub(crate) TlsStream<Transport>);
+pub struct Stream(pub(crate) TlsStream<PeerTransport>);
 
 impl Stream {
     /// Writes the last bytes and says goodbye, in one packet where they fit into one. The connection closes as this returns.

@@ -172,9 +172,9 @@ impl Grid {
 /// Tells the client its distinguished name, then sends back what comes.
 async fn greet(mut stream: Stream, peer: Peer) {
     let name = peer.identity().grid_subject().unwrap_or_default();
-    let greeting = format!("{name}\n");
+    let first_line = format!("{name}\n");
     let mut buffer = [0; 64];
-    let _ = stream.write_all(greeting.as_bytes()).await;
+    let _ = stream.write_all(first_line.as_bytes()).await;
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         if stream.write_all(&buffer[..count]).await.is_err() {
             break;
@@ -182,7 +182,7 @@ async fn greet(mut stream: Stream, peer: Peer) {
     }
 }
 
-async fn greeting(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<String> {
+async fn first_line(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         line.push(stream.read_u8().await?);
@@ -193,7 +193,7 @@ async fn greeting(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::
 impl Running {
     /// What the server says first, over a connection of its own.
     async fn greeted(&self, card: &Card) -> std::io::Result<String> {
-        greeting(&mut self.connect(card).await?).await
+        first_line(&mut self.connect(card).await?).await
     }
 }
 
@@ -217,7 +217,7 @@ async fn proxies_come_in_with_either_version_and_one_verdict() {
         let config = server.client(&card, &[], &[version]);
         let socket = TcpStream::connect(server.address).await.unwrap();
         let mut stream = peers::connect(config, socket).await.unwrap();
-        assert_eq!(greeting(&mut stream).await.unwrap(), "/O=Grid/OU=Ada");
+        assert_eq!(first_line(&mut stream).await.unwrap(), "/O=Grid/OU=Ada");
     }
     let statistics = trust.statistics();
     assert_eq!((statistics.judged, statistics.identities_found), (1, 1));
@@ -234,8 +234,8 @@ async fn who_is_revoked_is_out_although_cached() {
     let (ada, bob) = (grid.proxy("Ada", 7), grid.proxy("Bob", 8));
     let mut of_ada = server.connect(&ada).await.unwrap();
     let mut of_bob = server.connect(&bob).await.unwrap();
-    assert_eq!(greeting(&mut of_ada).await.unwrap(), "/O=Grid/OU=Ada");
-    assert_eq!(greeting(&mut of_bob).await.unwrap(), "/O=Grid/OU=Bob");
+    assert_eq!(first_line(&mut of_ada).await.unwrap(), "/O=Grid/OU=Ada");
+    assert_eq!(first_line(&mut of_bob).await.unwrap(), "/O=Grid/OU=Bob");
     assert!(!server.handle.renew().await.changed, "no file has changed");
     // A list that is half written, or empty, or gone bad says nothing: the last good one counts.
     for bad in ["", "-----BEGIN X509 CRL-----\nMIIB"] {
@@ -243,7 +243,7 @@ async fn who_is_revoked_is_out_although_cached() {
         let renewal = server.handle.renew().await;
         assert!(renewal.faults[0].contains(HASH), "{:?}", renewal.faults);
         let mut again = server.connect(&ada).await.unwrap();
-        assert_eq!(greeting(&mut again).await.unwrap(), "/O=Grid/OU=Ada");
+        assert_eq!(first_line(&mut again).await.unwrap(), "/O=Grid/OU=Ada");
     }
     assert!(trust.statistics().identities_found > 0, "it is cached");
     grid.publish(&[7]);
@@ -253,7 +253,7 @@ async fn who_is_revoked_is_out_although_cached() {
     of_bob.write_all(b"x").await.unwrap();
     assert_eq!(of_bob.read_u8().await.unwrap(), b'x');
     let refused = match server.connect(&ada).await {
-        Ok(mut stream) => greeting(&mut stream).await.unwrap_err(),
+        Ok(mut stream) => first_line(&mut stream).await.unwrap_err(),
         Err(error) => error,
     };
     assert!(
@@ -343,8 +343,8 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
         scratch,
         |mut stream: Stream, peer: Peer| async move {
             let fqans: Vec<_> = peer.identity().fqans().map(ToString::to_string).collect();
-            let greeting = format!("{}\n", fqans.join(" "));
-            let _ = stream.write_all(greeting.as_bytes()).await;
+            let first_line = format!("{}\n", fqans.join(" "));
+            let _ = stream.write_all(first_line.as_bytes()).await;
             while stream.read_u8().await.is_ok() && stream.write_u8(b'x').await.is_ok() {}
         },
         |settings| settings.verifier = trust,
@@ -352,9 +352,12 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
     let ada = grid.proxy_with("Ada", 7, &[], |holder| vec![role(&voms, holder, 7)]);
     let bob = grid.proxy("Bob", 8);
     let mut of_ada = server.connect(&ada).await.unwrap();
-    assert_eq!(greeting(&mut of_ada).await.unwrap(), "/vo/Role=production");
+    assert_eq!(
+        first_line(&mut of_ada).await.unwrap(),
+        "/vo/Role=production"
+    );
     let mut of_bob = server.connect(&bob).await.unwrap();
-    assert_eq!(greeting(&mut of_bob).await.unwrap(), "");
+    assert_eq!(first_line(&mut of_bob).await.unwrap(), "");
     // A change that is about neither of them.
     grid.publish(&[99]);
     assert!(server.handle.renew().await.changed);
@@ -368,7 +371,7 @@ async fn who_loses_a_role_loses_the_connections_that_were_opened_with_it() {
     of_bob.write_all(b"?").await.unwrap();
     assert_eq!(of_bob.read_u8().await.unwrap(), b'x');
     let mut again = server.connect(&ada).await.unwrap();
-    assert_eq!(greeting(&mut again).await.unwrap(), "");
+    assert_eq!(first_line(&mut again).await.unwrap(), "");
     assert_eq!(
         server.handle.metrics().ended(ConnectionEnd::NoLongerGood),
         1
@@ -588,8 +591,8 @@ async fn who_is_banned_is_out_at_once() {
     let (ada, bob) = (grid.proxy("Ada", 7), grid.proxy("Bob", 8));
     let mut of_ada = server.connect(&ada).await.unwrap();
     let mut of_bob = server.connect(&bob).await.unwrap();
-    greeting(&mut of_ada).await.unwrap();
-    greeting(&mut of_bob).await.unwrap();
+    first_line(&mut of_ada).await.unwrap();
+    first_line(&mut of_bob).await.unwrap();
     // Nobody asks the server to look: it does so by itself.
     std::fs::write(&bans, "/O=Grid/OU=Ada\n").unwrap();
     assert!(of_ada.read_u8().await.is_err());
@@ -599,14 +602,14 @@ async fn who_is_banned_is_out_at_once() {
     std::fs::write(&bans, "").unwrap();
     server.handle.renew_rules().await;
     assert!(match server.connect(&ada).await {
-        Ok(mut stream) => greeting(&mut stream).await.is_err(),
+        Ok(mut stream) => first_line(&mut stream).await.is_err(),
         Err(_) => true,
     });
     // Rules that can't be read change nothing.
     std::fs::write(&policy, "[[allow.rule]]\nfqan = 7\n").unwrap();
     server.handle.renew_rules().await;
     assert!(match server.connect(&ada).await {
-        Ok(mut stream) => greeting(&mut stream).await.is_err(),
+        Ok(mut stream) => first_line(&mut stream).await.is_err(),
         Err(_) => true,
     });
     drop(of_bob);
@@ -666,7 +669,7 @@ async fn chains_made_to_hurt_are_refused() {
             let config = server.client(&card, &[], &[version]);
             let socket = TcpStream::connect(server.address).await.unwrap();
             let refused = match peers::connect(config, socket).await {
-                Ok(mut stream) => greeting(&mut stream).await.is_err(),
+                Ok(mut stream) => first_line(&mut stream).await.is_err(),
                 Err(_) => true,
             };
             assert!(refused);

@@ -10,9 +10,9 @@ use exoskel_link::{
 };
 
 use crate::agenda::Agenda;
-use crate::network::{LinkModel, Wire};
+use crate::network::{LinkModel, ModelWire};
 use crate::violation::Violation;
-use exoskel_determinism::Digest;
+use exoskel_determinism::RunDigest;
 use exoskel_determinism::SplitMix64;
 
 /// Messages are queued as long as no more than this waits for the wire.
@@ -87,15 +87,15 @@ struct Party {
     end: Option<Result<(), SessionError>>,
 }
 
-struct Run {
+struct ConversationRun {
     conversation: Conversation,
     parties: [Party; 2],
     agenda: Agenda<Event>,
-    wire: Wire,
+    wire: ModelWire,
     random: SplitMix64,
     now: Duration,
     steps: u64,
-    digest: Digest,
+    digest: RunDigest,
     silent: bool,
     flip: bool,
 }
@@ -122,7 +122,7 @@ impl Conversation {
     /// The first broken promise: a message that is not the next one that was sent, an error without a fault on the
     /// wire, a standstill.
     pub fn run(&self) -> Result<ConversationReport, Violation> {
-        let mut run = Run::new(self.clone())?;
+        let mut run = ConversationRun::new(self.clone())?;
         run.pump()?;
         while run.parties.iter().any(|party| party.end.is_none()) {
             run.step()?;
@@ -161,7 +161,7 @@ impl Conversation {
     }
 }
 
-impl Run {
+impl ConversationRun {
     fn new(conversation: Conversation) -> Result<Self, Violation> {
         let mut random = SplitMix64::new(conversation.seed);
         let mut secret = [0; 32];
@@ -201,13 +201,13 @@ impl Run {
             party(Side::Server).map_err(refuse)?,
         ];
         Ok(Self {
-            wire: Wire::new(conversation.link.clone(), random.next_u64()),
+            wire: ModelWire::new(conversation.link.clone(), random.next_u64()),
             parties,
             agenda: Agenda::new(),
             random,
             now: Duration::ZERO,
             steps: 0,
-            digest: Digest::default(),
+            digest: RunDigest::default(),
             silent: false,
             flip: false,
             conversation,

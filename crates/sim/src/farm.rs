@@ -13,7 +13,7 @@ use exoskel_flow::{
 
 use crate::agenda::Agenda;
 use crate::violation::Violation;
-use exoskel_determinism::{Digest, SplitMix64};
+use exoskel_determinism::{RunDigest, SplitMix64};
 
 /// Bytes of a token and of a result.
 const ITEM_BYTES: u64 = 100;
@@ -82,7 +82,7 @@ impl LargeFarmReport {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Frame {
+struct FarmFrame {
     id: FrameId,
     segment: u16,
     lease: Lease,
@@ -92,7 +92,7 @@ struct Frame {
 
 /// How far a slot is in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum FarmPart {
     /// What is left of the frame runs as a whole.
     Whole,
     /// All items pass the serial function, which another slot has then ([`Lease::PassedOn`]).
@@ -104,9 +104,9 @@ enum Part {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
-    frame: Frame,
-    part: Part,
+struct FarmRunning {
+    frame: FarmFrame,
+    part: FarmPart,
     /// Time spent that no answer has said yet.
     busy: Duration,
     /// The serial function goes back as soon as the running item has passed it.
@@ -116,7 +116,7 @@ struct Running {
 #[derive(Debug)]
 enum Event {
     /// A frame comes to a slot.
-    Work(u32, Frame),
+    Work(u32, FarmFrame),
     /// A slot is asked for items of a frame.
     Recall(u32, FrameId, u32),
     /// A slot has finished its frame, or a part of it.
@@ -124,25 +124,25 @@ enum Event {
     /// A slot gives a serial function back, with the time spent in it.
     Released(u32, FrameId, Duration),
     /// Results come to the manager, with the time spent on them.
-    Results(u32, Frame, Duration),
+    Results(u32, FarmFrame, Duration),
     /// Items given back come to the manager.
-    Recalled(u32, Frame),
+    Recalled(u32, FarmFrame),
     /// The scheduler wants to know the time.
     Wake,
 }
 
 #[derive(Debug, Default)]
-struct Process {
-    queue: VecDeque<Frame>,
-    running: Option<Running>,
+struct FarmSlot {
+    queue: VecDeque<FarmFrame>,
+    running: Option<FarmRunning>,
 }
 
-struct Run<'a> {
+struct FarmRun<'a> {
     farm: &'a LargeFarm,
     program: Program,
     scheduler: Scheduler,
     stream: StreamId,
-    processes: Vec<Process>,
+    processes: Vec<FarmSlot>,
     agenda: Agenda<Event>,
     now: Duration,
     /// When the manager has done what it has begun.
@@ -152,7 +152,7 @@ struct Run<'a> {
     outcomes: u64,
     /// A bit for each item that has its outcome.
     finished: Vec<u64>,
-    digest: Digest,
+    digest: RunDigest,
     report: LargeFarmReport,
 }
 
@@ -208,12 +208,12 @@ impl LargeFarm {
                 .add_slot(SlotId(slot), Duration::ZERO)
                 .map_err(|error| refuse(error.to_string()))?;
         }
-        let mut run = Run {
+        let mut run = FarmRun {
             farm: self,
             program,
             scheduler,
             stream,
-            processes: (0..self.slots).map(|_| Process::default()).collect(),
+            processes: (0..self.slots).map(|_| FarmSlot::default()).collect(),
             agenda: Agenda::new(),
             now: Duration::ZERO,
             free: Duration::ZERO,
@@ -221,7 +221,7 @@ impl LargeFarm {
             admitted: 0,
             outcomes: 0,
             finished: vec![0; (self.items as usize).div_ceil(64)],
-            digest: Digest::default(),
+            digest: RunDigest::default(),
             report: LargeFarmReport::default(),
         };
         run.manage()?;
@@ -245,7 +245,7 @@ impl LargeFarm {
     }
 }
 
-impl Run<'_> {
+impl FarmRun<'_> {
     fn step(&mut self) -> Result<(), Violation> {
         let Some((now, event)) = self.agenda.next() else {
             return self.broken(format!("standstill after {} outcomes", self.outcomes));
@@ -279,7 +279,7 @@ impl Run<'_> {
             Event::Recalled(slot, frame) => {
                 let at = self.works(self.farm.frame_cost / 2);
                 self.report.recalled += u64::from(frame.count);
-                let Frame {
+                let FarmFrame {
                     id, first, count, ..
                 } = frame;
                 self.scheduler.recalled(SlotId(slot), id, first, count, at);
@@ -297,7 +297,7 @@ impl Run<'_> {
         begun
     }
 
-    fn results(&mut self, slot: u32, frame: Frame, busy: Duration) -> Result<(), Violation> {
+    fn results(&mut self, slot: u32, frame: FarmFrame, busy: Duration) -> Result<(), Violation> {
         let cost = (self.farm.frame_cost + self.farm.item_cost * frame.count) / 2;
         let at = self.works(cost);
         let results = Results {
@@ -356,7 +356,7 @@ impl Run<'_> {
                 } => {
                     self.works((self.farm.frame_cost + self.farm.item_cost * count) / 2);
                     self.report.frames += 1;
-                    let frame = Frame {
+                    let frame = FarmFrame {
                         id: frame,
                         segment,
                         lease,
@@ -385,7 +385,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn segment(&self, frame: &Frame) -> &Segment {
+    fn segment(&self, frame: &FarmFrame) -> &Segment {
         &self.program.segments()[usize::from(frame.segment)]
     }
 
@@ -398,11 +398,11 @@ impl Run<'_> {
             return;
         };
         let part = match frame.lease {
-            Lease::PassedOn => Part::Passing,
-            Lease::Kept if self.segment(&frame).has_rest() => Part::Serial(0),
-            Lease::Kept | Lease::None => Part::Whole,
+            Lease::PassedOn => FarmPart::Passing,
+            Lease::Kept if self.segment(&frame).has_rest() => FarmPart::Serial(0),
+            Lease::Kept | Lease::None => FarmPart::Whole,
         };
-        let running = Running {
+        let running = FarmRunning {
             frame,
             part,
             busy: Duration::ZERO,
@@ -412,8 +412,8 @@ impl Run<'_> {
     }
 
     /// A slot begins a part of its frame.
-    fn enter(&mut self, slot: u32, mut running: Running) {
-        let Frame {
+    fn enter(&mut self, slot: u32, mut running: FarmRunning) {
+        let FarmFrame {
             first,
             count,
             lease,
@@ -422,10 +422,10 @@ impl Run<'_> {
         let segment = self.segment(&running.frame);
         let rest = |index| self.farm.time(index, &segment.parallel);
         let time: Duration = match running.part {
-            Part::Passing => self.farm.serial * count,
-            Part::Serial(_) => self.farm.serial,
-            Part::Rest(place) => rest(first + u64::from(place)),
-            Part::Whole => {
+            FarmPart::Passing => self.farm.serial * count,
+            FarmPart::Serial(_) => self.farm.serial,
+            FarmPart::Rest(place) => rest(first + u64::from(place)),
+            FarmPart::Whole => {
                 let serial = match lease {
                     Lease::Kept => self.farm.serial * count,
                     Lease::PassedOn | Lease::None => Duration::ZERO,
@@ -450,23 +450,23 @@ impl Run<'_> {
         let frame = running.frame;
         let at = self.now + self.farm.latency_to(slot);
         let next = match running.part {
-            Part::Passing => {
+            FarmPart::Passing => {
                 let busy = std::mem::take(&mut running.busy);
                 self.agenda.plan(at, Event::Released(slot, frame.id, busy));
-                Some(Part::Whole)
+                Some(FarmPart::Whole)
             }
-            Part::Serial(place) => {
+            FarmPart::Serial(place) => {
                 if std::mem::take(&mut running.is_awaited) {
                     let event = Event::Released(slot, frame.id, Duration::ZERO);
                     self.agenda.plan(at, event);
                 }
-                Some(Part::Rest(place))
+                Some(FarmPart::Rest(place))
             }
-            Part::Rest(place) if place + 1 < frame.count => Some(Part::Serial(place + 1)),
-            Part::Rest(_) | Part::Whole => None,
+            FarmPart::Rest(place) if place + 1 < frame.count => Some(FarmPart::Serial(place + 1)),
+            FarmPart::Rest(_) | FarmPart::Whole => None,
         };
         if let Some(part) = next {
-            self.enter(slot, Running { part, ..running });
+            self.enter(slot, FarmRunning { part, ..running });
         } else {
             let event = Event::Results(slot, frame, running.busy);
             self.agenda.plan(at, event);
@@ -477,16 +477,16 @@ impl Run<'_> {
     /// A slot gives back what it has not begun. Of the frame that runs, that is something only where the items pass a serial
     /// function one by one; when nothing is left for it, it goes back too.
     fn give_back(&mut self, slot: u32, id: FrameId, count: u32) {
-        let Process { queue, running } = &mut self.processes[slot as usize];
+        let FarmSlot { queue, running } = &mut self.processes[slot as usize];
         let at = self.now + self.farm.latency_to(slot);
-        let mut given = Frame {
+        let mut given = FarmFrame {
             id,
             segment: 0,
             lease: Lease::None,
             first: 0,
             count: 0,
         };
-        let mut take = |frame: &mut Frame, begun: u32| {
+        let mut take = |frame: &mut FarmFrame, begun: u32| {
             given.count = count.min(frame.count - begun);
             frame.count -= given.count;
             given.first = frame.first + u64::from(frame.count);
@@ -499,18 +499,18 @@ impl Run<'_> {
             }
         } else if let Some(running) = running.as_mut().filter(|running| running.frame.id == id) {
             match running.part {
-                Part::Serial(place) => {
+                FarmPart::Serial(place) => {
                     take(&mut running.frame, place + 1);
                     running.is_awaited = running.frame.count == place + 1;
                 }
-                Part::Rest(place) => {
+                FarmPart::Rest(place) => {
                     take(&mut running.frame, place + 1);
                     if running.frame.count == place + 1 {
                         let event = Event::Released(slot, id, Duration::ZERO);
                         self.agenda.plan(at, event);
                     }
                 }
-                Part::Whole | Part::Passing => {}
+                FarmPart::Whole | FarmPart::Passing => {}
             }
         }
         self.agenda.plan(at, Event::Recalled(slot, given));

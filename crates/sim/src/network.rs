@@ -29,7 +29,7 @@ impl Default for LinkModel {
 
 /// A wire between two ends. What one end sends arrives in the order in which it was sent, as in any byte stream.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct ModelWire {
     model: LinkModel,
     random: SplitMix64,
     /// When the last message of each end is through.
@@ -37,7 +37,7 @@ pub(crate) struct Wire {
     is_cut: bool,
 }
 
-impl Wire {
+impl ModelWire {
     pub(crate) fn new(model: LinkModel, seed: u64) -> Self {
         Self {
             model,

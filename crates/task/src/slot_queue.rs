@@ -123,7 +123,7 @@ impl SerialPassage {
 pub struct SlotQueue {
     result_bytes_max: u64,
     code: VecDeque<ToSlot>,
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<QueuedFrame>,
     /// The streams whose programs are known.
     programs: HashSet<u32>,
     pending: Pending,
@@ -141,7 +141,7 @@ pub struct SlotQueue {
 }
 
 #[derive(Debug)]
-struct Job {
+struct QueuedFrame {
     execute: Execute,
     reader: RecordReader,
     next: u64,
@@ -307,7 +307,7 @@ impl SlotQueue {
                 let reader = RecordReader::new(execute.records.clone(), bulk);
                 let next = execute.first;
                 let end = next.saturating_add(execute.count.into());
-                self.jobs.push_back(Job {
+                self.jobs.push_back(QueuedFrame {
                     execute,
                     reader,
                     next,
@@ -492,7 +492,7 @@ impl SlotQueue {
     }
 }
 
-impl Job {
+impl QueuedFrame {
     fn take(&mut self) -> Option<Item> {
         if self.next >= self.end {
             return None;

@@ -8,7 +8,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
 use super::bad_file::BadFileReason;
 use super::coverage::Coverage;
-use super::name_space::{Statement, read_namespaces, read_signing_policy};
+use super::name_space::{NameStatement, read_namespaces, read_signing_policy};
 use crate::limits::{CERTIFICATES_IN_FILE_MAX, POLICY_FILE_BYTES_MAX, TRUST_FILE_BYTES_MAX};
 use crate::peer_text::PeerText;
 use crate::revocation::RevocationList;
@@ -37,8 +37,8 @@ pub(super) enum FileKind {
 pub(super) enum Content {
     Authorities(Vec<Arc<Certificate>>),
     RevocationList(Arc<Coverage>),
-    SigningPolicy(Vec<Statement>),
-    Namespaces(Vec<Statement>),
+    SigningPolicy(Vec<NameStatement>),
+    Namespaces(Vec<NameStatement>),
     Voms(VomsFile),
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::authority::Authority;
 use super::file::{Content, Kept};
-use super::name_space::{IssuerRules, Statement};
+use super::name_space::{IssuerRules, NameStatement};
 use crate::slash_name::normal_form;
 
 /// The rules for each issuer, by its name in normal form.
@@ -21,7 +21,7 @@ pub(super) fn collect(
             Content::Namespaces(statements) => (statements, false),
             _ => continue,
         };
-        for Statement { issuer, rule } in statements {
+        for NameStatement { issuer, rule } in statements {
             let issuers = match issuer {
                 Some(issuer) => vec![issuer.clone()],
                 None => authorities

@@ -7,7 +7,7 @@ use crate::slash_name::normal_form;
 
 /// One statement of a file: whether an issuer may sign the names of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
+pub(super) struct NameStatement {
     /// The issuer in normal form, or nothing for the authority of the file itself (`SELF`).
     pub(super) issuer: Option<String>,
     pub(super) rule: NameRule,
@@ -201,7 +201,7 @@ fn text(content: &[u8]) -> Result<&str, BadFileReason> {
 }
 
 /// Statements in the making.
-struct Statements(Vec<Statement>);
+struct Statements(Vec<NameStatement>);
 
 impl Statements {
     fn push(
@@ -216,11 +216,11 @@ impl Statements {
                 reason: "more statements than a file may hold",
             });
         }
-        self.0.push(Statement { issuer, rule });
+        self.0.push(NameStatement { issuer, rule });
         Ok(())
     }
 
-    fn finish(self, reason: &'static str) -> Result<Vec<Statement>, BadFileReason> {
+    fn finish(self, reason: &'static str) -> Result<Vec<NameStatement>, BadFileReason> {
         if self.0.is_empty() {
             return Err(BadFileReason::BadLine { line: 1, reason });
         }
@@ -233,7 +233,7 @@ impl Statements {
 /// `pos_rights`. Readers differ in whether the first statement about a name decides or the last one: here what any statement
 /// denies is denied, which is less than either would permit. Rights without `cond_subjects` would be for or against every name;
 /// they are refused.
-pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<Statement>, BadFileReason> {
+pub(super) fn read_signing_policy(content: &[u8]) -> Result<Vec<NameStatement>, BadFileReason> {
     let mut statements = Statements(Vec::new());
     let mut issuer = None;
     let mut permits = None;
@@ -341,7 +341,7 @@ fn patterns(text: &str) -> Option<Vec<&str>> {
 
 /// Reads a `namespaces` file: `TO Issuer "NAME" PERMIT Subject "PATTERN"`, where a backslash goes on in the next line,
 /// and `.*` stands for any text. `Issuer SELF` means the authority of the file; `DENY` takes away.
-pub(super) fn read_namespaces(content: &[u8]) -> Result<Vec<Statement>, BadFileReason> {
+pub(super) fn read_namespaces(content: &[u8]) -> Result<Vec<NameStatement>, BadFileReason> {
     let mut statements = Statements(Vec::new());
     let mut lines = text(content)?.lines().enumerate();
     while let Some((number, line)) = lines.next() {

@@ -103,7 +103,7 @@ pub(crate) fn explain(
         reasons.push("no rule fits: encrypted".to_owned());
     }
     match verdict.raised_by {
-        Some(Raise::Floor(class)) => {
+        Some(Raise::Minimum(class)) => {
             reasons.push(format!(
                 "{class} is never plain: raised to {}",
                 verdict.protection

@@ -186,6 +186,6 @@ pub(crate) fn decide(
     if let Some((protection, name)) = strictest {
         verdict.raise(protection, Raise::Rule(name));
     }
-    verdict.raise(floor(class), Raise::Floor(class));
+    verdict.raise(floor(class), Raise::Minimum(class));
     verdict
 }

@@ -171,7 +171,7 @@ fn code_and_control_are_never_plain() {
         let verdict = ask(&site(), [HEAD, LAB1], PlaceProof::Direct, class);
         assert_eq!(verdict.protection, Protection::Integrity);
         assert_eq!(verdict.said, Protection::Plain);
-        assert_eq!(verdict.raised_by, Some(Raise::Floor(class)));
+        assert_eq!(verdict.raised_by, Some(Raise::Minimum(class)));
         let inside = ask(
             &Policy::builtin(),
             [HEAD, LAB1],

@@ -25,9 +25,9 @@ impl ProtectionVerdict {
         self
     }
 
-    pub(crate) fn raise(&mut self, floor: Protection, reason: Raise) {
-        if floor > self.protection {
-            self.protection = floor;
+    pub(crate) fn raise(&mut self, minimum: Protection, reason: Raise) {
+        if minimum > self.protection {
+            self.protection = minimum;
             self.raised_by = Some(reason);
         }
     }
@@ -67,7 +67,7 @@ pub enum Raise {
     /// An earlier rule could apply, which nothing proves and nothing excludes.
     Rule(RuleName),
     /// This class never goes that low.
-    Floor(TrafficClass),
+    Minimum(TrafficClass),
     /// The other end demands it.
     Peer,
 }
@@ -76,7 +76,9 @@ impl fmt::Display for Raise {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(name) => write!(formatter, "{name}, which could apply too"),
-            Self::Floor(class) => write!(formatter, "the safety rule that {class} is never plain"),
+            Self::Minimum(class) => {
+                write!(formatter, "the safety rule that {class} is never plain")
+            }
             Self::Peer => formatter.write_str("the policy of the other end"),
         }
     }

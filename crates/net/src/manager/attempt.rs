@@ -83,7 +83,7 @@ pub(super) fn is_of_worker(error: &EstablishError) -> bool {
         | EstablishError::Socket(_)
         | EstablishError::Silent(_)
         | EstablishError::SaidNothing(_)
-        | EstablishError::NoTerms(_)
+        | EstablishError::NoConfig(_)
         | EstablishError::Displaced
         | EstablishError::TooMuch
         | EstablishError::NotTls

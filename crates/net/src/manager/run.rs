@@ -17,13 +17,10 @@ use crate::listening::{Listener, SocketFile};
 use crate::reception::{HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::socket::Socket;
-use crate::sources::TermsRenewal;
+use crate::sources::{NodeConfigRenewal, RENEWAL_TIME};
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
-
-/// How often credential, policy and revocation list are looked at.
-const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// Connections in the middle of their handshake at the listening address, at most.
 const HANDSHAKES_MAX: usize = 64;
@@ -52,7 +49,8 @@ pub(super) async fn run(
     }
     driver.borrow_mut().begin();
     while !driver.borrow().is_shutting_down() {
-        for place in driver.borrow_mut().take_wishes() {
+        let wishes = driver.borrow_mut().take_wishes();
+        for place in wishes {
             tokio::task::spawn_local(attempt(driver.clone(), place));
         }
         let (timeout, now) = driver.borrow_mut().arm();
@@ -81,7 +79,7 @@ async fn sleep_until(deadline: Option<Duration>, now: Duration) {
 }
 
 /// Takes up new terms when there are any.
-async fn renew(driver: Driver, mut renewal: TermsRenewal) {
+async fn renew(driver: Driver, mut renewal: NodeConfigRenewal) {
     loop {
         tokio::time::sleep(RENEWAL_TIME).await;
         match renewal.renew() {

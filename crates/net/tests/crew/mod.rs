@@ -26,7 +26,7 @@ use exoskel_net::manager::{
 };
 use exoskel_net::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
 use exoskel_net::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
-use exoskel_net::result_queue::{Contents, Order, Origin, Taken};
+use exoskel_net::result_queue::{Contents, Origin, OutcomeOrder, Taken};
 use exoskel_net::slot::{SlotNode, Work};
 use exoskel_net::socket::Socket;
 use tokio::sync::watch;
@@ -389,7 +389,7 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
         call: Call::Item,
         tickets: Tickets::Unbounded,
     };
-    let stream = manager.open(plan, Order::Admission);
+    let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();
     for index in 0..ITEMS {
         batch.push(Format::Pickle, &index.to_be_bytes(), &[], Vec::new());

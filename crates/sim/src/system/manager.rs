@@ -204,6 +204,7 @@ impl Machine {
             }
             Err(error) if is_admitted => Ok(Some(Err(error.to_string()))),
             Err(AnswerError::Refused(refuse)) => {
+                self.check_refusal(id, worker, &refuse)?;
                 let Ok(answer) = Answer::Refuse(refuse).encode() else {
                     return self.world.broken("a refusal that can't be said".to_owned());
                 };

@@ -92,7 +92,7 @@ impl Machine {
         self.manager.machine.judge_again(judge);
     }
 
-    /// Nobody is refused without a reason.
+    /// The manager refuses nobody without a reason.
     pub(super) fn check_refusal(
         &mut self,
         id: ConnectionId,
@@ -107,8 +107,8 @@ impl Machine {
         if is_due {
             return Ok(());
         }
-        let why = format!("it was refused: {}", refuse.text.sentence());
-        self.world.check_excused(id, Node::Worker(worker), &why)
+        let why = format!("worker {worker} is refused: {}", refuse.text.sentence());
+        self.world.check_excused(id, Node::Manager, &why)
     }
 
     /// Whether the manager has been told enough to do without this worker.

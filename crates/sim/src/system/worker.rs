@@ -256,8 +256,7 @@ impl Machine {
         let begun = match state {
             State::Handshake(_, Some(hello)) => {
                 let begun = channel.answered(*hello, bytes, &keys, now, change);
-                if let Err(HandshakeError::Refused(refuse)) = &begun {
-                    self.check_refusal(id, number, refuse)?;
+                if let Err(HandshakeError::Refused(_)) = &begun {
                     self.workers[number].state = State::Handshake(id, None);
                     let again = self.workers[number].scenario.rejoins_after;
                     return self.depart_for(number, again.max(REFUSED_TIME));

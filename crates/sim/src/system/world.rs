@@ -10,7 +10,7 @@ use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Piece, Way, Wires};
 use crate::agenda::Agenda;
 use crate::violation::Violation;
-use exoskel_determinism::{Digest, SplitMix64};
+use exoskel_determinism::{RunDigest, SplitMix64};
 
 /// What can happen.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) struct World {
     pub(super) agenda: Agenda<Event>,
     pub(super) wires: Wires,
     pub(super) random: SplitMix64,
-    pub(super) digest: Digest,
+    pub(super) digest: RunDigest,
     pub(super) steps: u64,
     pub(super) tokens_seen: u64,
     slack: Duration,
@@ -93,7 +93,7 @@ impl World {
                 seed,
             ),
             random,
-            digest: Digest::default(),
+            digest: RunDigest::default(),
             steps: 0,
             tokens_seen: 0,
             slack: scenario.timer_slack,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn rules(statements: Vec<Statement>, is_signing_policy: bool) -> IssuerRules {
+fn rules(statements: Vec<NameStatement>, is_signing_policy: bool) -> IssuerRules {
     let rules = Some(statements.into_iter().map(|one| one.rule).collect());
     if is_signing_policy {
         IssuerRules {

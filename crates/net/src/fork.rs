@@ -6,9 +6,9 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A process, among its forebears. Process identifiers are given again, these are not.
+/// A process, among its forebears. OwnProcess identifiers are given again, these are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct OwnProcess {
     forks: u64,
 }
 
@@ -19,7 +19,7 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-impl Process {
+impl OwnProcess {
     /// This one.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Process {
 
 /// What only one process may use. In its forked children it can't be reached, and isn't dropped either.
 pub struct Owned<T> {
-    process: Process,
+    process: OwnProcess,
     /// Away only while it is dropped.
     value: Option<T>,
 }
@@ -55,9 +55,9 @@ impl<T> Owned<T> {
     /// This process's own.
     ///
     /// # Errors
-    /// As [`Process::this`].
+    /// As [`OwnProcess::this`].
     pub fn new(value: T) -> io::Result<Self> {
-        let process = Process::this()?;
+        let process = OwnProcess::this()?;
         Ok(Self {
             process,
             value: Some(value),
