@@ -129,8 +129,9 @@ impl Manager {
             job: new_job()?,
         };
         let sources = node.sources(py, credential, policy, part, &keys)?;
+        // Before the files are read: what changes meanwhile is noticed.
+        let renewal = (!is_local).then(|| sources.clone().renewal());
         let terms = sources.terms().map_err(|error| error::terms(py, &error))?;
-        let renewal = (!is_local).then(|| sources.renewal());
         let listen = own.listen.as_deref();
         let listen = listen.map(|address| listener::bind(py, address));
         let hosts = start.hosts.into_iter().map(|(address, name)| {

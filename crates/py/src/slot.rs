@@ -111,9 +111,10 @@ pub(crate) fn serve_slot(
     };
     let policy = inherited(start.policy_fd)?;
     let sources = options.sources(py, credential, policy, part, &keys)?;
+    // Before the files are read: what changes meanwhile is noticed.
+    let renewal = sources.clone().renewal();
     // Once here, where the error has a kind; then at every handshake, so that renewed files are taken up.
     sources.terms().map_err(|error| error::terms(py, &error))?;
-    let renewal = sources.clone().renewal();
     let terms = move || sources.terms();
     let news = meet(rendezvous, terms, renewal)?;
     let node = wait_for_session(py, loader, news)?;
