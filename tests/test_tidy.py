@@ -72,21 +72,6 @@ UNSAFE_FILES = {"crates/net/src/key_memory.rs", "crates/net/src/fork.rs"}
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SHARED_NAMES_MAX = 25
 
-# --- TO BE EMPTIED: type names that two things still share without a reason --------------------------
-# fmt: off
-STILL_SHARED = {
-    "Accepted", "Account", "Agenda", "Answer", "Audit", "Awaited", "Channel", "Clock", "Common",
-    "Coverage", "Decision", "Departure", "Digest", "Direction", "End", "Ended", "Entry", "Extensions",
-    "Failure", "Fault", "Frame", "Header", "Host", "Inner", "Interpreter", "Job", "Judge",
-    "KeyMemory", "Kind", "Known", "Lane", "Line", "Link", "Manager", "Message", "Node",
-    "Notices", "OnOff", "OpenError", "Order", "Outcome", "Output", "Packets", "Part", "Parts",
-    "Passage", "Place", "Policy", "Process", "Program", "Proof", "Queue", "Record", "Report",
-    "Results", "Rules", "Run", "Running", "Segment", "Shape", "Shared", "Side", "Sink",
-    "Socket", "Source", "Start", "State", "Step", "StreamPlan", "Table", "Terms", "Traffic",
-    "Turn", "Verdict", "Watch", "Wire", "Worker",
-}
-# fmt: on
-
 
 def repository_files(*endings: str) -> Iterator[Path]:
     """Files that belong to the repository: what is built or installed beside them does not."""
@@ -379,7 +364,5 @@ def test_a_type_name_stands_for_one_thing() -> None:
     assert all(reasons.values())
     assert len(reasons) <= SHARED_NAMES_MAX
     twice = {name: places for name, places in type_names().items() if len(places) > 1}
-    assert {
-        name: places for name, places in twice.items() if name not in reasons.keys() | STILL_SHARED
-    } == {}
+    assert {name: places for name, places in twice.items() if name not in reasons} == {}
     assert reasons.keys() - twice.keys() == set(), "the glossary gives reasons that nothing needs"

@@ -24,12 +24,12 @@ const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug)]
 pub enum Transport {
     /// A connected socket.
-    Stream(Stream),
+    Stream(StreamTransport),
 }
 
 /// A socket, and who is told of what comes over it.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamTransport {
     socket: Socket,
     readiness: EpollSet,
 }
@@ -55,7 +55,7 @@ impl Transport {
     /// When the process is out of descriptors, or no runtime is running.
     pub fn stream(socket: Socket) -> io::Result<Self> {
         let readiness = EpollSet::new(&socket)?;
-        Ok(Self::Stream(Stream { socket, readiness }))
+        Ok(Self::Stream(StreamTransport { socket, readiness }))
     }
 
     /// Its kind, in a word for tables.
@@ -94,7 +94,7 @@ impl Transport {
     /// counts as the same host.
     #[must_use]
     pub fn path(&self) -> Path {
-        let Self::Stream(Stream { socket, .. }) = self;
+        let Self::Stream(StreamTransport { socket, .. }) = self;
         if let Some((local, remote)) = socket.addresses() {
             return Path::Network { local, remote };
         }

@@ -52,7 +52,9 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 pub use report::Report;
-pub use scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
+pub use scenario::{
+    InjectedFault, KeyRoom, Node, Scenario, StreamScenario, TakingOrder, WorkerScenario,
+};
 
 use crate::violation::Violation;
 use machine::Machine;

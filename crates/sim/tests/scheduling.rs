@@ -7,7 +7,8 @@ use std::time::Duration;
 use exoskel_flow::{FunctionId, Program, SchedulerConfig, Skeleton};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
 use exoskel_sim::system::{
-    Fault, KeyRoom, Node, Order, Report, Scenario, StreamScenario, WorkerScenario, play_twice,
+    InjectedFault, KeyRoom, Node, Report, Scenario, StreamScenario, TakingOrder, WorkerScenario,
+    play_twice,
 };
 use exoskel_sim::{LinkModel, Service};
 use exoskel_task::payload::Format;
@@ -70,7 +71,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         input_bytes_max: 200,
         result_bytes_max: 200,
         has_bulk: false,
-        order: Order::Admission,
+        order: TakingOrder::Admission,
         unbounded: false,
         opens_at: Duration::ZERO,
         batch_max: 1000,
@@ -113,8 +114,8 @@ fn play(scenario: &Scenario) -> Report {
     play_twice(scenario).unwrap_or_else(|violation| panic!("{violation}\n{scenario:#?}"))
 }
 
-fn dies(worker: usize, restart: Duration) -> Fault {
-    Fault::Crash {
+fn dies(worker: usize, restart: Duration) -> InjectedFault {
+    InjectedFault::Crash {
         node: Node::Worker(worker),
         silent: false,
         restart,
@@ -251,7 +252,7 @@ fn a_slow_item_holds_nothing_up() {
             index,
         };
         let mut scenario = calm(1, 2, &farm(seq(0)), 8000, service);
-        scenario.streams[0].order = Order::Completion;
+        scenario.streams[0].order = TakingOrder::Completion;
         scenario.streams[0].closes_after = Some(7999);
         let at = millis(300);
         scenario.faults = vec![(at, dies(0, NEVER)), (at, dies(1, NEVER))];

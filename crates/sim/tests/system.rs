@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use exoskel_sim::system::{Fault, Node, Report, Scenario, play_twice};
+use exoskel_sim::system::{InjectedFault, Node, Report, Scenario, play_twice};
 
 /// Plays a seed twice: it decides everything.
 #[track_caller]
@@ -101,7 +101,7 @@ fn a_manager_begins_anew_after_a_crash() {
         let mut restarts = 0;
         for part in 1..16 {
             let mut scenario = calm.clone();
-            let crash = Fault::Crash {
+            let crash = InjectedFault::Crash {
                 node: Node::Manager,
                 silent: part % 2 == 0,
                 restart: Duration::from_millis(part % 3),

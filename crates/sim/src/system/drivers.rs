@@ -12,7 +12,7 @@ use exoskel_task::slot_queue::Outgoing;
 use super::machine::Machine;
 use super::scenario::Node;
 use super::wires::{ConnectionId, Way};
-use super::worker::{Process, State};
+use super::worker::{SlotProcess, State};
 use super::world::Event;
 use crate::violation::Violation;
 
@@ -287,7 +287,7 @@ impl Machine {
     }
 }
 
-impl Process {
+impl SlotProcess {
     /// What an event of the session means. Gives what is to be answered.
     fn take_in(&mut self, event: LinkEvent) -> Result<Vec<Outgoing>, String> {
         match &event {

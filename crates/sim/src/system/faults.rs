@@ -5,8 +5,8 @@ use std::time::Duration;
 use exoskel_link::Protections;
 
 use super::machine::{Machine, THINK_TIME};
-use super::manager::Manager;
-use super::scenario::{Fault, Node};
+use super::manager::SimulatedManager;
+use super::scenario::{InjectedFault, Node};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::world::Event;
@@ -16,13 +16,16 @@ impl Machine {
     /// A fault of the scenario happens, or ends.
     pub(super) fn fault(&mut self, number: usize) -> Result<(), Violation> {
         let (_, fault) = self.scenario.faults[number].clone();
-        let is_remedy = matches!(fault, Fault::Repair { .. } | Fault::Release(_));
+        let is_remedy = matches!(
+            fault,
+            InjectedFault::Repair { .. } | InjectedFault::Release(_)
+        );
         if self.is_settling && !is_remedy {
             return Ok(());
         }
         self.report.faults += u64::from(!is_remedy);
         match fault {
-            Fault::Partition { worker, from, to } => {
+            InjectedFault::Partition { worker, from, to } => {
                 self.excuse(Node::Worker(worker));
                 for (way, is_cut) in [(Way::ToManager, from), (Way::ToWorker, to)] {
                     if is_cut {
@@ -31,14 +34,14 @@ impl Machine {
                 }
                 Ok(())
             }
-            Fault::Repair { worker } => {
+            InjectedFault::Repair { worker } => {
                 self.excuse(Node::Worker(worker));
                 for id in self.world.wires.unblock(worker) {
                     self.unpile_soon(id);
                 }
                 Ok(())
             }
-            Fault::Hold(node) => {
+            InjectedFault::Hold(node) => {
                 self.excuse(node);
                 match node {
                     Node::Manager => self.manager.is_held = !self.manager.is_down,
@@ -46,16 +49,16 @@ impl Machine {
                 }
                 Ok(())
             }
-            Fault::Release(node) => {
+            InjectedFault::Release(node) => {
                 self.release(node);
                 Ok(())
             }
-            Fault::Crash {
+            InjectedFault::Crash {
                 node: Node::Manager,
                 silent,
                 restart,
             } => self.crash_manager(silent, restart),
-            Fault::Crash {
+            InjectedFault::Crash {
                 node: Node::Worker(worker),
                 silent,
                 restart,
@@ -67,19 +70,19 @@ impl Machine {
                     .retain(|event| matches!(event, Event::Join(..)));
                 Ok(())
             }
-            Fault::Leave { worker } => {
+            InjectedFault::Leave { worker } => {
                 if self.workers[worker].is_held {
                     return Ok(());
                 }
                 self.leave(worker)
             }
-            Fault::Cut { worker } => {
+            InjectedFault::Cut { worker } => {
                 if let Some(id) = self.workers[worker].connection() {
                     self.world.cut(id, &Way::BOTH);
                 }
                 Ok(())
             }
-            Fault::Alter { worker, to_manager } => {
+            InjectedFault::Alter { worker, to_manager } => {
                 let way = if to_manager {
                     Way::ToManager
                 } else {
@@ -90,11 +93,11 @@ impl Machine {
                 }
                 Ok(())
             }
-            Fault::Slow { worker, slowness } => {
+            InjectedFault::Slow { worker, slowness } => {
                 self.workers[worker].slowness = slowness;
                 Ok(())
             }
-            Fault::Jump { node, by } => {
+            InjectedFault::Jump { node, by } => {
                 self.excuse(node);
                 match node {
                     Node::Manager => self.manager.clock.jump(by),
@@ -103,15 +106,15 @@ impl Machine {
                 self.look_at_clock(node);
                 Ok(())
             }
-            Fault::Raise(minimum) => {
+            InjectedFault::Raise(minimum) => {
                 self.raise(minimum);
                 Ok(())
             }
-            Fault::Revoke { worker } => {
+            InjectedFault::Revoke { worker } => {
                 self.revoke(worker);
                 Ok(())
             }
-            Fault::WearOut { worker } => {
+            InjectedFault::WearOut { worker } => {
                 self.worn.insert(worker);
                 Ok(())
             }
@@ -228,7 +231,7 @@ impl Machine {
             Err(error) => return self.world.broken(error.to_string()),
         };
         let (clock, minimum) = (self.manager.clock, self.manager.minimum);
-        self.manager = Manager::new(life, &self.scenario, clock, minimum, keys);
+        self.manager = SimulatedManager::new(life, &self.scenario, clock, minimum, keys);
         self.manager.is_down = true;
         let connections: Vec<ConnectionId> = self.channels.keys().copied().collect();
         for id in connections {

@@ -8,7 +8,9 @@ use exoskel_task::message::ENVELOPE_BYTES_MAX;
 use exoskel_task::payload::Format;
 
 use super::handshake::agreed;
-use super::scenario::{Fault, KeyRoom, Node, Order, Scenario, StreamScenario, WorkerScenario};
+use super::scenario::{
+    InjectedFault, KeyRoom, Node, Scenario, StreamScenario, TakingOrder, WorkerScenario,
+};
 use crate::network::LinkModel;
 use crate::service::Service;
 use exoskel_determinism::SplitMix64;
@@ -165,9 +167,9 @@ impl Generator {
             .below(if heavy { items_max / 4 + 1 } else { items_max });
         let unbounded = self.chance(4);
         let order = if unbounded || self.chance(4) {
-            Order::Completion
+            TakingOrder::Completion
         } else {
-            Order::Admission
+            TakingOrder::Admission
         };
         let micros = Duration::from_micros(self.pick(&[1, 20, 300, 3000, 30_000]));
         let service = match self.random.below(4) {
@@ -179,7 +181,7 @@ impl Generator {
             },
             _ => Service::Uniform(Duration::ZERO, micros * 2),
         };
-        let cancels = order == Order::Completion && self.chance(3);
+        let cancels = order == TakingOrder::Completion && self.chance(3);
         StreamScenario {
             skeleton: self.skeleton(DEPTH_MAX, &mut 0),
             items,
@@ -222,7 +224,7 @@ impl Generator {
         }
     }
 
-    fn faults(&mut self, scenario: &Scenario) -> Vec<(Duration, Fault)> {
+    fn faults(&mut self, scenario: &Scenario) -> Vec<(Duration, InjectedFault)> {
         if self.chance(4) {
             return Vec::new();
         }
@@ -242,7 +244,7 @@ impl Generator {
     fn manager_crashes(&mut self, scenario: &mut Scenario) {
         for _ in 0..self.pick(&[0, 0, 1, 2, 0, 0, 0]) {
             let at = self.random.between(Duration::ZERO, horizon(scenario));
-            let crash = Fault::Crash {
+            let crash = InjectedFault::Crash {
                 node: Node::Manager,
                 silent: self.chance(2),
                 restart: self.pick(&[Duration::ZERO, Duration::from_millis(300)])
@@ -280,16 +282,21 @@ impl Generator {
             let worker = self.later.below(scenario.workers.len() as u64) as usize;
             let at = self.later.between(Duration::ZERO, horizon);
             let fault = if is_worn {
-                Fault::WearOut { worker }
+                InjectedFault::WearOut { worker }
             } else {
-                Fault::Revoke { worker }
+                InjectedFault::Revoke { worker }
             };
             scenario.faults.push((at, fault));
         }
         scenario.faults.sort_by_key(|(at, _)| *at);
     }
 
-    fn fault(&mut self, scenario: &Scenario, at: Duration, faults: &mut Vec<(Duration, Fault)>) {
+    fn fault(
+        &mut self,
+        scenario: &Scenario,
+        at: Duration,
+        faults: &mut Vec<(Duration, InjectedFault)>,
+    ) {
         let worker = self.random.below(scenario.workers.len() as u64) as usize;
         let node = if self.chance(4) {
             Node::Manager
@@ -303,20 +310,20 @@ impl Generator {
         let fault = match self.random.below(10) {
             0 => {
                 let (from, to) = self.pick(&[(true, true), (true, false), (false, true)]);
-                faults.push((at + lasting, Fault::Repair { worker }));
-                Fault::Partition { worker, from, to }
+                faults.push((at + lasting, InjectedFault::Repair { worker }));
+                InjectedFault::Partition { worker, from, to }
             }
             1 => {
-                faults.push((at + lasting, Fault::Release(node)));
-                Fault::Hold(node)
+                faults.push((at + lasting, InjectedFault::Release(node)));
+                InjectedFault::Hold(node)
             }
-            2 | 3 => Fault::Crash {
+            2 | 3 => InjectedFault::Crash {
                 node: Node::Worker(worker),
                 silent: self.chance(3),
                 restart: self.millis(500),
             },
-            4 => Fault::Leave { worker },
-            5 => Fault::Cut { worker },
+            4 => InjectedFault::Leave { worker },
+            5 => InjectedFault::Cut { worker },
             6 => {
                 let own = &scenario.workers[worker];
                 let both = agreed(scenario.minimum, own.minimum, own.is_relayed);
@@ -325,14 +332,14 @@ impl Generator {
                     return;
                 }
                 let to_manager = self.chance(2);
-                Fault::Alter { worker, to_manager }
+                InjectedFault::Alter { worker, to_manager }
             }
-            7 => Fault::Slow {
+            7 => InjectedFault::Slow {
                 worker,
                 slowness: self.pick(&[1, 3, 20]),
             },
-            8 => Fault::Jump { node, by: lasting },
-            _ => Fault::Raise(self.minimum()),
+            8 => InjectedFault::Jump { node, by: lasting },
+            _ => InjectedFault::Raise(self.minimum()),
         };
         faults.push((at, fault));
     }

@@ -14,7 +14,7 @@ use super::streams::Streams;
 
 /// Which of its segment's functions an item passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FunctionPart {
     All,
     Serial,
     Rest,
@@ -22,10 +22,10 @@ pub(super) enum Part {
 
 /// What runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(super) struct RunningItem {
     pub(super) key: ItemKey,
     pub(super) segment: u16,
-    pub(super) part: Part,
+    pub(super) part: FunctionPart,
     lease: Lease,
     /// Functions of the segment.
     functions: u32,
@@ -42,9 +42,9 @@ pub(super) struct Interpreter {
     programs: BTreeMap<u32, Vec<SegmentFunctions>>,
     functions: BTreeSet<Digest>,
     /// What has passed a serial function whose lease is passed on.
-    passed: Vec<Running>,
-    rest: VecDeque<Running>,
-    pub(super) running: Option<Running>,
+    passed: Vec<RunningItem>,
+    rest: VecDeque<RunningItem>,
+    pub(super) running: Option<RunningItem>,
 }
 
 /// What came of looking for work.
@@ -84,8 +84,8 @@ impl Interpreter {
             if let Some(passed) = self.rest.pop_front() {
                 if self.programs.contains_key(&passed.key.stream) {
                     turn.time = Some(streams.time(&passed.key)? * (passed.functions - 1));
-                    self.running = Some(Running {
-                        part: Part::Rest,
+                    self.running = Some(RunningItem {
+                        part: FunctionPart::Rest,
                         ..passed
                     });
                 } else {
@@ -157,12 +157,12 @@ impl Interpreter {
             .get(&key.stream)
             .and_then(|segments| segments.get(usize::from(item.segment)));
         let functions = segment.map_or(0, |segment| segment.functions.len()) as u32;
-        let running = Running {
+        let running = RunningItem {
             key,
             segment: item.segment,
             part: match item.lease {
-                Lease::None => Part::All,
-                Lease::Kept | Lease::PassedOn => Part::Serial,
+                Lease::None => FunctionPart::All,
+                Lease::Kept | Lease::PassedOn => FunctionPart::Serial,
             },
             lease: item.lease,
             functions,
@@ -179,7 +179,7 @@ impl Interpreter {
                 key.index, item.segment, key.stream
             ));
         }
-        let passes = if running.part == Part::All {
+        let passes = if running.part == FunctionPart::All {
             functions
         } else {
             1
@@ -204,7 +204,7 @@ impl Interpreter {
         let Some(mut running) = self.running.take() else {
             return Err("nothing ran".to_owned());
         };
-        if running.part == Part::Serial {
+        if running.part == FunctionPart::Serial {
             if running.lease == Lease::PassedOn {
                 self.passed.push(running);
                 return Ok(turn);
@@ -212,7 +212,7 @@ impl Interpreter {
             let frame = running.key.frame;
             turn.outgoing.extend(passage.pass(frame));
             if running.functions > 1 {
-                running.part = Part::Rest;
+                running.part = FunctionPart::Rest;
                 turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
                 self.running = Some(running);
                 return Ok(turn);
@@ -241,7 +241,7 @@ impl Interpreter {
     /// Whether this process is in a serial function of that segment.
     pub(super) fn is_in_serial(&self, stream: u32, segment: u16) -> bool {
         self.running.is_some_and(|running| {
-            running.part == Part::Serial
+            running.part == FunctionPart::Serial
                 && running.key.stream == stream
                 && running.segment == segment
         })

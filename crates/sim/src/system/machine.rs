@@ -7,9 +7,9 @@ use exoskel_link::SessionConfig;
 
 use super::clock::Clock;
 use super::handshake::Channel;
-use super::manager::Manager;
+use super::manager::SimulatedManager;
 use super::report::Report;
-use super::scenario::{Fault, Node, Scenario};
+use super::scenario::{InjectedFault, Node, Scenario};
 use super::streams::Streams;
 use super::wires::{ConnectionId, Way};
 use super::worker::{State, Worker};
@@ -31,7 +31,7 @@ const ALLOWANCE: Duration = Duration::from_secs(120);
 pub(super) struct Machine {
     pub(super) scenario: Scenario,
     pub(super) world: World,
-    pub(super) manager: Manager,
+    pub(super) manager: SimulatedManager,
     pub(super) workers: Vec<Worker>,
     pub(super) streams: Streams,
     /// Those of the manager's former processes, which nobody waits for any more.
@@ -68,7 +68,7 @@ impl Machine {
             Ok(keys) => keys,
             Err(error) => return world.broken(error.to_string()),
         };
-        let manager = Manager::new(0, &scenario, clock(0), scenario.minimum, keys);
+        let manager = SimulatedManager::new(0, &scenario, clock(0), scenario.minimum, keys);
         let workers: Vec<Worker> = scenario
             .workers
             .iter()
@@ -98,7 +98,7 @@ impl Machine {
         machine.deadline = calm_from + machine.allowance();
         machine.world.agenda.plan(Duration::ZERO, Event::Begin(0));
         for (number, (at, _)) in machine.scenario.faults.iter().enumerate() {
-            machine.world.agenda.plan(*at, Event::Fault(number));
+            machine.world.agenda.plan(*at, Event::InjectedFault(number));
         }
         Ok(machine)
     }
@@ -121,7 +121,7 @@ impl Machine {
         );
         let slowest = self.scenario.workers.iter().map(|worker| worker.slowness);
         let slowed = self.scenario.faults.iter().map(|(_, fault)| match fault {
-            Fault::Slow { slowness, .. } => *slowness,
+            InjectedFault::Slow { slowness, .. } => *slowness,
             _ => 1,
         });
         let slowest = slowest.chain(slowed).max().unwrap_or(1);
@@ -216,7 +216,7 @@ impl Machine {
         let node = match &event {
             Event::Arrive(..)
             | Event::Unpile(..)
-            | Event::Fault(_)
+            | Event::InjectedFault(_)
             | Event::Impatience(_)
             | Event::Spoil(_)
             | Event::Begin(_) => None,
@@ -329,7 +329,7 @@ impl Machine {
                 self.begin_manager(life);
                 Ok(())
             }
-            Event::Fault(number) => self.fault(number),
+            Event::InjectedFault(number) => self.fault(number),
             Event::Settle => self.settle(),
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct SlotSession {
     pub(super) session: SessionId,
 }
 
-pub(super) struct Manager {
+pub(super) struct SimulatedManager {
     pub(super) machine: ManagerMachine,
     pub(super) clock: Clock,
     pub(super) sessions: BTreeMap<ConnectionId, SlotSession>,
@@ -54,7 +54,7 @@ pub(super) struct Manager {
     pub(super) known: KnownWorkers,
 }
 
-impl Manager {
+impl SimulatedManager {
     pub(super) fn new(
         life: u32,
         scenario: &Scenario,

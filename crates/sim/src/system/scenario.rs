@@ -23,8 +23,8 @@ pub enum Node {
 
 /// Something that goes wrong, or right again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing that the worker sends (`from`), or that is sent to it (`to`), arrives until [`Fault::Repair`]. Nothing is lost
+pub enum InjectedFault {
+    /// Nothing that the worker sends (`from`), or that is sent to it (`to`), arrives until [`InjectedFault::Repair`]. Nothing is lost
     /// by it but time, as TCP sends again.
     Partition {
         /// Which worker.
@@ -39,7 +39,7 @@ pub enum Fault {
         /// Which worker.
         worker: usize,
     },
-    /// The node stands still until [`Fault::Release`], as a stopped process or a host without memory.
+    /// The node stands still until [`InjectedFault::Release`], as a stopped process or a host without memory.
     Hold(Node),
     /// It goes on.
     Release(Node),
@@ -123,7 +123,7 @@ pub struct WorkerScenario {
 
 /// The order in which a user takes outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum TakingOrder {
     /// That of the items.
     Admission,
     /// As they come.
@@ -146,7 +146,7 @@ pub struct StreamScenario {
     /// Large ones travel beside their records.
     pub has_bulk: bool,
     /// The order in which outcomes are taken.
-    pub order: Order,
+    pub order: TakingOrder,
     /// Any number of items may be inside.
     pub unbounded: bool,
     /// When it is opened.
@@ -163,7 +163,7 @@ pub struct StreamScenario {
     pub unsent_one_in: u64,
     /// Results that must be data are pickles for one of so many items; 0: none.
     pub pickled_one_in: u64,
-    /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`Order::Completion`].
+    /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`TakingOrder::Completion`].
     pub cancels_one_in: u64,
     /// The user closes the stream when so many outcomes are there.
     pub closes_after: Option<u64>,
@@ -235,7 +235,7 @@ pub struct Scenario {
     /// The scheduler's settings.
     pub config: SchedulerConfig,
     /// What happens when, by time.
-    pub faults: Vec<(Duration, Fault)>,
+    pub faults: Vec<(Duration, InjectedFault)>,
     /// A run with more steps is a run without end.
     pub steps_max: u64,
 }

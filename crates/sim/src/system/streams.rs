@@ -12,7 +12,7 @@ use exoskel_task::slot_queue::ItemKey;
 
 use super::content::{Sizes, Token, What};
 use super::interpreter::functions_of;
-use super::scenario::{Order, Scenario, StreamScenario};
+use super::scenario::{Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
 
 /// What became of an item, as its user knows it.
@@ -265,10 +265,10 @@ impl Streams {
         }
         user.finished += u64::from(count);
         match user.scenario.order {
-            Order::Admission => {
+            TakingOrder::Admission => {
                 user.ordered.insert(first, count);
             }
-            Order::Completion => user.completed.push_back((first, count)),
+            TakingOrder::Completion => user.completed.push_back((first, count)),
         }
         Ok(())
     }
@@ -409,8 +409,8 @@ impl User {
     /// The next outcomes that the user takes: first item and count.
     pub(super) fn take(&mut self) -> Option<(u64, u32)> {
         let (first, count) = match self.scenario.order {
-            Order::Completion => self.completed.pop_front()?,
-            Order::Admission => {
+            TakingOrder::Completion => self.completed.pop_front()?,
+            TakingOrder::Admission => {
                 let count = self.ordered.remove(&self.next)?;
                 (self.next, count)
             }

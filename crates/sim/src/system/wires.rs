@@ -53,7 +53,7 @@ struct Lane {
 }
 
 #[derive(Debug)]
-struct Wire {
+struct SimulatedWire {
     worker: usize,
     lanes: [Lane; 2],
     /// Nothing arrives any more.
@@ -66,7 +66,7 @@ pub(super) struct Wires {
     model: LinkModel,
     room: u64,
     random: SplitMix64,
-    wires: BTreeMap<ConnectionId, Wire>,
+    wires: BTreeMap<ConnectionId, SimulatedWire>,
     next: u32,
     /// By worker: what does not get through.
     blocked: Vec<[bool; 2]>,
@@ -87,7 +87,7 @@ impl Wires {
     pub(super) fn connect(&mut self, worker: usize) -> ConnectionId {
         let id = ConnectionId(self.next);
         self.next += 1;
-        let wire = Wire {
+        let wire = SimulatedWire {
             worker,
             lanes: Default::default(),
             is_dead: false,

@@ -11,7 +11,7 @@ use exoskel_task::slot_queue::SerialPassage;
 
 use super::clock::Clock;
 use super::handshake::{self, Channel, path};
-use super::interpreter::{Interpreter, Part, Turn};
+use super::interpreter::{FunctionPart, Interpreter, Turn};
 use super::line::Line;
 use super::machine::Machine;
 use super::scenario::{Node, WorkerScenario};
@@ -50,12 +50,12 @@ pub(super) enum State {
     Listening,
     /// In the handshake; a client waits for the answer.
     Handshake(ConnectionId, Option<Box<HelloSent>>),
-    Up(Box<Process>),
+    Up(Box<SlotProcess>),
 }
 
 /// A process whose session has begun.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct SlotProcess {
     pub(super) line: Line,
     pub(super) machine: SlotMachine,
     pub(super) passage: SerialPassage,
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn process(&mut self) -> Option<&mut Process> {
+    pub(super) fn process(&mut self) -> Option<&mut SlotProcess> {
         match &mut self.state {
             State::Up(process) => Some(process),
             _ => None,
@@ -298,7 +298,7 @@ impl Machine {
     ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
         let scenario = &self.workers[number].scenario;
-        let process = Process {
+        let process = SlotProcess {
             line: Line::new(id, Way::ToManager, session),
             machine,
             passage: SerialPassage::default(),
@@ -381,7 +381,7 @@ impl Machine {
                 let what = format!("worker {number} lacks modules and has work");
                 return self.world.broken(what);
             }
-            if running.part != Part::Rest {
+            if running.part != FunctionPart::Rest {
                 self.report.started += 1;
                 self.check_serial(number)?;
                 let streams = streams_of(&self.former, &self.streams, worker.manager_life);
@@ -414,7 +414,7 @@ impl Machine {
         };
         let (stream, segment) = (running.key.stream, running.segment);
         let user = self.streams.opened.get(stream as usize);
-        if running.part != Part::Serial
+        if running.part != FunctionPart::Serial
             || user.is_none_or(|user| !self.streams.users[*user].has_serial(segment))
         {
             return Ok(());

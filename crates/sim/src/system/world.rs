@@ -46,7 +46,7 @@ pub(super) enum Event {
     /// The manager's process of this number begins.
     Begin(u32),
     /// A fault of the scenario.
-    Fault(usize),
+    InjectedFault(usize),
     /// Time to see whether all is quiet.
     Settle,
 }
@@ -277,7 +277,7 @@ impl World {
             Event::Open(stream, life) => (13, *stream as u64, u64::from(*life)),
             Event::Admit(stream, life) => (14, *stream as u64, u64::from(*life)),
             Event::Take(stream, life) => (15, *stream as u64, u64::from(*life)),
-            Event::Fault(number) => (16, *number as u64, 0),
+            Event::InjectedFault(number) => (16, *number as u64, 0),
             Event::Settle => (17, 0, 0),
             Event::Begin(life) => (18, u64::from(*life), 0),
         };
