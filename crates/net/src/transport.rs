@@ -230,7 +230,7 @@ mod tests {
         theirs.set_nonblocking(true).unwrap();
         while theirs.write(&[0; 1 << 16]).is_ok() {}
         let transport = Transport::stream(Socket::unix(ours).unwrap()).unwrap();
-        let Transport::Stream(Stream { socket, .. }) = &transport;
+        let Transport::Stream(StreamTransport { socket, .. }) = &transport;
         let mut left = 0;
         let other = async {
             left = rustix::io::ioctl_fionread(socket).unwrap();
