@@ -4,7 +4,7 @@
 
 use exoskel_link::handshake::{HandshakeError, RefuseReason};
 use exoskel_link::policy::PolicyError;
-use exoskel_net::establish::EstablishError;
+use exoskel_net::establish::{EstablishError, NoLongerGood};
 use exoskel_net::manager::{Attempt, AttemptError};
 use exoskel_net::pki::PkiError;
 use exoskel_net::rendezvous::MeetError;
@@ -135,7 +135,10 @@ impl From<&AttemptError> for ExceptionKind {
             | AttemptError::Session(_) => Self::Link,
             AttemptError::Issue(_) => Self::Credential,
             AttemptError::Establish(error) => error.into(),
-            AttemptError::Unwanted(_) => Self::Refused,
+            AttemptError::NoLongerGood(NoLongerGood::Identity(_)) => Self::Authentication,
+            AttemptError::NoLongerGood(NoLongerGood::NotAllowed(_)) | AttemptError::Unwanted(_) => {
+                Self::Refused
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use exoskel_link::SessionError;
 use exoskel_node::manager::JoinError;
 use exoskel_node::manager::notice::Unwanted;
 
-use crate::establish::EstablishError;
+use crate::establish::{EstablishError, NoLongerGood};
 use crate::pki::PkiError;
 use crate::tls::TlsError;
 
@@ -64,6 +64,9 @@ pub enum AttemptError {
     /// The session ended before it had begun to work.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// Credential, policy or lists have changed during the handshake, and the worker isn't good any more.
+    #[error(transparent)]
+    NoLongerGood(#[from] NoLongerGood),
     /// The worker is of no use to this manager.
     #[error(transparent)]
     Unwanted(#[from] Unwanted),
@@ -102,7 +105,7 @@ impl AttemptError {
             | Self::Issue(_)
             | Self::Session(_) => true,
             Self::Establish(error) => error.may_pass(),
-            Self::Unwanted(_) => false,
+            Self::NoLongerGood(_) | Self::Unwanted(_) => false,
         }
     }
 

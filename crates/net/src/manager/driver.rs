@@ -40,6 +40,8 @@ pub(super) struct ManagerDriver {
     told: Recruited,
     /// Users that wait have something to look at.
     has_news: bool,
+    /// The config has changed since the manager began.
+    has_renewed: bool,
     /// How all streams ended, if nobody is left.
     given_up: Option<StreamEnd>,
     /// When the loop wakes for the machine.
@@ -82,6 +84,7 @@ impl ManagerDriver {
             dirty: Vec::new(),
             told: Recruited::default(),
             has_news: false,
+            has_renewed: false,
             given_up: None,
             armed: None,
             is_shutting_down: false,
@@ -321,8 +324,16 @@ impl ManagerDriver {
         established: &Established,
     ) -> Option<SessionId> {
         let now = self.now();
-        let member = member_of(established);
         let connection = &established.connection;
+        // The handshake began with what was in force then, and may have taken long.
+        if self.has_renewed
+            && let Err(reason) = judge_again(&self.config.terms, &established.record, connection)
+        {
+            connection.abort(CloseReason::NotAllowed(reason.to_string().into()));
+            self.attempt_failed(place, reason.into());
+            return None;
+        }
+        let member = member_of(established);
         let joined =
             connection.with(|session| self.machine.join(place.source(), &member, session, now));
         let session = joined
@@ -387,6 +398,7 @@ impl ManagerDriver {
             })
         });
         self.config.terms = terms;
+        self.has_renewed = true;
         self.pump();
     }
 
