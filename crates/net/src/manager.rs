@@ -4,6 +4,7 @@
 //! [`ResultQueue`]; the driver never waits for them and never needs the interpreter.
 
 mod attempt;
+mod children;
 mod driver;
 mod recruit;
 mod run;
@@ -20,9 +21,10 @@ pub use exoskel_task::router::{Function, StreamPlan};
 use tokio::sync::Notify;
 
 pub use attempt::{Attempt, AttemptError};
+pub use children::{LocalTransport, LocalWorkers};
 pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
 pub use exoskel_node::manager::worker_table::WorkerReport;
-pub use recruit::{HostLine, LocalTransport, LocalWorkers, Recruiting};
+pub use recruit::{HostLine, Recruiting};
 
 use crate::establish::NodeConfig;
 use crate::listening::Listening;

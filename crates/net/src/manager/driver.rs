@@ -11,7 +11,8 @@ use exoskel_node::manager::recruiter::SlotSources;
 use exoskel_node::manager::{JoinError, ManagerAction, ManagerSettings, Member, Recruited};
 use exoskel_node::{ManagerMachine, SessionId};
 
-use super::recruit::{Children, RecruitingPlace, Started};
+use super::children::{Children, Started};
+use super::recruit::RecruitingPlace;
 use super::{
     Attempt, AttemptError, Command, ManagerConfig, Notice, ObservedMessage, Shared, StreamPlan,
 };
