@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::claim::{ClaimError, Identity, Role};
 use crate::date::Date;
-use crate::grid::{NameSpaceRule, ProxyFault};
+use crate::grid::error::{NameSpaceRule, ProxyFault};
 use crate::limits::{AUTHORITIES_MAX, RSA_EXPONENT_BITS_MAX, SIGNATURE_CHECKS_MAX};
 use crate::malformed::Malformed;
 use crate::peer_text::PeerText;

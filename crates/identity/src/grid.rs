@@ -14,11 +14,11 @@ use crate::x509::Certificate;
 
 mod authorities;
 mod details;
-mod error;
+pub(crate) mod error;
 mod naming;
-mod path;
+pub(crate) mod path;
 mod presented;
-mod proxy;
+pub(crate) mod proxy;
 mod settings;
 
 pub use details::{CertificateKind, ChainCertificate, ChainDetails};

@@ -9,8 +9,11 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
-use crate::grid::{JudgedPath, Proxy};
-use crate::voms::{AttributeFault, Attributes, Fqan, VomsAttributes};
+use crate::grid::path::JudgedPath;
+use crate::grid::proxy::Proxy;
+use crate::voms::attributes::{Attributes, VomsAttributes};
+use crate::voms::error::AttributeFault;
+use crate::voms::fqan::Fqan;
 use crate::which_certificate::WhichCertificate;
 use crate::x509::Certificate;
 

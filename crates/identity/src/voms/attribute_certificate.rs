@@ -5,7 +5,7 @@ use x509_parser::asn1_rs::{Any, BitString, Class, FromDer, GeneralizedTime, Inte
 use x509_parser::extensions::{GeneralName, X509Extension};
 use x509_parser::time::ASN1Time;
 
-use super::GenericAttribute;
+use super::attributes::GenericAttribute;
 use super::error::AttributeProblem;
 use crate::date::unix_time;
 use crate::der;

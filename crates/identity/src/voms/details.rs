@@ -3,10 +3,10 @@
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::attribute_certificate::{AttributeCertificate, read_list};
+use super::attributes::{GenericAttribute, name};
 use super::error::AttributeProblem;
 use super::fqan::Fqan;
 use super::policy_authority::PolicyAuthority;
-use super::{GenericAttribute, name};
 use crate::der::without_leading_zeros;
 use crate::distinguished_name::DistinguishedName;
 use crate::malformed::Malformed;

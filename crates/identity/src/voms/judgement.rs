@@ -6,11 +6,11 @@
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::attribute_certificate::{AttributeCertificate, read_list};
+use super::attributes::{Attributes, VomsAttributes, name};
 use super::error::{AttributeFault, AttributeProblem};
 use super::fqan::Fqan;
 use super::policy_authority::PolicyAuthority;
 use super::signers::SignerChains;
-use super::{Attributes, VomsAttributes, name};
 use crate::der::without_leading_zeros;
 use crate::distinguished_name::{DistinguishedName, NameParts};
 use crate::error::IdentityError;
