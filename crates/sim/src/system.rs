@@ -24,11 +24,13 @@
 //! * `scenario`: what is simulated; `generator`: scenarios from seeds; `report`: what came out
 //! * `machine`: the run; `faults`: what goes wrong in it; `world`: time, wires, chance and the eye on the wires
 //! * `drivers`: carries between sessions and the machines of manager and slots, as `net`'s drivers do
-//! * `manager`, `worker`: the processes around them, and how they meet; `interpreter`: what runs items
+//! * `manager`, `worker`: the processes around them; `at_manager`, `at_worker`: how they meet, and what happens there; `interpreter`: what runs items
 //! * `membership`, `budgets`: what is checked of who takes part, and of limits
 //! * `handshake`: what stands in the place of TLS; `line`: a session's end of a wire; `wires`, `clock`: what is between and around
 //! * `streams`: the users and their checks; `content`: what items hold
 
+mod at_manager;
+mod at_worker;
 mod budgets;
 mod clock;
 mod content;
@@ -37,6 +39,7 @@ mod faults;
 mod generator;
 mod handshake;
 mod interpreter;
+mod known_workers;
 mod line;
 mod machine;
 mod manager;

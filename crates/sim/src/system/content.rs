@@ -135,3 +135,8 @@ pub(super) fn shown(bytes: &[u8]) -> (bool, bool) {
     let shows = |mark: &[u8]| memchr::memmem::find(bytes, mark).is_some();
     (shows(&MARK), shows(&CODE_MARK))
 }
+
+/// All functions of a stream's program.
+pub(super) fn functions_of(stream: u64, count: u32) -> impl Iterator<Item = Function> {
+    (0..count).map(move |number| function(stream, number))
+}

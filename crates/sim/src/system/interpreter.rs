@@ -9,7 +9,7 @@ use exoskel_task::message::{Digest, SegmentFunctions, ToSlot};
 use exoskel_task::payload::{Format, RecordWriter};
 use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, Work};
 
-use super::content::{Token, What, function};
+use super::content::{Token, What};
 use super::streams::Streams;
 
 /// Which of its segment's functions an item passes.
@@ -246,12 +246,4 @@ impl Interpreter {
                 && running.segment == segment
         })
     }
-}
-
-/// All functions of a stream's program.
-pub(super) fn functions_of(
-    stream: u64,
-    count: u32,
-) -> impl Iterator<Item = exoskel_task::router::Function> {
-    (0..count).map(move |number| function(stream, number))
 }

@@ -1,26 +1,22 @@
-//! The manager's process, how it meets its workers, and what it brings to a handshake.
+//! The manager's process: what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
+use exoskel_link::Protections;
+use exoskel_link::handshake::HelloSent;
 use exoskel_link::keys::KeyStore;
-use exoskel_link::policy::PlaceProof;
-use exoskel_link::{Protections, Session};
-use exoskel_node::manager::recruiter::{SlotSource, SlotSources};
-use exoskel_node::manager::{ManagerSettings, Member};
+use exoskel_node::manager::ManagerSettings;
+use exoskel_node::manager::recruiter::SlotSources;
 use exoskel_node::{ManagerMachine, SessionId};
 
 use super::clock::Clock;
-use super::handshake::{self, Channel, path};
+use super::known_workers::KnownWorkers;
 use super::line::Line;
-use super::machine::Machine;
-use super::membership::KnownWorkers;
-use super::scenario::{Node, Scenario};
-use super::wires::{ConnectionId, Piece, Way};
+use super::scenario::Scenario;
+use super::wires::ConnectionId;
 use super::world::Event;
-use crate::violation::Violation;
 
 /// What the manager has of a slot.
 #[derive(Debug)]
@@ -49,7 +45,7 @@ pub(super) struct SimulatedManager {
     /// What its policy demands at least.
     pub(super) minimum: Protections,
     /// Where it has the keys of its sessions.
-    keys: KeyStore,
+    pub(super) keys: KeyStore,
     /// What the checks know of its workers.
     pub(super) known: KnownWorkers,
 }
@@ -105,212 +101,5 @@ impl SimulatedManager {
     ) -> Option<(ConnectionId, &mut SlotSession)> {
         let id = *self.connections.get(&session)?;
         Some((id, self.sessions.get_mut(&id)?))
-    }
-}
-
-impl Machine {
-    /// The manager dials a worker. Its listening socket is there even while the slot is not.
-    pub(super) fn dial(&mut self, worker: usize) -> Result<(), Violation> {
-        self.check_dial(worker)?;
-        let hello = match HelloSent::new(self.manager_offer(worker)) {
-            Ok(hello) => hello,
-            Err(error) => return self.world.broken(error.to_string()),
-        };
-        let id = self.connect(worker);
-        let said = Piece::Bytes(hello.bytes().to_vec());
-        self.manager.hellos.insert(id, hello);
-        self.world.send(id, Way::ToWorker, said)
-    }
-
-    /// Something has come to the manager.
-    pub(super) fn at_manager(&mut self, id: ConnectionId, piece: Piece) -> Result<(), Violation> {
-        if self.has_left(id, Way::ToWorker) {
-            return Ok(());
-        }
-        match piece {
-            Piece::Bytes(bytes) if self.manager.sessions.contains_key(&id) => self.hear(id, &bytes),
-            Piece::Bytes(bytes) => self.shake_hands(id, &bytes),
-            Piece::End => self.hear_end(id),
-        }
-    }
-
-    pub(super) fn shake_hands(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let (Some(channel), Some(worker)) =
-            (self.channels.get(&id).cloned(), self.world.wires.worker(id))
-        else {
-            return Ok(());
-        };
-        let (source, begun) = if self.scenario.manager_dials {
-            let Some(hello) = self.manager.hellos.remove(&id) else {
-                return Ok(());
-            };
-            let change = self.session_change();
-            let keys = &self.manager.keys;
-            let begun = channel.answered(hello, bytes.to_vec(), keys, now, change);
-            (
-                SlotSource::Host(worker),
-                begun.map_err(|error| error.to_string()),
-            )
-        } else {
-            let Some(begun) = self.welcome_worker(id, worker, bytes, &channel)? else {
-                return Ok(());
-            };
-            (SlotSource::DialledIn, begun)
-        };
-        // A certificate that was revoked is found out by whoever verifies it.
-        let is_barred = self.is_barred(worker);
-        match begun {
-            Ok(session) if !is_barred => self.join_slot(id, worker, source, session),
-            Ok(_) => {
-                self.world.excuse(id);
-                self.attempt_failed(id, source, true)
-            }
-            Err(error) => {
-                self.world.check_excused(id, Node::Manager, &error)?;
-                self.attempt_failed(id, source, is_barred)
-            }
-        }
-    }
-
-    /// Answers somebody who dialled in; nothing more comes of it when it was refused.
-    pub(super) fn welcome_worker(
-        &mut self,
-        id: ConnectionId,
-        worker: usize,
-        bytes: &[u8],
-        channel: &Channel,
-    ) -> Result<Option<Result<Session, String>>, Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        let (offer, change) = (self.manager_offer(worker), self.session_change());
-        let (name, is_barred) = (self.scenario.name(worker), self.is_barred(worker));
-        let (machine, keys) = (&mut self.manager.machine, &self.manager.keys);
-        let mut is_admitted = false;
-        let judge = || {
-            if is_barred {
-                let text = "its certificate was revoked".into();
-                let reason = RefuseReason::NotAllowed;
-                return Err(Refuse { reason, text });
-            }
-            machine.admit_worker(&name)?;
-            is_admitted = true;
-            Ok(())
-        };
-        let answered = channel.answer(bytes.to_vec(), offer, keys, now, judge, change);
-        match answered {
-            Ok((answer, session)) => {
-                self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
-                Ok(Some(Ok(session)))
-            }
-            Err(error) if is_admitted => Ok(Some(Err(error.to_string()))),
-            Err(AnswerError::Refused(refuse)) => {
-                self.check_refusal(id, worker, &refuse)?;
-                let Ok(answer) = Answer::Refuse(refuse).encode() else {
-                    return self.world.broken("a refusal that can't be said".to_owned());
-                };
-                self.world.send(id, Way::ToWorker, Piece::Bytes(answer))?;
-                self.hang_up(id, Way::ToWorker)?;
-                Ok(None)
-            }
-            Err(error) => self.world.broken(error.to_string()),
-        }
-    }
-
-    /// An attempt to get a slot came to nothing.
-    pub(super) fn attempt_failed(
-        &mut self,
-        id: ConnectionId,
-        source: SlotSource,
-        is_final: bool,
-    ) -> Result<(), Violation> {
-        let now = self.manager.clock.shows(self.world.now);
-        self.manager.hellos.remove(&id);
-        self.note_failure(source, is_final);
-        self.manager.machine.attempt_failed(source, is_final, now);
-        self.abandon(id)
-    }
-
-    /// What the manager brings to a handshake with this worker.
-    pub(super) fn manager_offer(&self, worker: usize) -> Offer {
-        handshake::offer(
-            &self.scenario,
-            handshake::manager(),
-            self.manager.minimum,
-            self.scenario.ciphers.clone(),
-            path(worker, false, false),
-            1 + worker as u32 % 3,
-        )
-    }
-
-    pub(super) fn join_slot(
-        &mut self,
-        id: ConnectionId,
-        worker: usize,
-        source: SlotSource,
-        mut session: Session,
-    ) -> Result<(), Violation> {
-        self.world.check_protections(id, session.protections())?;
-        let now = self.manager.clock.shows(self.world.now);
-        let member = Member {
-            identity: self.scenario.identity(worker),
-            address: format!("10.1.0.{worker}"),
-            place: format!("10.1.0.{worker}:7600"),
-            transport: "tcp".to_owned(),
-            proof: PlaceProof::Direct,
-            protections: session.protections(),
-            domain: None,
-            is_trusted: self.scenario.is_trusted(worker),
-            slots: Some(1),
-            pid: None,
-        };
-        let machine = &mut self.manager.machine;
-        match machine.join(source, &member, &mut session, now) {
-            Ok(number) => {
-                self.check_joined(id, worker, member.protections)?;
-                self.report.sessions += 1;
-                let line = Line::new(id, Way::ToWorker, session);
-                let held = SlotSession {
-                    line,
-                    worker,
-                    session: number,
-                };
-                self.manager.sessions.insert(id, held);
-                self.manager.connections.insert(number, id);
-                self.manager.dirty.insert(id);
-                Ok(())
-            }
-            Err(error) => {
-                self.check_refused(worker, &error)?;
-                self.world.excuse(id);
-                self.note_failure(source, true);
-                self.abandon(id)
-            }
-        }
-    }
-
-    /// The connection has no more bytes.
-    pub(super) fn hear_end(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        if let Some(held) = self.manager.sessions.get_mut(&id) {
-            let _ = held.line.session.0.received_end();
-            self.manager.dirty.insert(id);
-            return Ok(());
-        }
-        if self.has_left(id, Way::ToWorker) || !self.channels.contains_key(&id) {
-            return Ok(());
-        }
-        self.give_up_handshake(id)
-    }
-
-    /// A handshake comes to nothing.
-    pub(super) fn give_up_handshake(&mut self, id: ConnectionId) -> Result<(), Violation> {
-        match self.manager.hellos.contains_key(&id) {
-            true => {
-                let worker = self.world.wires.worker(id).unwrap_or_default();
-                let is_barred = self.is_barred(worker);
-                self.attempt_failed(id, SlotSource::Host(worker), is_barred)
-            }
-            // Somebody who dialled in and said nothing.
-            false => self.hang_up(id, Way::ToWorker),
-        }
     }
 }

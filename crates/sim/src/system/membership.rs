@@ -1,7 +1,7 @@
 //! What is promised of workers that come, go, are of no use or no longer allowed; checked by what was seen on the way to
 //! and from the manager, and not by what its machine says of itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use exoskel_flow::Departure;
@@ -18,6 +18,7 @@ use exoskel_task::outcome::{Contents, Outcomes};
 use exoskel_task::payload::Format;
 
 use super::handshake;
+use super::known_workers::BreaksSeen;
 use super::machine::Machine;
 use super::manager::SlotSession;
 use super::scenario::{Node, Scenario};
@@ -27,26 +28,6 @@ use crate::violation::Violation;
 
 /// How long a connection over a worn wire is good at most.
 const WEAR_TIME: Duration = Duration::from_millis(20);
-
-/// What a manager must know of its workers, since it was told.
-#[derive(Debug, Default)]
-pub(super) struct KnownWorkers {
-    /// Workers that said what they lack.
-    unfit: BTreeSet<String>,
-    broken: BTreeMap<String, BreaksSeen>,
-    /// Attempts that failed, by place.
-    failures: BTreeMap<usize, u32>,
-}
-
-/// Sessions of a worker that broke.
-#[derive(Debug, Default)]
-struct BreaksSeen {
-    altogether: u32,
-    /// One after the other, with none that ended well between.
-    in_a_row: u32,
-    /// Those with smaller numbers had begun when the last one broke.
-    counted_before: Option<SessionId>,
-}
 
 impl Scenario {
     /// Who a slot's worker is. Slots of one worker have the same name.

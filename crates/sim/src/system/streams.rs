@@ -10,8 +10,7 @@ use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
 use exoskel_task::slot_queue::ItemKey;
 
-use super::content::{Sizes, Token, What};
-use super::interpreter::functions_of;
+use super::content::{Sizes, Token, What, functions_of};
 use super::scenario::{Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
 
