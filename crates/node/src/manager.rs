@@ -2,6 +2,7 @@
 
 mod answers;
 pub mod breaks;
+pub mod member;
 mod membership;
 pub mod notice;
 pub mod recruiter;
@@ -13,11 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
-use exoskel_identity::Identity;
-use exoskel_link::policy::PlaceProof;
-use exoskel_link::{
-    CloseReason, Endpoint, LinkId, Message, MessageKind, Protections, SessionError,
-};
+use exoskel_link::{CloseReason, Endpoint, LinkId, Message, MessageKind, SessionError};
 use exoskel_task::Router;
 use exoskel_task::message::{EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint};
 use exoskel_task::outcome::{Origin, Outcomes};
@@ -25,6 +22,7 @@ use exoskel_task::payload::Batch;
 use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
+pub use self::member::Member;
 pub use self::membership::JoinError;
 use self::notice::{Notice, Unwanted};
 use self::recruiter::{Recruiter, SlotSource, SlotSources, Wish};
@@ -48,31 +46,6 @@ pub struct ManagerSettings {
     pub setup_local: Bytes,
     /// The same for all others.
     pub setup_remote: Bytes,
-}
-
-/// Who is at the other end of a session that has begun.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Who it is, as proven.
-    pub identity: Identity,
-    /// Its network address, or the path of the Unix socket; empty for a child of this process.
-    pub address: String,
-    /// The same with the port, for messages.
-    pub place: String,
-    /// `tcp`, `unix` or `socketpair`.
-    pub transport: String,
-    /// How sure we are where it is.
-    pub proof: PlaceProof,
-    /// What was agreed.
-    pub protections: Protections,
-    /// The trust domain that it is in, or none.
-    pub domain: Option<String>,
-    /// Whether its results may be pickles.
-    pub is_trusted: bool,
-    /// How many slots its worker has, if it says so.
-    pub slots: Option<u32>,
-    /// Its process number, if it says so.
-    pub pid: Option<u32>,
 }
 
 /// What the driver has to do.

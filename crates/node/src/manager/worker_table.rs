@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_flow::SlotStatistics;
 
-use super::Member;
+use super::member::Member;
 
 /// What one worker did, for tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
