@@ -11,6 +11,8 @@ from tests.plain_data import from_data, mutant, there_and_back, to_data
 torch = pytest.importorskip(
     "torch", reason="torch is missing: its wheel for Linux wants some gigabytes of CUDA"
 )
+# Its threads stay for good, and a test that leaves one behind fails.
+torch.set_num_threads(1)
 
 
 def tensors() -> list[Any]:
@@ -37,6 +39,8 @@ def test_a_parameter_comes_back_as_a_tensor() -> None:
     assert back.requires_grad
 
 
+# Quantized tensors are on their way out.
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor:UserWarning")
 def test_tensors_that_cannot_travel_are_refused_with_a_cure() -> None:
     for tensor, cure in (
         (torch.ones(2, device="meta"), r"cpu\(\)"),
