@@ -138,12 +138,11 @@ def main() -> int:
 def load_slices() -> list[NDArray[Any]]:
     """Return the slices of the volumes and images that ship inside nibabel and pydicom."""
     import nibabel
-    import nibabel.testing
     import pydicom
     import pydicom.data
 
     # 24 slices of 128 x 96, twice.
-    path = Path(str(nibabel.testing.data_path)) / "example4d.nii.gz"
+    path = Path(nibabel.__file__).parent / "tests" / "data" / "example4d.nii.gz"
     volumes = numpy.asanyarray(nibabel.Nifti1Image.from_filename(path).dataobj)
     slices = [
         numpy.rot90(volumes[:, :, level, volume])
