@@ -4,7 +4,9 @@
 #   make test        all tests, Rust then Python
 #   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs   (PEERS=present: those there are)
 #   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
-#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences, what nobody uses, spelling
+#   make soak-workers   real workers, killed, stopped, told to end and edited, for an hour   (MINUTES=60)
+#   make soak-links  links with everything at once, cut, stopped and reloaded   (MINUTES=60)
+#   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences, what nobody uses, spelling, sentences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make attack-data what strangers' answers may do, in a watched process (GENERATED=1000000 MUTATED=10000000 SEED=1)
 #   make bench       us and the peers in turn, on this machine         (PART=noop: one part)
@@ -12,10 +14,14 @@
 #   make bench-replay          messages in a second, our replay and SimGrid's
 #   make bench-keys            keys ready, cached and made again; the whole of make bench does it too
 #   make bench-answers   answers as data beside pickles, and our decoder beside msgpack and cbor2   (PART=codecs: one part)
+#   make bench-futures         futures in a second, ours and the standard library's
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
+#   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
+#   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
+#   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
-#   make wheel       one abi3 wheel in dist/, for machines without Rust
+#   make wheel       one abi3 wheel in dist/, for machines without Rust (glibc 2.28 or newer), and a check of it
 #   make docs        the Rust documentation, warnings are errors
 #
 # Everything Python lives in .venv, everything Rust in cargo's target directory. Nothing else is touched.
@@ -38,9 +44,13 @@ CARGO_MACHETE_VERSION := 0.9.2
 CARGO_MACHETE := target/tools/bin/cargo-machete
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ := target/tools/bin/cargo-fuzz
+# From PyPI, where it is a compiler of C and a linker with the C libraries of many systems.
+ZIG_VERSION := 0.17.1
+ZIG := target/tools/zig/ziglang/zig
 # The head of a Python program that reads what pyproject.toml asks for.
 ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
+MINUTES ?= 60
 GENERATED ?= 1000000
 MUTATED ?= 10000000
 SEED ?= 1
@@ -54,10 +64,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak lint lint-rust lint-python lint-text fuzz bench bench-key-cache bench-replay bench-keys bench-answers bench-identity paper-grid-services tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links paper-grid-services paper-nexus tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,19s/^# *//p' Makefile
+	@sed -n '3,28s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -94,6 +104,7 @@ test-rust: $(VENV)/.locked
 	@cargo test --locked --quiet $(TESTED_CRATES) --lib --tests
 
 test-python: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m tests.cpython_tests
 	@$(BIN)/python -m pytest
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
@@ -109,9 +120,20 @@ attack-data: $(VENV)/.built $(VENV)/.locked
 soak: $(VENV)/.locked
 	@cargo run --locked --quiet --release --package exoskel-sim --example system -- --seconds $(SECONDS)
 
+# What goes wrong is drawn from a seed that stands in the last lines; what comes of it depends on the machine.
+soak-workers: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+# As above. It says of each number that is not as it should be what both ends have counted.
+soak-links: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m tests.soak_links --minutes $(MINUTES)
+
 bench: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.engines.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 	@$(if $(PART),,$(MAKE) --no-print-directory bench-keys)
+
+bench-numeric: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.numeric.run $(BENCH_ARGUMENTS)
 
 bench-keys: $(VENV)/.locked
 	@$(BIN)/python -m benches.study.keys $(BENCH_ARGUMENTS)
@@ -128,14 +150,34 @@ bench-answers: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m pip install --quiet --target target/codecs --upgrade --requirement benches/engines/codecs.lock
 	@$(BIN)/python -m benches.engines.answers $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
+bench-futures: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.engines.futures $(BENCH_ARGUMENTS)
+
 bench-identity: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.identity $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+# Each peer that can't be had here costs its own rows, which name it.
+bench-links: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.links.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+paper-nexus: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)
 
 paper-grid-services: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
-wheel: $(VENV)/.locked
-	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --locked --out dist
+# zig links against an old glibc and brings its own headers of C: the wheel runs on systems that are older than this one.
+# The system's unwinder, not one of the compiler's own: what ends a thread goes through the frames of both.
+wheel: $(VENV)/.locked $(ZIG)
+	@rm -f dist/*.whl
+	@VIRTUAL_ENV=$(abspath $(VENV)) CARGO_ZIGBUILD_ZIG_PATH=$(abspath $(ZIG)) \
+	    $(BIN)/maturin build --profile wheel --locked --zig --compatibility manylinux_2_28 --compression-level 9 --target-dir target/wheel --out dist \
+	    -- -C link-arg=$(shell $(CC) -print-file-name=libgcc_s.so.1)
+	@$(BIN)/python packaging/check_wheel.py dist/*.whl
+
+$(ZIG): | $(VENV)/.running
+	@$(VENV)/bin/python -m pip install --quiet --target target/tools/zig --upgrade ziglang==$(ZIG_VERSION)
+	@test -x $@ && touch $@
 
 docs: $(VENV)/.locked
 	@RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps --document-private-items
@@ -182,8 +224,10 @@ lint-python: $(VENV)/.built $(VENV)/.locked
 	$(BIN)/python -m mypy.stubtest exoskel._core
 	$(BIN)/vulture
 
-lint-text: $(VENV)/.locked
+lint-text: $(VENV)/.built $(VENV)/.locked
 	$(BIN)/codespell
+	$(BIN)/python -m tests.wording
+	$(BIN)/python -m pytest --quiet tests/test_tidy.py -k words_that_the_glossary_retired
 
 format:
 	@cargo fmt --all
@@ -207,6 +251,10 @@ lock:
 	@target/lock/bin/python -m pip install --quiet --requirement benches/peers.in
 	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 benches/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/peers.lock
+	@$(PYTHON) -m venv --clear target/lock
+	@target/lock/bin/python -m pip install --quiet --requirement benches/links/peers.in
+	@target/lock/bin/python -m pip check --quiet
+	@{ head -1 benches/links/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/links/peers.lock
 	@rm -rf target/lock
 
 clean:

@@ -97,7 +97,7 @@ def main() -> int:
         else f" = {len(jobs)} images"
     )
 
-    program = ex.Pipeline(denoise, ex.Farm(render))
+    program = ex.Pipeline(denoise, render)
     digest = hashlib.sha256()
     samples: list[NDArray[numpy.uint8]] = []
     with ExitStack() as stack:

@@ -1,5 +1,5 @@
 //! The doors through which foreign bytes come in, one function for each reader. The fuzz targets push bytes through them,
-//! and so does `crates/identity/tests/corpus.rs` with the kept corpus.
+//! and so does `crates/link/tests/corpus.rs` with the kept corpus.
 //!
 //! No reader may panic, whatever the bytes; what has a second form must come back from it.
 
@@ -10,12 +10,13 @@ use exoskel_identity::{
     AttributeCertificateDetails, Authorization, CertificateDetails, Fqan, RevocationListDetails,
     TrustFile, TrustStore,
 };
+use exoskel_link::capability::{Caveat, Right, Startpoint};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 
 type Door = fn(&[u8]);
 
 /// Every door, by the name of its target and of its directory in the corpus.
-pub(crate) const DOORS: [(&str, Door); 10] = [
+pub(crate) const DOORS: [(&str, Door); 12] = [
     ("certificate", certificate),
     ("revocation_list", revocation_list),
     ("proxy_information", proxy_information),
@@ -26,6 +27,8 @@ pub(crate) const DOORS: [(&str, Door); 10] = [
     ("grid_mapfile", grid_mapfile),
     ("ban_list", ban_list),
     ("policy", policy),
+    ("startpoint", startpoint),
+    ("right", right),
 ];
 
 pub(crate) fn certificate(bytes: &[u8]) {
@@ -102,6 +105,39 @@ pub(crate) fn policy(bytes: &[u8]) {
     let authorization = Authorization::parse(text);
     let whole = exoskel_link::policy::Policy::parse(text, 1);
     assert!(whole.is_err() || authorization.is_ok());
+}
+
+/// A startpoint as bytes or as text. What is taken has one spelling in both, and can be narrowed.
+pub(crate) fn startpoint(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        match Startpoint::parse(text) {
+            Ok(startpoint) => assert_eq!(startpoint.text(), text),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    let startpoint = match Startpoint::read(bytes) {
+        Ok(startpoint) => startpoint,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert_eq!(startpoint.encode(), bytes);
+    assert_eq!(
+        Startpoint::parse(&startpoint.text()).as_ref(),
+        Ok(&startpoint)
+    );
+    assert!(!startpoint.to_string().contains(char::is_control));
+    if let Ok(narrower) = startpoint.attenuate(Caveat::Expires(1)) {
+        assert!(narrower.allowance().expires <= Some(1));
+        assert!(narrower.needs(false) >= startpoint.needs(false));
+    }
+    right(&startpoint.right(&[7; 32], 1).encode());
+}
+
+/// What a peer shows to open a link.
+pub(crate) fn right(bytes: &[u8]) {
+    match Right::read(bytes) {
+        Ok(right) => assert_eq!(right.encode(), bytes),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
 }
 
 /// A file of the directory of authorities, without and with an earlier one of that name.

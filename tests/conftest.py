@@ -14,7 +14,7 @@ from tests.certificates.grid import Grid, server_options
 from tests.front import Front
 from tests.site import Site
 
-from exoskel import sim
+from exoskel import manager, sim
 from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
@@ -141,8 +141,14 @@ def processes() -> Inventory:
     return found
 
 
+def drivers() -> Inventory:
+    """Managers and executors whose driver has not been ended."""
+    return {str(id(driver)): repr(driver) for driver in manager.running}
+
+
 INVENTORIES: dict[str, Callable[[], Inventory]] = {
     "descriptors": descriptors,
     "threads": threads,
     "processes": processes,
+    "drivers": drivers,
 }

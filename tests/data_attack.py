@@ -259,7 +259,7 @@ class Child:
         events = len(self.watch.events)
         self.watch.phase = "decode"
         try:
-            error = outcome.exception_from_data(kind, text, lines, made, "w", "worker w")
+            error = outcome.exception_from_data(kind, text, lines, made, "w", 1, "worker w")
         except BaseException as broken:
             self.watch.phase = ""
             self.fail("exception", f"raised {type(broken).__name__}", body, [])

@@ -100,17 +100,19 @@ class Front:
         self._processes.callback(end, process)
         return process
 
-    def uvicorn(self, *more: str) -> subprocess.Popen[str]:
+    def uvicorn(self, *more: str, application: str = APPLICATION) -> subprocess.Popen[str]:
         """Start an unchanged uvicorn with an application of FastAPI's, and the front, which is returned."""
-        (self.place / "application.py").write_text(APPLICATION)
+        (self.place / "application.py").write_text(application)
         path = self.place / "app.sock"
-        self.run([sys.executable, "-m", "uvicorn", "application:app", "--uds", str(path)])
+        # Only the front reaches the socket, so what it says of clients can be believed.
+        trusted = ["--uds", str(path), "--forwarded-allow-ips", "*"]
+        self.run([sys.executable, "-m", "uvicorn", "application:app", *trusted])
         assert eventually(lambda: reachable(path)), (self.place / "errors").read_text()
         secret = ("--secret", str(self.secret))
         return self.start("--upstream", f"unix:{path}", *secret, *more)
 
-    def node(self, *more: str) -> None:
-        """Start an unchanged server of Node's."""
+    def node(self, *more: str) -> subprocess.Popen[str]:
+        """Start an unchanged server of Node's, and the front, which is returned."""
         node = shutil.which("node")
         if node is None:
             pytest.skip("node (Debian's nodejs) is not installed")
@@ -119,7 +121,7 @@ class Front:
         process = self.run([node, "server.js", str(path)])
         assert process.stdout is not None
         assert process.stdout.readline() == "listening\n"
-        self.start("--upstream", f"unix:{path}", *more)
+        return self.start("--upstream", f"unix:{path}", *more)
 
     def context(self, who: Holder | None) -> ssl.SSLContext:
         """What a client brings."""
@@ -144,6 +146,17 @@ class Front:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def status(self, who: Holder | None, method: str, path: str) -> tuple[int, str]:
+        """The status and the text of an answer over a new connection."""
+        host, _, port = self.address.rpartition(":")
+        connection = HTTPSConnection(host, int(port), context=self.context(who), timeout=20)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import struct
@@ -232,6 +233,7 @@ class Handshake:
             "path": [*local[:2], *remote[:2]],
             "policy_generation": 0,
             "group": 0,
+            "process": os.urandom(16).hex(),
             "versions": self.hello.get("versions", []),
             "properties": [["pid", "1"], ["slots", "1"]],
         }
@@ -250,7 +252,7 @@ class Handshake:
         minima = [self.hello["floors"]]
         if not proven:
             minima.append(self.hello["floors_unproven"])
-        minima.append(["integrity", "integrity", "plain"])
+        minima.append(["encrypted", "integrity", "plain"])
         protections = [
             max((minimum[position] for minimum in minima), key=PROTECTIONS.index)
             for position in range(len(CLASSES))
@@ -286,7 +288,8 @@ class Session:
         self.peer_limits = {name: peer[name] for name in Limits.__annotations__}
         self.group = peer["group"]
         self.first_link = 2 if handshake.is_server else 1
-        self.heartbeat_seconds = peer["dead_after_milliseconds"] / 4000
+        stated = (said["dead_after_milliseconds"], answer["dead_after_milliseconds"])
+        self.heartbeat_seconds = max(100, min(stated)) / 4000
         self.credit = self.peer_limits["credit_bytes"]
         self.queue: list[Item] = []
         self.opened = 0
@@ -406,5 +409,5 @@ def decode_answer(data: bytes) -> Item:
     length = 14 + int.from_bytes(data[12:14], "big")
     protections = [PROTECTIONS[code] for code in data[length : length + 3]]
     cipher = {number: name for name, number in CIPHERS.items()}[data[length + 3]]
-    hello = data[:10] + data[11:length] + bytes(6) + bytes([0]) + data[length + 4 :]
+    hello = data[:10] + data[11:length] + bytes(6) + bytes([0]) + data[length + 4 :] + bytes([0])
     return decode_hello(hello) | {"protections": protections, "cipher": cipher}

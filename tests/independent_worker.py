@@ -29,11 +29,14 @@ from tests.protocol_reference import (
     encode_accept,
     encode_hello,
 )
-from tests.task_reference import Frame, exception_record, read_execute, read_segments, value_record
+from tests.task_reference import Frame, exception_record, read_execute, read_program, value_record
 
-TASK_HANDLERS = ["execute", "recall", "grant", "forget"]
-CODE_HANDLERS = ["setup", "function", "define"]
-RESULT_HANDLERS = ["results", "released", "recalled", "announced", "output", "ready"]
+TASK_HANDLERS = ["execute", "recall", "grant", "forget", "probe"]
+CODE_HANDLERS = ["setup", "function", "define", "discard", "piece"]
+RESULT_HANDLERS = [
+    *("results", "released", "recalled", "announced", "output", "ready"),
+    *("retriable", "initialized", "fetch", "leaving", "differs", "probed"),
+]
 
 
 class Worker:
@@ -105,6 +108,7 @@ class Worker:
         python = [["python", "{}.{}".format(*__import__("sys").version_info[:2])]]
         fields = handshake.own_fields() | minimum | {"ciphers": list(CIPHERS), "versions": python}
         handshake.hello = fields
+        fields["purpose"] = {"wants": "session"}
         handshake.hello_bytes = encode_hello(fields)
         handshake.tls.send(handshake.hello_bytes)
         handshake.answer_bytes = handshake.tls.receive()
@@ -122,7 +126,12 @@ class Worker:
         """Make a LinkOpen of class data."""
         item = {"control": "link_open", "link": link, "group": self.session.group}
         protection = self.session.sending.protections[CLASSES.index("data")]
-        return item | {"class": "data", "protection": protection, "endpoint": endpoint}
+        return item | {
+            "class": "data",
+            "protection": protection,
+            "endpoint": endpoint,
+            "right": b"",
+        }
 
     def handle(self, item: Item) -> None:
         """Do what the manager says."""
@@ -139,16 +148,18 @@ class Worker:
             case "link_open":
                 handlers = {"exoskel.task": TASK_HANDLERS, "exoskel.code": CODE_HANDLERS}
                 self.links[item["link"]] = item["endpoint"]
-                self.accept_link(item["link"], handlers[item["endpoint"]])
+                self.accept_link(item["link"], item["protection"], handlers[item["endpoint"]])
             case "credit" if item["link"] == self.result_link:
                 self.session.credit += item["bytes"]
                 self.session.send_queued()
             case "protections" if item["protections"] != self.session.sending.protections:
                 self.session.control(control="protections", protections=item["protections"])
 
-    def accept_link(self, link: int, handlers: list[str]) -> None:
-        """Accept a link of the manager's."""
-        self.session.control(control="link_accept", link=link, handlers=handlers)
+    def accept_link(self, link: int, protection: str, handlers: list[str]) -> None:
+        """Accept a link of the manager's, with the protection that it asks for."""
+        self.session.control(
+            control="link_accept", link=link, protection=protection, handlers=handlers
+        )
 
     def handle_code(self, handler: str, head: bytes) -> None:
         """Take in functions and programs."""
@@ -158,9 +169,11 @@ class Worker:
                 self.ready()
             case "function":
                 self.functions[head[:32]] = pickle.loads(head[32:])
+            case "discard":
+                del self.functions[head]
             case "define":
                 (stream,) = struct.unpack_from(">I", head)
-                self.programs[stream] = read_segments(head[5:])
+                self.programs[stream] = read_program(head)
                 frames, self.frames = self.frames, []
                 for frame in frames:
                     self.execute(frame)
@@ -187,6 +200,8 @@ class Worker:
             case "recall":
                 # All that came has been run by now, or waits for its program, which comes.
                 self.recalled(*struct.unpack(">QI", head))
+            case "probe":
+                self.say("probed", b"")
             case "grant":
                 number, index = struct.unpack(">QQ", head)
                 self.granted(number, index)

@@ -27,3 +27,21 @@ def children(parent: int) -> list[int]:
     """List the processes that a process has started and that still run."""
     with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as file:
         return [int(word) for word in file.read().split()]
+
+
+def zygotes_of(supervisor: int) -> list[int]:
+    """List what forks the slots of a worker."""
+    return [child for child in children(supervisor) if _name(child) == "exoskel zygote"]
+
+
+def slots_of(supervisor: int) -> list[int]:
+    """List the slots of a worker: its children, without the one that forks them."""
+    return [child for child in children(supervisor) if _name(child).startswith("exoskel slot")]
+
+
+def _name(process: int) -> str:
+    try:
+        with open(f"/proc/{process}/comm", encoding="ascii") as file:
+            return file.read().removesuffix("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 PROTECTIONS = ["plain", "integrity", "encrypted"]
 CLASSES = ["control", "code", "data"]
 CIPHERS = {"aes-256-gcm": 1, "chacha20-poly1305": 2}
-ROLES = ["", "manager", "worker", "gateway", "agent"]
+ROLES = ["", "manager", "worker", "gateway", "agent", "peer"]
+PURPOSES = ["session", "connect", "register", "callback"]
 KINDS = {"control": 1, "head": 2, "head_more": 3, "bulk": 4}
 MESSAGE_KINDS = ["post", "request", "reply", "failure"]
 HEADER_BYTES = 16
@@ -49,6 +50,14 @@ def transcript_hash(hello: bytes, accept: bytes, chains: list[list[bytes]]) -> b
     for chain in chains:
         pieces += [struct.pack(">Q", len(chain)), *chain]
     return hashlib.sha256(b"".join(struct.pack(">Q", len(p)) + p for p in pieces)).digest()
+
+
+def resumption(opened_in: bytes, resumed_in: bytes, item: Item) -> tuple[bytes, bytes]:
+    """Give the binding of a session, and the proof for a link that is resumed in it (section 5.1)."""
+    binding = expand(resumed_in, "exoskel/1 binding", 32)
+    key = expand(opened_in, "exoskel/1 resumption key", 32)
+    numbers = struct.pack(">I3Q", *(item[key] for key in ("link", "name", "attempt", "received")))
+    return binding, hmac.digest(key, b"exoskel/1 resumption" + binding + numbers, "sha256")
 
 
 @dataclass
@@ -223,6 +232,8 @@ CONTROLS = [
     "key_update",
     "protections",
     "close",
+    "link_protection",
+    "link_end",
 ]
 
 
@@ -242,11 +253,18 @@ def encode_control(item: Item) -> bytes:
         case "link_open":
             codes = [CLASSES.index(item["class"]), PROTECTIONS.index(item["protection"])]
             out += struct.pack(">I", item["group"]) + bytes(codes) + put_text(item["endpoint"])
+            out += struct.pack(">H", len(item["right"])) + item["right"]
+            out += _life(item.get("life", {"of": "one session"}))
+        case "link_protection":
+            out += bytes([PROTECTIONS.index(item["protection"])])
         case "link_accept":
+            out += bytes([PROTECTIONS.index(item["protection"])])
             out += struct.pack(">H", len(item["handlers"]))
             out += b"".join(map(put_text, item["handlers"]))
-        case "link_refuse":
-            out += bytes([item["reason"]])
+            resumption = item.get("resumption")
+            out += b"\0" if resumption is None else struct.pack(">BQQ", 1, *resumption)
+        case "link_refuse" | "link_end":
+            out += bytes([item["reason"]]) + put_text(item["text"])
         case "credit":
             out += struct.pack(">Q", item["bytes"])
         case "heartbeat":
@@ -304,10 +322,19 @@ def decode_control(body: bytes) -> Item:
             item["class"] = CLASSES[reader.number(1)]
             item["protection"] = PROTECTIONS[reader.number(1)]
             item["endpoint"] = reader.text()
+            item["right"] = reader.take(reader.number(2))
+            item |= _read_life(reader)
+        case "link_protection":
+            item["protection"] = PROTECTIONS[reader.number(1)]
         case "link_accept":
+            item["protection"] = PROTECTIONS[reader.number(1)]
             item["handlers"] = [reader.text() for _ in range(reader.number(2))]
-        case "link_refuse":
-            item["reason"] = reader.number(1)
+            lasts = reader.number(1)
+            assert lasts <= 1
+            if lasts:
+                item["resumption"] = [reader.number(8), reader.number(8)]
+        case "link_refuse" | "link_end":
+            item |= {"reason": reader.number(1), "text": reader.text()}
         case "credit":
             item["bytes"] = reader.number(8)
         case "heartbeat":
@@ -320,13 +347,38 @@ def decode_control(body: bytes) -> Item:
     return item
 
 
+def _life(life: Item) -> bytes:
+    """Write whether a link outlives its session."""
+    match life["of"]:
+        case "one session":
+            return b"\0"
+        case "lasting":
+            return struct.pack(">BQ", 1, life["name"])
+        case _:
+            front = struct.pack(">B3Q", 2, life["name"], life["attempt"], life["received"])
+            return front + bytes.fromhex(life["proof"])
+
+
+def _read_life(reader: Reader) -> Item:
+    """Read whether a link outlives its session; nothing if it doesn't."""
+    kind = reader.number(1)
+    assert kind <= 2
+    if kind == 0:
+        return {}
+    if kind == 1:
+        return {"life": {"of": "lasting", "name": reader.number(8)}}
+    life: Item = {"of": "resumed"}
+    life |= {name: reader.number(8) for name in ("name", "attempt", "received")}
+    return {"life": life | {"proof": reader.take(32).hex()}}
+
+
 def encode_hello(fields: Item) -> bytes:
     """Write a Hello."""
     out = MAGIC + struct.pack(">H", 1) + _identity(fields)
     for minimum in (fields["floors"], fields["floors_unproven"]):
         out += bytes(map(PROTECTIONS.index, minimum))
     out += bytes([len(fields["ciphers"])]) + bytes(CIPHERS[name] for name in fields["ciphers"])
-    return out + _common(fields)
+    return out + _common(fields) + _purpose(fields["purpose"])
 
 
 def encode_accept(fields: Item) -> bytes:
@@ -358,7 +410,9 @@ def decode_hello(data: bytes) -> Item:
     assert reader.number(1) == 2
     fields["path"] = [*_read_address(reader), *_read_address(reader)]
     fields |= {"policy_generation": reader.number(8), "group": reader.number(4)}
+    fields["process"] = reader.take(16).hex()
     fields |= {"versions": reader.pairs(), "properties": reader.pairs()}
+    fields["purpose"] = _read_purpose(reader)
     reader.end()
     return fields
 
@@ -366,6 +420,29 @@ def decode_hello(data: bytes) -> Item:
 def _read_address(reader: Reader) -> list[Any]:
     address = ipaddress.IPv6Address(reader.take(16))
     return [str(address.ipv4_mapped or address), reader.number(2)]
+
+
+def _read_purpose(reader: Reader) -> Item:
+    wants = PURPOSES[reader.number(1)]
+    if wants == "connect":
+        node, hops = reader.text(), reader.number(1)
+        assert hops <= 4
+        behalf = [[ROLES[reader.number(1)], reader.text()] for _ in range(hops)]
+        return {"wants": wants, "node": node, "on_behalf_of": behalf}
+    if wants == "callback":
+        return {"wants": wants, "ticket": reader.take(16).hex()}
+    return {"wants": wants}
+
+
+def _purpose(purpose: Item) -> bytes:
+    out = bytes([PURPOSES.index(purpose["wants"])])
+    if purpose["wants"] == "connect":
+        behalf = purpose["on_behalf_of"]
+        out += put_text(purpose["node"]) + bytes([len(behalf)])
+        out += b"".join(bytes([ROLES.index(role)]) + put_text(name) for role, name in behalf)
+    if purpose["wants"] == "callback":
+        out += bytes.fromhex(purpose["ticket"])
+    return out
 
 
 def _identity(fields: Item) -> bytes:
@@ -386,6 +463,7 @@ def _common(fields: Item) -> bytes:
     for address, port in ((local, local_port), (remote, remote_port)):
         out += ipaddress.IPv6Address(f"::ffff:{address}").packed + struct.pack(">H", port)
     out += struct.pack(">QI", fields["policy_generation"], fields["group"])
+    out += bytes.fromhex(fields["process"])
     for pairs in (fields["versions"], fields["properties"]):
         out += bytes([len(pairs)])
         out += b"".join(put_text(name) + put_text(value) for name, value in pairs)

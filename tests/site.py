@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from tests.processes import children
+from tests.processes import slots_of
 
 import exoskel as ex
 from exoskel.cli import main
@@ -46,7 +46,7 @@ class Worker:
 
     def kill(self) -> None:
         """Take it away with all its slots, as a power cut would."""
-        slots = children(self.process.pid)
+        slots = slots_of(self.process.pid)
         self.process.kill()
         for slot in slots:
             with contextlib.suppress(ProcessLookupError):
@@ -92,13 +92,13 @@ class Site:
     ) -> Worker:
         """Start a worker; it ends with the test."""
         home = self.place / f"home-{name}"
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         (home / "policy.toml").write_text(policy)
         way = ["--listen", listen] if join is None else ["--join", join]
         options = ["--policy", str(home / "policy.toml"), "--slots", str(slots), "--json"]
         options += ["--credential", str(credential or self.issue("worker", name)), *more]
         log = home / "log"
-        with open(log, "wb") as errors:
+        with open(log, "ab") as errors:
             started = subprocess.Popen(
                 [sys.executable, "-P", "-m", "exoskel", "worker", *way, *options],
                 cwd=home,
@@ -127,8 +127,8 @@ class Site:
             program, ex.ParDegree(slots), credential=self.credential, connect_timeout=5, **options
         )
 
-    def run(self, script: str, *hosts: str, **files: str) -> "subprocess.CompletedProcess[str]":
-        """Run a script with neighbours in a process of its own, as a user would; ``connect`` in it makes a manager of these hosts."""
+    def script(self, script: str, *hosts: str, **files: str) -> Path:
+        """Write a script with neighbours; ``connect`` in it makes a manager of these hosts."""
         place = self.place / "script"
         place.mkdir(exist_ok=True)
         for name, text in files.items():
@@ -142,7 +142,11 @@ class Site:
                 return ex.Manager(program, ex.ParDegree(slots), credential=credential, policy={str(self.policy)!r}, **options)
         """
         (place / "job.py").write_text(textwrap.dedent(head) + textwrap.dedent(script))
-        command = [sys.executable, str(place / "job.py")]
+        return place / "job.py"
+
+    def run(self, script: str, *hosts: str, **files: str) -> "subprocess.CompletedProcess[str]":
+        """Run such a script in a process of its own, as a user would."""
+        command = [sys.executable, str(self.script(script, *hosts, **files))]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=False, cwd=self.place
         )

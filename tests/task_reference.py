@@ -70,7 +70,7 @@ def exception_record(error: Exception, *, is_data: bool = True) -> bytes:
     if is_data:
         body = encode_data([type(error).__name__, str(error), ["a line\n"], None])
     else:
-        body = pickle.dumps((pickle.dumps(error, 5), repr(error), ""), 5)
+        body = pickle.dumps((pickle.dumps(error, 5), repr(error), "", ""), 5)
     return encode_record(body, is_data=is_data, is_exception=True)
 
 
@@ -189,6 +189,12 @@ def decode_data(data: bytes, position: int) -> tuple[Any, int]:
     assert argument == TUPLE_TAG
     value, position = decode_data(data, position)
     return tuple(value), position
+
+
+def read_program(head: bytes) -> list[list[bytes]]:
+    """Read the functions of each segment of a stream's program, behind what is expected of its items."""
+    _stream, _call, _timeout, retries = struct.unpack_from(">IBQB", head)
+    return read_segments(head[14 + 32 * retries :])
 
 
 def read_segments(data: bytes) -> list[list[bytes]]:

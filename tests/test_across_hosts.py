@@ -12,11 +12,12 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import children, eventually
+from tests.processes import eventually, slots_of
 from tests.site import MANAGER, POLICY, Site, free_address
 
 import exoskel as ex
@@ -100,7 +101,7 @@ def test_with_no_line_left_the_run_goes_on_with_fewer_and_says_so(
 
 def test_when_all_are_lost_the_stream_ends_with_the_reason(site: Site) -> None:
     worker = site.worker("node1.lab.example.org")
-    with site.connect(ex.Farm(WHERE), 1, worker) as manager:
+    with site.connect(ex.Farm(WHERE), 1, worker, patience=1) as manager:
         stream = manager.map(range(10_000_000))
         next(stream)
         worker.kill()
@@ -198,33 +199,11 @@ def test_a_worker_whose_slots_are_taken_serves_the_next_manager_later(site: Site
                 workers=[worker.line],
                 credential=site.credential,
                 connect_timeout=1,
+                wait=2,
             )
         assert list(first.map([-2])) == [2]
     with site.connect(ex.Farm(abs), 1, worker) as second:
         assert list(second.map([-3])) == [3]
-
-
-def test_an_expired_worker_says_so_at_its_start(site: Site) -> None:
-    credential = site.issue("worker", "node1.lab.example.org", "--days", "0.00001")
-    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
-
-    def refused() -> bool:
-        with subprocess.Popen(
-            [*command, "--slots", "1", "--credential", str(credential), "--once"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                _, errors = process.communicate(timeout=2)
-            except subprocess.TimeoutExpired:
-                # It was still valid when it started.
-                process.terminate()
-                process.communicate()
-                return False
-        return process.returncode == 1 and "expired" in errors
-
-    assert eventually(refused, 30)
 
 
 def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
@@ -236,7 +215,7 @@ def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
         stream = manager.map(range(60_000))
         seen = [next(stream) for _ in range(100)]
         # One slot dies and its supervisor starts another, one host is lost for good, and a new one comes.
-        (slot,) = children(workers[0].process.pid)
+        (slot,) = slots_of(workers[0].process.pid)
         os.kill(slot, signal.SIGKILL)
         workers[1].kill()
         site.worker("node3.lab.example.org", join=f"tcp://{address}")
@@ -246,6 +225,12 @@ def test_joined_workers_come_back_and_replace_each_other(site: Site) -> None:
         assert [item for item, _ in manager.map(range(100))] == list(range(100))
 
 
+def beside_exoskel(place: Path) -> dict[str, str]:
+    """Return the environment of a worker that has the packages of a place as well."""
+    paths = [place, Path(ex.__file__).parents[1]]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Install a package here; hand out the environment of workers that have it too."""
@@ -253,7 +238,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     place.mkdir()
     (place / "lab_filters.py").write_text("def smooth(item):\n    return item / 2\n")
     monkeypatch.syspath_prepend(place)
-    yield os.environ | {"PYTHONPATH": str(place)}
+    yield beside_exoskel(place)
     sys.modules.pop("lab_filters", None)
 
 
@@ -323,7 +308,7 @@ def test_a_worker_that_joins_without_it_is_told_once(
         assert eventually(lambda: refusal in without.log.read_text())
         assert [item for item, _ in manager.map(range(100))] == [item / 2 for item in range(100)]
         assert by_name(manager)["node1.lab.example.org"][0].items == 0
-    assert caplog.text.count("node1.lab.example.org at 127.0.0.1 lacks lab_filters") == 1
+    assert caplog.text.count("lacks lab_filters") == 1
 
 
 def test_a_manager_that_listens_begins_with_those_who_came(
@@ -461,26 +446,172 @@ def test_a_joining_worker_is_told_the_manager_s_name(site: Site) -> None:
     assert f"accepted manager {MANAGER}" in worker.log.read_text()
 
 
-def test_a_joining_worker_serves_no_manager_of_another_name(site: Site) -> None:
-    """Neither where it is told the name, nor where the address says it; with an IP address it takes any manager."""
+def test_a_joining_worker_ends_at_a_manager_of_another_name(site: Site) -> None:
+    """Whether it is told the name, or the address says it: its first manager is another one, and it says so once."""
     address = free_address()
     port = address.rpartition(":")[2]
-    told = site.worker(
-        "node1.lab.example.org", "--manager-name", "tail.lab.example.org", join=f"tcp://{address}"
-    )
-    meant = site.worker("node2.lab.example.org", join=f"tcp://localhost:{port}")
-    with pytest.raises(ex.NoWorkerError):
-        site.connect(ex.Farm(abs), 1, listen=address, wait=3)
-    refused = "no session with the manager at {}: .*" + f"{MANAGER}.*{{}}"
-    for worker, reached, name in (
-        (told, address, "tail.lab.example.org"),
-        (meant, f"localhost:{port}", "localhost"),
+    credential = site.issue("worker", "node1.lab.example.org")
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--credential", str(credential)]
+    told = ["--join", f"tcp://{address}", "--manager-name", "tail.lab.example.org"]
+    with ThreadPoolExecutor() as pool:
+        # The manager waits for another worker, which comes when these have ended.
+        begin = pool.submit(site.connect, ex.Farm(abs), 1, listen=address, wait=60)
+        for way, name in ((told, told[-1]), (["--join", f"tcp://localhost:{port}"], "localhost")):
+            done = subprocess.run(
+                [*command, *way, "--slots", "3"],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert done.returncode == 1
+            wrong = [line for line in done.stderr.splitlines() if MANAGER in line]
+            assert len(wrong) == 1, done.stderr
+            assert f'expected name "{name}"' in wrong[0]
+            assert "--manager-name" in wrong[0]
+            assert "accepted" not in done.stderr
+        site.worker("node3.lab.example.org", join=f"tcp://{address}")
+        with begin.result() as manager:
+            assert list(manager.map([-1])) == [1]
+            assert set(by_name(manager)) == {"node3.lab.example.org"}
+
+
+def test_a_manager_hears_that_a_worker_expected_another_name(site: Site) -> None:
+    address = free_address()
+    joins = ["--manager-name", "tail.lab.example.org", "--join", f"tcp://{address}", "--slots", "1"]
+    credential = ["--credential", str(site.issue("worker", "node1.lab.example.org"))]
+    worker = [sys.executable, "-P", "-m", "exoskel", "worker", *joins, *credential]
+    with (
+        subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
+        pytest.raises(ex.NoWorkerError, match="it expected another name than ours"),
     ):
-        written = worker.log.read_text()
-        assert re.search(refused.format(re.escape(reached), re.escape(name)), written), written
-        assert "accepted" not in written
-    # Both went on asking: for a manager of the right name one of them is there.
-    site.worker("node3.lab.example.org", join=f"tcp://{address}")
-    with site.connect(ex.Farm(abs), 1, listen=address, wait=30) as manager:
+        site.connect(ex.Farm(abs), 1, listen=address, wait=5)
+    assert process.returncode == 1
+
+
+def test_a_worker_of_another_name_is_told_with_the_line_to_write(site: Site) -> None:
+    """At once, and beside one that works as well."""
+    worker = site.worker("node1.lab.example.org")
+    line = f"list it as `{worker.address.removeprefix('tcp://')} node1.lab.example.org`"
+    with pytest.raises(ex.NoWorkerError, match=re.escape(line)) as raised:
+        site.connect(ex.Farm(abs), 1, workers=[worker.address], wait=3600)
+    assert str(raised.value).startswith("no worker can be had")
+    # The worker says what it was told.
+    assert eventually(lambda: "it expected another name than ours" in worker.log.read_text())
+
+
+def test_slots_that_did_not_come_are_told_with_the_reason(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    right, wrong = (site.worker(f"node{number}.lab.example.org") for number in (1, 2))
+    hosts = [right.line, wrong.address]
+    with site.connect(ex.Farm(abs), 2, workers=hosts) as manager:
         assert list(manager.map([-1])) == [1]
-        assert set(by_name(manager)) == {"node3.lab.example.org"}
+    (said,) = [text for text in caplog.messages if "1 of 2 slots are ready" in text]
+    assert 'expected name "127.0.0.1"' in said
+
+
+def test_a_worker_asks_with_one_slot_at_a_time_and_says_once_what_is_wrong(site: Site) -> None:
+    address = free_address()
+    worker = site.worker("node1.lab.example.org", join=f"tcp://{address}", slots=3)
+    assert eventually(lambda: "no session" in worker.log.read_text())
+    with site.connect(ex.Farm(WHERE), 3, listen=address, wait=60) as manager:
+        assert by_name(manager)["node1.lab.example.org"][0].slots == 3
+    written = worker.log.read_text()
+    assert written.count("no session with the manager") == 1, written
+    assert written.count("accepted manager") == 3
+
+
+def test_a_slot_that_is_not_needed_waits_to_be_called(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The manager has what it asked for; when a worker is lost, it calls the slot that waits."""
+    address = free_address()
+    first = site.worker("node1.lab.example.org", join=f"tcp://{address}")
+    with caplog.at_level(logging.INFO, logger="exoskel.audit"):
+        with site.connect(ex.Farm(WHERE), 1, listen=address, wait=60) as manager:
+            second = site.worker("node2.lab.example.org", join=f"tcp://{address}", slots=2)
+            port = int(address.rpartition(":")[2])
+            assert eventually(lambda: connections(port) == 2)
+            first.kill()
+            assert [item for item, _ in manager.map(range(100))] == list(range(100))
+            assert by_name(manager)["node2.lab.example.org"][0].slots == 1
+            # Its other slot waits now; at the end nobody calls it.
+            assert eventually(lambda: connections(port) == 2)
+        assert "no session" not in caplog.text
+    assert "refused" not in second.log.read_text().partition("accepted")[0]
+
+
+def test_who_waits_is_called_by_the_rules_of_now(site: Site) -> None:
+    """A wait may last for days. What has changed since, at either end, counts when it is over."""
+    address = free_address()
+    port = int(address.rpartition(":")[2])
+    names = [f"node{number}.lab.example.org" for number in (1, 2)]
+    rules = site.place / f"home-{names[1]}" / "policy.toml"
+    site.worker(names[0], join=f"tcp://{address}")
+    with site.connect(ex.Farm(iter), 1, listen=address, wait=60) as manager:
+        second = site.worker(names[1], join=f"tcp://{address}")
+        assert eventually(lambda: connections(port) == 2)
+
+        rules.write_text('[allow]\nmanagers = ["nobody.example.org"]\n')
+        assert eventually(lambda: "no session" in second.log.read_text()), "nobody has called it"
+        rules.write_text(POLICY)
+        assert eventually(lambda: connections(port) == 2)
+
+        # The change that makes room for it.
+        without_pickles = POLICY.replace('results = "pickle"\n', "")
+        site.policy.write_text(f'{without_pickles}\n[allow]\nworkers = ["{names[1]}"]\n')
+        assert eventually(lambda: names[1] in by_name(manager))
+        (outcome,) = manager.map([[1]], errors="return")
+        assert isinstance(outcome, ex.ResultRejectedError)
+
+
+def connections(port: int) -> int:
+    """Count the connections that a port of this host has."""
+    local = f":{port:04X} "
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        rows = [line.split(maxsplit=4) for line in file.readlines()[1:]]
+    return sum(f"{row[1]} ".endswith(local) and row[3] == "01" for row in rows)
+
+
+def test_versions_that_differ_are_named_once_for_each_worker(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = []
+    for version in ("1.0", "2.0"):
+        place = tmp_path / version
+        (place / "lab_filters-1.dist-info").mkdir(parents=True)
+        (place / "lab_filters.py").write_text("def smooth(item):\n    return item / 2\n")
+        facts = f"Metadata-Version: 2.1\nName: lab_filters\nVersion: {version}\n"
+        (place / "lab_filters-1.dist-info/METADATA").write_text(facts)
+        places.append(place)
+    monkeypatch.syspath_prepend(places[0])
+    workers = [
+        site.worker(f"node{number}.lab.example.org", slots=2, env=beside_exoskel(place))
+        for number, place in enumerate(places)
+    ]
+    try:
+        with site.connect(ex.Farm(smoothing()), 4, *workers) as manager:
+            assert [item for item, _ in manager.map(range(10))] == [item / 2 for item in range(10)]
+            assert eventually(lambda: manager.status().slots_ready == 4)
+    finally:
+        sys.modules.pop("lab_filters", None)
+    differ = [text for text in caplog.messages if "other versions" in text]
+    assert len(differ) == 1
+    assert "node1.lab.example.org at 127.0.0.1" in differ[0]
+    assert "lab_filters 2.0, not 1.0" in differ[0]
+
+
+def test_a_wire_that_the_worker_makes_stricter_is_told_of(site: Site) -> None:
+    strict = site.worker("node1.lab.example.org", policy=POLICY.replace('"plain"', '"encrypted"'))
+    lax = site.worker("node2.lab.example.org")
+    with site.connect(ex.Farm(abs), 2, strict, lax) as manager:
+        summary = manager.summary()
+    asked = {
+        worker.name[:5]: (worker.protection, worker.own_protection) for worker in summary.workers
+    }
+    assert asked == {"node1": ("encrypted", "plain"), "node2": ("plain", "plain")}
+    (note,) = [line for line in str(summary).splitlines() if line.startswith("stricter wire")]
+    assert "node1.lab.example.org: encrypted" in note
+    assert "without a policy file" in " ".join(str(summary).split())
+    assert "stricter wire: worker node1.lab.example.org" in summary._repr_html_()

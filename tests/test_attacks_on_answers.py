@@ -41,7 +41,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
 @pytest.mark.parametrize("attack", ["program", "program_as_an_exception", "program_as_data"])
 @pytest.mark.parametrize(
     "program",
-    [ex.Farm(abs), ex.Pipeline(ex.Farm(abs), float), ex.Pipeline(abs, ex.Farm(float))],
+    [ex.Farm(abs), ex.Pipeline(abs, ex.Seq(float)), ex.Pipeline(ex.Seq(abs), float)],
     ids=["one stage", "a serial stage behind", "a farm behind"],
 )
 def test_no_stage_and_no_other_worker_runs_what_a_stranger_answers(

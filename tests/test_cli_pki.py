@@ -2,10 +2,12 @@
 
 import json
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import eventually
 
 from exoskel.cli import main
 
@@ -76,6 +78,91 @@ def test_a_credential_is_not_overwritten_unasked(
     issue(capsys, authority, "lab1", "--force")
 
 
+def test_a_renewed_credential_replaces_its_file(
+    authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    issued = issue(capsys, authority, "lab1", "--days", "2")
+    file = Path(issued["file"])
+    before = file.read_text()
+    file.chmod(0o400)
+    link = tmp_path / "link.pem"
+    link.symlink_to(file)
+    place = ["--directory", str(authority)]
+    renewed = run(capsys, "pki", "renew", *place, str(link))
+    assert (renewed["file"], renewed["old_serial"]) == (str(file), issued["serial"])
+    assert (renewed["role"], renewed["name"]) == ("worker", "lab1")
+    assert renewed["new_serial"] != issued["serial"]
+    assert renewed["new_not_after"] - renewed["old_not_after"] < 3600
+    assert link.is_symlink()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert key_of(file.read_text()) != key_of(before)
+    assert [one.name for one in tmp_path.iterdir() if ".new" in one.name] == []
+    longer = run(capsys, "pki", "renew", *place, str(file), "--days", "30")
+    assert longer["new_not_after"] - renewed["new_not_after"] > 27 * 86_400
+    run(capsys, "pki", "revoke", *place, "lab1")
+    after = file.read_text()
+    error = run(capsys, "pki", "renew", *place, str(file), code=1)["error"]
+    assert error.startswith(f"{file}: serial number {longer['new_serial']} is revoked")
+    assert file.read_text() == after
+
+
+def test_an_expired_credential_is_renewed_for_long(
+    authority: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ["--directory", str(authority)]
+    short = issue(capsys, authority, "lab1", "--days", "2")
+    file = short["file"]
+    late = time.time() + 3 * 86_400
+    monkeypatch.setattr(time, "time", lambda: late)
+    assert main(["pki", "renew", *place, file]) == 0
+    said = capsys.readouterr().out
+    assert f"serial {short['serial']}, expired on " in said
+    assert "stays valid" not in said
+    monkeypatch.undo()
+    again = run(capsys, "pki", "renew", *place, file)
+    assert again["old_not_after"] > time.time() + 89 * 86_400
+    # Asked for, it is as short as asked.
+    monkeypatch.setattr(time, "time", lambda: late + 100 * 86_400)
+    brief = run(capsys, "pki", "renew", *place, file, "--days", "1")
+    assert brief["new_not_after"] < again["old_not_after"]
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [("90", "90 days"), ("1", "1 day"), ("0.5", "12:00:00"), ("3e-5", "0:00:03")]
+)
+def test_how_long_a_credential_is_valid_is_said_in_words(
+    days: str, said: str, authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pki", "issue", "--directory", str(authority), "--role", "worker", "--name", "lab1"]
+    assert main([*words, "--output", str(tmp_path / "lab1.pem"), "--days", days]) == 0
+    assert f"valid {said}, serial" in capsys.readouterr().out
+
+
+def key_of(pem: str) -> str:
+    return pem.partition("PRIVATE KEY-----")[2].partition("-----END")[0]
+
+
+def test_a_renewed_list_is_good_for_as_long_as_asked(
+    authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--directory", str(authority)]
+    begun = time.time()
+    before = (authority / "revoked.crl").read_bytes()
+    first = run(capsys, "pki", "renew", *place, "--list")
+    assert first["list"] == str(authority / "revoked.crl")
+    assert (authority / "revoked.crl").read_bytes() != before
+    longer = run(capsys, "pki", "renew", *place, "--list", "--days", "200")
+    assert 109 * 86_400 < longer["not_after"] - first["not_after"] < 111 * 86_400
+    # Certificates count seconds: in the next one the authority itself is good for less than that.
+    assert eventually(lambda: time.time() > begun + 1)
+    assert (
+        "days" in run(capsys, "pki", "renew", *place, "--list", "--days", "3650", code=1)["error"]
+    )
+    with pytest.raises(SystemExit):
+        main(["pki", "renew", *place])
+    assert "FILE" in capsys.readouterr().err
+
+
 def test_a_link_that_leads_nowhere_is_not_replaced_unasked(
     authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +206,12 @@ def test_without_an_authority_the_command_to_make_one_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = str(tmp_path / "none")
-    for arguments in (["issue", "--role", "worker", "--name", "x"], ["revoke", "x"], ["list"]):
+    for arguments in (
+        ["issue", "--role", "worker", "--name", "x"],
+        ["renew", "x.pem"],
+        ["revoke", "x"],
+        ["list"],
+    ):
         error = run(capsys, "pki", *arguments, "--directory", missing, code=1)["error"]
         assert f"exoskel pki init {missing}" in error
 
@@ -147,6 +239,46 @@ def test_policy_explain_names_the_rule(tmp_path: Path, capsys: pytest.CaptureFix
         "code from lab1.example.org@10.0.0.1 to lab2.example.org@10.0.0.2: integrity\n"
     )
     assert "decided by: rule 1" in out
+    assert "the policy of the other end may ask for more" in out
+
+
+def test_policy_explain_names_the_worker_whose_results_are_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whichever order somebody asks, the rented machine is not said to run code here, and our own is not said to be harmless."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY.replace("[[rule]]", 'results = "pickle"\n\n[[rule]]', 1))
+    ours, rented = "lab1.example.org@10.0.0.1", "cloud1.rented.net@192.0.2.7"
+    lines = [
+        f"  results of {ours}: read as pickles: where it is a worker, it can run code at its manager",
+        f"  results of {rented}: read as data",
+    ]
+    for ends, expected in (((ours, rented), lines), ((rented, ours), lines[::-1])):
+        assert main(["policy", "explain", *ends, "data", "--policy", str(policy)]) == 0
+        assert capsys.readouterr().out.splitlines()[-2:] == expected
+        verdict = run(capsys, "policy", "explain", *ends, "data", "--policy", str(policy))
+        formats = {ours: "pickle", rented: "data"}
+        assert verdict["results"] == formats[ends[1]]
+        assert verdict["results_of_from"] == formats[ends[0]]
+
+
+def test_policy_explain_with_both_policies_says_what_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stricter one wins, whichever it is; the answer names the rule that asks for it."""
+    lax, strict = tmp_path / "lax.toml", tmp_path / "strict.toml"
+    lax.write_text(POLICY)
+    strict.write_text(POLICY.replace('protection = "plain"', 'protection = "encrypted"'))
+    ends = ["lab1.example.org@10.0.0.1", "lab2.example.org@10.0.0.2", "data"]
+    for own, other in ((lax, strict), (strict, lax)):
+        asked = ["policy", "explain", *ends, "--policy", str(own), "--other", str(other)]
+        verdict = run(capsys, *asked)
+        assert verdict["holds"] == "encrypted"
+        assert {verdict["protection"], verdict["other"]["protection"]} == {"plain", "encrypted"}
+    assert main(["policy", "explain", *ends, "--policy", str(lax), "--other", str(strict)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].endswith(": encrypted")
+    assert f"the policy of the other end, {strict}, asks for encrypted by rule 1" in out
 
 
 def test_policy_check_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +287,10 @@ def test_policy_check_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(capsys, "policy", "check", str(policy))["valid"]
     policy.write_text(POLICY.replace("addresses", "adresses"))
     assert "line 2" in run(capsys, "policy", "check", str(policy), code=1)["error"]
+    wire = ["policy", "explain", "host", "host", "data"]
+    for option in ("--policy", "--other"):
+        error = run(capsys, *wire, option, str(policy), code=1)["error"]
+        assert error.startswith(f"{policy}, line 2: ")
     policy.write_bytes(b"\xff")
     assert "UTF-8" in run(capsys, "policy", "check", str(policy), code=1)["error"]
 
@@ -176,3 +312,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     from exoskel import __version__, _core
 
     assert run(capsys, "version")["exoskel"] == __version__ == _core.__version__
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"exoskel {__version__}, Python ")

@@ -166,7 +166,10 @@ def test_the_policy_explains_what_somebody_may_do(
     assert "is revoked" in answer["error"]
     code, answer = run("policy", "explain", "host", "host", "data", "--action", "read")
     assert code == 1
-    assert "expected either FROM, TO and CLASS, or all of" in answer["error"]
+    assert (
+        "expected either FROM, TO and CLASS (with --other if there are two policies), or all of"
+        in answer["error"]
+    )
 
 
 def test_where_nobody_is_trusted_the_verdict_says_so(
@@ -634,6 +637,28 @@ def test_whoami_finds_the_credential_in_the_order_of_the_grid(
     assert (found["role"], found["name"]) == ("manager", carol.dn)
 
 
+def test_whoami_shows_the_time_left(
+    alice: Holder,
+    grid: Grid,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proxy = grid.proxy(alice).write(tmp_path / "proxy")
+    monkeypatch.setenv("X509_USER_PROXY", str(proxy))
+    (end,) = {min(one["not_after"] for one in run("whoami", *grid.trust)[1]["certificates"])}
+    assert run("whoami", *grid.trust, "--at", end - 3600)[1]["seconds_left"] == 3600
+    capsys.readouterr()
+    assert main(["whoami", *grid.trust, "--at", str(end - 3600)]) == 0
+    assert "timeleft  : 1:00:00, until 20" in capsys.readouterr().out
+    code, found = run("whoami", *grid.trust, "--at", end + 60)
+    assert (code, found["seconds_left"]) == (1, -60)
+    capsys.readouterr()
+    assert main(["whoami", *grid.trust, "--at", str(end + 60)]) == 1
+    assert "timeleft  : 0:00:00, until 20" in capsys.readouterr().out
+
+
 def test_a_limited_proxy_is_told_that_links_refuse_it(
     alice: Holder,
     grid: Grid,
@@ -649,7 +674,7 @@ def test_a_limited_proxy_is_told_that_links_refuse_it(
         capsys.readouterr()
         assert main([*command, *grid.trust]) == 0
         said = capsys.readouterr().out
-        assert "refused, as a limited proxy starts no jobs" in said
+        assert "; as a manager refused, as a limited proxy starts no jobs" in said
         assert f"manager {alice.dn}" not in said
 
 
@@ -683,7 +708,9 @@ def test_trust_check_says_what_would_be_refused(grid: Grid, run: Run, tmp_path: 
     later = int(grid.now.timestamp()) + 8 * 86_400
     code, found = run("trust", "check", *place, "--at", later)
     assert code == 1
-    assert "stale" in found["authorities"][0]["refused_because"][0]
+    (why,) = found["authorities"][0]["refused_because"]
+    assert why.startswith("its revocation list 0e50e150.r0 is stale since")
+    assert found["stale_lists"] == [f"/DC=test/DC=exoskel/CN=Test CA: {why}"]
     (grid.anchors / "0e50e150.r0").unlink()
     code, found = run("trust", "check", *place)
     assert code == 1
@@ -702,6 +729,6 @@ def test_trust_check_reads_well(grid: Grid, capsys: pytest.CaptureFixture[str]) 
     assert main(["trust", "check", str(grid.anchors), "--vomsdir", str(grid.vomsdir)]) == 0
     said = capsys.readouterr().out
     assert "ok      /DC=test/DC=exoskel/CN=Test CA\n" in said
-    assert "revocation list 1:0" in said
+    assert "revocation list 0e50e150.r0 1:0" in said
     assert "due in 7 days 0:00:0" in said or "due in 6 days 23:59:" in said
     assert said.endswith("1 authorities, 0 of them refused; 0 bad files; 1 files of VOMS servers\n")

@@ -1,24 +1,35 @@
 """The supervisor of a worker: slots live as long as they should, and no longer."""
 
+import ctypes
+import fcntl
+import functools
 import itertools
 import json
+import operator
 import os
+import select
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import eventually, gone
-from tests.site import free_address
+from cryptography import x509
+from tests.processes import eventually, gone, slots_of, zygotes_of
+from tests.site import Site, free_address
 
 import exoskel
-from exoskel.cli import main
+from exoskel.cli import background, main
+from exoskel.cli.supervisor import Supervisor
+from exoskel.hosts import HostAddress
 
 # Runs the supervisor with a slot program of the test's own.
 DRIVER = """
@@ -32,6 +43,13 @@ DRIVER = """
         print(listener.address.rpartition(":")[2], flush=True)
         code = supervisor.run()
     sys.exit(code)
+"""
+
+# Before a slot program.
+ZYGOTE = """import sys
+from exoskel import zygote
+
+sys.argv[1:] = zygote.serve(sys.argv[1:])
 """
 
 # Serves one connection: sends its process number and that of a process it has started, and ends with the peer.
@@ -50,10 +68,10 @@ SLOT = """
 
 @contextmanager
 def supervised(
-    directory: Path, program: str, slots: int = 1, mode: str = "forever"
+    directory: Path, program: str, slots: int = 1, mode: str = "forever", driver: str = DRIVER
 ) -> Iterator["subprocess.Popen[str]"]:
-    (directory / "driver.py").write_text(textwrap.dedent(DRIVER))
-    (directory / "slot.py").write_text(textwrap.dedent(program))
+    (directory / "driver.py").write_text(textwrap.dedent(driver))
+    (directory / "slot.py").write_text(ZYGOTE + textwrap.dedent(program))
     command = [
         sys.executable,
         str(directory / "driver.py"),
@@ -91,6 +109,49 @@ def test_a_slot_that_has_served_is_replaced_and_leaves_nothing(tmp_path: Path) -
         with served(port) as (second, _):
             assert second != first
             assert eventually(lambda: gone(child))
+
+
+def test_files_that_are_edited_while_the_first_slots_start_end_no_worker(tmp_path: Path) -> None:
+    """A slot says so by its exit code."""
+    slot = textwrap.dedent(SLOT.format(on_term="signal.SIG_DFL"))
+    slot = "import sys\nif '--replacement' not in sys.argv:\n    sys.exit(2)\n" + slot
+    with supervised(tmp_path, slot) as process, served(port_of(process)) as (served_by, _):
+        assert not gone(served_by)
+
+
+def test_a_slot_is_a_child_of_the_supervisor_in_a_session_of_its_own(tmp_path: Path) -> None:
+    program = SLOT.format(on_term="signal.SIG_DFL")
+    with (
+        supervised(tmp_path, program, slots=3) as process,
+        served(port_of(process)) as (slot, _),
+    ):
+        assert eventually(lambda: len(slots_of(process.pid)) == 3)
+        assert slot in slots_of(process.pid)
+        assert os.getsid(slot) == slot
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_slots_are_replaced_when_the_zygote_is_gone_or_stands_still(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    driver = DRIVER.replace(
+        "program, slots",
+        "from exoskel import zygote; zygote._ANSWER_SECONDS = 3.0\n    program, slots",
+        1,
+    )
+    program = SLOT.format(on_term="signal.SIG_DFL")
+    with supervised(tmp_path, program, driver=driver) as process:
+        port = port_of(process)
+        with served(port) as (slot, _):
+            (zygote,) = zygotes_of(process.pid)
+            os.kill(zygote, number)
+        with served(port) as (another, _):
+            assert another != slot
+            assert gone(zygote)
+        assert eventually(lambda: zygotes_of(process.pid) not in ([zygote], []))
+        process.terminate()
+        _, errors = process.communicate(timeout=10)
+    assert errors.count("can't be started (its zygote") == 1
 
 
 # The same, and its child detaches: another session, and no parent.
@@ -150,12 +211,48 @@ def test_all_ends_within_two_seconds_of_a_signal(tmp_path: Path) -> None:
                 assert eventually(lambda: all(map(gone, (*one, *two))), 0.5)
 
 
+def test_a_signal_that_comes_when_the_supervisor_is_about_to_wait_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    woken: list[Any] = []
+
+    class Selector(selectors.EpollSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            # Both calls without a moment for Python's handlers between them.
+            send = functools.partial(ctypes.PyDLL(None)["raise"], int(signal.SIGTERM))
+            wait = functools.partial(select.epoll.poll, self._selector, 10)  # type: ignore[attr-defined]
+            _, ready = map(operator.call, (send, wait))
+            woken.append(ready)
+            return []
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
+    with Supervisor([], b"", 0) as supervisor:
+        assert supervisor.run() == 0
+    assert woken[0], "it waited for the time to pass"
+
+
 def test_slots_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
     with supervised(tmp_path, SLOT.format(on_term="signal.SIG_DFL")) as process:
         with served(port_of(process)) as (slot, child):
             process.kill()
             assert eventually(lambda: gone(slot))
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_slot_that_stands_still_is_replaced(tmp_path: Path) -> None:
+    driver = DRIVER.replace(
+        "program, slots",
+        "from exoskel.cli import supervisor as module; module._STOPPED_SECONDS = 0.2\n    program, slots",
+        1,
+    )
+    program = SLOT.format(on_term="signal.SIG_DFL")
+    with supervised(tmp_path, program, driver=driver) as process:
+        port = port_of(process)
+        with served(port) as (slot, child):
+            os.kill(slot, signal.SIGSTOP)
+            assert eventually(lambda: gone(slot) and gone(child))
+        with served(port) as (another, _):
+            assert another != slot
 
 
 def test_once_ends_with_the_first_manager(tmp_path: Path) -> None:
@@ -166,14 +263,6 @@ def test_once_ends_with_the_first_manager(tmp_path: Path) -> None:
             assert not gone(slot)
             assert process.poll() is None
         assert process.wait(timeout=5) == 0
-
-
-def test_a_slot_that_can_never_start_ends_the_worker(tmp_path: Path) -> None:
-    program = "import sys; print('the credential has expired', file=sys.stderr); sys.exit(2)"
-    with supervised(tmp_path, program, slots=2) as process:
-        _, errors = process.communicate(timeout=10)
-        assert process.returncode == 1
-        assert "the credential has expired" in errors
 
 
 def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path: Path) -> None:
@@ -198,8 +287,7 @@ def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path
 
 
 def test_the_worker_in_the_background_is_found_by_its_port(tmp_path: Path) -> None:
-    credential = tmp_path / "worker.pem"
-    write_credential(credential)
+    credential = Site(tmp_path).issue("worker", "lab1")
     port = free_address().rpartition(":")[2]
     paths = [fake_slot(tmp_path, "import time; time.sleep(30)"), Path(exoskel.__file__).parents[1]]
     environment = {
@@ -228,14 +316,125 @@ def test_the_worker_in_the_background_is_found_by_its_port(tmp_path: Path) -> No
     assert not gone(started["process"])
     assert (tmp_path / ".exoskel/run").stat().st_mode & 0o777 == 0o700
 
+    running = {"running": True, **{key: started[key] for key in ("process", "log")}}
+    running |= {"name": "lab1", "policy": ""}
+    assert worker("--status") == (0, running)
+
+    log = Path(started["log"])
+    said = log.read_bytes()
     code, refused = worker(*start)
     assert code == 1
-    assert "is another worker running there?" in refused["error"]
+    there = f"a worker runs in the background on 127.0.0.1:{port} already (process {started['process']}); --stop stops it"
+    assert refused == {"error": there}
     assert not gone(started["process"])
+    assert log.read_bytes() == said
 
     assert worker("--stop") == (0, {"stopped": True})
-    assert eventually(lambda: gone(started["process"]))
+    assert gone(started["process"])
     assert worker("--stop") == (0, {"stopped": False})
+    assert worker("--status") == (1, {"running": False})
+
+
+def test_a_worker_that_takes_the_place_of_a_stopped_one_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    address = HostAddress("127.0.0.1", 7601, "lab1")
+    path = background.run_directory() / f"worker-{os.uname().nodename}-7601.pid"
+    first = """if True:
+        import fcntl, os, signal, sys
+        def end(*_):
+            os.unlink(sys.argv[1])
+            print("gone", flush=True)
+            sys.stdin.readline()
+            sys.exit()
+        file = open(sys.argv[1], "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        signal.signal(signal.SIGTERM, end)
+        print(os.getpid(), 60.0, "lab1", end="", file=file, flush=True)
+        print("runs", flush=True)
+        signal.pause()
+    """
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", first, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process,
+        ThreadPoolExecutor(1) as stopping,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        stopped = stopping.submit(background.stop, address)
+        assert process.stdout.readline() == b"gone\n"
+        # The first one has let go of its port; it is about to end.
+        with background.registered(1, address, 0.0, "lab2", ""):
+            process.stdin.close()
+            assert stopped.result(30) == "stopped"
+            found = background.running(address)
+    assert found is not None
+    assert (found.process, found.name) == (os.getpid(), "lab2")
+
+
+def test_a_worker_whose_file_is_removed_while_it_takes_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one's ``--stop`` has seen the file before."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    address = HostAddress("127.0.0.1", 7601, "lab1")
+    path = background.run_directory() / f"worker-{os.uname().nodename}-7601.pid"
+    flock = fcntl.flock
+    removed: list[Path] = []
+
+    def late(file: Any, operation: int) -> None:
+        if not removed:
+            path.unlink()
+            removed.append(path)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with background.registered(1, address, 0.0, "lab1", ""):
+        found = background.running(address)
+    assert removed
+    assert found is not None
+    assert found.process == os.getpid()
+
+
+def test_a_worker_that_does_not_want_to_end_is_ended_before_stop_returns(tmp_path: Path) -> None:
+    """So that another one can listen there at once. Slots that ignore signals are killed by the worker, a worker that does by ``--stop``."""
+    credential = Site(tmp_path).issue("worker", "lab1")
+    port = free_address().rpartition(":")[2]
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(60)"
+    paths = [fake_slot(tmp_path, stubborn), Path(exoskel.__file__).parents[1]]
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+    }
+
+    def worker(*options: str) -> Any:
+        command = [
+            sys.executable,
+            "-m",
+            "exoskel",
+            "worker",
+            "--json",
+            "--listen",
+            f"tcp://127.0.0.1:{port}",
+        ]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, env=environment, check=False
+        )
+        return json.loads(done.stdout)
+
+    start = ["--credential", str(credential), "--slots", "2", "--background", "--drain", "0"]
+    for end in ({"stopped": True}, {"stopped": True, "killed": True}):
+        process = worker(*start)["process"]
+        slots = slots_of(process)
+        if "killed" in end:
+            os.kill(process, signal.SIGSTOP)
+        assert worker("--stop") == end
+        assert gone(process)
+        assert all(eventually(functools.partial(gone, slot)) for slot in slots)
 
 
 def write_credential(path: Path) -> None:
@@ -245,11 +444,13 @@ def write_credential(path: Path) -> None:
 
 
 def fake_slot(directory: Path, code: str) -> Path:
-    """Make the slot module of a new Python process something else."""
+    """Make slots of new Python processes something else."""
     place = directory / "site"
     place.mkdir()
     (place / "sitecustomize.py").write_text(
-        f"import sys\nif 'exoskel.slot' in sys.orig_argv:\n    exec({code!r})\n    sys.exit(0)\n"
+        "import sys\nif 'exoskel.slot' in sys.orig_argv:\n    from exoskel import zygote\n"
+        "    zygote.serve(sys.orig_argv[sys.orig_argv.index('exoskel.slot') + 1 :])\n"
+        f"    exec({code!r})\n    sys.exit(0)\n"
     )
     return place
 
@@ -262,6 +463,9 @@ def fake_slot(directory: Path, code: str) -> Path:
         (["worker", "--listen", "tcp://0.0.0.0:1"], "--credential is required"),
         (["worker", "--listen", "tcp://a:1", "--slots", "0"], "expected 1 to 4096 slots"),
         (["worker", "--join", "tcp://a:1", "--background"], "go with --listen"),
+        (["worker", "--join", "tcp://a:1", "--status"], "go with --listen"),
+        (["worker", "--listen", "tcp://127.0.0.1:0", "--background"], "a port other than 0"),
+        (["worker", "--listen", "tcp://a:1", "--stop", "--status"], "not allowed with"),
         ([], "COMMAND"),
     ],
 )
@@ -272,6 +476,41 @@ def test_wrong_usage_exits_with_2(
         main(arguments)
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["role", "time", "policy"])
+def test_a_worker_judges_its_files_before_it_listens(fault: str, tmp_path: Path) -> None:
+    """It says what is wrong once, however many slots it has, and nobody is told that it listens."""
+    site = Site(tmp_path)
+    credential = site.credential
+    policy = "# nothing\n"
+    if fault == "time":
+        credential = site.issue("worker", "lab1", "--days", "0.00001")
+    elif fault == "policy":
+        credential = site.issue("worker", "lab1")
+        policy = "[deny]\nban_list = 'none.txt'\n"
+    (tmp_path / "policy.toml").write_text(policy)
+    # A second or so.
+    assert eventually(lambda: fault != "time" or is_over(credential))
+    command = [sys.executable, "-P", "-m", "exoskel", "worker", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--slots", "3", "--credential", str(credential)]
+    command += ["--policy", str(tmp_path / "policy.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert done.stderr.endswith("\n")
+    assert line.startswith("exoskel: error: ")
+    expected = {"role": "worker", "time": "expired", "policy": "none.txt"}
+    assert expected[fault] in line
+    assert fault == "policy" or str(credential) in line
+
+
+def is_over(credential: Path) -> bool:
+    """Say whether a credential's time is over."""
+    text = credential.read_bytes().partition(b"-----END CERTIFICATE-----")
+    certificate = x509.load_pem_x509_certificate(text[0] + text[1])
+    # It is good until the end of its last second.
+    return certificate.not_valid_after_utc + timedelta(seconds=1) <= datetime.now(UTC)
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,8 +525,13 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*listen, str(credential)]) == 1
     assert "is empty" in capsys.readouterr().err
     credential.write_text("hello")
-    assert main([*listen, str(credential)]) == 1
-    assert "is no credential" in capsys.readouterr().err
+    # Nobody is to make a text without a secret unreadable for others.
+    for mode in (0o600, 0o644):
+        credential.chmod(mode)
+        assert main([*listen, str(credential)]) == 1
+        assert "is no credential" in capsys.readouterr().err
+        with pytest.raises(exoskel.CredentialError, match="is no credential"):
+            exoskel.Manager(abs, exoskel.ParDegree(1), workers=["lab1"], credential=credential)
     write_credential(credential)
     credential.chmod(0o640)
     assert main([*listen, str(credential)]) == 1
@@ -295,6 +539,10 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
         f"(mode 0640, expected 0600 or 0400): run chmod 600 {credential}" in capsys.readouterr().err
     )
     credential.chmod(0o600)
+    assert main([*listen, str(credential)]) == 1
+    assert str(credential) in capsys.readouterr().err
+    credential = Site(tmp_path).issue("worker", "lab1")
+    capsys.readouterr()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert (

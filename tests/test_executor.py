@@ -2,7 +2,11 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
+import itertools
+import json
+import multiprocessing
 import operator
 import os
 import signal
@@ -11,6 +15,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ import pytest
 from tests.processes import eventually
 
 import exoskel as ex
+from exoskel import cores
 
 
 @pytest.fixture
@@ -76,6 +82,29 @@ def test_exceptions_bring_their_traceback(executor: ex.Executor) -> None:
     assert future.exception() is caught.value
 
 
+def test_a_second_ctrl_c_in_the_end_of_an_executor_ends_it_all_the_same(tmp_path: Path) -> None:
+    class Interrupted:
+        """Where the second one comes."""
+
+        def __init__(self, core: Any) -> None:
+            self._core = core
+
+        def report(self) -> Any:
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._core, name)
+
+    executor = ex.Executor(1)
+    executor.submit(wait_for(tmp_path / "never"), 1)
+    core = executor._engine.core
+    executor._engine.core = Interrupted(core)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        executor.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    # Its driver has gone, and nothing waits for the call.
+    assert core.status() is None
+
+
 def test_many_futures_in_any_order(executor: ex.Executor) -> None:
     futures = [executor.submit(operator.mul, 3, number) for number in range(3000)]
     assert [future.result() for future in reversed(futures)] == [
@@ -95,6 +124,227 @@ def test_map_like_the_one_of_one_process(executor: ex.Executor) -> None:
     assert list(executor.map(operator.add, range(3), range(10))) == [0, 2, 4]
     with pytest.raises(ZeroDivisionError):
         list(executor.map(operator.truediv, [1, 1], [1, 0], timeout=60))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ordered'"):
+        executor.map(abs, [1], ordered=True)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="chunksize must be >= 1: got 0"):
+        executor.map(abs, [1], chunksize=0)
+
+
+def test_map_reads_an_infinite_input_as_far_as_its_buffer(executor: ex.Executor) -> None:
+    numbers = itertools.count()
+    results = executor.map(operator.mul, numbers, itertools.repeat(2), buffersize=5)
+    assert next(numbers) == 5
+    assert [next(results) for _ in range(3)] == [0, 2, 4]
+    assert next(numbers) == 9
+    assert list(executor.map(abs, [-1, -2], buffersize=9)) == [1, 2]
+    for size, error in ((0, ValueError), ("1", TypeError)):
+        with pytest.raises(error, match="buffersize must be"):
+            executor.map(abs, [1], buffersize=size)  # type: ignore[arg-type]
+
+
+def test_map_cancels_what_nobody_waits_for(tmp_path: Path) -> None:
+    opened, begun = tmp_path / "opened", tmp_path / "begun"
+    wait, place = wait_for(opened), str(begun)
+
+    def task(item: int) -> Any:
+        if item == 0:
+            raise ValueError(item)
+        open(f"{place}{item}", "x").close()
+        return wait(item)
+
+    with ex.Executor(1) as executor:
+        with pytest.raises(ValueError, match="0"):
+            list(executor.map(task, range(5000)))
+        opened.touch()
+    # Some were at the slot by then.
+    assert not Path(f"{place}4999").exists()
+
+
+def test_an_exception_says_which_call_it_belongs_to(executor: ex.Executor) -> None:
+    def fail(*_positional: Any, **_named: Any) -> None:
+        raise ValueError("no")
+
+    class Counter:
+        def fail(self, number: int) -> None:
+            raise ValueError(number)
+
+    def notes(future: concurrent.futures.Future[Any]) -> list[str]:
+        notes: list[str] = future.exception().__notes__  # type: ignore[union-attr]
+        return notes
+
+    assert notes(executor.submit(fail)) == ["call: fail()"]
+    assert notes(executor.submit(fail, 1, "two", key=[3])) == ["call: fail(1, 'two', key=[3])"]
+    assert notes(executor.submit(fail, *range(9))) == ["call: fail(0, 1, 2, 3, ...)"]
+    assert notes(executor.submit(Counter().fail, 7)) == ["call: fail(7)"]
+    (note,) = notes(executor.submit(fail, "x" * 1000, "y" * 1000))
+    assert len(note) < 130
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(executor.map(operator.truediv, [1, 2, 3], [1, 0, 1]))
+    assert caught.value.__notes__ == ["call: truediv(2, 0)", "item 1"]
+    with pytest.raises(TypeError, match="cannot pickle") as caught_here:
+        list(executor.map(id, [1, threading.Lock()]))
+    assert caught_here.value.__notes__ == ["item 1: id(<lock object>)"]
+
+
+def end(_item: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Ender:
+    """Whose method travels with each call."""
+
+    def end(self, item: int) -> None:
+        """End the slot."""
+        end(item)
+
+
+def test_what_the_manager_says_of_a_call_names_its_function() -> None:
+    with ex.Executor(1, retries=1) as executor:
+        error = executor.submit(end, 1).exception()
+        assert isinstance(error, ex.WorkerLostError)
+        assert error.__notes__ == ["call: end(...)"]
+        whole = executor.submit(Ender().end, 1).exception()
+        assert isinstance(whole, ex.WorkerLostError)
+        assert whole.__notes__ == ["call: end(...)"]
+        with pytest.raises(ex.WorkerLostError) as caught:
+            list(executor.map(functools.partial(end), [1]))
+        assert caught.value.__notes__ == ["call: end(...)", "item 0"]
+
+
+# Four calls begin, as two slots are there; Ctrl-C comes while two of them run.
+INTERRUPTED = """
+    import concurrent.futures, os, signal, sys, threading, time
+    import exoskel as ex
+
+    place, kind = sys.argv[1:]
+
+    def task(item):
+        open(os.path.join(place, str(item)), "x").close()
+        deadline = time.monotonic() + 60
+        while not os.path.exists(os.path.join(place, "opened")):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        return item
+
+    def interrupt():
+        while len(os.listdir(place)) < 2:
+            time.sleep(0.002)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    def pairs():
+        return ((item,) for item in range(20))
+
+    pool, executor = ex.Pool(2), ex.Executor(2)
+    if kind == "Executor.map":
+        pool.terminate()
+        run = lambda: list(executor.map(task, range(20)))
+        again = lambda: list(executor.map(task, [100]))
+    else:
+        executor.terminate_workers()
+        run = {
+            "map": lambda: pool.map(task, range(20)),
+            "starmap": lambda: pool.starmap(task, pairs()),
+            "imap": lambda: list(pool.imap(task, range(20))),
+            "imap_unordered": lambda: list(pool.imap_unordered(task, range(20))),
+            "kept": lambda: list(kept),
+        }[kind]
+        again = lambda: pool.map(task, [100])
+    if kind == "kept":
+        kept = pool.imap(task, range(20))
+    threading.Thread(target=interrupt).start()
+    try:
+        run()
+    except KeyboardInterrupt:
+        open(os.path.join(place, "opened"), "x").close()
+        print("interrupted")
+    # The next calls have slots as soon as those that ran are done.
+    print(again())
+    if kind == "kept":
+        try:
+            next(kept)
+        except concurrent.futures.CancelledError:
+            print("cancelled")
+    print(sorted(int(name) for name in os.listdir(place) if name.isdigit()))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["Executor.map", "map", "starmap", "imap", "imap_unordered", "kept"]
+)
+def test_ctrl_c_drops_the_calls_that_have_not_begun(kind: str, tmp_path: Path) -> None:
+    script, place = tmp_path / "job.py", tmp_path / "place"
+    script.write_text(textwrap.dedent(INTERRUPTED))
+    place.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script), str(place), kind],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *said, begun = done.stdout.splitlines()
+    assert said == ["interrupted", "[100]", *(["cancelled"] if kind == "kept" else [])]
+    # What a slot had got beforehand may have begun before it was asked back.
+    numbers = json.loads(begun)
+    assert (numbers[:2], numbers[-1]) == ([0, 1], 100)
+    assert len(numbers) < 10
+
+
+def test_ctrl_c_leaves_other_calls_of_the_function_alone(executor: ex.Executor) -> None:
+    """They are done, and so may be what slots had of the dropped ones; nothing hangs."""
+    others = [executor.submit(operator.neg, number) for number in range(100)]
+
+    def items() -> Iterator[int]:
+        yield from range(1000)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.map(operator.neg, items())
+    assert [other.result() for other in others] == [-number for number in range(100)]
+    assert list(executor.map(operator.neg, [7])) == [-7]
+
+
+def test_it_says_how_many_slots_it_has_as_other_pools_do(executor: ex.Executor) -> None:
+    assert executor._max_workers == 2
+
+
+def test_a_result_that_cannot_be_sent_is_no_exception_of_the_function(
+    executor: ex.Executor,
+) -> None:
+    def open_nothing(_item: object) -> Any:
+        import threading
+
+        return threading.Lock()
+
+    error = executor.submit(open_nothing, 1).exception()
+    assert isinstance(error, ex.ProgramError)
+    assert isinstance(error, TypeError)
+    told = "the result of open_nothing can't be sent: TypeError: cannot pickle '_thread.lock' object; return what pickle takes"
+    assert str(error) == told
+    assert error.__notes__ == ["call: open_nothing(...), its result: <lock object>"]
+    assert "open_nothing" not in str(error.__cause__).replace(told, "")
+    with ex.Manager(open_nothing, ex.ParDegree(1), retries_on=TypeError) as manager:
+        (error,) = manager.map([1], errors="return")
+    assert str(error) == told
+    # It is what pickling raised that is compared with `retries_on`.
+    assert error.__notes__ == [
+        "item 0, its result: <lock object>",
+        "attempt 3 of 3 (retries=3)",
+    ]
+
+
+def test_an_outcome_that_is_there_needs_no_time(executor: ex.Executor) -> None:
+    future = executor.submit(pow, 2, 2)
+    results: list[int] = []
+
+    def is_there() -> bool:
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            results.append(future.result(timeout=0))
+        return bool(results)
+
+    assert eventually(is_there)
+    assert results == [4]
 
 
 def test_a_time_out_is_that_of_concurrent_futures(executor: ex.Executor, tmp_path: Path) -> None:
@@ -294,6 +544,25 @@ def test_arguments_and_functions_that_cannot_travel_are_named(executor: ex.Execu
         executor.submit(lambda: __import__("threading").Lock()).result()
 
 
+def test_what_stays_here_is_named(executor: ex.Executor) -> None:
+    future = executor.submit(abs, -1)
+    with pytest.raises(TypeError, match=r"got a Future to send, .* send its result\(\)"):
+        executor.submit(abs, future)
+    with pytest.raises(ex.ProgramError, match="got an Executor to send, which stays here"):
+        executor.submit(lambda: executor.submit(abs, -1).result())
+    with (
+        ex.Manager(abs, ex.ParDegree(1)) as manager,
+        pytest.raises(TypeError, match="got a Manager to send, which stays here"),
+    ):
+        executor.submit(repr, manager)
+    with pytest.raises(TypeError, match=r"got 1 to call, expected a function"):
+        executor.submit(future.result())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cannot pickle 'generator' object") as caught:
+        executor.submit(sum, (number for number in range(3)))
+    # The two ways to write it fail alike, which is said once.
+    assert caught.value.__cause__ is None
+
+
 def test_lost_slots_are_replaced(executor: ex.Executor) -> None:
     def crash() -> None:
         import os
@@ -319,10 +588,219 @@ def test_output_and_summary(executor: ex.Executor, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out in ("[local-1] hello\n", "[local-2] hello\n")
 
 
-def test_slots_must_be_a_number() -> None:
-    for slots in (0, -1, True, 2.0, "2"):
-        with pytest.raises((ValueError, TypeError), match="expected"):
-            ex.Executor(slots)  # type: ignore[arg-type]
+def test_the_summary_outlives_the_block() -> None:
+    with ex.Executor(2) as executor:
+        assert [future.result() for future in [executor.submit(abs, -1)] * 3] == [1] * 3
+    assert sum(worker.items for worker in executor.summary().workers) == 1
+    assert "local-1" in str(executor.summary())
+
+
+def test_workers_must_be_a_number() -> None:
+    for workers in (0, -1):
+        with pytest.raises(ValueError, match="max_workers must be greater than 0"):
+            ex.Executor(workers)
+    for given in (True, 2.0, "2"):
+        with pytest.raises(TypeError, match="expected a whole number"):
+            ex.Executor(given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="inherit nothing"):
+        ex.Executor(1, mp_context=multiprocessing.get_context("fork"))
+    with pytest.raises(ValueError, match="max_tasks_per_child=1"):
+        ex.Executor(1, max_tasks_per_child=1)  # type: ignore[arg-type]
+    for name in ("n_jobs", "n_workers", "processes"):
+        other: dict[str, Any] = {name: 2}
+        with pytest.raises(TypeError, match=f"'{name}'; the number of slots is max_workers=N"):
+            ex.Executor(**other)
+    with pytest.raises(TypeError, match="'max_workers'; the number of slots is processes=N"):
+        ex.Pool(max_workers=2)
+    with pytest.raises(TypeError, match=r"'max_workers'; the number of slots is ParDegree\(N\)"):
+        ex.Manager(abs, ex.ParDegree(2), max_workers=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError,
+        match=r"got workers=2, expected a file or a list of lines, .* max_workers=N of an Executor",
+    ):
+        ex.Executor(workers=2)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got an unexpected option 'address'; there are "):
+        ex.Executor(address=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected option 'max_worker'; there is 'max_workers'"):
+        ex.Executor(max_worker=2)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match="Pool got an unexpected option 'process'; there is 'processes'"
+    ):
+        ex.Pool(process=2)
+    with pytest.raises(TypeError, match="unexpected option 'thread_name_prefix'"):
+        ex.Executor(1, thread_name_prefix="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("quota", [None, 1.5])
+def test_without_a_number_there_is_a_slot_for_each_core(
+    quota: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    expected = len(os.sched_getaffinity(0)) if quota is None else 1
+    with ex.Executor(mp_context=multiprocessing.get_context("spawn")) as executor:
+        assert sum(worker.slots for worker in executor.summary().workers) == expected
+
+
+def test_a_future_runs_when_a_slot_has_it(tmp_path: Path) -> None:
+    opened, begun = tmp_path / "opened", tmp_path / "begun"
+    wait, place = wait_for(opened), str(begun)
+
+    def task() -> Any:
+        open(place, "x").close()
+        return wait(1)
+
+    with ex.Executor(1) as executor:
+        first = executor.submit(task)
+        later = [executor.submit(wait, number) for number in range(50)]
+        assert eventually(begun.exists)
+        assert first.running()
+        assert "state=running" in repr(first)
+        assert not first.cancel()
+        waiting = [future for future in later if not future.running()]
+        # Those that don't run can be taken back, and then they don't run either.
+        assert len(waiting) > 40
+        assert waiting[-1].cancel()
+        assert not waiting[-1].running()
+        assert "state=pending" in repr(waiting[-2])
+        assert "state=cancelled" in repr(waiting[-1])
+        opened.touch()
+        assert first.result(60) == 1
+        assert not first.running()
+        assert "state=finished returned int" in repr(first)
+    assert not any(future.running() for future in later)
+
+
+def grown(pages: int) -> int:
+    """Say by how many bytes this process has grown since it had so many pages."""
+    return (resident_pages() - pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_pages() -> int:
+    """Count the pages of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.parametrize("function", [repr, operator.neg], ids=["result", "exception"])
+def test_what_nobody_keeps_leaves_nothing(executor: ex.Executor, function: Any) -> None:
+    """Not while arguments wait, and not when all is done."""
+    for _ in range(2):
+        executor.submit(function, None).exception()
+        before = resident_pages()
+        for _ in range(30_000):
+            executor.submit(function, None)
+    assert grown(before) < 4_000_000
+    executor.submit(function, None).exception()
+    assert grown(before) < 4_000_000
+
+
+def test_results_that_nobody_keeps_go_beside_others_that_somebody_does(
+    executor: ex.Executor,
+) -> None:
+    """100 MB of results come, of which 1 MB is wanted, while nobody looks for them."""
+    executor.submit(bytes, 1000).result()
+    before = resident_pages()
+    kept = []
+    for number in range(100_000):
+        future = executor.submit(bytes, 1000)
+        if number % 100 == 0:
+            kept.append(future)
+    del future
+    assert grown(before) < 50_000_000
+    assert {future.result() for future in kept} == {bytes(1000)}
+
+
+class Owner:
+    """Has a method."""
+
+    def method(self, number: int) -> int:
+        """Return the number."""
+        return number
+
+
+def test_an_object_goes_though_its_method_was_submitted(executor: ex.Executor) -> None:
+    owner = Owner()
+    gone = threading.Event()
+    weakref.finalize(owner, gone.set)
+    assert executor.submit(owner.method, 3).result() == 3
+    executor.submit(owner.method, 4)
+    del owner
+    assert gone.wait(60)
+
+
+def test_a_method_is_called_as_its_object_is(executor: ex.Executor) -> None:
+    numbers = [3, 1, 2]
+    assert executor.submit(numbers.__len__).result() == 3
+    numbers.append(0)
+    assert executor.submit(numbers.__len__).result() == 4
+
+
+def test_a_function_that_is_forgotten_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closures of 2 MB go here and at the slot, least recently used first; one that is needed again comes again."""
+    monkeypatch.setattr("exoskel.executor.FUNCTION_BYTES_MAX", 8_000_000)
+
+    def closure(number: int) -> Callable[[], Any]:
+        large = bytes([number]) * 2_000_000
+
+        def function() -> tuple[int, int]:
+            import pathlib
+
+            pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+            return large[0], pages
+
+        return function
+
+    with ex.Executor(1) as executor:
+        first = closure(0)
+        _, slot_before = executor.submit(first).result()
+        before = resident_pages()
+        for number in range(1, 100):
+            assert executor.submit(closure(number)).result()[0] == number
+        assert grown(before) < 40_000_000
+        assert len(executor._engine._streams) <= 4
+        value, slot_after = executor.submit(first).result()
+        assert value == 0
+        # The slot keeps 64 MiB, and its allocator as much again of what was freed.
+        assert (slot_after - slot_before) * os.sysconf("SC_PAGE_SIZE") < 160_000_000
+
+
+def test_more_functions_than_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The functions of calls beyond the limit travel with these."""
+    monkeypatch.setattr("exoskel.executor.STREAMS_MAX", 10)
+    opened = tmp_path / "opened"
+    with ex.Executor(1) as executor:
+        blocking = executor.submit(wait_for(opened), -1)
+        futures = [executor.submit(functools.partial(operator.add, n), 1) for n in range(100)]
+        assert len(executor._engine._streams) <= 11
+        opened.touch()
+        assert [future.result(60) for future in futures] == list(range(1, 101))
+        assert blocking.result() == -1
+
+
+def test_terminated_workers_leave_errors(tmp_path: Path) -> None:
+    executor = ex.Executor(1)
+    futures = [executor.submit(wait_for(tmp_path / "never"), 1) for _ in range(3)]
+    executor.terminate_workers()
+    assert all("state=finished raised NoWorkerError" in repr(future) for future in futures)
+    for future in futures:
+        with pytest.raises(ex.NoWorkerError, match="slots were ended"):
+            future.result()
+    with pytest.raises(RuntimeError, match="cannot schedule new futures"):
+        executor.submit(abs, 1)
+    executor.shutdown()
+
+
+def test_futures_of_nobody(executor: ex.Executor) -> None:
+    """A future that no executor has made is as any other."""
+    future: ex.executor.Future[int] = type(executor.submit(abs, 1))()
+    assert not future.done()
+    assert not future.running()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0.01)
+    threading.Thread(target=future.set_result, args=(5,)).start()
+    assert future.result(60) == 5
+    assert future.exception() is None
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        future.missing  # noqa: B018
 
 
 SCRIPTS = {
@@ -418,6 +896,59 @@ def test_a_script_that_forgets_to_shut_down_ends(use: str, tmp_path: Path) -> No
     slots = [int(word) for word in done.stdout.split()]
     assert len(slots) == 2
     assert eventually(lambda: not any(os.path.exists(f"/proc/{slot}") for slot in slots))
+
+
+def test_ctrl_c_takes_no_outcome_away() -> None:
+    def interrupt(item: int) -> int:
+        os.kill(os.getppid(), signal.SIGINT)
+        return item
+
+    is_waiting = False
+
+    def interrupt_a_wait(_number: int, _frame: Any) -> None:
+        nonlocal is_waiting
+        if is_waiting:
+            is_waiting = False
+            raise KeyboardInterrupt
+
+    results: dict[int, int] = {}
+    before = signal.signal(signal.SIGINT, interrupt_a_wait)
+    try:
+        with ex.Executor(1) as executor:
+            futures = [executor.submit(interrupt, item) for item in range(20)]
+            while len(results) < 20:
+                item = len(results)
+                with contextlib.suppress(KeyboardInterrupt):
+                    is_waiting = True
+                    results[item] = futures[item].result(timeout=60)
+                    is_waiting = False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert list(results.values()) == list(range(20))
+
+
+def test_ctrl_c_while_outcomes_are_handed_out_takes_none_away(executor: ex.Executor) -> None:
+    futures = [executor.submit(abs, -item) for item in range(500)]
+    interruptions = itertools.count()
+
+    def interrupt(frame: Any, _event: str, _argument: object) -> Any:
+        if frame.f_code.co_name not in ("collect", "_hand_out"):
+            return None
+        if next(interruptions) % 97 == 50:
+            raise KeyboardInterrupt
+        return interrupt
+
+    results: list[int] = []
+    while len(results) < 500:
+        sys.settrace(interrupt)
+        try:
+            futures[len(results)].result(timeout=60)
+        except KeyboardInterrupt:
+            continue
+        finally:
+            sys.settrace(None)
+        results.append(futures[len(results)].result(timeout=60))
+    assert results == list(range(500))
 
 
 def test_an_executor_that_is_dropped_leaves_nothing() -> None:

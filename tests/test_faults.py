@@ -65,7 +65,7 @@ def test_a_lost_item_ends_the_stream_unless_asked_to_go_on() -> None:
 
 def test_several_deadly_items_in_every_stage_of_a_pipeline() -> None:
     program = ex.Pipeline(
-        ex.Farm(crash_at(3)), crash_at(11), ex.Farm(crash_at(3, 40)), lambda item: item
+        crash_at(3), ex.Seq(crash_at(11)), crash_at(3, 40), ex.Seq(lambda item: item)
     )
     with ex.Manager(program, ex.ParDegree(2), retries=1) as manager:
         results = list(manager.map(range(60), errors="return"))
@@ -77,8 +77,7 @@ def test_several_deadly_items_in_every_stage_of_a_pipeline() -> None:
 def test_a_task_that_ends_its_process_in_order_is_charged_too() -> None:
     def task(item: int) -> int:
         if item == 2:
-            # As Ctrl-C at the worker does.
-            raise KeyboardInterrupt
+            os._exit(0)
         return item
 
     with ex.Manager(ex.Farm(task), ex.ParDegree(2), retries=1) as manager:
@@ -103,11 +102,11 @@ def test_an_exception_that_exits_while_it_is_sent_ends_its_item_only() -> None:
     with ex.Manager(ex.Farm(task), ex.ParDegree(2), retries=1) as manager:
         results = list(manager.map(range(4), errors="return"))
     assert [results[0], results[1], results[3]] == [0, 1, 3]
-    assert isinstance(results[2], ex.TaskError)
-    assert "Leaving: now" in str(results[2])
+    assert type(results[2]) is Leaving
+    assert results[2].args == ("now",)
 
 
-@pytest.mark.parametrize("stage", [ex.Farm, lambda function: function])
+@pytest.mark.parametrize("stage", [ex.Farm, ex.Seq])
 def test_a_forked_child_leaves_by_sys_exit_with_its_own_code(stage: Callable[..., Any]) -> None:
     def task(item: int) -> int:
         import os
@@ -134,15 +133,15 @@ def test_killed_slots_are_replaced_and_no_result_is_lost_or_given_twice(as_compl
         seen: collections.Counter[int] = collections.Counter()
         used = set()
         killed: set[int] = set()
+        due = [5000, 20_000, 35_000]
         for item, process in manager.map(range(count), as_completed=as_completed):
             seen[item] += 1
             used.add(process)
-            if len(seen) in (5000, 20_000, 35_000):
-                # Not one that is dead already; a replacement may be on its way.
-                assert eventually(lambda: bool(set(processes_of(manager)) - killed))
-                victim = max(set(processes_of(manager)) - killed)
-                killed.add(victim)
-                os.kill(victim, signal.SIGKILL)
+            # One that works. What a killed one has sent may come after its end.
+            if due and len(seen) >= due[0] and process not in killed:
+                del due[0]
+                killed.add(process)
+                os.kill(process, signal.SIGKILL)
         rows = manager.summary().workers
         assert {row.state for row in rows if killed & set(row.process_ids)} == {"lost"}
     assert len(seen) == count
@@ -347,7 +346,7 @@ def nobody_in_session(session: int) -> bool:
     return eventually(lambda: not members())
 
 
-@pytest.mark.parametrize("transport", ["socketpair", "tcp"])
+@pytest.mark.parametrize("transport", ["socketpair", "tcp", "shared memory"])
 def test_slots_do_not_outlive_a_killed_manager(tmp_path: Path, transport: str) -> None:
     """Neither those that wait nor those whose task would take a minute."""
     for use in ("time.sleep(60)", USES["waiting for a result"]):

@@ -23,7 +23,7 @@ from tests.front import Front
 from tests.processes import eventually
 
 import exoskel as ex
-from exoskel.asgi import GridIdentity, Identity, identity_of, require
+from exoskel.asgi import GridIdentity, Peer, identity_of, require
 from exoskel.cli import main
 
 # --- before other people's servers -------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_what_the_front_states_is_believed(tmp_path: Path) -> None:
         assert ask(app, [(b"host", b"x"), *GOOD], state=state, extensions={"tls": {"x": 1}}) == []
     (scope,) = seen
     identity = identity_of(scope)
-    assert identity == Identity(
+    assert identity == Peer(
         dn='/DC=test/CN=Alice "A"',
         vo="vo",
         fqans=("/vo/Role=production", "/vo"),
@@ -305,7 +305,7 @@ CLAIMS = [
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_anonymous_requests_keep_no_claims(kind: str, tmp_path: Path) -> None:
-    state = {"grid_identity": Identity(dn="/CN=Root"), "of": "the server"}
+    state = {"grid_identity": Peer(dn="/CN=Root"), "of": "the server"}
     of_server = {"client_cert_chain": ["x"], "client_cert_name": "CN=Root", "tls_version": 772}
     with middleware(tmp_path, anonymous=True) as (app, seen):
         ask(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,18 @@ def add_one(value: int) -> int:
 increase: Callable[[Any], Any] = functools.partial(operator.add, 1)
 double: Callable[[Any], Any] = functools.partial(operator.mul, 2)
 
-TEN_STAGES: list[Any] = [increase, ex.Farm(double)] * 5
+TEN_STAGES: list[Any] = [ex.Seq(increase), double] * 5
 PROGRAMS: dict[str, Any] = {
     "function": increase,
     "seq": ex.Seq(increase),
     "farm": ex.Farm(increase),
     "farm of farms": ex.Farm(ex.Farm(ex.Farm(double))),
     "pipeline": ex.Pipeline(increase, double),
-    "farmed end": ex.Pipeline(increase, ex.Farm(double)),
-    "farmed beginning": ex.Pipeline(ex.Farm(increase), double),
-    "farmed middle": ex.Pipeline(increase, ex.Farm(double), increase),
-    "unfarmed middle": ex.Pipeline(ex.Farm(double), increase, ex.Farm(double)),
+    "serial stages": ex.Pipeline(ex.Seq(increase), ex.Seq(double)),
+    "serial beginning": ex.Pipeline(ex.Seq(increase), double),
+    "serial end": ex.Pipeline(increase, ex.Seq(double)),
+    "serial ends": ex.Pipeline(ex.Seq(increase), double, ex.Seq(increase)),
+    "serial middle": ex.Pipeline(double, ex.Seq(increase), double),
     "farm of a pipeline": ex.Farm(ex.Pipeline(increase, double, increase)),
     "farm of a pipeline of farms": ex.Farm(ex.Pipeline(ex.Farm(increase), double, ex.Farm(double))),
     "pipeline of pipelines": ex.Pipeline(ex.Pipeline(increase, double), ex.Pipeline(double)),
@@ -93,7 +95,7 @@ def test_the_way_that_items_travel_changes_no_result(options: dict[str, Any]) ->
 
 
 def test_one_slot_is_enough_for_any_program() -> None:
-    program = ex.Pipeline(increase, ex.Farm(double), increase)
+    program = ex.Pipeline(ex.Seq(increase), double, ex.Seq(increase))
     with ex.Manager(program, ex.ParDegree(1)) as manager:
         assert list(manager.map(range(500))) == [2 * (item + 1) + 1 for item in range(500)]
 
@@ -150,7 +152,7 @@ def test_callables_of_all_kinds_travel() -> None:
             assert result == expected
 
 
-def test_an_unfarmed_stage_handles_one_item_at_a_time(tmp_path: Path) -> None:
+def test_a_stage_in_seq_processes_one_item_at_a_time(tmp_path: Path) -> None:
     busy = str(tmp_path / "busy")
 
     def alone(item: int) -> int:
@@ -166,9 +168,9 @@ def test_an_unfarmed_stage_handles_one_item_at_a_time(tmp_path: Path) -> None:
         return item
 
     for program in (
-        alone,
-        ex.Pipeline(ex.Farm(add_nothing), alone, ex.Farm(add_nothing)),
-        ex.Pipeline(alone, ex.Farm(add_nothing)),
+        ex.Seq(alone),
+        ex.Pipeline(add_nothing, ex.Seq(alone), add_nothing),
+        ex.Pipeline(ex.Seq(alone), add_nothing),
         ex.Farm(ex.Pipeline(add_nothing, ex.Seq(add_nothing))),
     ):
         with ex.Manager(program, ex.ParDegree(4)) as manager:
@@ -178,7 +180,7 @@ def test_an_unfarmed_stage_handles_one_item_at_a_time(tmp_path: Path) -> None:
 add_nothing: Callable[[Any], Any] = functools.partial(operator.add, 0)
 
 
-def test_two_unfarmed_stages_may_run_side_by_side_but_each_alone(tmp_path: Path) -> None:
+def test_two_serial_stages_may_run_side_by_side_but_each_alone(tmp_path: Path) -> None:
     """The first stage's second item and the second stage's first one wait for each other."""
     place = str(tmp_path)
 
@@ -202,11 +204,17 @@ def test_two_unfarmed_stages_may_run_side_by_side_but_each_alone(tmp_path: Path)
             assert time.monotonic() < deadline, f"{other} did not run beside {own}"
             time.sleep(0.005)
 
-    with ex.Manager(ex.Pipeline(first, second), ex.ParDegree(2), frame_items_max=1) as manager:
+    program = ex.Pipeline(ex.Seq(first), ex.Seq(second))
+    with ex.Manager(program, ex.ParDegree(2), frame_items_max=1) as manager:
         assert list(manager.map(range(4))) == [0, 1, 2, 3]
 
 
-def test_a_farmed_stage_uses_all_slots_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "shape",
+    [lambda task: task, ex.Farm, ex.Pipeline, lambda task: ex.Pipeline(add_nothing, task)],
+    ids=["function", "farm", "stage", "second stage"],
+)
+def test_a_function_uses_all_slots_at_once(shape: Callable[..., Any], tmp_path: Path) -> None:
     place = str(tmp_path)
 
     def task(item: int) -> int:
@@ -220,12 +228,12 @@ def test_a_farmed_stage_uses_all_slots_at_once(tmp_path: Path) -> None:
             time.sleep(0.005)
         return os.getpid()
 
-    with ex.Manager(ex.Farm(task), ex.ParDegree(3)) as manager:
+    with ex.Manager(shape(task), ex.ParDegree(3), frame_items_max=1) as manager:
         assert len(set(manager.map(range(3)))) == 3
 
 
 def test_summary_counts_what_happened() -> None:
-    with ex.Manager(ex.Pipeline(increase, ex.Farm(double)), ex.ParDegree(2)) as manager:
+    with ex.Manager(ex.Pipeline(ex.Seq(increase), double), ex.ParDegree(2)) as manager:
         assert sum(manager.map(range(1000))) == sum(2 * (item + 1) for item in range(1000))
         running = manager.summary()
     summary = manager.summary()
@@ -244,6 +252,24 @@ def test_children_are_named_after_the_host_they_run_on() -> None:
         (worker,) = manager.summary().workers
     assert worker.name == "local-1"
     assert worker.transport == "socketpair"
+
+
+def test_children_can_share_memory_with_their_manager() -> None:
+    """Small items, and results that pass a ring many times. A child that is forked meanwhile changes nothing."""
+    with ex.Manager(ex.Farm(double), ex.ParDegree(2), transport="shared memory") as manager:
+        assert all(worker.transport == "shared memory" for worker in manager.summary().workers)
+        maps = Path("/proc/self/maps")
+        assert "exoskel-ring" in maps.read_text()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os._exit("exoskel-ring" in maps.read_text())
+        assert os.waitpid(child, 0)[1] == 0
+        assert list(manager.map(range(2000))) == [2 * item for item in range(2000)]
+        texts = ["x" * 3_000_000 for _ in range(8)]
+        assert list(manager.map(texts)) == [2 * text for text in texts]
+    assert "exoskel-ring" not in maps.read_text()
 
 
 def test_several_managers_work_side_by_side() -> None:
@@ -271,6 +297,12 @@ def test_a_manager_that_is_dropped_leaves_nothing() -> None:
     """The check is the one behind every test: no process, thread or descriptor stays."""
     manager = ex.Manager(increase, ex.ParDegree(2))
     assert next(manager.map([1])) == 2
+
+
+def test_a_manager_lives_as_long_as_its_streams() -> None:
+    stream = ex.Manager(increase, ex.ParDegree(2)).map(range(3000))
+    assert list(stream) == list(range(1, 3001))
+    assert list(ex.Manager(increase, ex.ParDegree(1)).map([1], progress=True)) == [2]
 
 
 def test_output_is_marked_with_its_worker(

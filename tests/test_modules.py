@@ -155,6 +155,16 @@ def test_only_what_is_needed_travels(of: str, project: Path, tmp_path: Path) -> 
     )
 
 
+def test_what_is_loaded_beside_the_script_travels_too(project: Path, tmp_path: Path) -> None:
+    (project / "items.py").write_text("value = 3")
+    job = project / "other.py"
+    job.write_text(
+        "import sys\nimport items\nfrom exoskel import modules\n"
+        "print(sorted(modules.collect([])), sorted(modules.travelling([])), modules.requirements([]))\n"
+    )
+    assert run(job, directory=tmp_path) == "[] ['items'] []\n"
+
+
 def test_a_changed_source_replaces_the_loaded_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(modules, "_finder", modules._SourceFinder())

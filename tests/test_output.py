@@ -1,7 +1,9 @@
 """What tasks print: out of the slot, marked at the manager, never more than a wire can bear."""
 
+import dataclasses
 import io
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,8 @@ import exoskel as ex
 from exoskel import output
 from exoskel.output import TaskOutput, present
 from exoskel.progress import track
-from exoskel.summary import Summary, WorkerSummary
+from exoskel.status import Status, StreamStatus, WorkerStatus
+from exoskel.summary import KeySummary, Summary, WorkerSummary
 
 
 @pytest.fixture
@@ -86,6 +89,18 @@ def test_a_flood_is_cut_and_says_so(sent: list[tuple[str, str]]) -> None:
     assert text.endswith(f"[output cut: {dropped} lines, {dropped * 100} bytes dropped]\nlater\n")
 
 
+def test_a_flood_of_log_lines_is_cut_as_well(sent: list[tuple[str, str]]) -> None:
+    """What is printed and what is logged have one allowance: neither takes the wires from results."""
+    with installed(sent):
+        logger = logging.getLogger("flood")
+        for _ in range(20_000):
+            logger.warning("%s", "x" * 100)
+        output.finish_task()
+    logged = [text for stream, text in sent if stream == "log"]
+    assert sum(map(len, logged)) < 1_000_000
+    assert any("[output cut: " in text for _, text in sent)
+
+
 def test_a_cut_is_told_when_the_task_ends(sent: list[tuple[str, str]]) -> None:
     out = TaskOutput(
         "stdout",
@@ -103,6 +118,18 @@ def test_a_line_without_end_does_not_fill_memory(sent: list[tuple[str, str]]) ->
     for _ in range(100_000):
         out.write("z")
     assert len(sent) >= 5
+
+
+def shout(number: int) -> int:
+    print(f"item {number}")
+    return number
+
+
+def test_what_an_item_prints_is_seen_before_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    with ex.Manager(ex.Farm(shout), ex.ParDegree(1)) as manager:
+        for number in range(300):
+            assert list(manager.map([number])) == [number]
+            assert f"item {number}\n" in capsys.readouterr().out
 
 
 def test_lines_are_marked_with_their_worker(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,3 +259,11 @@ def test_summary_says_who_was_set_aside() -> None:
     assert "set aside: worker bad: broke its session 3 times: record 7" in text
     assert text.count("set aside") == 1
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "kind", [Summary, WorkerSummary, KeySummary, Status, StreamStatus, WorkerStatus]
+)
+def test_help_says_what_each_field_means(kind: type) -> None:
+    documented = re.findall(r"^ +(\w+) : .+\n +\S", kind.__doc__ or "", re.MULTILINE)
+    assert documented == [field.name for field in dataclasses.fields(kind)]

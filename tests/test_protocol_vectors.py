@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import capability_reference as capability
 from tests import protocol_reference as reference
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -48,6 +49,26 @@ def test_key_schedule() -> None:
     assert checked == 36
 
 
+def test_resumption() -> None:
+    vectors = load("key_schedule.json")
+    item = vectors["resumption"]
+    opened_in, resumed_in = vectors["session_secret"], item["resumed_in"]
+    binding, proof = reference.resumption(bytes.fromhex(opened_in), bytes.fromhex(resumed_in), item)
+    assert (binding.hex(), proof.hex()) == (item["binding"], item["proof"])
+
+
+def test_links_that_outlive_sessions_are_opened_and_accepted() -> None:
+    opened = {"control": "link_open", "link": 1, "group": 0, "class": "data"}
+    opened |= {"protection": "encrypted", "endpoint": "coupler", "right": b"right"}
+    resumed = {"of": "resumed", "name": 5, "attempt": 1, "received": 9, "proof": "ab" * 32}
+    for life in ({"of": "lasting", "name": 5}, resumed):
+        item = opened | {"life": life}
+        assert reference.decode_control(reference.encode_control(item)) == item
+    accepted = {"control": "link_accept", "link": 1, "protection": "encrypted", "handlers": ["a"]}
+    item = accepted | {"resumption": [3, 200]}
+    assert reference.decode_control(reference.encode_control(item)) == item
+
+
 def test_handshake_messages() -> None:
     vectors = load("handshake.json")
     hello = bytes.fromhex(vectors["hello"])
@@ -55,6 +76,21 @@ def test_handshake_messages() -> None:
     assert reference.encode_hello(vectors["hello_fields"]) == hello
     assert reference.encode_accept(vectors["accept_fields"]).hex() == vectors["accept"]
     assert reference.encode_refuse(vectors["refuse_fields"]).hex() == vectors["refuse"]
+
+
+def test_purposes_and_calls() -> None:
+    vectors = load("handshake.json")
+    for case in vectors["purposes"]:
+        hello = bytes.fromhex(case["hello"])
+        fields = vectors["hello_fields"] | {"purpose": case["purpose"]}
+        assert reference.decode_hello(hello) == fields
+        assert reference.encode_hello(fields) == hello
+    ticket, name = next(
+        (case["purpose"]["ticket"], "lab1.example.org")
+        for case in vectors["purposes"]
+        if case["purpose"]["wants"] == "callback"
+    )
+    assert vectors["call"] == ticket + "02" + reference.put_text(name).hex()
 
 
 def test_session_secret_and_first_record() -> None:
@@ -79,13 +115,14 @@ def test_session_secret_and_first_record() -> None:
             "class": "data",
             "protection": "plain",
             "endpoint": "echo",
+            "right": b"",
         }
     ]
 
 
 def client_items(protections: list[str]) -> list[dict[str, Any]]:
     """What the client of every small conversation says, by the story that the generator tells."""
-    opens = {"control": "link_open", "group": 7}
+    opens = {"control": "link_open", "group": 7, "right": b""}
     message = {"link": 1, "group": 7, "handler": 0, "kind": "post", "id": 0, "bulk": []}
     request = {"handler": 1, "kind": "request", "id": 9, "head": b"head"}
     data, code = protections[2], protections[1]
@@ -113,8 +150,13 @@ def server_items(protections: list[str]) -> list[dict[str, Any]]:
     """What its server says."""
     message = {"link": 1, "group": 7, "handler": 0, "bulk": []}
     items: list[dict[str, Any]] = [
-        {"control": "link_accept", "link": 1, "handlers": ["first", "second"]},
-        {"control": "link_refuse", "link": 3, "reason": 1},
+        {
+            "control": "link_accept",
+            "link": 1,
+            "protection": protections[2],
+            "handlers": ["first", "second"],
+        },
+        {"control": "link_refuse", "link": 3, "reason": 1, "text": ""},
         {"control": "link_closed", "link": 3},
         message | {"kind": "reply", "id": 9, "head": b"answer"},
         message | {"kind": "failure", "id": 10, "head": b"", "bulk": [pattern(5, 3)]},
@@ -171,7 +213,14 @@ def test_large_message() -> None:
     head, *bulk = [pattern(size, seed) for size, seed in case["head_and_bulk_patterns"]]
     link = {"link": 1, "group": 0}
     items: list[dict[str, Any]] = [
-        link | {"control": "link_open", "class": "data", "protection": "plain", "endpoint": "echo"},
+        link
+        | {
+            "control": "link_open",
+            "class": "data",
+            "protection": "plain",
+            "endpoint": "echo",
+            "right": b"",
+        },
         link | {"handler": 0, "kind": "post", "id": 0, "head": head, "bulk": bulk},
     ]
     direction = reference.Direction.start(
@@ -180,3 +229,76 @@ def test_large_message() -> None:
     stream = reference.seal_stream(direction, items, 256 * 1024)
     assert len(stream) == case["client_stream_bytes"]
     assert hashlib.sha256(stream).hexdigest() == case["client_stream_sha256"]
+
+
+CAPABILITIES = load("capabilities.json")
+
+
+def named(case: dict[str, Any]) -> str:
+    return str(case["case"])
+
+
+@pytest.mark.parametrize("case", CAPABILITIES["startpoints"], ids=named)
+def test_startpoint(case: dict[str, Any]) -> None:
+    fields, startpoint = case["fields"], bytes.fromhex(case["startpoint"])
+    tag = capability.tag_of(bytes.fromhex(CAPABILITIES["secret"]), fields)
+    assert capability.encode_startpoint(fields, tag) == startpoint
+    assert capability.read_startpoint(startpoint) == (fields, tag)
+    assert capability.text_of(startpoint) == case["text"]
+    assert capability.read_text(case["text"]) == startpoint
+    assert capability.allowance(fields) == case["allowance"]
+
+    proof = capability.proof_of(tag, bytes.fromhex(CAPABILITIES["binding"]), case["link"])
+    right = bytes.fromhex(case["right"])
+    assert capability.encode_right(fields, proof) == right
+    read, _ = capability.read_right(right)
+    assert read.items() <= fields.items()
+    assert tag not in right
+
+
+def test_a_holder_goes_on_with_the_chain() -> None:
+    """Who narrows has the startpoint alone, and no secret."""
+    wide, narrow, *_ = CAPABILITIES["startpoints"]
+    fields, tag = capability.read_startpoint(capability.read_text(wide["text"]))
+    for caveat in narrow["fields"]["caveats"][len(fields["caveats"]) :]:
+        fields["caveats"].append(caveat)
+        tag = capability.next_tag(tag, caveat)
+    assert capability.text_of(capability.encode_startpoint(fields, tag)) == narrow["text"]
+
+
+@pytest.mark.parametrize("case", CAPABILITIES["rights"], ids=named)
+def test_right(case: dict[str, Any]) -> None:
+    genuine = capability.is_genuine(
+        bytes.fromhex(CAPABILITIES["secret"]),
+        CAPABILITIES["endpoint"],
+        CAPABILITIES["key_id"],
+        bytes.fromhex(case["right"]),
+        bytes.fromhex(CAPABILITIES["binding"]),
+        case["link"],
+    )
+    assert genuine == case["genuine"]
+
+
+@pytest.mark.parametrize("case", CAPABILITIES["bad_texts"], ids=named)
+def test_bad_text(case: dict[str, Any]) -> None:
+    with pytest.raises(capability.Refused):
+        capability.read_text(case["text"])
+
+
+@pytest.mark.parametrize("case", CAPABILITIES["bad_startpoints"], ids=named)
+def test_bad_startpoint(case: dict[str, Any]) -> None:
+    with pytest.raises(capability.Refused):
+        capability.read_startpoint(bytes.fromhex(case["startpoint"]))
+
+
+@pytest.mark.parametrize("case", CAPABILITIES["bad_rights"], ids=named)
+def test_bad_right(case: dict[str, Any]) -> None:
+    with pytest.raises(capability.Refused):
+        capability.read_right(bytes.fromhex(case["right"]))
+
+
+def test_the_key_of_rules_is_that_of_the_implementation() -> None:
+    """The test of `crates/link/tests/rules_key.rs` has the same number."""
+    secret, key_id = capability.rules_key(bytes([2] * 32))
+    assert key_id == "9855ebe401a3be80e478e361f2579450"
+    assert capability.rules_key(secret)[1] != key_id

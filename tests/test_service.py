@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ import pytest
 from tests.certificates.grid import PRODUCTION, VO, Grid, Holder, server_options
 
 import exoskel as ex
-from exoskel.service import Connection, Handler, Identity, Server
+from exoskel.service import Connection, Handler, Identity, Peer, Server
 
 
 class Door:
@@ -104,6 +105,69 @@ def test_a_handler_gets_a_socket_and_a_proven_identity(door: Door) -> None:
     assert identity.attribute(f"/{VO}/*") is not None
     assert identity.attribute("/other/*") is None
     assert address == f"{own[0]}:{own[1]}"
+
+
+def test_a_handler_asks_what_the_policy_allows(door: Door) -> None:
+    policy = door.place / "policy.toml"
+    policy.write_text(
+        f"""
+        [[allow.rule]]
+        action = "connect"
+        dn = "/DC=test/*"
+
+        [[allow.rule]]
+        action = "submit"
+        fqan = "{PRODUCTION}"
+
+        [accounts]
+        map = [{{ fqan = "{PRODUCTION}", account = "prod" }}]
+        """
+    )
+    seen: list[Peer] = []
+
+    def handler(connection: Connection, peer: Peer) -> None:
+        seen.append(peer)
+        connection.sendall(f"{peer.may('submit')} {peer.account}".encode())
+
+    alice = door.grid.user()
+    with door.serve(handler, policy=policy) as server:
+        assert door.ask(server.address, alice) == b"False None"
+        assert door.ask(server.address, door.grid.proxy(alice, PRODUCTION)) == b"True prod"
+        assert PRODUCTION in str(seen[0].refusal("submit"))
+        # The rules are those of now, and each decision has its line.
+        policy.write_text('[[allow.rule]]\naction = "any"\ndn = "*"\n')
+        server.reload()
+        assert seen[0].may("submit")
+    # Somebody who keeps a peer can still ask, and keeps nothing of the server alive.
+    assert seen[0].may("submit")
+    lines = [json.loads(line) for line in (door.place / "audit").read_text().splitlines()]
+    decided = [line["verdict"] for line in lines if line["action"] == "submit"]
+    assert decided == ["refused", "accepted", "refused", "accepted"]
+    with door.serve(handler) as server:
+        assert door.ask(server.address, alice) == b"False None"
+
+
+def test_a_text_file_that_reads_and_writes_is_refused(door: Door) -> None:
+    errors: list[ValueError] = []
+
+    def handler(connection: Connection, peer: Peer) -> None:
+        with pytest.raises(ValueError, match="loses lines") as error:
+            connection.makefile("rw")
+        errors.append(error.value)
+        with connection.makefile("r", encoding="utf-8") as lines:
+            for line in lines:
+                connection.sendall(line.upper().encode())
+
+    with (
+        door.serve(handler) as server,
+        door.client(server.address, door.grid.user()) as client,
+    ):
+        client.sendall(b"one\ntwo\nthree\n")
+        got = b""
+        while got.count(b"\n") < 3:
+            got += client.recv(100)
+    assert got == b"ONE\nTWO\nTHREE\n"
+    assert errors
 
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])

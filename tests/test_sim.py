@@ -10,6 +10,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import numpy
 import pytest
@@ -89,6 +90,56 @@ def test_a_sweep_is_a_table_of_arrays() -> None:
     assert (
         one.rows[0]["hit_rate"]
         == table.where(trace=one.rows[0]["trace"], entries=2).rows[0]["hit_rate"]
+    )
+
+
+def test_ranks_can_share_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    """Aim: one rank a card is what it always was, and all ranks on one card need no key. Method: the command's numbers, and the digests of Python's table."""
+    words = ("sim", "keycache", "--trace", CG, "--entries", 2)
+    usual = run(capsys, *words)
+    one = run(capsys, *words, "--ranks-per-card", 1)
+    assert one.pop("ranks_per_card") == 1
+    assert one == usual
+    four = run(capsys, *words, "--ranks-per-card", 4)
+    assert 0 < four["lookups"] < usual["lookups"]
+    whole = run(capsys, *words, "--ranks-per-card", 16)
+    assert (whole["lookups"], whole["hit_rate"]) == (0, None)
+    assert main([*map(str, words), "--ranks-per-card", "4", "--rank", "5"]) == 0
+    assert "rank 5 of 16, 4 to a card" in capsys.readouterr().out
+    table = sim.keycache(CG, entries=2, ranks_per_card=[1, 2, 16])
+    assert table["digest"][0] == sim.keycache(CG, entries=2)["digest"][0]
+    # Each first use is one of a session's two ends.
+    assert table["first_uses"].tolist() == sorted(table["first_uses"], reverse=True)
+    assert table["first_uses"][2] == 0
+
+
+def test_ranks_of_a_scenario_can_share_a_card(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("sim", "keycache", "--config", scenario, "--seeds", 1)
+    digests = [row["digest"] for row in run(capsys, *words)["runs"]]
+    answer = run(capsys, *words, "--ranks-per-card", 1)
+    assert [row["digest"] for row in answer["runs"]] == digests
+    assert answer["parameters"]["ranks_per_card"] == 1
+    whole = run(capsys, *words, "--ranks-per-card", 16)["runs"]
+    assert all(row["packets"] == row["lookups"] == 0 for row in whole)
+    assert all(row["messages"] >= 400 and row["hit_rate"] is None for row in whole)
+    error = refused(capsys, "keycache", "--config", scenario, "--ranks-per-card", 3)
+    assert "ranks_per_card = 3, expected a divisor of 16" in error
+    # Several numbers, in place of what the scenario says.
+    asked = {"message_limit": 300, "ranks_per_card": 16, "sweep": {"cache_entries": [2, 8]}}
+    table = sim.keycache(CG, scenario=asked, ranks_per_card=[1, 4])
+    assert table["ranks_per_card"].tolist() == [1, 4, 1, 4]
+    assert (table["packets"] > 0).all()
+
+
+def test_ranks_that_do_not_divide_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("keycache", "--trace", CG, "--entries", 2, "--ranks-per-card")
+    assert "a divisor of 16" in refused(capsys, *words, 3, code=2)
+    assert "ranks_per_card: got 0" in refused(capsys, *words, 0, code=2)
+    assert "--live with --ranks-per-card" in refused(capsys, *words, 2, "--live", code=2)
+    assert "--ranks-per-card with --paper" in refused(
+        capsys, "keycache", "--paper", "--ranks-per-card", 2, code=2
     )
 
 
@@ -277,6 +328,8 @@ def test_the_papers_figures_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert (tmp_path / f"{stem}.{ending}").stat().st_size > 100
         assert head(tmp_path / f"{stem}.csv")["quick"] == "True"
         assert body(tmp_path / f"{stem}.csv")
+        title = (tmp_path / f"{stem}.csv").read_text().partition("\n")[0].removeprefix("# ")
+        assert escape(title) in (tmp_path / f"{stem}.svg").read_text()
     five = body(tmp_path / "figure-5.csv")
     assert {row["seeds"] for row in five} == {"2"}
     # Only a cache has hits, in the runs and in their means.
@@ -335,3 +388,74 @@ def test_ctrl_c_leaves_what_is_finished(tmp_path: Path) -> None:
     assert body(tmp_path / "table-silicon.csv")
     assert "interrupted" in head(tmp_path / "figure-8-unfinished.csv")["unfinished"]
     assert body(tmp_path / "figure-8-unfinished.csv")
+
+
+def test_sizes_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "keycache", "--trace", CG, "--entries")
+    alone = [run(capsys, *words, entries)["hit_rate"] for entries in (1, 2, 3)]
+    listed = run(capsys, *words, "1,2,3")["rows"]
+    assert [(row["entries"], row["hit_rate"]) for row in listed] == [
+        *zip((1, 2, 3), alone, strict=True)
+    ]
+    assert main([*map(str, words), "1,2,3"]) == 0
+    titles, *lines = capsys.readouterr().out.splitlines()[1:]
+    assert titles.split()[0] == "entries"
+    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    capacities = run(capsys, "sim", "capacity", "--entries", "3,4", "--off-on", 1, "--hit", 0.9)
+    assert [row["capacity"] for row in capacities["rows"]] == [
+        sim.capacity(3, 1, 0.9),
+        sim.capacity(4, 1, 0.9),
+    ]
+    assert main(["sim", "capacity", "--entries", "3,4", "--off-on", "1"]) == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*map(str, words), "1,x"])
+    assert "such as 2,4,8" in capsys.readouterr().err
+    assert "one number" in refused(capsys, *words[1:], "4,6", "--live", code=2)
+
+
+def test_a_hit_rate_that_no_cache_reaches_is_laid_to_first_uses(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("sim", "keycache", "--trace", CG, "--entries", "2,64")
+    whole = run(capsys, *words[:4], "--entries", 64)
+    assert whole["first_uses"] == whole["lookups"] - whole["hits"] > 0
+    most = whole["hit_rate_max"]
+    assert most == whole["hit_rate"]
+
+    def said(wanted: float) -> str:
+        assert main([*map(str, words), "--hit", repr(wanted)]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    beyond = (1 + most) / 2
+    assert run(capsys, *words, "--hit", beyond)["reached_with"] is None
+    assert f"can't be reached by any cache: {whole['first_uses']} of {whole['lookups']}" in said(
+        beyond
+    )
+    assert run(capsys, *words, "--hit", most)["reached_with"] == 64
+    assert "is reached with 64 entries" in said(most)
+    assert main([*map(str, words[:-1]), "1", "--hit", repr(most)]) == 0
+    assert "is not reached with 1 entries" in capsys.readouterr().out
+    assert "between 0 and 1" in refused(capsys, *words[1:], "--hit", 1.5, code=2)
+    table = sim.keycache(CG, entries=[1, 64])
+    assert set(table["first_uses"].tolist()) == {whole["first_uses"]}
+
+
+def test_slowdown_is_the_time_over_that_without_security(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = {"message_limit": 200, "sweep": {"cache_entries": [1, 8], "keys": ["cache", "none"]}}
+    table = sim.keycache(CG, scenario=asked, seeds=2, slowdown=True)
+    bare = table.where(keys="none")
+    assert bare["slowdown"].tolist() == [1.0] * 4
+    for row in table.where(keys="cache").rows:
+        without = bare.where(cache_entries=row["cache_entries"], seed=row["seed"]).rows[0]
+        assert row["slowdown"] == row["completion_ms"] / without["completion_ms"] > 1
+    assert "slowdown" not in sim.keycache(CG, scenario={"message_limit": 20})
+    with pytest.raises(ValueError, match="slowdown: got True without a scenario"):
+        sim.keycache(CG, entries=2, slowdown=True)
+    file = tmp_path / "a.toml"
+    file.write_text(f'traces = ["{CG}"]\nmessage_limit = 50\n[sweep]\ncache_entries = [1, 8]\n')
+    assert main(["sim", "keycache", "--config", str(file), "--slowdown"]) == 0
+    titles, *_ = capsys.readouterr().out.splitlines()
+    assert titles.split()[-1] == "slowdown"

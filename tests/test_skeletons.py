@@ -35,14 +35,22 @@ def generator(item: int) -> Any:
 
 
 def test_programs_flatten_to_structure_and_functions() -> None:
-    structure, functions = flatten(Pipeline(one, Farm(Pipeline(two, one)), Farm(two)))
+    structure, functions = flatten(Pipeline(Seq(one), Farm(Pipeline(Seq(two), Seq(one))), two))
     assert functions == [one, two]
     inner = ("pipeline", (("seq", 1), ("seq", 0)))
     assert structure == ("pipeline", (("seq", 0), ("farm", inner), ("farm", ("seq", 1))))
 
 
-def test_a_function_alone_is_a_program() -> None:
-    assert flatten(one) == (("seq", 0), [one])
+def test_a_function_alone_is_a_farm_wherever_it_stands() -> None:
+    assert (
+        flatten(one)
+        == flatten(Farm(one))
+        == flatten(Farm(Seq(one)))
+        == (("farm", ("seq", 0)), [one])
+    )
+    assert Pipeline(one, Farm(two)) == Pipeline(Farm(one), two)
+    assert Farm(one).stage == Seq(one)
+    assert flatten(Seq(one)) == (("seq", 0), [one])
 
 
 def test_callables_that_compare_equal_stay_apart() -> None:
@@ -56,19 +64,19 @@ def test_callables_that_compare_equal_stay_apart() -> None:
             return item
 
     first, second = Scale(), Scale()
-    structure, functions = flatten(Pipeline(first, second, first))
+    structure, functions = flatten(Pipeline(Seq(first), Seq(second), Seq(first)))
     assert structure == ("pipeline", (("seq", 0), ("seq", 1), ("seq", 0)))
     assert functions[0] is first
     assert functions[1] is second
 
 
 def test_skeletons_are_values() -> None:
-    program = Pipeline(one, Farm(two))
+    program = Pipeline(Seq(one), two)
     assert program == Pipeline(Seq(one), Farm(Seq(two)))
-    assert hash(program) == hash(Pipeline(one, Farm(two)))
+    assert hash(program) == hash(Pipeline(Seq(one), Farm(two)))
     assert program != Pipeline(one, two)
     assert pickle.loads(pickle.dumps(program)) == program
-    assert repr(program) == "Pipeline(Seq(one), Farm(Seq(two)))"
+    assert repr(program) == "Pipeline(Seq(one), Farm(two))"
     with pytest.raises(AttributeError, match="frozen"):
         program.stages = ()  # type: ignore[misc]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import children, eventually, gone
+from tests.processes import eventually, gone, slots_of
 from tests.site import POLICY, Site
 
 import exoskel as ex
@@ -121,13 +121,13 @@ def test_a_killed_worker_s_socket_is_replaced_and_a_live_one_s_is_not(
 ) -> None:
     first = site.worker(NAME, listen=f"unix:{path}")
     second = ["worker", "--listen", f"unix:{path}", "--slots", "1", "--credential"]
-    assert main([*second, str(site.credential)]) == 1
+    assert main([*second, str(site.issue("worker", "node2.lab.example.org"))]) == 1
     assert "is in use; is another worker running there?" in capsys.readouterr().err
     with site.connect(ex.Farm(abs), 1, first) as manager:
         assert absolutes(manager) == EXPECTED
     first.kill()
     assert path.exists()
-    worker = site.worker("node2.lab.example.org", listen=f"unix:{path}")
+    worker = site.worker("node3.lab.example.org", listen=f"unix:{path}")
     with site.connect(ex.Farm(abs), 1, worker) as manager:
         assert absolutes(manager) == EXPECTED
     worker.end()
@@ -249,7 +249,7 @@ def test_slots_outlive_no_worker_whose_socket_was_removed(site: Site, path: Path
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
-        slots = children(worker.process.pid)
+        slots = slots_of(worker.process.pid)
         worker.process.send_signal(signal.SIGTERM)
         worker.end()
         assert not any(Path(f"/proc/{slot}").exists() for slot in slots)
@@ -270,7 +270,8 @@ def test_slots_outlive_no_worker_whose_socket_was_removed(site: Site, path: Path
 def test_places_that_cannot_be_had_are_named(
     place: str, said: str, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["worker", "--listen", f"unix:{place}", "--credential", str(site.credential)]
+    credential = site.issue("worker", NAME)
+    command = ["worker", "--listen", f"unix:{place}", "--credential", str(credential)]
     assert main(command) == 1
     error = capsys.readouterr().err
     assert said in error.lower()

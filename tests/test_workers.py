@@ -7,6 +7,7 @@ import socket
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.processes import eventually, gone
@@ -167,6 +168,32 @@ def test_a_hostile_result_does_not_run(raised: bool, site: Site, tmp_path: Path)
     assert stranger.stdout == f"{kinds[raised]}\n", stranger.stderr
 
 
+def test_what_items_and_calls_need_travels_with_them(site: Site) -> None:
+    near, _ = two_workers(site)
+    script = f"""
+        import shapes
+
+        with connect(lambda shape: shape.area()) as manager:
+            print(list(manager.map([shapes.Square(2)])))
+        own = {{"credential": {str(site.credential)!r}, "policy": {str(site.policy)!r}}}
+        with ex.Executor(1, workers=[{near!r}], **own) as executor:
+            print(executor.submit(shapes.double, 4).result())
+    """
+    neighbour = """
+        class Square:
+            def __init__(self, side):
+                self.side = side
+
+            def area(self):
+                return self.side**2
+
+        def double(number):
+            return 2 * number
+    """
+    done = site.run(script, near, shapes=neighbour)
+    assert done.stdout.split("\n") == ["[4]", "8", ""], done.stderr
+
+
 def test_exceptions_bring_their_traceback(site: Site) -> None:
     script = """
         import filters
@@ -272,6 +299,23 @@ def test_a_worker_that_cannot_prove_itself_is_not_used(
     said = site.run(script, worker.line)
     assert said.stdout.strip(), said.stderr
     assert ("revoked" if trouble == "revoked" else NEAR[0]) in said.stdout
+
+
+def test_the_item_of_a_stranger_s_exception_is_known(site: Site) -> None:
+    """Its index comes from the manager; what the worker says of the item stands in the worker's traceback."""
+    script = """
+        def task(item):
+            return {}[item]
+
+        with connect(task) as manager:
+            (error,) = manager.map(["scan"], errors="return")
+        print(type(error).__name__, *error.__notes__)
+        print(str(error.__cause__).strip().splitlines()[-1])
+    """
+    far = site.worker(FAR[0], listen=f"tcp://{FAR[1]}:0").line
+    done = site.run(script, far)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["KeyError item 0", "  | item: 'scan'"]
 
 
 def test_colours_of_a_stranger_are_escaped(site: Site) -> None:
@@ -382,7 +426,7 @@ def test_registered_types_and_exceptions_pass_through_strangers(site: Site) -> N
             assert type(point) is Point and point.colour is Colour.RED
             return Point(point.x + 1, point.colour), Odd(odd.text + "!")
 
-        with connect(ex.Pipeline(ex.Farm(first), second), slots=2) as manager:
+        with connect(ex.Pipeline(first, ex.Seq(second)), slots=2) as manager:
             for outcome in manager.map(range(6), errors="return"):
                 if isinstance(outcome, Exception):
                     large = [len(part) for part in outcome.args if isinstance(part, numpy.ndarray)]
@@ -397,3 +441,45 @@ def test_registered_types_and_exceptions_pass_through_strangers(site: Site) -> N
     assert lines[:2] == ["1 RED odd!", "2 RED odd!"]
     assert lines[2].startswith("TaskError ")
     assert lines[3:] == ["Trouble [100000]", "KeyError (5,)", "FileNotFoundError 2"]
+
+
+def test_all_that_is_sent_to_a_worker_counts(site: Site) -> None:
+    """Functions with what they hold, and what is shared: whoever pays for traffic is to see all of it."""
+    worker = site.worker("node1.lab.example.org")
+    size = 1 << 20
+    table = bytes(size)
+    with site.connect(lambda item: len(table) + item, 1, worker) as manager:
+        assert list(manager.map([1])) == [size + 1]
+        (row,) = manager.summary().workers
+        assert size < row.bytes_sent < 2 * size
+    shared = ex.Shared(bytes(size))
+    with site.connect(lambda item: len(shared.value) + item, 1, worker) as manager:
+        assert list(manager.map([1])) == [size + 1]
+        (row,) = manager.summary().workers
+    assert size < row.bytes_sent < 2 * size
+    # It still counts when all has ended.
+    assert manager.summary().workers[0].bytes_sent >= row.bytes_sent
+    shared.close()
+
+
+def test_a_call_whose_result_is_rejected_is_named(site: Site) -> None:
+    """The worker could say anything of the call; the manager knows which function it was."""
+
+    def masked(_item: object) -> Any:
+        import numpy as np
+
+        return np.ma.masked_array([1, 2], [False, True])
+
+    worker = site.worker("stranger.example.net")
+    with ex.Executor(
+        1, workers=[worker.line], credential=site.credential, policy=site.policy
+    ) as executor:
+        error = executor.submit(masked, 1).exception()
+        assert isinstance(error, ex.ResultRejectedError)
+        assert error.__notes__ == ["call: masked(...)"]
+        # What it is told to return instead keeps the mask.
+        assert "return its data and its mask" in str(error)
+        assert "numpy.asarray" not in str(error)
+        failed = executor.submit(operator.truediv, 1, 0).exception()
+        assert isinstance(failed, ZeroDivisionError)
+        assert failed.__notes__ == ["call: truediv(...)"]

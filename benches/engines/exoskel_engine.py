@@ -59,8 +59,8 @@ class ExoskelEngine(Engine):
 
     @contextmanager
     def serial_program(self, *stages: Function) -> Iterator[Program]:
-        """The first stage unfarmed."""
-        with self.fresh(ex.Pipeline(stages[0], *map(ex.Farm, stages[1:]))) as program:
+        """The first stage in `Seq`."""
+        with self.fresh(ex.Pipeline(ex.Seq(stages[0]), *stages[1:])) as program:
             yield program
 
     @contextmanager

@@ -27,8 +27,6 @@ WAYS = {
     "ready": "ready table",
     "small_cache": "cache of 256",
     "cache": "cache of 4,096",
-    "prefetch": "+ prefetch",
-    "prefetch_path": "... seen",
     "derive_hkdf": "derive (HKDF)",
     "derive_cmac": "derive (PSP's)",
 }
@@ -120,7 +118,7 @@ def render(report: dict[str, Any]) -> Iterator[str]:
         for row in report["table"]:
             if row["traffic"] == traffic:
                 cells = "".join(f"{row[way]:>16,.0f}" for way in WAYS)
-                rates = [row[f"{way}_hit_rate"] for way in ("small_cache", "cache", "prefetch")]
+                rates = [row[f"{way}_hit_rate"] for way in ("small_cache", "cache")]
                 hits = "".join(f"{100 * rate:>8.1f}" for rate in rates)
                 yield f"{row['keys']:>10,} {row['bytes']:>6}{cells}{hits}"
 

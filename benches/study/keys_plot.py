@@ -19,8 +19,6 @@ LINES = {
     "ready": ("ready table", "#9aa5b1", "o"),
     "small_cache": ("cache, 256 contexts", "#7fb3d5", "x"),
     "cache": ("cache, 4,096 contexts", "#1b6ca8", "s"),
-    "prefetch": ("4,096 and prefetch, all its work", "#2a9d8f", "^"),
-    "prefetch_path": ("the same, what a message waits for", "#8ac6bd", "<"),
     "derive_hkdf": ("derive each time, HKDF", "#d1495b", "v"),
     "derive_cmac": ("derive each time, PSP's CMAC", "#edae49", "D"),
 }

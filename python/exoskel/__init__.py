@@ -5,7 +5,7 @@ Every peer is authenticated; only the wires that need it are encrypted. Start wi
 
     import exoskel as ex
 
-    program = ex.Pipeline(denoise, ex.Farm(render))
+    program = ex.Pipeline(denoise, render)
     with ex.Manager(program, ex.ParDegree(4)) as manager:
         for image in manager.map(slices, progress=True):
             ...
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         CredentialError,
         ExoskelError,
         ForkError,
+        InitializerError,
+        ItemTimeoutError,
         KeyMemoryError,
         LinkError,
         NoWorkerError,
@@ -29,15 +31,21 @@ if TYPE_CHECKING:
         RefusedError,
         RemoteTraceback,
         ResultRejectedError,
+        SharedLostError,
         SizeLimitError,
+        StartpointError,
         TaskError,
         VersionError,
         WorkerLostError,
     )
     from .executor import Executor
     from .manager import Manager
+    from .pool import Pool
+    from .redistribution import Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
+    from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
+    from .status import Status, StreamStatus, WorkerStatus
     from .summary import KeySummary, Summary, WorkerSummary
 
 __version__ = "0.1.0"
@@ -49,26 +57,39 @@ __all__ = [
     "ExoskelError",
     "Farm",
     "ForkError",
+    "InitializerError",
+    "ItemTimeoutError",
     "KeyMemoryError",
     "KeySummary",
+    "Layout",
     "LinkError",
     "Manager",
     "NoWorkerError",
     "ParDegree",
     "Pipeline",
+    "PlannedMessage",
     "PolicyError",
+    "Pool",
     "ProgramError",
+    "RedistributionPlan",
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
     "Seq",
+    "Shared",
+    "SharedLostError",
     "SizeLimitError",
     "Skeleton",
+    "StartpointError",
+    "Status",
+    "StreamStatus",
     "Summary",
     "TaskError",
     "VersionError",
     "WorkerLostError",
+    "WorkerStatus",
     "WorkerSummary",
+    "plan",
     "register_result_type",
 ]
 
@@ -76,14 +97,23 @@ _HOMES = {
     "Executor": "executor",
     "Farm": "skeletons",
     "KeySummary": "summary",
+    "Layout": "redistribution",
     "Manager": "manager",
     "ParDegree": "skeletons",
     "Pipeline": "skeletons",
+    "PlannedMessage": "redistribution",
+    "Pool": "pool",
+    "RedistributionPlan": "redistribution",
     "RemoteTraceback": "errors",
     "Seq": "skeletons",
+    "Shared": "shared_contents",
     "Skeleton": "skeletons",
+    "Status": "status",
+    "StreamStatus": "status",
     "Summary": "summary",
+    "WorkerStatus": "status",
     "WorkerSummary": "summary",
+    "plan": "redistribution",
     "register_result_type": "results",
 }
 

@@ -11,6 +11,8 @@ __all__ = [
     "CredentialError",
     "ExoskelError",
     "ForkError",
+    "InitializerError",
+    "ItemTimeoutError",
     "KeyMemoryError",
     "LinkError",
     "NoWorkerError",
@@ -19,7 +21,9 @@ __all__ = [
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
+    "SharedLostError",
     "SizeLimitError",
+    "StartpointError",
     "TaskError",
     "VersionError",
     "WorkerLostError",
@@ -67,8 +71,16 @@ class WorkerLostError(ExoskelError, RuntimeError):
         self.workers = workers
 
 
+class ItemTimeoutError(ExoskelError, TimeoutError):
+    """An item or a call ran longer than ``timeout`` allows."""
+
+
 class LinkError(ExoskelError, ConnectionError):
     """There is no connection, or a link or its session failed, or the other side closed it."""
+
+
+class StartpointError(ExoskelError, ValueError):
+    """A startpoint that can't be read, made or narrowed; the text says what is wrong with it, and who can give a better one."""
 
 
 class AuthenticationError(LinkError):
@@ -86,7 +98,7 @@ class VersionError(LinkError):
 class NoWorkerError(ExoskelError, ConnectionError):
     """No worker could be reached in the time allowed, or none is left.
 
-    `attempts` says why. Its first error is also the ``__cause__``, so that a traceback shows it.
+    `attempts` says why, and so does the text.
 
     Parameters
     ----------
@@ -103,6 +115,13 @@ class NoWorkerError(ExoskelError, ConnectionError):
         self.attempts: tuple[ExoskelError, ...] = tuple(attempts)
 
 
+class InitializerError(NoWorkerError):
+    """The initializer raised in slots, and no slot is left to work; the text names the exception.
+
+    The futures of an `Executor` raise one that is a `concurrent.futures.BrokenExecutor` as well.
+    """
+
+
 class PolicyError(ExoskelError, ValueError):
     """A policy file can't be read or contradicts itself; the text names the line."""
 
@@ -112,18 +131,22 @@ class CredentialError(ExoskelError, ValueError):
 
 
 class ProgramError(ExoskelError, TypeError):
-    """A program can't run as it is, for example because one of its functions can't be pickled, or it is nested too deep."""
+    """A program can't run as it is: a function or a result can't be pickled, or the skeleton is nested too deep."""
 
 
 class ResultRejectedError(ExoskelError, ValueError):
     """An answer of a worker outside the trusted domains holds something that is not plain data, or passes a limit."""
 
 
+class SharedLostError(ExoskelError, LookupError):
+    """A `Shared` that a task uses isn't there any more: it was closed, or everybody who held it is gone."""
+
+
 class TaskError(ExoskelError, RuntimeError):
     """An exception of a task whose class can't be raised here; its text begins with the class.
 
-    The class is not known here, or raising it would end more than the item. `SystemExit` is such a class: ``sys.exit`` in a task
-    ends the item, and neither the slot nor the program that waits for the result.
+    The class is not known here, or it is no `Exception`, such as `SystemExit` or `KeyboardInterrupt`: raised here it would end more than
+    the item. ``sys.exit`` in a task ends the item, and neither the slot nor the program that waits for the result.
 
     Parameters
     ----------

@@ -1,14 +1,22 @@
 """Who somebody is in a grid: the identity that a verifier has proven, and where a user's own credential is."""
 
+import dataclasses
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .errors import CredentialError
 
-__all__ = ["CredentialFiles", "Identity", "current_credential", "trust_anchors", "vomsdir"]
+__all__ = [
+    "CredentialFiles",
+    "Identity",
+    "Peer",
+    "current_credential",
+    "trust_anchors",
+    "vomsdir",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,8 @@ class Identity:
     vo: str | None = None
     fqans: tuple[str, ...] = ()
     limited: bool = False
-    chain: tuple[bytes, ...] = ()
+    # Kilobytes that nobody reads.
+    chain: tuple[bytes, ...] = field(default=(), repr=False)
     rfc2253: str | None = None
     type: str | None = None
     depth: int | None = None
@@ -61,10 +70,11 @@ class Identity:
     attribute_faults: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "Identity":
+    def of(cls, fields: Mapping[str, Any]) -> Self:
         """Make one from what the extension module says of a proven identity."""
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
-        known = {key: fields[key] for key in cls.__slots__ if key in fields}
+        names = [field.name for field in dataclasses.fields(cls)]
+        known = {key: fields[key] for key in names if key in fields}
         return cls(**{**known, **{key: lists[key] for key in known if key in lists}})
 
     def attribute(self, pattern: str) -> str | None:
@@ -83,6 +93,61 @@ class Identity:
         from . import _core
 
         return _core.matching_attribute(pattern, list(self.fqans))
+
+
+def _nothing_is_allowed(action: str) -> str:
+    return f"nobody has said whether the policy allows {action!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer(Identity):
+    """The client of a connection or a request: who it is, and what it may do by the policy of the service.
+
+    Parameters
+    ----------
+    account : str, optional
+        The local account that the policy's ``[accounts]`` has for this identity.
+    reason_against : callable
+        Says why the policy does not allow an action, or None if it does. `refusal` calls it.
+
+    Notes
+    -----
+    The other parameters are those of `Identity`.
+    """
+
+    account: str | None = None
+    reason_against: Callable[[str], str | None] = field(
+        default=_nothing_is_allowed, repr=False, compare=False
+    )
+
+    def may(self, action: str) -> bool:
+        """Return whether the policy allows this client an action.
+
+        Parameters
+        ----------
+        action : str
+            The name of an action, as ``[[allow.rule]]`` of the policy has it. Without a policy nothing is allowed.
+
+        Returns
+        -------
+        bool
+        """
+        return self.refusal(action) is None
+
+    def refusal(self, action: str) -> str | None:
+        """Return why the policy does not allow this client an action, or None if it does.
+
+        Parameters
+        ----------
+        action : str
+            The name of an action.
+
+        Returns
+        -------
+        str or None
+            The reason, in words for the client.
+        """
+        return self.reason_against(action)
 
 
 @dataclass(frozen=True)
@@ -207,7 +272,7 @@ def is_of_grid(credential: str | os.PathLike[str]) -> bool:
     return not _core.states_role(leaf)
 
 
-def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
+def read_private(path: Path, bytes_max: int = 1 << 20, *, is_pem: bool = False) -> bytes:
     """Read a secret file, unless others can read it too.
 
     Parameters
@@ -216,6 +281,8 @@ def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
         The file.
     bytes_max : int
         How long it may be.
+    is_pem : bool
+        Whether a key in it must be PEM. A file without one is then no secret, and others may read it.
 
     Returns
     -------
@@ -241,11 +308,12 @@ def read_private(path: Path, bytes_max: int = 1 << 20) -> bytes:
         if not content:
             raise CredentialError(f"{path} is empty, expected a private key")
         # A forgotten --key is no leak: nobody is to renew a key because of the mode of a certificate.
-        if b"-----BEGIN CERTIFICATE-----" in content and b" PRIVATE KEY-----" not in content:
+        has_key = b" PRIVATE KEY-----" in content
+        if b"-----BEGIN CERTIFICATE-----" in content and not has_key:
             raise CredentialError(
                 f"{path} holds a certificate without its private key, expected both in it, or the key's own file named beside it"
             )
-        if mode & 0o077:
+        if mode & 0o077 and (has_key or not is_pem):
             raise CredentialError(
                 f"others can read the secret in {path} (mode {mode:04o}, expected 0600 or 0400): run chmod 600 {path}, and if others "
                 "use this machine, get a new key"

@@ -6,6 +6,7 @@ Installed packages don't travel: what a worker lacks of those is named, per work
 """
 
 import ast
+import contextlib
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -24,13 +25,24 @@ from typing import Any, NamedTuple
 
 from .errors import ProgramError
 
-__all__ = ["ModuleSource", "collect", "install", "lacking", "missing", "requirements"]
+__all__ = [
+    "ModuleSource",
+    "collect",
+    "install",
+    "lacking",
+    "missing",
+    "requirements",
+    "travelling",
+]
 
 # A function, or the pickle of one that was made before.
 Named = Callable[..., Any] | bytes | bytearray | memoryview
 
 # All sources of a program together; they are held in memory at both ends.
 SOURCE_BYTES_MAX = 16 * 1024 * 1024
+
+# What travels only because it is loaded: with it, the sources fit into the smallest message that a worker may be told to take.
+LOADED_BYTES_MAX = 128 * 1024
 
 
 class ModuleSource(NamedTuple):
@@ -75,11 +87,8 @@ def collect(functions: Iterable[Named]) -> dict[str, ModuleSource]:
         location = None if name in found else _file_of(name, root)
         if location is None:
             continue
-        filename, is_package = location
-        # A package without __init__.py is its directory.
-        source = _read(filename, name) if filename.endswith(".py") else b""
-        digest = hashlib.sha256(source).hexdigest()
-        found[name] = ModuleSource(name, digest, source, is_package, filename)
+        found[name] = _source(name, *location)
+        source, is_package = found[name].source, found[name].is_package
         bytes_total += len(source)
         if bytes_total > SOURCE_BYTES_MAX:
             raise ProgramError(
@@ -88,6 +97,46 @@ def collect(functions: Iterable[Named]) -> dict[str, ModuleSource]:
             )
         for imported in _imports(source, name, is_package):
             wanted += _with_parents(imported)
+    return dict(sorted(found.items()))
+
+
+def travelling(functions: Iterable[Named]) -> dict[str, ModuleSource]:
+    """Return the sources that `collect` finds, and those of the modules beside the script that are loaded.
+
+    Items, and calls that come later, may need any of these. As many travel as make up 128 KiB with what the functions need, the
+    smallest first; what can't be read stays here.
+
+    Parameters
+    ----------
+    functions : iterable of callable or bytes
+        The functions, or their pickles.
+
+    Returns
+    -------
+    dict
+        The sources by module name, parents before children.
+
+    Raises
+    ------
+    ProgramError
+        If what the functions need is larger, or can't be read.
+    """
+    root = _root()
+    found = collect(functions)
+    left = LOADED_BYTES_MAX - sum(len(module.source) for module in found.values())
+    loaded = []
+    for name in set(sys.modules) - set(found):
+        if name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        location = _file_of(name, root)
+        with contextlib.suppress(ProgramError):
+            if location is not None:
+                loaded.append(_source(name, *location))
+    for module in sorted(loaded, key=lambda module: (len(module.source), module.name)):
+        left -= len(module.source)
+        if left < 0:
+            break
+        found[module.name] = module
     return dict(sorted(found.items()))
 
 
@@ -232,6 +281,12 @@ class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 _finder = _SourceFinder()
+
+
+def _source(name: str, filename: str, is_package: bool) -> ModuleSource:
+    # A package without __init__.py is its directory.
+    source = _read(filename, name) if filename.endswith(".py") else b""
+    return ModuleSource(name, hashlib.sha256(source).hexdigest(), source, is_package, filename)
 
 
 def _root() -> str:

@@ -5,23 +5,29 @@ Each is declared once, here: its type, its default, what is accepted and what it
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_args
 
 if TYPE_CHECKING:
     import argparse
 
+    from .status import Status
+
 __all__ = [
+    "LinkOptions",
     "ManagerOptions",
     "NodeOptions",
+    "WorkerOptions",
     "add_arguments",
     "as_command_line",
     "checked",
     "documented",
     "given",
     "of_children",
+    "of_items",
     "sealed",
+    "some_checked",
 ]
 
 # Less than this leaves no room for what goes with the items.
@@ -32,6 +38,19 @@ SECONDS_MAX = 1e9
 # The words after which the text of options is put into a docstring.
 PLACE_IN_DOCSTRING = "{options}"
 LINE_IN_DOCSTRING = 110
+
+# How the number of slots is said, and what it is called elsewhere.
+_COUNTS = {"Manager": "ParDegree(N)", "Executor": "max_workers=N", "Pool": "processes=N"}
+_COUNTS_ELSEWHERE = (
+    "max_workers",
+    "n_jobs",
+    "n_processes",
+    "n_workers",
+    "num_processes",
+    "num_workers",
+    "processes",
+    "slots",
+)
 
 _Class = TypeVar("_Class")
 _Check = Callable[[str, Any], Any]
@@ -86,8 +105,28 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _anything(_name: str, value: Any) -> Any:
+def _lines(name: str, value: Any) -> Any:
+    if isinstance(value, str | os.PathLike) or hasattr(value, "__iter__"):
+        return value
+    counts = ", ".join(
+        f"{count} of {'an' if of[0] in 'AEIOU' else 'a'} {of}" for of, count in _COUNTS.items()
+    )
+    raise TypeError(
+        f'got {name}={value!r}, expected a file or a list of lines, such as ["lab1:7601"]; how many slots there are is said by {counts}'
+    )
+
+
+def _function(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise TypeError(f"got {name}={value!r}, expected a function")
     return value
+
+
+def _arguments(name: str, value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(f"got {name}={value!r}, expected a tuple of arguments") from None
 
 
 def _whole(least: int, most: int = 1 << 62) -> _Check:
@@ -114,6 +153,16 @@ def _seconds(name: str, value: Any) -> float:
 
 def _waiting(name: str, value: Any) -> float:
     return 0.0 if value == 0 and not isinstance(value, bool) else _seconds(name, value)
+
+
+def _exceptions(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple) else (value,)
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(
+                f"got {name}={value!r}, expected a class of exceptions or a tuple of them, such as (OSError, TimeoutError)"
+            )
+    return classes
 
 
 def _one_of(*choices: str) -> _Check:
@@ -143,8 +192,8 @@ class NodeOptions(TypedDict, total=False):
             None,
             _path,
             "path, optional",
-            "Its credential, as `exoskel pki issue` writes one for its role. A manager in a grid may have a proxy, a worker a host "
-            "certificate. Needed wherever processes of other machines take part.",
+            "A credential file, as `exoskel pki issue` writes it for this role. In a grid, a manager may have a proxy and a worker "
+            "a host certificate. Needed as soon as other machines take part.",
             "FILE",
         ),
     ]
@@ -154,7 +203,7 @@ class NodeOptions(TypedDict, total=False):
             None,
             _path,
             "path, optional",
-            "The key of a credential that doesn't hold it (``hostkey.pem``), 0600 or 0400.",
+            "The private key, if the credential doesn't hold it (``hostkey.pem``). Its mode is 0600 or 0400.",
             "FILE",
         ),
     ]
@@ -164,8 +213,9 @@ class NodeOptions(TypedDict, total=False):
             None,
             _readable,
             "path, optional",
-            "The policy file (TOML). Without one, children of this process talk in plain, everybody else is encrypted. This file, the "
-            "credential and the revocation list are taken up when they change, and running sessions are judged by them again.",
+            "The policy file (TOML). Without a policy, bulk data of children of this process travel in clear, and everything else "
+            "is encrypted. Changes of this file, of the credential and of the revocation list are taken up at once, for running "
+            "sessions too.",
             "FILE",
         ),
     ]
@@ -175,7 +225,7 @@ class NodeOptions(TypedDict, total=False):
             None,
             _readable,
             "path, optional",
-            "The authority's ``revoked.crl``, where it is newer than what the credential holds.",
+            "The authority's ``revoked.crl``, if it is newer than the list in the credential.",
             "FILE",
         ),
     ]
@@ -185,9 +235,9 @@ class NodeOptions(TypedDict, total=False):
             None,
             _path,
             "path, optional",
-            "The directory of authorities by which peers are judged in a grid. A manager with a proxy as credential takes "
-            "``X509_CERT_DIR``, else ``/etc/grid-security/certificates``, unless it is given; without one the credential's own authority "
-            'judges. A worker with one must allow managers in its policy: ``managers = ["/vo/Role=production"]`` in ``[allow]``.',
+            "The directory of a grid's authorities, by which peers are judged. A manager with a proxy takes ``X509_CERT_DIR``, else "
+            "``/etc/grid-security/certificates``. Without a directory, the credential's own authority judges. With a directory, a "
+            'worker\'s policy must allow managers: ``managers = ["/vo/Role=production"]`` in ``[allow]``.',
             "DIR",
         ),
     ]
@@ -197,8 +247,8 @@ class NodeOptions(TypedDict, total=False):
             None,
             _path,
             "path, optional",
-            "The directory of the VOMS servers whose attributes count (a manager with a proxy: ``X509_VOMS_DIR``, else "
-            "``/etc/grid-security/vomsdir``); without one no attributes do.",
+            "The directory of the VOMS servers whose attributes count. A manager with a proxy takes ``X509_VOMS_DIR``, else "
+            "``/etc/grid-security/vomsdir``. Without a directory, no attributes count.",
             "DIR",
         ),
     ]
@@ -208,17 +258,7 @@ class NodeOptions(TypedDict, total=False):
             60,
             _whole(1),
             "int",
-            "How many seconds pass between two looks at these directories; who is revoked is out then.",
-            "SECONDS",
-        ),
-    ]
-    dead_after: Annotated[
-        float,
-        Option(
-            5.0,
-            _seconds,
-            "float",
-            "After how many seconds of silence a peer counts as lost.",
+            "How many seconds pass before these directories are read again. A peer that was revoked is out by then.",
             "SECONDS",
         ),
     ]
@@ -228,9 +268,9 @@ class NodeOptions(TypedDict, total=False):
             None,
             _one_of("secret", "locked", "ordinary"),
             '{"secret", "locked", "ordinary"}, optional',
-            "The memory in which keys wait, here and in child processes: hidden even from the kernel's own map of memory, locked against "
-            "swap, or neither. The best there is if not given; `Summary.keys` says which that was. What is asked for and not there is an "
-            "error.",
+            "The memory for keys, here and in child processes. ``secret`` memory is hidden even from the kernel's own map, "
+            "``locked`` memory is never swapped out. The default is the best kind that the kernel gives; `Summary.keys` names it. "
+            "It is an error if the kernel doesn't give the kind that you name.",
             "{secret,locked,ordinary}",
         ),
     ]
@@ -240,9 +280,50 @@ class NodeOptions(TypedDict, total=False):
             1 << 30,
             _whole(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX),
             "int",
-            "The size limit of an item or result with everything that belongs to it, in bytes. Of a manager and a slot, the smaller one "
+            "The largest item or result, in bytes, with everything that belongs to it. Of a manager and a slot, the smaller limit "
             "counts.",
             "BYTES",
+        ),
+    ]
+
+    inner_threads: Annotated[
+        int | None,
+        Option(
+            None,
+            _whole(0),
+            "int, optional",
+            "How many threads each library inside a slot may start (BLAS, OpenMP, Numba). If not given, the slot's share of the cores, unless "
+            "variables such as ``OMP_NUM_THREADS`` are set. 0 sets no limit. A manager's number is for its children; a worker has a number of its own.",
+            "THREADS",
+        ),
+    ]
+
+
+class LinkOptions(NodeOptions, total=False):
+    """What nodes of a program's own links are told."""
+
+    dead_after: Annotated[
+        float,
+        Option(
+            10.0,
+            _seconds,
+            "float",
+            "After how many seconds of silence a peer counts as gone. Both sides say one; the smaller one holds.",
+        ),
+    ]
+
+
+class WorkerOptions(NodeOptions, total=False):
+    """What workers are told."""
+
+    dead_after: Annotated[
+        float,
+        Option(
+            60.0,
+            _seconds,
+            "float",
+            "For how many seconds of silence a slot keeps its manager at most. The smaller value of manager and worker counts.",
+            "SECONDS",
         ),
     ]
 
@@ -250,14 +331,36 @@ class NodeOptions(TypedDict, total=False):
 class ManagerOptions(NodeOptions, total=False):
     """What managers and executors are told."""
 
+    dead_after: Annotated[
+        float,
+        Option(
+            5.0,
+            _seconds,
+            "float",
+            "After how many seconds of silence a slot and its manager give each other up. The smaller value of manager and worker "
+            "counts (``exoskel worker --dead-after``: 60 unless given).",
+        ),
+    ]
+    patience: Annotated[
+        float,
+        Option(
+            60.0,
+            _seconds,
+            "float",
+            "How many seconds a run that has no slot left waits for one, before it ends with `NoWorkerError`. As long as one slot "
+            "works, all other workers are tried for ever.",
+        ),
+    ]
+
     workers: Annotated[
         _Path | Iterable[str] | None,
         Option(
             None,
-            _anything,
+            _lines,
             "path or iterable of str, optional",
-            "A file with one ``host:port`` or ``unix:/path`` a line, or such lines: workers that were started with "
-            "``exoskel worker --listen``. The name in the worker's certificate follows where it isn't that of the host.",
+            "A file with one worker a line, ``host:port NAME`` or ``unix:/path NAME``, or an iterable of such lines. ``NAME`` is "
+            "the name in the worker's certificate; it may be left out if it is that of the host. The port may be left out if it is 7601. "
+            "What follows as ``key=value`` is for ``exoskel up``. The workers were started with ``exoskel worker --listen``.",
         ),
     ]
     listen: Annotated[
@@ -266,20 +369,38 @@ class ManagerOptions(NodeOptions, total=False):
             None,
             _text,
             "str, optional",
-            "An address such as ``0.0.0.0:7600`` or ``unix:/path`` at which workers join (``exoskel worker --join``).",
+            "The address at which workers join (``exoskel worker --join``), such as ``0.0.0.0:7600`` or ``unix:/path``.",
+        ),
+    ]
+    on_capacity: Annotated[
+        Callable[["Status"], object] | None,
+        Option(
+            None,
+            _function,
+            "callable, optional",
+            "A function that is called with a `Status` whenever slots come or are lost, from the first ones on. It runs in a thread "
+            "of its own that holds no lock, so it may use the manager. Changes in quick succession are told once. An exception in "
+            "it is logged as a warning.",
         ),
     ]
     wait: Annotated[
         float,
-        Option(30.0, _waiting, "float", "How many seconds to wait for workers to join."),
+        Option(
+            30.0,
+            _waiting,
+            "float",
+            "How many seconds to wait for slots at the start. With ``workers``, the wait ends when one slot works and every worker "
+            "has been tried. With ``listen``, it ends when all slots are there.",
+        ),
     ]
     transport: Annotated[
-        Literal["socketpair", "tcp"],
+        Literal["socketpair", "tcp", "shared memory"],
         Option(
             "socketpair",
-            _one_of("socketpair", "tcp"),
-            '{"socketpair", "tcp"}',
-            "What carries the messages between the manager and its children; TCP on loopback is meant for measurements and tests.",
+            _one_of("socketpair", "tcp", "shared memory"),
+            '{"socketpair", "tcp", "shared memory"}',
+            "What carries the messages between the manager and its children. Workers that the manager reaches over a Unix socket "
+            'share memory with it, too, if this is "shared memory". TCP on loopback is meant for measurements and tests.',
         ),
     ]
     protection: Annotated[
@@ -288,16 +409,41 @@ class ManagerOptions(NodeOptions, total=False):
             None,
             _one_of("plain", "integrity", "encrypted"),
             '{"plain", "integrity", "encrypted"}, optional',
-            'The least protection of everything, whatever the policy says. With ``transport="tcp"``, "plain" lets data go in clear.',
+            'The least protection of every wire, whatever the policy says. With ``transport="tcp"``, "plain" lets data travel in '
+            "clear.",
         ),
     ]
     retries: Annotated[
         int,
         Option(
             3,
-            _whole(1, (1 << 32) - 1),
+            # What the driver counts of an item.
+            _whole(1, 255),
             "int",
-            "How many workers an item may take down, while it runs alone, before it becomes a `WorkerLostError`.",
+            "How many slots an item may take down while it runs alone, before its outcome is a `WorkerLostError`. With "
+            "``retries_on``: how often an item runs at most.",
+        ),
+    ]
+    timeout: Annotated[
+        float | None,
+        Option(
+            None,
+            _seconds,
+            "float, optional",
+            "How many seconds an item or a call may run on a slot. The time for which it waits or its functions are loaded doesn't "
+            "count. Then an `ItemTimeoutError` is raised in its function. If the function goes on for one more second (a tenth of "
+            "``timeout`` if that is longer), its slot ends. Either way the outcome is an `ItemTimeoutError`, and no other item is "
+            "charged.",
+        ),
+    ]
+    retries_on: Annotated[
+        type[Exception] | tuple[type[Exception], ...] | None,
+        Option(
+            None,
+            _exceptions,
+            "class of exceptions or tuple of them, optional",
+            "Exceptions after which an item runs again, on another slot if there is one. It runs ``retries`` times at most. The "
+            "last exception is its outcome.",
         ),
     ]
     connect_timeout: Annotated[
@@ -310,8 +456,8 @@ class ManagerOptions(NodeOptions, total=False):
             4096,
             _whole(1),
             "int",
-            "How many keys are held expanded for use at most, in ordinary memory (700 bytes each; the default is for a thousand busy "
-            "sessions): by all managers of this process together that give the same number. `Summary.keys` says whether they are enough.",
+            "How many keys are held expanded for use at most. Each takes 700 bytes of ordinary memory; the default is for a thousand busy sessions. "
+            "All managers of this process that give the same number share these keys. `Summary.keys` says whether they are enough.",
         ),
     ]
     frame_items_max: Annotated[
@@ -320,7 +466,7 @@ class ManagerOptions(NodeOptions, total=False):
             4096,
             _whole(1, (1 << 32) - 1),
             "int",
-            "How many items may travel together; 1 sends each by itself.",
+            "How many items travel together at most; 1 sends each item by itself.",
         ),
     ]
     frame_bytes_max: Annotated[
@@ -329,9 +475,23 @@ class ManagerOptions(NodeOptions, total=False):
             1 << 20,
             _whole(1),
             "int",
-            "How many bytes of items may travel together, unless a single item has more, or half of ``message_bytes_max`` is less. Smaller "
-            "frames spread large items more evenly over slots; larger ones cost less for each item.",
+            "How many bytes of items travel together at most, unless a single item has more, or half of ``message_bytes_max`` is "
+            "less. Smaller frames spread large items more evenly over slots; larger frames cost less for each item.",
         ),
+    ]
+    initializer: Annotated[
+        Callable[..., object] | None,
+        Option(
+            None,
+            _function,
+            "callable, optional",
+            "A function that runs once in each slot, before its first item. A slot in which it raises gets no items. When no slot "
+            "is left, the run ends with an `InitializerError` that names the exception.",
+        ),
+    ]
+    initargs: Annotated[
+        Iterable[Any],
+        Option((), _arguments, "tuple", "The arguments of the initializer."),
     ]
     trace: Annotated[
         _Path | None,
@@ -339,8 +499,8 @@ class ManagerOptions(NodeOptions, total=False):
             None,
             _path,
             "path, optional",
-            "A file to which all messages between this manager and its slots are written when it is closed (peer, size and time, no "
-            "content), at most 4,194,304 of them: a trace that ``exoskel sim keycache --trace`` reads. Rank 0 is the manager "
+            "A file for a trace of all messages between this manager and its slots: peer, size and time, no content, at most 4,194,304 "
+            "messages. It is written when the manager is closed, and ``exoskel sim keycache --trace`` reads it. Rank 0 is the manager "
             "(``--rank 0``: its cache alone).",
         ),
     ]
@@ -352,7 +512,7 @@ def declared(options: type) -> dict[str, Option]:
     Parameters
     ----------
     options : type
-        `NodeOptions` or `ManagerOptions`.
+        `WorkerOptions` or `ManagerOptions`.
 
     Returns
     -------
@@ -372,7 +532,7 @@ def checked(options: type, of: str, values: Mapping[str, Any]) -> Mapping[str, A
     Parameters
     ----------
     options : type
-        `NodeOptions` or `ManagerOptions`.
+        `WorkerOptions` or `ManagerOptions`.
     of : str
         Whose options they are, for messages.
     values : mapping
@@ -392,10 +552,8 @@ def checked(options: type, of: str, values: Mapping[str, Any]) -> Mapping[str, A
     OSError
         For a file that can't be read.
     """
+    refuse_unknown(options, of, values)
     known = declared(options)
-    for name in values:
-        if name not in known:
-            raise TypeError(f"{of} got an unexpected option {name!r}{_similar(name, known)}")
     complete: dict[str, Any] = {}
     for name, option in known.items():
         value = values.get(name, option.default)
@@ -405,7 +563,61 @@ def checked(options: type, of: str, values: Mapping[str, Any]) -> Mapping[str, A
     return MappingProxyType(complete)
 
 
-def _similar(name: str, known: Mapping[str, Option]) -> str:
+def refuse_unknown(options: type, of: str, values: Iterable[str], own: Iterable[str] = ()) -> None:
+    """Refuse options that there aren't.
+
+    Parameters
+    ----------
+    options : type
+        `WorkerOptions` or `ManagerOptions`.
+    of : str
+        Whose options they are, for messages.
+    values : iterable of str
+        The names of those that were given.
+    own : iterable of str
+        Other parameters, which somebody may have meant.
+
+    Raises
+    ------
+    TypeError
+        For an option that there isn't. The text says what there is.
+    """
+    known = declared(options)
+    for name in values:
+        if name in known:
+            continue
+        if name in _COUNTS_ELSEWHERE and of in _COUNTS:
+            hint = f"; the number of slots is {_COUNTS[of]}"
+        else:
+            hint = _similar(name, [*own, *known])
+        raise TypeError(f"{of} got an unexpected option {name!r}{hint}")
+
+
+def some_checked(options: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what is given anew in the place of options.
+
+    Parameters
+    ----------
+    options : type
+        `NodeOptions` or `ManagerOptions`.
+    values : mapping
+        Some of them.
+
+    Returns
+    -------
+    dict of str to object
+        These, checked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `checked` does.
+    """
+    known = declared(options)
+    return {name: known[name].check(name, value) for name, value in values.items()}
+
+
+def _similar(name: str, known: Sequence[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, known, 1)
@@ -418,7 +630,7 @@ def documented(options: type) -> Callable[[type[_Class]], type[_Class]]:
     Parameters
     ----------
     options : type
-        `NodeOptions` or `ManagerOptions`.
+        `WorkerOptions` or `ManagerOptions`.
 
     Returns
     -------
@@ -428,7 +640,7 @@ def documented(options: type) -> Callable[[type[_Class]], type[_Class]]:
 
     def decorate(decorated: type[_Class]) -> type[_Class]:
         lines = []
-        for name, option in declared(options).items():
+        for name, option in _besides(decorated.__init__, options).items():
             lines.append(f"{name} : {option.kind}")
             lines += [f"    {line}" for line in _wrapped(option.text)]
         text = "\n    ".join(lines)
@@ -437,6 +649,13 @@ def documented(options: type) -> Callable[[type[_Class]], type[_Class]]:
         return decorated
 
     return decorate
+
+
+def _besides(init: Any, options: type) -> dict[str, Option]:
+    """Return the options that have no parameter of their own, as those have that stand at another place elsewhere."""
+    code = init.__code__
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return {name: option for name, option in declared(options).items() if name not in own}
 
 
 def _wrapped(text: str) -> list[str]:
@@ -462,7 +681,7 @@ class _Signature:
 
         _, *own = signature(self._init).parameters.values()
         named = [parameter for parameter in own if parameter.kind is not Parameter.VAR_KEYWORD]
-        for name, option in declared(self._options).items():
+        for name, option in _besides(self._init, self._options).items():
             annotation = get_args(self._options.__annotations__[name])[0]
             named.append(
                 Parameter(
@@ -480,7 +699,7 @@ def add_arguments(parser: "argparse.ArgumentParser", options: type) -> None:
     parser : argparse.ArgumentParser
         The command's.
     options : type
-        `NodeOptions` or `ManagerOptions`.
+        `WorkerOptions` or `ManagerOptions`.
     """
     from argparse import ArgumentTypeError
 
@@ -514,6 +733,8 @@ def add_arguments(parser: "argparse.ArgumentParser", options: type) -> None:
 def _number(option: Option, text: str) -> Any:
     """Return a word of a command line as the number that an option wants, if it is one."""
     try:
+        if option.kind == "int, optional":
+            return int(text)
         return type(option.default)(text) if isinstance(option.default, int | float) else text
     except ValueError:
         return text
@@ -525,7 +746,7 @@ def given(options: type, arguments: "argparse.Namespace") -> dict[str, Any]:
     Parameters
     ----------
     options : type
-        `NodeOptions` or `ManagerOptions`.
+        `WorkerOptions` or `ManagerOptions`.
     arguments : argparse.Namespace
         Of a parser that `add_arguments` has seen.
 
@@ -564,6 +785,33 @@ def as_command_line(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def of_items(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is expected of each item, as a driver takes it.
+
+    Parameters
+    ----------
+    values : mapping
+        Checked options, or what takes their place.
+
+    Returns
+    -------
+    dict of str to object
+        The seconds for which an item may run, and the pickle of the exceptions for which it runs again.
+
+    Raises
+    ------
+    ProgramError
+        If one of these can't be pickled.
+    """
+    from .manager import pickled
+
+    classes = values["retries_on"]
+    return {
+        "timeout": values["timeout"],
+        "retries_on": None if classes is None else pickled(classes),
+    }
+
+
 def of_children(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those options of a manager that its children have as well: not what they get from it in another way.
 
@@ -577,9 +825,9 @@ def of_children(values: Mapping[str, Any]) -> dict[str, Any]:
     dict of str to object
         Checked options of a slot.
     """
-    inherited = ("dead_after", "key_memory", "message_bytes_max")
+    inherited = ("dead_after", "inner_threads", "key_memory", "message_bytes_max")
     own = {name: values[name] for name in inherited}
-    return {**checked(NodeOptions, "a slot", {}), **own}
+    return {**checked(WorkerOptions, "a slot", {}), **own}
 
 
 def sealed(contents: bytes) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import pickle
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from . import errors
@@ -12,11 +14,14 @@ from .errors import TaskError, WorkerLostError, with_remote_traceback
 from .peer_text import one_line
 
 __all__ = [
+    "add_call_note",
+    "add_item_note",
     "decode_pickled_exception",
     "describe_exception",
     "encode_exception",
     "exception_from_data",
     "make_exception",
+    "result_not_sent",
     "workers_lost",
 ]
 
@@ -56,6 +61,7 @@ _STAND_INS: dict[str, type[Exception]] = {
 _OURS: dict[str, type[Exception]] = {
     f"{errors.__name__}:{kind.__name__}": kind
     for kind in (
+        errors.ItemTimeoutError,
         errors.ProgramError,
         errors.ResultRejectedError,
         errors.SizeLimitError,
@@ -66,7 +72,7 @@ _OURS: dict[str, type[Exception]] = {
 _REJECTED = f"{errors.__name__}:{errors.ResultRejectedError.__name__}"
 
 
-def encode_exception(error: BaseException, as_data: bool) -> bytes | list[Any]:
+def encode_exception(error: BaseException, as_data: bool, about: str = "") -> bytes | list[Any]:
     """Return what travels of an exception.
 
     Parameters
@@ -75,25 +81,38 @@ def encode_exception(error: BaseException, as_data: bool) -> bytes | list[Any]:
         What a task raised.
     as_data : bool
         Whether the answer must be plain data.
+    about : str
+        What a note about it says, as `short_text.describe_subject` returns it.
 
     Returns
     -------
     bytes or list
-        The pickle of a triple: the exception's own pickle or None, its one-line text, its traceback as text. As data: the name of
-        its class, its text, the lines of its traceback, and None or what the program's own function made of it.
+        The pickle of four values: the exception's own pickle or None, its one-line text, its traceback as text, and `about`. As data:
+        the name of its class, its text, the lines of its traceback, and None or what the program's own function made of it.
     """
     if as_data:
         kind, text, data = describe_exception(error)
-        return [kind, text, _lines(error), data]
-    lines = "".join(traceback.format_exception(error))
-    text = "".join(traceback.format_exception_only(error)).strip()
-    inner: bytes | None
-    try:
-        inner = pickle.dumps(error, 5)
-        pickle.loads(inner)
-    except (Exception, SystemExit):
-        inner = _by_value(error)
-    return pickle.dumps((inner, text, lines), 5)
+        lines = _lines(error) + ([_plain(about, _LINE_CHARACTERS_MAX)] if about else [])
+        return [kind, text, lines, data]
+    text = _written(error, traceback.format_exception_only).strip()
+    trace = _written(error, traceback.format_exception)
+    return pickle.dumps((_pickled(error), text, trace, about), 5)
+
+
+def traceback_text(error: BaseException) -> bytes:
+    """Return the traceback of an exception, for messages.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+
+    Returns
+    -------
+    bytes
+        UTF-8: the first and the last lines, if there are many; the last one is the exception itself.
+    """
+    return "\n".join(line.rstrip("\n") for line in _lines(error)).encode(errors="backslashreplace")
 
 
 def describe_exception(error: BaseException) -> list[Any]:
@@ -117,7 +136,7 @@ def describe_exception(error: BaseException) -> list[Any]:
     )
     try:
         data = results.exception_to_data(error)
-    except (Exception, SystemExit):
+    except BaseException:
         # The text is still worth something.
         data = None
     if data is None:
@@ -149,14 +168,22 @@ def _text(error: BaseException) -> str:
     try:
         arguments = error.args
         text = arguments[0] if len(arguments) == 1 and type(arguments[0]) is str else str(error)
-    except (Exception, SystemExit):
+    except BaseException:
         text = f"<{type(error).__name__} without a text>"
     return _plain(text, _TEXT_CHARACTERS_MAX)
 
 
+def _written(error: BaseException, write: Callable[[BaseException], list[str]]) -> str:
+    """Return what a function of `traceback` writes of an exception; its class and its text if the exception doesn't let itself be read."""
+    try:
+        return "".join(write(error))
+    except Exception:
+        return f"{type(error).__name__}: {_text(error)}\n"
+
+
 def _lines(error: BaseException) -> list[str]:
     """Return the lines of a traceback: the first and the last ones, if there are many."""
-    lines = "".join(traceback.format_exception(error)).splitlines()
+    lines = _written(error, traceback.format_exception).splitlines()
     if len(lines) > _LINES_MAX:
         half = _LINES_MAX // 2
         lines = [*lines[:half], f"  ... {len(lines) - 2 * half} lines left out ...", *lines[-half:]]
@@ -168,19 +195,101 @@ def _plain(text: str, characters_max: int) -> str:
     return cut.encode("utf-8", "replace").decode()
 
 
-def _by_value(error: BaseException) -> bytes | None:
-    """Pickle an exception whose class the manager can't import (of the script itself, say)."""
+def _pickled(error: BaseException) -> bytes | None:
+    """Pickle an exception: by name, else by value, else without its ``__init__``; None if nothing of it can travel."""
+    usable: bytes | None = None
+    for dumps in (_by_name, _by_value, _without_init):
+        try:
+            pickled = dumps(error)
+            copy = pickle.loads(pickled)
+            # An `__init__` that makes a text of its argument makes another one of that text.
+            if type(copy) is type(error) and str(copy) == str(error):
+                return pickled
+        except BaseException:
+            continue
+        usable = usable or pickled
+    return usable
+
+
+def _by_name(error: BaseException) -> bytes:
+    return pickle.dumps(error, 5)
+
+
+def _by_value(error: BaseException) -> bytes:
+    from . import by_value
+
+    return by_value.dumps_home(error)
+
+
+def _without_init(error: BaseException) -> bytes:
+    from . import by_value
+
+    return by_value.dumps_exception(error)
+
+
+def add_item_note(error: BaseException, item: int | None, about: str = "") -> None:
+    """Add a note to an exception that says which item or call it is the outcome of.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    item : int or None
+        The index of the item. A call of an `Executor` has none.
+    about : str
+        What `short_text.describe_subject` returned. A call without it gets no note.
+    """
+    if item is None and not about:
+        return
+    name = "call" if item is None else f"item {item}"
+    note = f"{name}{about.removeprefix('item').removeprefix('call')}"
+    notes = _notes_of(error)
+    # Once: whoever hands an exception out may be interrupted, and do so again.
+    if notes[-1:] != [note]:
+        _set_notes(error, [*notes, note])
+
+
+def add_call_note(error: BaseException, function_name: str) -> None:
+    """Have an exception name the function of its call, where the slot that made it had nothing to say of the call.
+
+    Parameters
+    ----------
+    error : BaseException
+        The exception.
+    function_name : str
+        The function.
+    """
+    notes = _notes_of(error)
+    beginnings = [note[: len(_OF_RESULT)] if type(note) is str else "" for note in notes]
+    if any(beginning.startswith("call: ") for beginning in beginnings):
+        return
+    call = f"call: {function_name}(...)"
+    if _OF_RESULT in beginnings:
+        place = beginnings.index(_OF_RESULT)
+        notes[place] = f"{call}{notes[place].removeprefix('call')}"
+        _set_notes(error, notes)
+    else:
+        _set_notes(error, [*notes, call])
+
+
+# How the note of a call begins whose result can't be sent.
+_OF_RESULT = "call, its result: "
+
+
+def _notes_of(error: BaseException) -> list[Any]:
     try:
-        import cloudpickle
-
-        inner: bytes = cloudpickle.dumps(error, 5)
-        pickle.loads(inner)
-    except (Exception, SystemExit):
-        return None
-    return inner
+        # Not as an attribute, for which its class may have a `__getattr__` that raises anything.
+        return [*BaseException.__getattribute__(error, "__notes__")]
+    except (AttributeError, TypeError):
+        return []
 
 
-def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
+def _set_notes(error: BaseException, notes: list[Any]) -> None:
+    # Not by `add_note`, which a class may have of its own, or forbid: it may be a frozen dataclass.
+    BaseException.__setattr__(error, "__notes__", notes)
+
+
+def decode_pickled_exception(record: bytes, worker: str, item: int | None) -> BaseException:
     """Return the exception that a task raised at a trusted worker, with its remote traceback as cause.
 
     Parameters
@@ -189,6 +298,8 @@ def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
         What `encode_exception` made. It is unpickled, so it must come from a trusted worker, and nobody else may have touched it.
     worker : str
         Where it comes from.
+    item : int or None
+        The index of its item.
 
     Returns
     -------
@@ -196,7 +307,7 @@ def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
         The exception, or a `TaskError` with its text where it can't be made here.
     """
     try:
-        inner, text, lines = pickle.loads(record)
+        inner, text, lines, about = pickle.loads(record)
     except Exception:
         return TaskError(f"worker {worker} sent an exception that can't be read")
     error: object = None
@@ -210,11 +321,12 @@ def decode_pickled_exception(record: bytes, worker: str) -> BaseException:
         error = RuntimeError(f"the task raised {text}")
     elif not isinstance(error, Exception):
         error = TaskError(text, kind=text.partition(":")[0])
+    add_item_note(error, item, about)
     return with_remote_traceback(error, lines, worker)
 
 
 def exception_from_data(
-    kind: str, text: str, lines: list[str], data: Any, worker: str, sender: str
+    kind: str, text: str, lines: list[str], data: Any, worker: str, item: int | None, sender: str
 ) -> BaseException:
     """Return the exception that a task raised at a worker that isn't trusted, with its remote traceback as cause.
 
@@ -230,6 +342,8 @@ def exception_from_data(
         None, or what the program's own function made of it.
     worker : str
         Where it comes from.
+    item : int or None
+        The index of its item.
     sender : str
         The same with the item, for people.
 
@@ -245,6 +359,7 @@ def exception_from_data(
     error = make_exception(kind, text, data)
     # Each line is marked, so that none can look like what stands around it.
     shown = "\n".join(f"  | {one_line(line)}" for line in lines)
+    add_item_note(error, item)
     return with_remote_traceback(error, shown, worker)
 
 
@@ -294,7 +409,37 @@ def make_exception(kind: str, text: str, data: Any) -> Exception:
     return TaskError(f"{name}: {shown}" if shown else name, kind=name)
 
 
-def workers_lost(item: int | None, workers: int) -> WorkerLostError:
+def result_not_sent(error: BaseException, function: Callable[..., Any] | None) -> BaseException:
+    """Return the outcome of an item or a call whose result can't be sent.
+
+    Parameters
+    ----------
+    error : BaseException
+        What pickling the result raised.
+    function : callable or None
+        What returned the result, if that is known.
+
+    Returns
+    -------
+    BaseException
+        A `ProgramError` that says so, with `error` as its cause. Exceptions that say so already, a lack of memory, and what is no
+        `Exception` stay as they are.
+    """
+    if isinstance(error, errors.ExoskelError | MemoryError) or not isinstance(error, Exception):
+        return error
+    from .short_text import name_of
+
+    # A function that travels with its arguments has gone with them.
+    is_known = function is not None and function is not operator.call
+    result = f"the result of {name_of(function)}" if is_known else "the result"
+    outcome = errors.ProgramError(
+        f"{result} can't be sent: {type(error).__name__}: {_text(error)}; return what pickle takes"
+    )
+    outcome.__cause__ = error
+    return outcome
+
+
+def workers_lost(item: int | None, workers: int, last_end: str | None) -> WorkerLostError:
     """Return the outcome of an item or a call that took down one worker after the other.
 
     Parameters
@@ -303,15 +448,19 @@ def workers_lost(item: int | None, workers: int) -> WorkerLostError:
         The item's place in the stream, from 0; None for a call, which has none.
     workers : int
         How many workers were lost while they had nothing else.
+    last_end : str or None
+        How the process of the last one ended; None if that is not known.
 
     Returns
     -------
     WorkerLostError
         The exception.
     """
+    why = "out of memory, a crash in native code, or the workers were ended from outside"
+    if last_end is not None:
+        why = f"the last one: {last_end}"
     return WorkerLostError(
-        f"{'this call' if item is None else f'item {item}'} took down {workers} worker{'s' if workers != 1 else ''} while it ran alone; it is not tried again "
-        "(out of memory, a crash in native code, or the workers were ended from outside)",
+        f"{'this call' if item is None else f'item {item}'} took down {workers} worker{'s' if workers != 1 else ''} while it ran alone; it is not tried again ({why})",
         item=item,
         workers=workers,
     )

@@ -1,7 +1,7 @@
 """What tasks print and log, on its way from a slot to the manager.
 
 In a slot, `install` puts writers in the place of ``sys.stdout`` and ``sys.stderr`` which hand whole lines to the link. At the manager,
-`present` prints them, marked with the worker. A flood is cut: what a task prints must not take the wires from results.
+`present` prints them, marked with the worker. A flood is cut: what a task prints and logs must not take the wires from results.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _BinaryOutput(io.BufferedIOBase):
 
 
 _installed: list[TaskOutput] = []
-_log_emit: Emit | None = None
+_log: TaskOutput | None = None
 
 
 def install(emit: Emit) -> None:
@@ -178,14 +178,14 @@ def install(emit: Emit) -> None:
     emit : callable
         Takes ``"stdout"``, ``"stderr"`` or ``"log"``, and the text of one or more lines.
     """
-    global _log_emit
+    global _log
     allowance = _Allowance()
-    _installed[:] = [
-        TaskOutput("stdout", emit, allowance=allowance, original=sys.__stdout__),
-        TaskOutput("stderr", emit, allowance=allowance, original=sys.__stderr__),
-    ]
-    sys.stdout, sys.stderr = _installed
-    _log_emit = emit
+    stdout = TaskOutput("stdout", emit, allowance=allowance, original=sys.__stdout__)
+    stderr = TaskOutput("stderr", emit, allowance=allowance, original=sys.__stderr__)
+    log = TaskOutput("log", emit, allowance=allowance)
+    _installed[:] = [stdout, stderr, log]
+    sys.stdout, sys.stderr = stdout, stderr
+    _log = log
     forward_logging()
 
 
@@ -198,19 +198,19 @@ def finish_task() -> None:
 
 def forward_logging() -> None:
     """Forward log records to the manager once `logging` is loaded; the slot itself has no use for it."""
-    global _log_emit
-    if _log_emit is None or "logging" not in sys.modules:
+    global _log
+    if _log is None or "logging" not in sys.modules:
         return
     import logging
 
-    emit, _log_emit = _log_emit, None
+    log, _log = _log, None
 
     class Forwarder(logging.Handler):
         """Hands formatted records to the link."""
 
         def emit(self, record: logging.LogRecord) -> None:
             try:
-                emit("log", self.format(record) + "\n")
+                log.write(self.format(record) + "\n")
             except Exception:
                 # As all handlers do: logging must not break the task that logs.
                 self.handleError(record)

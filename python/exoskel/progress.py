@@ -1,14 +1,27 @@
 """A progress bar around a stream of results."""
 
+from __future__ import annotations
+
+import contextlib
+import importlib
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-__all__ = ["track"]
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+__all__ = ["is_notebook", "track"]
 
 _Item = TypeVar("_Item")
 
+# A bar that is moved for each of a million items costs more than they do.
+_BAR_SECONDS = 0.1
+# Each replaces an output of the notebook, over its connection.
+_NOTEBOOK_SECONDS = 0.3
 # Where there is no terminal (a log file, a batch system), one line this often.
 _LINE_SECONDS = 5.0
 
@@ -16,7 +29,9 @@ _LINE_SECONDS = 5.0
 def track(
     items: Iterable[_Item], total: int | None = None, description: str = "items"
 ) -> Iterator[_Item]:
-    """Show on ``sys.stderr`` how far a stream is: a bar on a terminal, else a line now and then.
+    """Show on ``sys.stderr`` how far a stream is: a bar in a notebook or on a terminal, else a line now and then.
+
+    What can't be shown, because standard error is closed or full, is not shown; the stream goes on.
 
     Parameters
     ----------
@@ -27,25 +42,132 @@ def track(
     description : str
         What they are.
 
-    Yields
-    ------
-    object
-        The items, unchanged.
+    Returns
+    -------
+    iterator
+        The items, unchanged. Several threads may iterate over it.
     """
-    stream = iter(items)
-    try:
-        if sys.stderr is not None and sys.stderr.isatty():
-            yield from _bar(stream, total, description)
-        else:
-            yield from _lines(stream, total, description)
-    finally:
-        close = getattr(stream, "close", None)
+    return _Tracked(iter(items), total, description)
+
+
+def is_notebook() -> bool:
+    """Whether what is displayed goes to a notebook.
+
+    Returns
+    -------
+    bool
+        Whether this process is the kernel of one.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class _Display(Protocol):
+    """What shows how far a stream is."""
+
+    seconds: float
+    """Between two updates."""
+
+    def update(self, count: int, rate: float) -> None: ...
+
+    def end(self, count: int, seconds: float, *, complete: bool) -> None: ...
+
+
+class _Tracked(Generic[_Item]):
+    """An iterator over a stream that shows how far it is; unlike a generator it may be used by several threads."""
+
+    def __init__(self, stream: Iterator[_Item], total: int | None, description: str) -> None:
+        self._stream = stream
+        self._total = total
+        self._description = description
+        self._lock = threading.Lock()
+        self._display: _Display | None = None
+        self._count = 0
+        self._started = self._shown = 0.0
+
+    def __iter__(self) -> Iterator[_Item]:
+        return self
+
+    def __next__(self) -> _Item:
+        if not self._started:
+            self._begin()
+        try:
+            item = next(self._stream)
+        except BaseException as reason:
+            # Ctrl-C ends the loop, mostly: a bar that lives on would draw over what is printed next.
+            self._end(complete=isinstance(reason, StopIteration))
+            # A notebook keeps the last traceback. The stream must not live on in it.
+            del self
+            raise
+        # Threads may count at once; then the bar is off by one for a moment.
+        self._count += 1
+        if self._display is not None:
+            now = time.monotonic()
+            if now - self._shown >= self._display.seconds:
+                self._shown = now
+                self._update(now)
+        return item
+
+    def close(self) -> None:
+        """End the stream and the bar."""
+        close = getattr(self._stream, "close", None)
         if close is not None:
             close()
+        self._end(complete=False)
+
+    def __del__(self) -> None:
+        # A loop that was left early: the bar must not stay on the terminal.
+        if self._display is not None and not sys.is_finalizing():
+            self.close()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._started:
+                return
+            self._started = self._shown = time.monotonic()
+            try:
+                self._display = _display(self._total, self._description)
+            except (OSError, ValueError):
+                self._display = None
+
+    def _update(self, now: float) -> None:
+        with self._lock:
+            if self._display is not None:
+                try:
+                    self._display.update(self._count, self._count / (now - self._started))
+                except (OSError, ValueError):
+                    self._display = None
+
+    def _end(self, *, complete: bool) -> None:
+        with self._lock:
+            display, self._display = self._display, None
+            if display is None:
+                return
+            with contextlib.suppress(OSError, ValueError):
+                display.end(self._count, time.monotonic() - self._started, complete=complete)
 
 
-def _bar(stream: Iterator[_Item], total: int | None, description: str) -> Iterator[_Item]:
+def _display(total: int | None, description: str) -> _Display:
+    if is_notebook():
+        return _NotebookBar(total, description)
+    if sys.stderr is not None and sys.stderr.isatty():
+        return _Bar(total, description, _terminal())
+    return _Lines(total, description)
+
+
+def _terminal() -> Console:
     from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the program, which has more to do than to be looked at.
+            self.quiet = True
+
+    return Terminal(stderr=True, markup=False, highlight=False)
+
+
+def _progress(console: Console | None) -> Progress:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -64,35 +186,75 @@ def _bar(stream: Iterator[_Item], total: int | None, description: str) -> Iterat
         TimeRemainingColumn(),
     )
     # What workers print goes above the bar, as it is: their text is no markup.
-    with Progress(
-        *columns, console=Console(stderr=True, markup=False, highlight=False)
-    ) as progress:
-        task = progress.add_task(description, total=total, rate="")
-        started = shown = time.monotonic()
-        count = 0
-        for count, item in enumerate(stream, 1):
-            yield item
-            now = time.monotonic()
-            # A bar that is moved for each of a million items costs more than they do.
-            if now - shown > 0.1:
-                progress.update(task, completed=count, rate=f"{count / (now - started):.0f}/s")
-                shown = now
-        progress.update(task, completed=count)
+    return Progress(*columns, console=console, auto_refresh=console is not None)
 
 
-def _lines(stream: Iterator[_Item], total: int | None, description: str) -> Iterator[_Item]:
-    of = "" if total is None else f" of {total}"
-    started = shown = time.monotonic()
-    count = 0
-    for count, item in enumerate(stream, 1):
-        yield item
-        now = time.monotonic()
-        if now - shown >= _LINE_SECONDS:
-            shown = now
-            _say(f"{description}: {count}{of}, {count / (now - started):.0f} a second")
-    _say(f"{description}: {count}{of} in {time.monotonic() - started:.1f} s")
+class _Bar:
+    """A bar of rich on a terminal."""
+
+    seconds = _BAR_SECONDS
+
+    def __init__(self, total: int | None, description: str, console: Console) -> None:
+        self._progress = _progress(console)
+        self._progress.start()
+        self._task = self._progress.add_task(description, total=total, rate="")
+
+    def update(self, count: int, rate: float) -> None:
+        self._progress.update(self._task, completed=count, rate=f"{rate:.0f}/s")
+
+    def end(self, count: int, seconds: float, *, complete: bool) -> None:
+        try:
+            self._progress.update(self._task, completed=count)
+        finally:
+            self._progress.stop()
 
 
-def _say(line: str) -> None:
-    if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)
+class _NotebookBar:
+    """The same bar as an output of the cell, which is replaced by the next one."""
+
+    seconds = _NOTEBOOK_SECONDS
+
+    def __init__(self, total: int | None, description: str) -> None:
+        # Whoever runs a notebook has it.
+        display = importlib.import_module("IPython.display").display
+        self._progress = _progress(None)
+        self._task = self._progress.add_task(description, total=total, rate="")
+        self._handle = display(self, display_id=True)
+
+    def _repr_html_(self) -> str:
+        from .display import html_of
+
+        return html_of(self._progress.get_renderable())
+
+    def __repr__(self) -> str:
+        task = self._progress.tasks[0]
+        of = "" if task.total is None else f" of {task.total:.0f}"
+        return f"{task.description}: {task.completed:.0f}{of}"
+
+    def update(self, count: int, rate: float) -> None:
+        self._progress.update(self._task, completed=count, rate=f"{rate:.0f}/s")
+        self._handle.update(self)
+
+    def end(self, count: int, seconds: float, *, complete: bool) -> None:
+        self.update(count, count / seconds if seconds > 0 else 0.0)
+
+
+class _Lines:
+    """A line now and then."""
+
+    seconds = _LINE_SECONDS
+
+    def __init__(self, total: int | None, description: str) -> None:
+        self._description = description
+        self._of = "" if total is None else f" of {total}"
+
+    def update(self, count: int, rate: float) -> None:
+        self._say(f"{self._description}: {count}{self._of}, {rate:.0f} a second")
+
+    def end(self, count: int, seconds: float, *, complete: bool) -> None:
+        if complete:
+            self._say(f"{self._description}: {count}{self._of} in {seconds:.1f} s")
+
+    def _say(self, line: str) -> None:
+        if sys.stderr is not None:
+            print(line, file=sys.stderr, flush=True)

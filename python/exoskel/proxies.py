@@ -252,7 +252,7 @@ def _signed(issuer: Issuer, key: _PublicKey, wishes: Wishes) -> x509.Certificate
     )
     if end <= now:
         raise CredentialError(
-            f"the certificate {own.subject.rfc4514_string()} expired on {end:%Y-%m-%d %H:%M:%S} UTC: its owner must renew it"
+            f"the certificate {own.subject.rfc4514_string()} expired on {end:%Y-%m-%d %H:%M:%S} UTC: its owner needs a new one"
         )
     number = 1 << _SERIAL_BITS | secrets.randbits(_SERIAL_BITS)
     name = x509.RelativeDistinguishedName(

@@ -165,8 +165,8 @@ def _describe_elements(dtype: numpy.dtype[Any]) -> str | list[Any]:
     # Types that other libraries add (such as bfloat16) call themselves bytes of no type.
     if not is_known or dtype.type.__module__ != "numpy":
         raise ResultRejectedError(
-            f"got an array or scalar of {dtype}, expected numbers of at most 64 bits a part, dates, text or bytes of fixed size, or records of "
-            "them: convert it (astype), or return it as text or a list"
+            f"got an array of {dtype}, expected numbers of at most 64 bits a part, dates, or text, bytes or records of fixed size: "
+            "convert it (astype), or return a list"
         )
     return dtype.str
 

@@ -116,12 +116,12 @@ def registrations() -> dict[_Key, bytes]:
     ProgramError
         If a class or a function can't be pickled.
     """
-    import cloudpickle
+    from . import by_value
 
     found = {}
     for key, known in _registered.items():
         try:
-            found[key] = cloudpickle.dumps((known.kind, known.given), 5)
+            found[key] = by_value.dumps((known.kind, known.given))
         except Exception as error:
             raise ProgramError(
                 f"can't send the registered class {':'.join(key)} to workers: {error}"
@@ -140,13 +140,15 @@ def install(known: dict[_Key, bytes]) -> None:
     _installed.update(known)
 
 
-def describe(value: Any) -> _Content:
+def describe(value: Any, of_link: bool = False) -> _Content:
     """Take a value apart that is none of the built-in containers, numbers and texts.
 
     Parameters
     ----------
     value : object
         A part of a result.
+    of_link : bool
+        Whether it is a part of arguments or answers between programs, where no policy can trust the other end more.
 
     Returns
     -------
@@ -186,7 +188,7 @@ def describe(value: Any) -> _Content:
         from . import outcome
 
         return _TAG["EXCEPTION"], outcome.describe_exception(value)
-    raise ResultRejectedError(_refusal(kind))
+    raise ResultRejectedError(_refusal(kind, of_link))
 
 
 def make(tag: int, content: Any) -> Any:
@@ -665,24 +667,24 @@ _CURES = {
 }
 
 
-def _refusal(kind: type) -> str:
+def _refusal(kind: type, of_link: bool) -> str:
     """Say what can't be sent, and what to return instead."""
-    functions = "" if _forms_of(kind) else ", with to_data= and from_data=,"
-    register = (
-        f"register the class with exoskel.register_result_type{functions} before the manager starts"
-    )
+    functions = "" if _forms_of(kind) else ", to_data=, from_data="
+    register = f"register its class (exoskel.register_result_type{functions})"
     if kind.__name__ in _CURES and kind.__module__ in ("builtins", "types", "array"):
         cure = _CURES[kind.__name__]
     elif issubclass(kind, (dict, list, tuple, set, frozenset, str, bytes, int, float)):
         base = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         cure = f"return {base.__name__}(value), or {register}"
+    elif kind.__name__ == "MaskedArray" and kind.__module__.startswith("numpy.ma"):
+        cure = "return its data and its mask, as in (array.data, numpy.ma.getmaskarray(array))"
     elif kind.__module__.partition(".")[0] == "numpy":
-        cure = "return the plain arrays, numbers and texts that it is made of (numpy.asarray of a subclass of an array, str of a dtype)"
+        cure = "return numpy.asarray of it, or str of a dtype"
     elif kind.__module__ in ("builtins", "types", "itertools", "_io"):
         cure = "return the data that you need from it, in lists, dicts and arrays"
     else:
         cure = f"return its contents as dicts, lists and arrays, or {register}"
-    return (
-        f"got an instance of {kind.__module__}.{kind.__qualname__}, expected plain data, as from each worker that isn't trusted "
-        f'with this manager: {cure}; or, to trust that machine so, set results = "pickle" for its domain in the manager\'s policy'
-    )
+    got = f"got an instance of {kind.__module__}.{kind.__qualname__}, expected plain data"
+    if of_link:
+        return f"{got}: {cure.replace('return ', 'send ')}"
+    return f'{got}: {cure}, or trust the worker (results = "pickle" in the policy)'

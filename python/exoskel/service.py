@@ -1,12 +1,12 @@
-r"""A TLS server that lets grid users in: TCP in, a socket and a proven `Identity` out.
+r"""A TLS server that lets grid users in: TCP in, a socket and a proven `Peer` out.
 
 The handshake, the verdict on the client's certificates, the limits, the metrics and the audit trail are those of the Rust acceptor, on
 threads of its own; a handler only sees connections whose clients have proved who they are::
 
     from exoskel import service
 
-    def handler(connection, identity):
-        connection.sendall(f"hello {identity.dn}\n".encode())
+    def handler(connection, peer):
+        connection.sendall(f"hello {peer.dn}\n".encode())
 
     service.serve(handler, listen="[::]:8443")          # until Ctrl-C
 
@@ -27,9 +27,9 @@ from typing import Any, Self
 
 from . import _core
 from . import identity as grid
-from .identity import Identity
+from .identity import Identity, Peer
 
-__all__ = ["Connection", "Handler", "Identity", "Server", "options", "serve"]
+__all__ = ["Connection", "Handler", "Identity", "Peer", "Server", "options", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +48,35 @@ class Connection(socket.socket):
     client_address: str
     """Where the client's packets come from, ``HOST:PORT``."""
 
+    def makefile(self, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        """Return a file object, as ``socket.socket.makefile`` does.
 
-Handler = Callable[[Connection, Identity], object]
+        Parameters
+        ----------
+        mode : str
+            ``"r"``, ``"w"``, ``"rb"``, ``"wb"`` or ``"rwb"``.
+        *arguments, **options : Any
+            As for ``socket.socket.makefile``.
+
+        Returns
+        -------
+        file object
+
+        Raises
+        ------
+        ValueError
+            If one text file is to read and write. Python's text files forget what they have read ahead when something is written, so
+            lines would be lost.
+        """
+        if "b" not in mode and {"r", "w"} <= set(mode):
+            raise ValueError(
+                f"got mode {mode!r}: a text file that reads and writes a connection loses lines; "
+                'expected two files, makefile("r") and makefile("w"), or sendall to write'
+            )
+        return super().makefile(mode, *arguments, **options)  # type: ignore[call-overload]
+
+
+Handler = Callable[[Connection, Peer], object]
 
 
 class Server:
@@ -58,7 +85,7 @@ class Server:
     Parameters
     ----------
     handler : callable
-        Called with a `Connection` and the client's `Identity`, on a thread of the server's. The connection is closed when it returns; an
+        Called with a `Connection` and the client as a `Peer`, on a thread of the server's. The connection is closed when it returns; an
         exception is logged and costs this connection only.
     listen : str
         Address and port in numbers: ``"[::]:8443"``; port 0 takes any free one.
@@ -68,7 +95,8 @@ class Server:
     trust_anchors, vomsdir : path, optional
         Whom to trust; by default ``X509_CERT_DIR`` and ``X509_VOMS_DIR``, else the directories of ``/etc/grid-security``.
     policy : path, optional
-        A policy file: its rules for the action ``connect`` say who may come in. Everybody with a good identity without one.
+        A policy file: its rules for the action ``connect`` say who may come in. Everybody with a good identity without one. Ask
+        ``peer.may(action)`` for other actions; without a policy it allows none.
     threads : int
         How many handlers run at once. More connections wait.
     limits : mapping, optional
@@ -115,9 +143,17 @@ class Server:
         Returns
         -------
         list of str
-            What could not be read; the last good state of it is kept.
+            What could not be read, and what counts in its place. This is logged too, with what has changed and what now refuses people
+            that nobody may have meant, a stale revocation list for example.
         """
-        return self._acceptor.reload()
+        faults, changes, warnings = self._acceptor.reload()
+        for change in changes:
+            _log.info("reloaded: %s", change)
+        for fault in faults:
+            _log.error("%s", fault)
+        for warning in warnings:
+            _log.warning("%s", warning)
+        return faults
 
     def wait(self) -> None:
         """Wait until the server is closed by another thread, or until Ctrl-C."""
@@ -152,11 +188,12 @@ class Server:
 
     def _take(self) -> None:
         while (accepted := self._acceptor.accept()) is not None:
-            descriptor, fields, address = accepted
+            descriptor, fields, address, rights = accepted
             with Connection(fileno=descriptor) as connection:
                 connection.client_address = address
                 try:
-                    self._handler(connection, Identity.of(fields))
+                    more = {"account": rights.account, "reason_against": rights.refusal}
+                    self._handler(connection, Peer.of({**fields, **more}))
                 except (BrokenPipeError, ConnectionResetError):
                     # The client has gone, which is its right.
                     _log.debug("a client left in the middle of its connection")
@@ -172,7 +209,7 @@ def serve(handler: Handler, **options: Any) -> None:
     Parameters
     ----------
     handler : callable
-        Called with a `Connection` and the client's `Identity`.
+        Called with a `Connection` and the client as a `Peer`.
     **options : Any
         Those of `Server`.
     """
@@ -193,6 +230,8 @@ def options(
     trust_interval: int | None = None,
     policy: str | os.PathLike[str] | None = None,
     audit: str | None = None,
+    access_log: str | None = None,
+    refusals: str | None = None,
     monitor: str | None = None,
     upstream: str | None = None,
     secret: str | os.PathLike[str] | None = None,
@@ -212,6 +251,11 @@ def options(
         Seconds between two looks at the trust directories.
     audit : str, optional
         Where decisions are written: ``"stderr"``, ``"none"``, or a file.
+    access_log : str, optional
+        Where a front writes its requests: ``"none"`` (default), ``"stderr"``, or a file.
+    refusals : str, optional
+        How a front refuses whom the policy refuses: ``"http"`` (default) answers with 403 and the reason, ``"tls"`` ends the handshake
+        with an alert.
     monitor : str, optional
         Where metrics and health are served, without TLS.
     upstream : str, optional
@@ -241,6 +285,8 @@ def options(
         "trust_interval": trust_interval,
         "policy": policy,
         "audit": audit,
+        "access_log": access_log,
+        "refusals": refusals,
         "monitor": monitor,
         "upstream": upstream,
         "secret": secret,

@@ -1,7 +1,8 @@
 """Skeletons: the shape of a parallel program, made of plain functions.
 
-`Seq` runs a function, `Farm` runs its stage on as many slots as are free, `Pipeline` hands the result of each stage to the next.
-They nest at will. A skeleton is frozen: it describes a program, and one description can be run by many managers.
+`Farm` runs its stage on every free slot, `Seq` runs a function for one item at a time, `Pipeline` hands the result of each stage to
+the next. A function alone means ``Farm(function)``. Skeletons nest at will. A skeleton is frozen: it describes a program, and many
+managers can run one description.
 """
 
 from collections.abc import Callable
@@ -59,26 +60,26 @@ class _Frozen:
 
 
 class Skeleton(_Frozen):
-    """Base of the skeletons `Seq`, `Farm` and `Pipeline`."""
+    """The base class of `Seq`, `Farm` and `Pipeline`."""
 
     __slots__ = ()
 
 
 class Seq(Skeleton):
-    """A function that runs by itself: one item in, one result out.
+    """A function that processes one item at a time, in the order of the items.
 
-    A plain function in a `Farm` or a `Pipeline` becomes a `Seq` by itself.
+    Inside a `Farm`, a `Seq` runs on every free slot too.
 
     Parameters
     ----------
     function : callable
-        Takes one item, returns its result. It must not keep state from one item to the next: items run in any order, anywhere, and
-        again after a worker was lost.
+        It takes one item and returns its result. It must not keep state in memory between two items: another slot may process the
+        next item, and an item runs again when its worker is lost.
 
     Raises
     ------
     TypeError
-        If it is not a callable, or one (a generator or coroutine function) whose results can't travel.
+        If it can't be called, or if it is a generator or coroutine function, whose results can't travel.
     """
 
     __slots__ = ()
@@ -95,12 +96,14 @@ class Seq(Skeleton):
 
 
 class Farm(Skeleton):
-    """A stage that runs on as many slots as are free, for different items at a time.
+    """A stage that runs on every free slot, on different items at the same time.
+
+    A function alone, as a program or as a stage, means ``Farm(function)``. A `Farm` inside a `Farm` changes nothing.
 
     Parameters
     ----------
     stage : Skeleton or callable
-        What each slot does with an item.
+        The stage.
 
     Raises
     ------
@@ -111,24 +114,30 @@ class Farm(Skeleton):
     __slots__ = ()
 
     def __init__(self, stage: Skeleton | Function) -> None:
-        super().__init__(skeleton_of(stage, "Farm"))
+        # A bare function here is what the farm runs, and no farm of its own.
+        super().__init__(_skeleton_or_none(stage, "Farm") or Seq(stage))  # type: ignore[arg-type]  # a function
+
+    def __repr__(self) -> str:
+        stage = self.stage
+        # As it is written: in a Farm a function is parallel, and `Seq` says one at a time.
+        return f"Farm({_shown(stage.function if isinstance(stage, Seq) else stage)})"
 
     @property
     def stage(self) -> Skeleton:
-        """The stage that is farmed out."""
+        """The stage that runs on every free slot."""
         stage: Skeleton = self._held[0]
         return stage
 
 
 class Pipeline(Skeleton):
-    """Stages in a row: each takes what the one before it returned.
+    """Stages in a row. Each stage takes the results of the one before it.
 
-    A stage that is not farmed handles one item at a time.
+    A function alone is a stage that runs on every free slot. A stage in `Seq` processes one item at a time.
 
     Parameters
     ----------
     *stages : Skeleton or callable
-        One stage or more.
+        The stages, at least one.
 
     Raises
     ------
@@ -157,7 +166,7 @@ class Pipeline(Skeleton):
 
 
 class ParDegree(_Frozen):
-    """A contract: on how many slots the program shall run; a slot is one Python process.
+    """A number of slots to run a program on. A slot is one Python process.
 
     Parameters
     ----------
@@ -191,7 +200,7 @@ class ParDegree(_Frozen):
 
 
 def skeleton_of(stage: object, place: str = "a program") -> Skeleton:
-    """Return a skeleton as it is, and a function as a `Seq`.
+    """Return a skeleton as it is, and a function as a `Farm` of it.
 
     Parameters
     ----------
@@ -210,14 +219,7 @@ def skeleton_of(stage: object, place: str = "a program") -> Skeleton:
     TypeError
         If it is neither a skeleton nor a function.
     """
-    if isinstance(stage, Skeleton):
-        return stage
-    if isinstance(stage, type) and issubclass(stage, Skeleton):
-        raise TypeError(
-            f"got the class {stage.__name__} itself in {place}, expected an instance such as {stage.__name__}(function)"
-        )
-    _check_function(stage, place)
-    return Seq(stage)  # type: ignore[arg-type]  # checked in the line above
+    return _skeleton_or_none(stage, place) or Farm(stage)  # type: ignore[arg-type]  # a function
 
 
 def flatten(program: Skeleton | Function) -> tuple[Structure, list[Function]]:
@@ -261,6 +263,18 @@ def flatten(program: Skeleton | Function) -> tuple[Structure, list[Function]]:
                 )
 
     return structure_of(skeleton_of(program)), functions
+
+
+def _skeleton_or_none(stage: object, place: str) -> Skeleton | None:
+    """Return a skeleton as it is, and None for a function."""
+    if isinstance(stage, Skeleton):
+        return stage
+    if isinstance(stage, type) and issubclass(stage, Skeleton):
+        raise TypeError(
+            f"got the class {stage.__name__} itself in {place}, expected an instance such as {stage.__name__}(function)"
+        )
+    _check_function(stage, place)
+    return None
 
 
 def _check_function(function: object, place: str) -> None:

@@ -8,12 +8,20 @@ import pickle
 import sys
 from collections.abc import Callable
 
-from . import _core, output
-from .errors import CredentialError, KeyMemoryError, PolicyError
+from . import _core, output, script, shared_source, zygote
+from .errors import (
+    AuthenticationError,
+    CredentialError,
+    ItemTimeoutError,
+    KeyMemoryError,
+    PolicyError,
+)
+from .worker_log import WorkerLog
 
 # Type checkers take any name TYPE_CHECKING as true; `typing` itself would be a tenth of a slot's memory.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import Any
 
 __all__ = ["main"]
@@ -26,19 +34,21 @@ _STREAMS = {"stdout": 0, "stderr": 1, "log": 2}
 class Loader:
     """What the loop in `_core` needs of Python, besides the functions themselves."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, log: WorkerLog) -> None:
         self._name = name
+        self._log = log
+        self._initializer: bytes | None = None
+        self._loads: Callable[[bytes], Any] = pickle.loads
 
     def audit(self, line: str) -> None:
         """Write a line about an accepted or refused session to standard error, where the worker's owner reads it."""
         import time
 
-        print(
-            time.strftime("%Y-%m-%dT%H:%M:%S%z"), self._name, line, file=sys.__stderr__, flush=True
-        )
+        self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {self._name} {line}")
 
-    def attach(self, slot: _core.SlotOutput) -> None:
-        """Send what tasks print to the manager of this session."""
+    def attach(self, slot: _core.SlotOutput, shared: _core.SharedSource) -> None:
+        """Send what tasks print to the manager of this session, and get from there what it shares."""
+        shared_source.source, shared_source.parent = shared, os.getppid()
 
         def emit(stream: str, text: str) -> None:
             if not slot.send(_STREAMS[stream], text):
@@ -50,28 +60,37 @@ class Loader:
 
         output.install(emit)
 
-    def setup(self, settings: bytes) -> list[str]:
+    def setup(self, settings: bytes) -> tuple[list[str], list[str]]:
         """Prepare for a manager's functions: its search path if it is our parent, the modules that travel with its program.
 
-        Return what its program needs besides and this worker lacks.
+        Return what its program needs besides and this worker lacks, and the packages that have other versions here.
         """
-        path, sources, required, registered = pickle.loads(settings)
+        path, sources, required, versions, registered, self._initializer = pickle.loads(settings)
         sys.path[:] = path or sys.path
         if registered:
             from . import results
 
             results.install(registered)
+        differ: list[str] = []
+        if versions:
+            from .package_versions import differing
+
+            differ = differing(versions)
         if not sources and not required:
-            return []
+            return [], differ
         from . import modules
 
         modules.install(sources)
-        return modules.missing(required)
+        return modules.missing(required), differ
 
     def load(self, function: bytes) -> Callable[..., Any]:
         """Return a function from its pickle; what this worker lacks is named in the error."""
+        loaded: Callable[..., Any] = self._load(function, self._loads)
+        return loaded
+
+    def _load(self, function: bytes, loads: Callable[[bytes], Any]) -> Any:
         try:
-            loaded: Callable[..., Any] = pickle.loads(function)
+            loaded = loads(function)
         except ImportError as error:
             from . import modules
 
@@ -80,11 +99,54 @@ class Loader:
         output.forward_logging()
         return loaded
 
-    def exception(self, error: BaseException, as_data: bool) -> bytes | list[Any]:
-        """Return what travels of an exception: its pickle, or plain data."""
+    def initialize(self) -> bytes | None:
+        """Run the manager's initializer; return the traceback of what it raised, empty if it raised nothing. None if there is none."""
+        if self._initializer is None:
+            return None
+        from .script_globals import ScriptGlobals
+
+        globals_of_script = ScriptGlobals()
+        try:
+            globals_of_script.initialize(self._initializer, self._load)
+        except BaseException as error:
+            from . import outcome
+
+            return outcome.traceback_text(error)
+        finally:
+            output.finish_task()
+        self._loads = globals_of_script.loads
+        return b""
+
+    def exception(self, error: BaseException, as_data: bool, about: str) -> bytes | list[Any]:
+        """Return what travels of an exception: its pickle, or plain data; and what it is about."""
         from . import outcome
 
-        return outcome.encode_exception(error, as_data)
+        return outcome.encode_exception(error, as_data, about)
+
+    def limit_time(
+        self, overdue: _core.OverdueItem, seconds: float, retries_on: tuple[type, ...] | None
+    ) -> tuple[list[Any], bool]:
+        """Let items be interrupted that run for too long.
+
+        Return what travels of the exception of one that doesn't end when it is interrupted, and whether it is one for which it runs again.
+        """
+        import signal
+
+        def interrupt(_number: int, frame: FrameType | None) -> None:
+            # What is half imported fails in this process for ever. Such an item ends its slot, unless it ends soon.
+            timeout = None if _is_importing(frame) else overdue.take()
+            if timeout is not None:
+                raise ItemTimeoutError(f"it ran longer than timeout={timeout:g} seconds")
+
+        signal.signal(signal.SIGRTMAX, interrupt)
+        error = ItemTimeoutError(
+            f"it ran longer than timeout={seconds:g} seconds, and didn't end when the exception was raised in it; its slot was ended"
+        )
+        from . import outcome
+
+        return [*outcome.describe_exception(error)[:2], [], None], isinstance(
+            error, retries_on or ()
+        )
 
     def finish_task(self) -> None:
         """Send what tasks left without an end of line."""
@@ -102,39 +164,73 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when the session ended, 1 when there was none, 2 when the credential, the policy or the memory for keys can't be used.
+        0 when the session ended, 1 when there was none, 2 when the credential, the policy or the memory for keys can't be used, 3 when
+        the manager that it dialled is another one than was meant.
     """
     descriptors = _descriptors(sys.argv[1:] if arguments is None else arguments)
     told = _told(descriptors["options_fd"])
+    if "connection_fd" in descriptors:
+        os.close(descriptors["options_fd"])
+    else:
+        # All slots of a worker have this one.
+        shared_source.in_common = descriptors["options_fd"]
+        os.set_inheritable(shared_source.in_common, False)
+    _prepare_environment(descriptors["slot"], told["environment"])
     # First, so that it runs last: what users' code ends at its exit in good order has done so by then.
     atexit.register(_end_descendants, os.getpid())
     properties = [("slots", str(told.get("slots", 1)))]
     if "connection_fd" in descriptors:
         properties.append(("local", "yes"))
     name = "worker"
+    log = WorkerLog()
     try:
         _core.serve_slot(
-            Loader(name),
+            Loader(name, log),
             told["options"],
             {
                 **{option: descriptors.get(option) for option in _DESCRIPTORS},
                 "join": told.get("join"),
                 "manager_name": told.get("manager_name"),
+                "turns_fd": os.dup(descriptors["options_fd"]) if told.get("join") else None,
                 "properties": properties,
                 "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+                "is_replacement": "replacement" in descriptors,
+                "drain": told.get("drain"),
             },
         )
-    except KeyboardInterrupt:
-        # Ctrl-C reaches the whole group of processes; the manager or supervisor says what there is to say.
-        return 130
     except (CredentialError, KeyMemoryError, PolicyError) as error:
-        # The supervisor gives up on this one: no other start could end better.
-        print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
+        # They were good when the worker started: somebody edits one.
+        log.write(f"exoskel slot {name}: {error}")
         return 2
+    except AuthenticationError as error:
+        if _is_first_to_say(descriptors["options_fd"]):
+            log.write(f"exoskel slot {name}: {error}; its name can be given as --manager-name")
+        return 3
+    except ConnectionError as error:
+        # A child whose parent has gone has nobody to tell: what its parent knows of it, that tells.
+        if "connection_fd" not in descriptors:
+            log.write(f"exoskel slot {name}: {error}")
+        return 1
     except Exception as error:
-        print(f"exoskel slot {name}: {error}", file=sys.__stderr__, flush=True)
+        log.write(f"exoskel slot {name}: {error}")
         return 1
     return 0
+
+
+def _is_first_to_say(descriptor: int) -> bool:
+    """Say whether no other slot of this worker has said this before. The mode of the file that they share remembers it."""
+    mode = os.fstat(descriptor).st_mode & 0o777
+    os.fchmod(descriptor, mode & 0o700)
+    return mode != 0o700
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported by what runs."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _end_descendants(slot: int) -> None:
@@ -147,7 +243,7 @@ def _descriptors(arguments: list[str]) -> dict[str, int]:
     """Read ``--name number`` pairs. Only our own processes write them, and argparse takes longer to import than all the rest."""
     pairs = zip(arguments[::2], arguments[1::2], strict=False)
     found = {key.removeprefix("--").replace("-", "_"): int(value) for key, value in pairs}
-    if len(arguments) % 2 or "options_fd" not in found:
+    if len(arguments) % 2 or not {"options_fd", "slot"} <= found.keys():
         raise SystemExit("exoskel.slot is started by a manager or by `exoskel worker`")
     return found
 
@@ -155,11 +251,25 @@ def _descriptors(arguments: list[str]) -> dict[str, int]:
 def _told(descriptor: int) -> dict[str, Any]:
     """Read what whoever started us put into sealed memory, which its other children share with us, and so the place in it."""
     told: dict[str, Any] = pickle.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
-    os.close(descriptor)
     return told
 
 
+def _prepare_environment(slot: int, variables: dict[str, str]) -> None:
+    """Say which slot this is, and how many threads libraries may start, before anybody's code is imported."""
+    os.environ["EXOSKEL_SLOT"] = str(slot)
+    os.environ.update(variables)
+    if variables and "numpy" in sys.modules:
+        # By a file that the interpreter runs when it starts.
+        from .inner_threads import limit_loaded
+
+        limit_loaded(int(next(iter(variables.values()))))
+
+
 if __name__ == "__main__":
-    code = main()
+    words = sys.argv[1:]
+    if zygote.OPTION in words:
+        words = zygote.serve(words)
+    script.enter()
+    code = main(words)
     sys.stdout.flush()
     sys.exit(code)

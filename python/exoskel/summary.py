@@ -1,4 +1,4 @@
-"""What a run was: one line per worker, with what went over its wire and how that was protected."""
+"""The summary of a run: what each worker did, and how its wire was protected."""
 
 import dataclasses
 import operator
@@ -15,80 +15,117 @@ _GAPS = ("  ",) * 5 + (" ",) * 4 + ("",)
 
 @dataclasses.dataclass(slots=True)
 class WorkerSummary:
-    """What one worker did, and over what wire."""
+    """What one worker did, over which wire.
+
+    Attributes
+    ----------
+    name : str
+        Its name, as its certificate proves it.
+    address : str
+        Where it is, by address or by the path of its Unix socket; empty for a child process.
+    domain : str
+        The trust domain in which the policy places it; empty outside all of them.
+    transport : str
+        ``tcp``, ``unix``, ``socketpair``, ``shared memory`` or ``gateway``.
+    protection : str
+        How data were protected on its wire: ``plain``, ``integrity`` or ``encrypted``.
+    state : str
+        ``working``, ``left``, ``lost``, or ``unfit`` if it lacks modules that the program imports.
+    slots : int
+        How many of its slots work, or worked when the manager was closed.
+    items : int
+        How many items it has processed. A pipeline may count an item once for each stage.
+    bytes_sent : int
+        Bytes of all messages to it: items, functions with their modules, pieces of `Shared`, and what steers the run. What the
+        network adds to a message (headers, TLS) isn't counted, and nor is what a child process shares with this one in memory.
+    bytes_received : int
+        Bytes of the results that came from it, pickled.
+    busy_seconds : float
+        The time that its slots spent in functions.
+    items_twice : int
+        How many of its items ran again elsewhere.
+    process_ids : list of int
+        The processes of its slots, by the numbers they have on its machine.
+    set_aside : str
+        Why it gets no more items, if it was set aside: it broke its sessions again and again.
+    own_protection : str
+        What this side's own policy and options ask for. Where `protection` is more, the worker's ask for that.
+    """
 
     name: str
-    """Its name, as its certificate proves it."""
     address: str = ""
-    """Where it is, by address or by the path of its Unix socket; empty for a child process."""
     domain: str = ""
-    """The trust domain in which the policy places it; empty outside all of them."""
     transport: str = ""
-    """``tcp``, ``unix`` or ``socketpair``."""
     protection: str = ""
-    """What its data link did: ``plain``, ``integrity`` or ``encrypted``."""
     state: str = ""
-    """``working``, ``left``, ``lost``, or ``unfit`` when it lacks modules that the program imports."""
     slots: int = 0
-    """How many of its slots were used."""
     items: int = 0
-    """How many results of stages came from it."""
     bytes_sent: int = 0
-    """Bytes of the items that were sent to it, pickled."""
     bytes_received: int = 0
-    """Bytes of the results that came from it, pickled."""
     busy_seconds: float = 0.0
-    """The time that its slots spent in functions."""
     items_twice: int = 0
-    """How many items that it had were run again elsewhere."""
     process_ids: list[int] = dataclasses.field(default_factory=list)
-    """The processes of its slots, by the numbers they have on its machine."""
     set_aside: str = ""
-    """Why it gets no more items, if it was set aside: it broke its sessions again and again."""
+    own_protection: str = ""
 
 
 @dataclasses.dataclass(slots=True)
 class KeySummary:
-    """What became of the keys of a process's sessions; see ``docs/key-cache.md``.
+    """How many session keys a process holds and used; see ``docs/key-cache.md``.
 
-    A session looks a key up once for each batch of records that it seals or opens. What was done counts since the manager was made, for all managers of the
-    process that share their ready keys: those with the same ``ready_keys``.
+    A session looks a key up once for each batch of records that it seals or opens. Numbers count from the start of the manager. Managers of
+    one process that have the same ``ready_keys`` share their keys and these numbers.
+
+    Attributes
+    ----------
+    memory : str
+        The kind of memory that holds compact keys: ``secret`` (``memfd_secret``), ``locked`` or ``ordinary``.
+    memory_foregone : list of str
+        The better kinds of memory that the kernel refused, with its reason, a line for each.
+    ready : int
+        How many keys are expanded for use now.
+    compact : int
+        How many compact keys are held now.
+    hits : int
+        Lookups that found their key ready.
+    misses : int
+        Lookups that did not.
+    evictions : int
+        How many ready keys were removed to make room for others.
+    expansions : int
+        How many keys were made ready from a compact one.
+    derivations : int
+        How many keys were derived from the secret of their epoch.
     """
 
     memory: str = ""
-    """Where this manager's compact keys are: in ``secret`` memory (``memfd_secret``), ``locked`` or ``ordinary`` memory."""
     memory_foregone: list[str] = dataclasses.field(default_factory=list)
-    """Why it is no better kind: one line for each that the kernel refused."""
     ready: int = 0
-    """How many keys are expanded for use now, those that were made ready ahead included."""
     compact: int = 0
-    """How many compact keys are held now."""
     hits: int = 0
-    """Lookups that found their key ready."""
     misses: int = 0
-    """Lookups that did not."""
-    prefetch_hits: int = 0
-    """Lookups that found it among those that were made ready ahead."""
-    prefetches: int = 0
-    """How many keys were made ready ahead, used since or not."""
     evictions: int = 0
-    """How many ready keys had to make room for others."""
     expansions: int = 0
-    """How many keys were made ready from a compact one, ahead or when they were looked up."""
     derivations: int = 0
-    """How many keys were derived from the secret of their epoch."""
 
 
 @dataclasses.dataclass(slots=True)
 class Summary:
-    """What a manager's workers did; printed, it is a table."""
+    """What the workers of a manager did. ``print`` shows a table.
+
+    Attributes
+    ----------
+    workers : list of WorkerSummary
+        A row for each worker: those that work, and those that have left or were lost.
+    keys : KeySummary
+        The keys of all sessions; not in the table.
+    """
 
     workers: list[WorkerSummary] = dataclasses.field(default_factory=list)
     keys: KeySummary = dataclasses.field(default_factory=KeySummary)
-    """The keys of all sessions; not in the table."""
 
     def __str__(self) -> str:
-        """Return a table of at most 100 columns, and who was set aside."""
+        """Return a table of at most 100 columns, whose wires are stricter than asked for, and who was set aside."""
         rows = [[cell(worker) for _, cell in _COLUMNS] for worker in self.workers]
         rows.append([cell(self._total()) for _, cell in _COLUMNS])
         titles = [title for title, _ in _COLUMNS]
@@ -99,16 +136,17 @@ class Summary:
             widths[column] -= max(0, min(surplus, widths[column] - 18))
         lines = [_line(row, widths) for row in (titles, *rows)]
         rule = "-" * max(map(len, lines))
-        aside = [
-            textwrap.fill(
-                f"set aside: worker {worker.name}: {worker.set_aside}",
-                _WIDTH,
-                subsequent_indent="  ",
-            )
-            for worker in self.workers
-            if worker.set_aside
-        ]
-        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *aside])
+        notes = [textwrap.fill(note, _WIDTH, subsequent_indent="  ") for note in self._notes()]
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], *notes])
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        from .display import html_of, paragraph_of, table_of
+
+        rows = [[cell(worker) for _, cell in _COLUMNS] for worker in [*self.workers, self._total()]]
+        titles = [title for title, _ in _COLUMNS]
+        table = table_of(titles, rows, first_number=_FIRST_NUMBER, has_total=True)
+        return "".join([html_of(table), *map(paragraph_of, self._notes())])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers, ready for JSON."""
@@ -116,6 +154,21 @@ class Summary:
             "workers": [dataclasses.asdict(worker) for worker in self.workers],
             "keys": dataclasses.asdict(self.keys),
         }
+
+    def _notes(self) -> list[str]:
+        """What stands below the table: who asked for stricter wires, and who was set aside."""
+        stricter = [
+            f"stricter wire: worker {worker.name}: {worker.protection}, where this side asks for {worker.own_protection} only; "
+            "the policy of the worker asks for more (without a policy file, everything between hosts is encrypted)"
+            for worker in self.workers
+            if worker.own_protection and worker.protection != worker.own_protection
+        ]
+        aside = [
+            f"set aside: worker {worker.name}: {worker.set_aside}"
+            for worker in self.workers
+            if worker.set_aside
+        ]
+        return stricter + aside
 
     def _total(self) -> WorkerSummary:
         total = WorkerSummary(

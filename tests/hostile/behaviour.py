@@ -213,12 +213,12 @@ class HostileWorker(Worker):
             wait_for_the_end(self.socket)
         super().greet(handshake)
 
-    def accept_link(self, link: int, handlers: list[str]) -> None:
+    def accept_link(self, link: int, protection: str, handlers: list[str]) -> None:
         """Accept a link, or say what is said instead."""
         if self.behaviour.step == "link":
-            self.behaviour.act(self, link, handlers)
+            self.behaviour.act(self, link, protection, handlers)
         else:
-            super().accept_link(link, handlers)
+            super().accept_link(link, protection, handlers)
 
     def ready(self) -> None:
         """Say Ready, or what is said instead."""

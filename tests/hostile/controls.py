@@ -30,9 +30,9 @@ def send_last(worker: HostileWorker, body: bytes) -> None:
     wait_for_the_end(worker.socket)
 
 
-@on_execute("sends a control message that there isn't", ended("got 11 as control message"))
+@on_execute("sends a control message that there isn't", ended("got 13 as control message"))
 def unknown_control(worker: HostileWorker, _frame: Frame) -> None:
-    send_control(worker, b"\x0b")
+    send_control(worker, b"\x0d")
 
 
 @on_execute("puts a byte behind a control message", ended("too many"))
@@ -49,24 +49,33 @@ def control_too_short(worker: HostileWorker, _frame: Frame) -> None:
 
 
 @on_link("accepts links with handlers of other names", harmless())
-def other_handlers(worker: HostileWorker, link: int, handlers: list[str]) -> None:
+def other_handlers(worker: HostileWorker, link: int, protection: str, handlers: list[str]) -> None:
     # A handler is named by its place.
     others = ["eval"] * len(handlers)
-    worker.session.control(control="link_accept", link=link, handlers=others)
+    worker.session.control(control="link_accept", link=link, protection=protection, handlers=others)
+
+
+@on_link("accepts links with less protection", ended("less protection than was asked for"))
+def accepted_with_less_protection(
+    worker: HostileWorker, link: int, _protection: str, handlers: list[str]
+) -> None:
+    worker.session.control(control="link_accept", link=link, protection="plain", handlers=handlers)
 
 
 @on_link("accepts links without handlers", ended("handler"))
-def no_handlers(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
-    worker.session.control(control="link_accept", link=link, handlers=[])
+def no_handlers(worker: HostileWorker, link: int, protection: str, _handlers: list[str]) -> None:
+    worker.session.control(control="link_accept", link=link, protection=protection, handlers=[])
 
 
 @on_link("refuses every link", ended("is not open"))
-def links_refused(worker: HostileWorker, link: int, _handlers: list[str]) -> None:
-    worker.session.control(control="link_refuse", link=link, reason=1)
+def links_refused(worker: HostileWorker, link: int, _protection: str, _handlers: list[str]) -> None:
+    worker.session.control(control="link_refuse", link=link, reason=1, text="")
 
 
 @on_link("answers no link", harmless())
-def links_unanswered(_worker: HostileWorker, _link: int, _handlers: list[str]) -> None:
+def links_unanswered(
+    _worker: HostileWorker, _link: int, _protection: str, _handlers: list[str]
+) -> None:
     """Messages may follow an opening at once, so the manager has no need of the answer."""
 
 
@@ -74,13 +83,17 @@ def links_unanswered(_worker: HostileWorker, _link: int, _handlers: list[str]) -
     "accepts a link that was accepted before", ended("answers an opening that was not asked")
 )
 def link_accepted_twice(worker: HostileWorker, _frame: Frame) -> None:
-    worker.session.control(control="link_accept", link=1, handlers=["execute"])
+    worker.session.control(
+        control="link_accept", link=1, protection="encrypted", handlers=["execute"]
+    )
     stop(worker)
 
 
 @on_execute("accepts a link that nobody opened", ended("answers an opening that was not asked"))
 def unasked_link_accepted(worker: HostileWorker, _frame: Frame) -> None:
-    worker.session.control(control="link_accept", link=41, handlers=["execute"])
+    worker.session.control(
+        control="link_accept", link=41, protection="encrypted", handlers=["execute"]
+    )
     stop(worker)
 
 
@@ -88,19 +101,37 @@ def unasked_link_accepted(worker: HostileWorker, _frame: Frame) -> None:
     "refuses a link that it accepted before", ended("answers an opening that was not asked")
 )
 def accepted_link_refused(worker: HostileWorker, _frame: Frame) -> None:
-    worker.session.control(control="link_refuse", link=1, reason=1)
+    worker.session.control(control="link_refuse", link=1, reason=1, text="")
+    stop(worker)
+
+
+@on_execute("ends a link that it has accepted", ended("is not open"))
+def accepted_link_ended(worker: HostileWorker, _frame: Frame) -> None:
+    worker.session.control(control="link_end", link=1, reason=3, text="enough")
+    stop(worker)
+
+
+@on_execute("ends a link that nobody opened", ended("ends a link that it has not accepted"))
+def unopened_link_ended(worker: HostileWorker, _frame: Frame) -> None:
+    worker.session.control(control="link_end", link=41, reason=3, text="")
+    stop(worker)
+
+
+@on_execute("makes a link's protection weaker", ended("makes the protection of a link weaker"))
+def link_made_weaker(worker: HostileWorker, _frame: Frame) -> None:
+    worker.session.control(control="link_protection", link=1, protection="plain")
     stop(worker)
 
 
 @on_execute("accepts a link with 129 handlers", ended("number of handlers is over its limit"))
 def too_many_handlers(worker: HostileWorker, _frame: Frame) -> None:
-    body = b"\x02" + struct.pack(">IH", 1, 129) + 129 * put_text("a")
+    body = b"\x02" + struct.pack(">IBH", 1, 2, 129) + 129 * put_text("a")
     send_control(worker, body)
 
 
 @on_execute("accepts a link with terminal escapes as a handler", ended("not plain UTF-8 text"))
 def escapes_in_a_handler(worker: HostileWorker, _frame: Frame) -> None:
-    send_control(worker, b"\x02" + struct.pack(">IH", 1, 1) + put_text("\x1b[2J"))
+    send_control(worker, b"\x02" + struct.pack(">IBH", 1, 2, 1) + put_text("\x1b[2J"))
 
 
 @on_ready("opens 300 links", ended("links|numbers"))
@@ -147,7 +178,7 @@ def highest_link_number(worker: HostileWorker, _frame: Frame) -> None:
 
 
 @on_execute(
-    "opens a link with a weaker protection", ended("its protection is not what this session has")
+    "opens a link with a weaker protection", ended("its protection is below what this session has")
 )
 def link_of_a_weaker_protection(worker: HostileWorker, _frame: Frame) -> None:
     opening = worker.opening(4, "exoskel.result") | {"protection": "plain"}
@@ -280,7 +311,7 @@ def finished_with_a_text(worker: HostileWorker, _frame: Frame) -> None:
     send_control(worker, b"\x0a\0" + put_text("really"))
 
 
-@on_execute("says Close in the middle of its work", ended("closed"))
+@on_execute("says Close in the middle of its work", ended("in the middle of its work"))
 def close_while_working(worker: HostileWorker, _frame: Frame) -> None:
     send_last(worker, b"\x0a\x01" + put_text(""))
 

@@ -299,7 +299,7 @@ def no_link_fits(handshake: Handshake) -> None:
     change(handshake, links_max=0)
 
 
-@on_accept("gives no credit, ever", harmless(connect_timeout=0.5))
+@on_accept("gives no credit, ever", harmless(wait=1.0))
 def no_credit(handshake: Handshake) -> None:
     change(handshake, credit_bytes=0)
 
@@ -364,6 +364,7 @@ def hello(handshake: Handshake, **fields: object) -> bytes:
     minimum = {"floors": ["plain"] * 3, "floors_unproven": ["plain"] * 3}
     version = "{}.{}".format(*__import__("sys").version_info[:2])
     own = handshake.own_fields() | minimum | {"ciphers": ["aes-256-gcm"]}
+    own |= {"purpose": {"wants": "session"}}
     return encode_hello(own | {"versions": [["python", version]]} | fields)
 
 

@@ -76,7 +76,7 @@ def flipped_length(worker: HostileWorker, _frame: Frame) -> None:
 
 @on_execute(
     "makes the length of a record greater and sends heartbeats as its body",
-    ended("no whole record of the peer", **SHORT),
+    ended("heard nothing from the peer", **SHORT),
 )
 def length_with_heartbeats(worker: HostileWorker, _frame: Frame) -> None:
     record = bytearray(worker.raw_message())
@@ -222,19 +222,19 @@ def half_close_without_close(worker: HostileWorker, _frame: Frame) -> None:
     wait_for_the_end(worker.socket)
 
 
-@on_execute("says nothing any more", ended("no whole record of the peer", **SHORT))
+@on_execute("says nothing any more", ended("heard nothing from the peer", **SHORT))
 def silence(worker: HostileWorker, _frame: Frame) -> None:
     worker.scene.struck.set()
     wait_for_the_end(worker.socket)
 
 
-@on_execute("reads and says nothing any more", ended("no whole record of the peer", **SHORT))
+@on_execute("reads and says nothing any more", ended("heard nothing from the peer", **SHORT))
 def never_reading(worker: HostileWorker, _frame: Frame) -> None:
     worker.scene.struck.set()
     worker.scene.over.wait()
 
 
-@on_execute("drips a record, a byte every 50 ms", ended("no whole record of the peer", **SHORT))
+@on_execute("drips a record, a byte every 50 ms", ended("heard nothing from the peer", **SHORT))
 def slow_drip(worker: HostileWorker, _frame: Frame) -> None:
     worker.scene.struck.set()
     for byte in worker.raw_message(head=b"\0" + bytes(60_000)):

@@ -37,6 +37,32 @@ impl Scheduler {
         results: Results<'_>,
         now: Duration,
     ) -> Result<Option<Accepted<'_>>, Breach> {
+        self.take_in(slot, results, false, now)
+    }
+
+    /// Exceptions arrived that the program wants its items to be run again for. An item runs again, on another slot if
+    /// there is one, until it has run [`retries`](crate::SchedulerConfig::retries) times in this segment; then the exception is its
+    /// outcome. Says which are outcomes; the tokens of the others are needed again.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`results`](Self::results).
+    pub fn retriable(
+        &mut self,
+        slot: SlotId,
+        results: Results<'_>,
+        now: Duration,
+    ) -> Result<Option<Accepted<'_>>, Breach> {
+        self.take_in(slot, results, true, now)
+    }
+
+    fn take_in(
+        &mut self,
+        slot: SlotId,
+        results: Results<'_>,
+        retriable: bool,
+        now: Duration,
+    ) -> Result<Option<Accepted<'_>>, Breach> {
         let Results {
             frame,
             first,
@@ -82,10 +108,23 @@ impl Scheduler {
         outcomes.clear();
         tokens.clear();
         let mut tally = Tally::default();
+        let attempts_max = self.config.retries;
+        let mut again = Vec::new();
         stream.ring.visit(range, |index, item| {
             if !item.is_at(frame) {
                 return;
             }
+            if retriable && !closed && stream.attempts.is_left(index, attempts_max) {
+                tally.accepted += 1;
+                if item.state == ItemState::Out {
+                    tally.ran += 1;
+                    tally.ran_bytes = tally.ran_bytes.saturating_add(item.bytes);
+                }
+                item.state = ItemState::Ready;
+                again.push(index);
+                return;
+            }
+            stream.attempts.forget(index);
             let bytes = size(index);
             let is_outcome = last || !ended.is_empty() && ended.binary_search(&index).is_ok();
             tally.accepted += 1;
@@ -116,9 +155,8 @@ impl Scheduler {
             .reserved
             .saturating_sub(grant.saturating_mul(u64::from(tally.ran)));
         let known = &mut stream.segments[usize::from(segment)];
-        known
-            .result_bytes
-            .observe(tally.new_bytes, u64::from(tally.accepted));
+        let finished = u64::from(tally.accepted) - again.len() as u64;
+        known.result_bytes.observe(tally.new_bytes, finished);
         // What a frame's serial part took was told before and is not in `busy`.
         let time = nanos(busy).saturating_add(serial_nanos.saturating_mul(u64::from(tally.ran)));
         known.time.observe(time, tally.ran);
@@ -130,6 +168,9 @@ impl Scheduler {
             tokens
                 .iter()
                 .for_each(|range| stream.make_ready(segment + 1, range.clone()));
+            for index in again {
+                stream.make_ready_elsewhere(segment, index, slot.id);
+            }
         }
 
         slot.answered(position, busy, now);

@@ -37,7 +37,8 @@ pub struct SchedulerConfig {
     pub window_bytes_max: u64,
     /// Frames that wait at a slot.
     pub window_frames_max: u32,
-    /// How many workers an item may lose, running alone, before it fails.
+    /// How many workers an item may lose, running alone, before it fails; and how often it runs in a segment that raises
+    /// exceptions for which it runs again.
     pub retries: u32,
     /// Result bytes of one stream that are held by the manager or may arrive without asking, tokens between segments among them. May
     /// be passed by the result of the oldest item not taken, and by [`Self::grant_bytes_min`] for every item inside.
@@ -79,6 +80,11 @@ impl SchedulerConfig {
             .saturating_add(grants)
             .saturating_add(oldest)
             .saturating_add(self.input_budget_bytes.max(items))
+    }
+
+    /// How many lost workers an item is charged with at most: [`Self::retries`], within what an item counts.
+    pub(crate) fn charges_max(&self) -> u8 {
+        u8::try_from(self.retries.max(1)).unwrap_or(u8::MAX)
     }
 
     /// What each result may have without asking at least.

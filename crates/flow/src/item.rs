@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use crate::{FrameId, Index};
 
+/// Items that a ring keeps room for.
+const ROOM_KEPT: usize = 1 << 16;
+
 /// Where an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemState {
@@ -118,6 +121,11 @@ impl ItemRing {
         {
             self.items.pop_front();
             self.base += 1;
+        }
+        // What a burst of millions needed goes back when they are gone.
+        let room = self.items.capacity();
+        if room > ROOM_KEPT && self.items.len() < room / 4 {
+            self.items.shrink_to(room / 2);
         }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! * `program`: the skeletons and what they compile to
 //! * `scheduler`: the public machine: slots and streams in, actions out
-//! * `dispatch`: which slot gets which frame; `recall`: taking work back from a slot that has too much
+//! * `dispatch`: which slot gets which frame, with `frame_size` and `lease`; `recall`: taking work back from a slot that has too much
 //! * `answers`: results, leases given back, results that wait for a grant; `grant`: who may send a large result now
 //! * `recovery`: what happens to the items of a lost slot
 //! * `slot_table`: all slots, and the order in which they choose
@@ -53,5 +53,6 @@ pub use error::{Breach, FlowError};
 pub use program::{
     FunctionId, PROGRAM_FUNCTIONS_MAX, Program, ProgramError, SKELETON_DEPTH_MAX, Segment, Skeleton,
 };
+pub use ranges::RangeSet;
 pub use scheduler::Scheduler;
 pub use statistics::{SlotStatistics, StreamProgress};

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use crate::Index;
 
-/// Disjoint ranges that never touch, by their start.
+/// A set of indexes: disjoint ranges that never touch, by their start.
 #[derive(Debug, Default)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     ends: BTreeMap<Index, Index>,
     len: u64,
 }
@@ -17,12 +17,14 @@ impl RangeSet {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no index in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Adds a range that has no index in common with the set.
-    pub(crate) fn insert(&mut self, range: Range<Index>) {
+    pub fn insert(&mut self, range: Range<Index>) {
         if range.is_empty() {
             return;
         }
@@ -76,6 +78,35 @@ impl RangeSet {
         true
     }
 
+    /// The parts of a range that are in the set, in order.
+    #[must_use]
+    pub fn overlap(&self, range: Range<Index>) -> Vec<Range<Index>> {
+        let before = self.ends.range(..range.start).next_back();
+        let inside = self.ends.range(range.clone());
+        before
+            .into_iter()
+            .chain(inside)
+            .map(|(start, end)| range.start.max(*start)..range.end.min(*end))
+            .filter(|part| !part.is_empty())
+            .collect()
+    }
+
+    /// Takes a range out whose indexes are all in the set.
+    pub fn remove_range(&mut self, range: Range<Index>) {
+        let Some((&start, &end)) = self.ends.range(..=range.start).next_back() else {
+            return;
+        };
+        debug_assert!(range.end <= end, "the range isn't in the set");
+        self.len -= range.end - range.start;
+        self.ends.remove(&start);
+        if start < range.start {
+            self.ends.insert(start, range.start);
+        }
+        if range.end < end {
+            self.ends.insert(range.end, end);
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ends.clear();
         self.len = 0;
@@ -93,7 +124,7 @@ mod tests {
     proptest! {
         /// Aim: the set is a set, and its ranges are as few as can be. Method: the same steps on a `BTreeSet`.
         #[test]
-        fn behaves_like_a_set_of_indexes(steps in prop::collection::vec((0u8..3, 0u64..60, 1u64..8), 0..120)) {
+        fn behaves_like_a_set_of_indexes(steps in prop::collection::vec((0u8..4, 0u64..60, 1u64..8), 0..120)) {
             let mut ranges = RangeSet::default();
             let mut model = BTreeSet::new();
             for (step, start, count) in steps {
@@ -103,6 +134,16 @@ mod tests {
                         model.extend(start..start + count);
                     }
                     1 => prop_assert_eq!(ranges.remove(start), model.remove(&start)),
+                    2 => {
+                        let parts = ranges.overlap(start..start + count);
+                        let flat: Vec<_> = parts.iter().cloned().flatten().collect();
+                        let expected: Vec<_> = model.range(start..start + count).copied().collect();
+                        prop_assert_eq!(flat, expected);
+                        for part in parts {
+                            model.retain(|index| !part.contains(index));
+                            ranges.remove_range(part);
+                        }
+                    }
                     _ => {
                         if let Some(first) = ranges.first() {
                             let count = count.min(first.end - first.start);

@@ -99,7 +99,7 @@ impl Scheduler {
             if stream.closed {
                 continue;
             }
-            if blame == Blame::It && charge >= self.config.retries.clamp(1, u32::from(u8::MAX)) {
+            if blame == Blame::It && item.charge >= self.config.charges_max() {
                 stream.finish_without_result(index);
                 let failure = Failure::WorkersLost { count: charge };
                 self.actions.push_back(Action::Failed {

@@ -111,6 +111,24 @@ impl Scheduler {
         }
     }
 
+    /// The slot gets nothing more until it [resumes](Self::resume_slot).
+    pub fn suspend_slot(&mut self, slot: SlotId) {
+        let slot = self.slots.row(slot).and_then(|row| self.slots.get_mut(row));
+        if let Some(slot) = slot {
+            slot.suspended = true;
+        }
+    }
+
+    /// The slot may get work again.
+    pub fn resume_slot(&mut self, slot: SlotId, now: Duration) {
+        let slot = self.slots.row(slot).and_then(|row| self.slots.get_mut(row));
+        if let Some(slot) = slot
+            && std::mem::take(&mut slot.suspended)
+        {
+            self.stir(now);
+        }
+    }
+
     /// Opens a stream of items through a program.
     ///
     /// # Errors
@@ -230,6 +248,12 @@ impl Scheduler {
         } else {
             Cancel::TooLate
         }
+    }
+
+    /// The items from `first` on that are at no slot and have no outcome: those that [`cancel`](Self::cancel) would take out.
+    pub fn waiting(&self, stream: StreamId, first: Index) -> impl Iterator<Item = Index> {
+        let items = self.open(stream).map(|open| open.waiting(first));
+        items.into_iter().flatten()
     }
 
     /// What to do next, if anything.

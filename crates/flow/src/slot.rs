@@ -18,6 +18,8 @@ pub(crate) const FRAMES_HIDING: u32 = 2;
 pub(crate) struct Slot {
     pub(crate) id: SlotId,
     pub(crate) draining: bool,
+    /// It may be gone: it gets nothing more until it has shown that it isn't.
+    pub(crate) suspended: bool,
     /// By ascending number, the order in which the slot works.
     pub(crate) frames: VecDeque<Frame>,
     pub(crate) running_frames: u32,
@@ -54,6 +56,7 @@ impl Slot {
         Self {
             id,
             draining: false,
+            suspended: false,
             frames: VecDeque::new(),
             running_frames: 0,
             running_items: 0,
@@ -96,9 +99,14 @@ impl Slot {
         self.running_items == 0 && !self.draining
     }
 
+    /// Whether it gets work as soon as it has room.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.draining && !self.suspended
+    }
+
     /// Where it stands in line for work; nowhere when it may get none, however much time passes.
     pub(crate) fn queue(&self, config: &SchedulerConfig) -> Option<Queue> {
-        if self.draining || self.exclusive || self.held_back {
+        if !self.is_usable() || self.exclusive || self.held_back {
             None
         } else if self.running_frames < FRAMES_HIDING {
             Some(Queue::Hungry)
@@ -184,7 +192,6 @@ impl Slot {
             .saturating_add(frame.grant.saturating_mul(u64::from(frame.count)));
         self.exclusive = frame.suspect;
         self.statistics.frames += 1;
-        self.statistics.bytes_sent += bytes;
         self.frames.push_back(frame);
     }
 

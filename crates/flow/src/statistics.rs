@@ -9,8 +9,6 @@ pub struct SlotStatistics {
     pub items: u64,
     /// Frames sent here.
     pub frames: u64,
-    /// Tokens sent here, in bytes.
-    pub bytes_sent: u64,
     /// Results that counted, in bytes.
     pub bytes_received: u64,
     /// Time spent in the user's functions.
@@ -34,6 +32,8 @@ pub struct StreamProgress {
     pub taken: u64,
     /// Ready to run, but at no slot.
     pub ready: u64,
+    /// At slots.
+    pub out: u64,
     /// Whether no more items will come.
     pub input_ended: bool,
 }

@@ -30,6 +30,8 @@ pub(crate) struct SegmentState {
     pub(crate) ready: RangeSet,
     /// Items that must run alone.
     pub(crate) suspects: BTreeSet<Index>,
+    /// Items that run again, by the slot that they have failed at, which gets them only if it is alone.
+    pub(crate) elsewhere: BTreeMap<SlotId, BTreeSet<Index>>,
     pub(crate) holder: Option<Holder>,
     /// Who had the lease last, and gets it again unless something is gained by moving it.
     pub(crate) home: Option<usize>,
@@ -54,6 +56,28 @@ impl SegmentState {
         &mut self.estimates[row]
     }
 
+    /// The oldest item that runs again and may do so here, with the slot that it failed at.
+    pub(crate) fn retry_at(&self, slot: SlotId, is_alone: bool) -> Option<(SlotId, Index)> {
+        let others = self
+            .elsewhere
+            .iter()
+            .filter(|(failed, _)| is_alone || **failed != slot);
+        let oldest = others.filter_map(|(failed, items)| Some((*items.first()?, *failed)));
+        oldest.min().map(|(index, failed)| (failed, index))
+    }
+
+    /// An item that runs again waits no longer. Says whether it did.
+    pub(crate) fn take_retry(&mut self, failed: SlotId, index: Index) -> bool {
+        let Some(items) = self.elsewhere.get_mut(&failed) else {
+            return false;
+        };
+        let was_there = items.remove(&index);
+        if items.is_empty() {
+            self.elsewhere.remove(&failed);
+        }
+        was_there
+    }
+
     /// A frame of so many items was finished there.
     pub(crate) fn finished(&mut self, row: usize, frame_items: u32) {
         let known = self.estimate_at(row);
@@ -71,6 +95,26 @@ pub(crate) struct WaitingResult {
     pub(crate) granted: bool,
 }
 
+/// How often items have run in their segments in vain. Few have.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(BTreeMap<Index, u32>);
+
+impl Attempts {
+    /// Counts an attempt in vain. Says whether that was not the last one.
+    pub(crate) fn is_left(&mut self, index: Index, most: u32) -> bool {
+        let count = self.0.entry(index).or_insert(0);
+        *count = count.saturating_add(1);
+        *count < most
+    }
+
+    /// The item goes on.
+    pub(crate) fn forget(&mut self, index: Index) {
+        if !self.0.is_empty() {
+            self.0.remove(&index);
+        }
+    }
+}
+
 /// The state of a stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -78,6 +122,7 @@ pub(crate) struct Stream {
     pub(crate) segments: Vec<SegmentState>,
     pub(crate) ring: ItemRing,
     pub(crate) waiting: BTreeMap<Index, WaitingResult>,
+    pub(crate) attempts: Attempts,
     pub(crate) input_ended: bool,
     /// Nobody wants it any more; it stays until the slots have answered.
     pub(crate) closed: bool,
@@ -110,6 +155,7 @@ impl Stream {
             segments: segments.collect(),
             ring: ItemRing::default(),
             waiting: BTreeMap::new(),
+            attempts: Attempts::default(),
             input_ended: false,
             closed: false,
             ready: 0,
@@ -204,6 +250,17 @@ impl Stream {
         self.segments[usize::from(segment)].suspects.insert(index);
     }
 
+    /// The item's token waits for this segment again, elsewhere than at this slot. What a serial function has next is its
+    /// oldest item, wherever that is.
+    pub(crate) fn make_ready_elsewhere(&mut self, segment: u16, index: Index, failed: SlotId) {
+        let known = &mut self.segments[usize::from(segment)];
+        if known.serial {
+            return self.make_ready(segment, index..index + 1);
+        }
+        known.elsewhere.entry(failed).or_default().insert(index);
+        self.ready += 1;
+    }
+
     /// Takes an item out of what is ready, if it is.
     pub(crate) fn unready(&mut self, index: Index) -> bool {
         let Some(item) = self
@@ -214,13 +271,26 @@ impl Stream {
             return false;
         };
         let segment = &mut self.segments[usize::from(item.segment)];
+        let mut slots = segment.elsewhere.iter();
+        let failed = slots.find_map(|(failed, items)| items.contains(&index).then_some(*failed));
         if segment.suspects.remove(&index) {
             self.suspects -= 1;
+        } else if let Some(failed) = failed {
+            segment.take_retry(failed, index);
         } else if !segment.ready.remove(index) {
             return false;
         }
         self.ready -= 1;
         true
+    }
+
+    /// The items from `first` on that wait for a slot.
+    pub(crate) fn waiting(&self, first: Index) -> impl Iterator<Item = Index> {
+        let first = first.max(self.ring.base());
+        let items = (first..).zip(self.ring.walk(first));
+        items
+            .filter(|(_, item)| item.state == ItemState::Ready)
+            .map(|(index, _)| index)
     }
 
     /// Bytes held for an item at this segment are held no more.
@@ -235,6 +305,7 @@ impl Stream {
 
     /// The item has its outcome without a result.
     pub(crate) fn finish_without_result(&mut self, index: Index) {
+        self.attempts.forget(index);
         let Some(item) = self.ring.get_mut(index) else {
             return;
         };
@@ -306,7 +377,9 @@ impl Stream {
         for segment in &mut self.segments {
             segment.ready.clear();
             segment.suspects.clear();
+            segment.elsewhere.clear();
         }
+        self.attempts = Attempts::default();
         (self.ready, self.suspects) = (0, 0);
         let waiting = std::mem::take(&mut self.waiting);
         self.ring.visit(0..Index::MAX, |_, item| {
@@ -331,6 +404,7 @@ impl Stream {
             finished: self.finished,
             taken: self.taken,
             ready: self.ready,
+            out: self.out,
             input_ended: self.input_ended,
         }
     }

@@ -17,12 +17,16 @@ mod rule;
 mod site_lists;
 #[cfg(test)]
 mod tests;
+mod tunnel;
+
+use std::collections::HashSet;
 
 use self::account_map::AccountMap;
 use self::admission::RoleLists;
 use self::bans::Bans;
 use self::facts::Facts;
 use self::rule::Rule;
+use self::tunnel::TunnelRule;
 use crate::verified::VerifiedIdentity;
 
 pub use self::admission::Admission;
@@ -40,6 +44,8 @@ pub struct Authorization {
     denied_roles: RoleLists,
     allow: Vec<Rule>,
     deny: Vec<Rule>,
+    allowed_tunnels: Vec<TunnelRule>,
+    denied_tunnels: Vec<TunnelRule>,
     bans: Bans,
     accounts: AccountMap,
     mapped_by_file: AccountMap,
@@ -120,9 +126,137 @@ impl Authorization {
         )
     }
 
+    /// Whether a gateway may connect somebody with the node of this name, and why. What nothing allows is refused.
+    pub fn tunnel(&self, who: &VerifiedIdentity, node: &str) -> Decision {
+        self.tunnel_for(&Facts::of(who), node)
+    }
+
+    fn tunnel_for(&self, facts: &Facts<'_>, node: &str) -> Decision {
+        let (allow, deny) = (&self.allowed_tunnels, &self.denied_tunnels);
+        tunnel::decide(allow, deny, &self.bans, facts, node)
+    }
+
     /// Whether somebody may do something, and why. What an `action` is called is the server's choice.
     pub fn decide(&self, who: &VerifiedIdentity, action: &str) -> Decision {
         self.decide_about(&Facts::of(who), action)
+    }
+
+    /// The actions that rules name, each once, in their order. Rules about any action name none.
+    pub fn named_actions(&self) -> Vec<&str> {
+        let mut seen = HashSet::new();
+        let rules = self.allow.iter().chain(&self.deny);
+        let named = rules.flat_map(|rule| rule.named_actions());
+        named.filter(|action| seen.insert(*action)).collect()
+    }
+
+    /// Whether any rule allows this action to somebody.
+    pub fn allows_somebody(&self, action: &str) -> bool {
+        self.allow.iter().any(|rule| rule.is_about(action))
+    }
+
+    /// The line of the rule that denies this action to everybody, if there is one. Then no other rule lets anybody do it.
+    pub fn denied_to_everybody(&self, action: &str) -> Option<usize> {
+        let rules = self.deny.iter().filter(|rule| rule.is_about(action));
+        rules
+            .filter(|rule| rule.is_about_everybody())
+            .map(|rule| rule.line)
+            .next()
+    }
+
+    /// The actions that rules name, each with the line of its rule.
+    pub fn actions_by_line(&self) -> impl Iterator<Item = (usize, &str)> {
+        let rules = self.allow.iter().chain(&self.deny);
+        rules.flat_map(|rule| rule.named_actions().map(|action| (rule.line, action)))
+    }
+
+    /// The virtual organisations that rules name by `vo`, each with its place.
+    pub fn organisations(&self) -> impl Iterator<Item = (RuleSource, &str)> {
+        let rules = self.allow.iter().chain(&self.deny);
+        rules.flat_map(|rule| {
+            let source = RuleSource::Policy { line: rule.line };
+            rule.organisations().map(move |name| (source, name))
+        })
+    }
+
+    /// The patterns of distinguished names and attributes that rules, bans and accounts have, each with its place. In no order.
+    pub fn patterns(&self) -> impl Iterator<Item = (RuleSource, &IdentityPattern)> {
+        let rules = self.allow.iter().chain(&self.deny).flat_map(|rule| {
+            let source = RuleSource::Policy { line: rule.line };
+            rule.patterns().map(move |pattern| (source, pattern))
+        });
+        let accounts = self.accounts.patterns();
+        rules
+            .chain(self.bans.patterns())
+            .chain(accounts.chain(self.mapped_by_file.patterns()))
+    }
+
+    /// What these rules say otherwise than those of `before`, a phrase for each: rules with their lines, bans and accounts with their
+    /// names.
+    pub fn changes_since(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (table, now, then) in [
+            ("[[allow.rule]]", &self.allow, &before.allow),
+            ("[[deny.rule]]", &self.deny, &before.deny),
+        ] {
+            let is_in = |rules: &[Rule], rule: &Rule| {
+                rules.iter().any(|other| rule.says_the_same_as(other))
+            };
+            let new = now.iter().filter(|rule| !is_in(then, rule));
+            changes.extend(
+                new.map(|rule| format!("the {table} at line {} is new: {rule}", rule.line)),
+            );
+            let gone = then.iter().filter(|rule| !is_in(now, rule));
+            changes.extend(gone.map(|rule| {
+                let line = rule.line;
+                format!("the {table} that was at line {line} is gone: {rule}")
+            }));
+        }
+        for (table, now, then) in [
+            (
+                "[[allow.tunnel]]",
+                &self.allowed_tunnels,
+                &before.allowed_tunnels,
+            ),
+            (
+                "[[deny.tunnel]]",
+                &self.denied_tunnels,
+                &before.denied_tunnels,
+            ),
+        ] {
+            let same = now.len() == then.len()
+                && now
+                    .iter()
+                    .zip(then)
+                    .all(|(one, other)| one.says_the_same_as(other));
+            changes.extend((!same).then(|| format!("the tables {table} have changed")));
+        }
+        for (table, now, then) in [
+            ("[allow]", &self.allowed_roles, &before.allowed_roles),
+            ("[deny]", &self.denied_roles, &before.denied_roles),
+        ] {
+            changes.extend(
+                (now != then).then(|| format!("the lists of roles in {table} have changed")),
+            );
+        }
+        changes.extend(self.bans.changes_since(&before.bans));
+        for (table, now, then) in [
+            ("[accounts] map", &self.accounts, &before.accounts),
+            (
+                "the grid-mapfile",
+                &self.mapped_by_file,
+                &before.mapped_by_file,
+            ),
+        ] {
+            let of_accounts = now.changes_since(then).into_iter();
+            changes.extend(of_accounts.map(|change| format!("{table}: {change}")));
+        }
+        changes
+    }
+
+    /// Whether somebody may do what no rule names.
+    pub fn allows_unnamed(&self, who: &VerifiedIdentity) -> bool {
+        // No word of a policy is empty, so this is about rules for any action alone.
+        self.decide(who, "").allowed
     }
 
     fn decide_about(&self, facts: &Facts<'_>, action: &str) -> Decision {

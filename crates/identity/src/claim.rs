@@ -21,11 +21,25 @@ pub enum Role {
     Gateway,
     /// Starts processes on a host on behalf of a manager.
     Agent,
+    /// Has links with others, and neither runs code for them nor has them run any.
+    Peer,
 }
 
 impl Role {
     /// Every role, in the order in which they are listed to people.
-    pub const ALL: [Self; 4] = [Self::Manager, Self::Worker, Self::Gateway, Self::Agent];
+    pub const ALL: [Self; 5] = [
+        Self::Manager,
+        Self::Worker,
+        Self::Gateway,
+        Self::Agent,
+        Self::Peer,
+    ];
+
+    /// What a person of a grid may be, and every proxy. The first one is meant where nobody says otherwise.
+    pub(crate) const OF_PERSONS: [Self; 2] = [Self::Manager, Self::Peer];
+
+    /// What a host of a grid may be. The first one is meant where nobody says otherwise.
+    pub(crate) const OF_HOSTS: [Self; 4] = [Self::Worker, Self::Gateway, Self::Agent, Self::Peer];
 
     /// The word that stands in certificates, policies and messages.
     pub const fn as_str(self) -> &'static str {
@@ -34,6 +48,7 @@ impl Role {
             Self::Worker => "worker",
             Self::Gateway => "gateway",
             Self::Agent => "agent",
+            Self::Peer => "peer",
         }
     }
 }
@@ -95,18 +110,21 @@ impl Identity {
 
     /// Makes the identity of somebody whom a grid knows by a distinguished name in slash form
     /// ([`DistinguishedName::slash`](crate::DistinguishedName::slash)): a person, a robot, or a proxy of anybody. Those are
-    /// managers, and since no other name has a slash, nobody can be taken for one of the two who is the other.
+    /// managers or peers. No name of a host has a slash, so nobody can be taken for one of the two who is the other.
     ///
     /// # Errors
-    /// [`ClaimError::BadSubject`] when it doesn't begin with a slash, is longer than [`SUBJECT_BYTES_MAX`], or holds
-    /// anything but printable ASCII.
-    pub fn of_subject(subject: &str) -> Result<Self, ClaimError> {
+    /// [`ClaimError::PersonsRole`] for the role of a host. [`ClaimError::BadSubject`] when the subject doesn't begin with a slash, is
+    /// longer than [`SUBJECT_BYTES_MAX`], or holds anything but printable ASCII.
+    pub fn of_subject(role: Role, subject: &str) -> Result<Self, ClaimError> {
+        if !Role::OF_PERSONS.contains(&role) {
+            return Err(ClaimError::PersonsRole { got: role });
+        }
         let well_formed = subject.starts_with('/')
             && subject.len() <= SUBJECT_BYTES_MAX
             && subject.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if well_formed {
             Ok(Self {
-                role: Role::Manager,
+                role,
                 name: subject.to_owned(),
             })
         } else {
@@ -120,11 +138,10 @@ impl Identity {
     /// would be changed by normalising it is refused.
     ///
     /// # Errors
-    /// [`ClaimError`] as [`new`](Self::new) and, for a manager's name with a slash in front,
-    /// [`of_subject`](Self::of_subject) have it.
+    /// [`ClaimError`] as [`new`](Self::new) and, for a name with a slash in front, [`of_subject`](Self::of_subject) have it.
     pub fn from_statement(role: Role, name: &str) -> Result<Self, ClaimError> {
-        if role == Role::Manager && name.starts_with('/') {
-            return Self::of_subject(name);
+        if name.starts_with('/') {
+            return Self::of_subject(role, name);
         }
         check_name(name)?;
         Ok(Self {
@@ -313,15 +330,18 @@ mod tests {
     }
 
     #[test]
-    fn only_a_manager_has_the_name_of_a_subject() {
+    fn only_managers_and_peers_have_the_name_of_a_subject() {
         let alice = "/DC=org/CN=Alice \\xC3\\xBC*";
-        let identity = Identity::of_subject(alice).unwrap();
-        assert_eq!(identity.to_string(), format!("manager {alice}"));
-        assert_eq!(
-            Identity::from_statement(Role::Manager, alice),
-            Ok(identity.clone())
-        );
-        assert!(Identity::from_statement(Role::Worker, alice).is_err());
+        for role in [Role::Manager, Role::Peer] {
+            let identity = Identity::of_subject(role, alice).unwrap();
+            assert_eq!(identity.to_string(), format!("{role} {alice}"));
+            assert_eq!(Identity::from_statement(role, alice), Ok(identity));
+        }
+        for role in [Role::Worker, Role::Gateway, Role::Agent] {
+            let refused = Err(ClaimError::PersonsRole { got: role });
+            assert_eq!(Identity::of_subject(role, alice), refused);
+            assert_eq!(Identity::from_statement(role, alice), refused);
+        }
         assert!(Identity::new(Role::Manager, alice).is_err());
         assert_eq!(
             Identity::from_statement(Role::Worker, "lab1"),
@@ -329,9 +349,10 @@ mod tests {
         );
         assert!(Identity::from_statement(Role::Worker, "Lab1").is_err());
         let long = format!("/CN={}", "a".repeat(SUBJECT_BYTES_MAX - 4));
-        assert!(Identity::of_subject(&long).is_ok());
+        assert!(Identity::of_subject(Role::Manager, &long).is_ok());
         for subject in ["", "CN=a", "/CN=\u{fc}", "/CN=a\n", &format!("{long}a")] {
-            assert!(Identity::of_subject(subject).is_err(), "{subject:?}");
+            let made = Identity::of_subject(Role::Manager, subject);
+            assert!(made.is_err(), "{subject:?}");
         }
     }
 }

@@ -99,11 +99,11 @@ impl Credential {
             }
             CredentialKind::Grid => grid::claimed_identity(&read)?,
         };
-        let grid_subject = match (kind, identity.role) {
-            (CredentialKind::Private, _) => None,
+        let grid_subject = match kind {
+            CredentialKind::Private => None,
             // A person's name is the subject already, without the proxies' parts.
-            (CredentialKind::Grid, Role::Manager) => Some(identity.name.clone()),
-            (CredentialKind::Grid, _) => Some(leaf.subject.slash()),
+            CredentialKind::Grid if identity.name.starts_with('/') => Some(identity.name.clone()),
+            CredentialKind::Grid => Some(leaf.subject.slash()),
         };
         Ok(Self {
             chain,
@@ -114,6 +114,17 @@ impl Credential {
             kind,
             grid_subject,
         })
+    }
+
+    /// This credential for a node of that role, if its certificate may stand for it: see
+    /// [`VerifiedIdentity::in_role`]. Otherwise it stays as it is.
+    #[must_use]
+    pub fn for_role(mut self, role: Role) -> Self {
+        let of_grid = self.kind == CredentialKind::Grid;
+        if of_grid && grid::naming::roles_of(&self.identity.name).contains(&role) {
+            self.identity.role = role;
+        }
+        self
     }
 
     /// By which rules its certificates are made.

@@ -14,8 +14,8 @@ use crate::peer_text::PeerText;
 mod attribute_types;
 mod parts;
 
-pub(crate) use attribute_types::of_alias;
 use attribute_types::short_name;
+pub(crate) use attribute_types::{of_alias, written_type};
 pub(crate) use parts::NameParts;
 
 /// A distinguished name (RFC 5280 section 4.1.2.4), as it stands in a certificate: the DER of a `Name`.
@@ -155,7 +155,7 @@ impl DistinguishedName {
 
     /// For messages.
     pub(crate) fn quoted(&self) -> PeerText {
-        PeerText::new(&self.parsed().to_string())
+        PeerText::new(&self.slash())
     }
 
     /// The first common name that is a text.

@@ -48,7 +48,7 @@ pub enum IdentityError {
         anchors: usize,
     },
     /// Its time is over.
-    #[error("{certificate} expired on {}, now is {}: its owner must renew it", Date(*.not_after), Date(*.now))]
+    #[error("{certificate} expired on {}, now is {}: its owner needs a new one", Date(*.not_after), Date(*.now))]
     Expired {
         /// Which one.
         certificate: WhichCertificate,
@@ -92,12 +92,14 @@ pub enum IdentityError {
     },
     /// The revocation list is past its next update, so nobody knows who is revoked.
     #[error(
-        "the revocation list that covers {certificate} is stale since {}, now is {}: fetch the authority's current list",
-        Date(*.next_update), Date(*.now)
+        "the revocation list {}that covers {certificate} is stale since {}, now is {}: fetch the authority's current list",
+        name_of(.file.as_deref()), Date(*.next_update), Date(*.now)
     )]
     RevocationListStale {
         /// The certificate that could not be checked.
         certificate: WhichCertificate,
+        /// The list's file, where the verifier has it from a trust directory.
+        file: Option<Box<str>>,
         /// When the next list was due.
         next_update: UnixTime,
         /// The time of the check.
@@ -305,4 +307,9 @@ fn alternatives(roles: &[Role]) -> String {
             .collect::<Vec<_>>()
             .join(" or "),
     }
+}
+
+/// The name of a file, before what follows in a sentence.
+fn name_of(file: Option<&str>) -> String {
+    file.map_or_else(String::new, |file| format!("{file} "))
 }

@@ -15,7 +15,7 @@ use crate::x509::Certificate;
 mod authorities;
 mod details;
 pub(crate) mod error;
-mod naming;
+pub(crate) mod naming;
 pub(crate) mod path;
 mod presented;
 pub(crate) mod proxy;
@@ -74,7 +74,7 @@ impl GridVerifier {
     ///
     /// The role is [`Role::Worker`] for a host certificate (an end entity with DNS names; `serverAuth`, where it or an authority above it
     /// has extended key usages) and its name the first of these; everybody else, and every proxy, is a [`Role::Manager`] with
-    /// the slash form of its subject as name.
+    /// the slash form of its subject as name. [`PeerVerifier::verify`] finds other roles that they may have, where those are expected.
     ///
     /// # Errors
     /// [`IdentityError`] names the certificate, the rule and what was expected.

@@ -55,11 +55,11 @@ pub use grid::{
 pub use hex::hex;
 pub use malformed::Malformed;
 pub use peer_text::{Colours, PeerText};
-pub use private_authority::{PrivateAuthority, TrustError};
+pub use private_authority::{PrivateAuthority, StaleList, TrustError};
 pub use revocation::{RevocationListDetails, RevokedCertificate};
 pub use trust_store::{
-    AuthorityReport, BadFile, BadFileReason, RevocationListReport, SelfSignature, TrustFile,
-    TrustReport, TrustStore,
+    AuthorityReport, BadFile, BadFileReason, ListFault, RevocationListReport, SelfSignature,
+    TrustFile, TrustReport, TrustStore,
 };
 pub use verified::{Expected, PeerVerifier, VerifiedIdentity, fingerprint};
 pub use voms::{

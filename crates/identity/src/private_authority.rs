@@ -52,6 +52,17 @@ struct Root {
 struct ListScope {
     issuer_der: Vec<u8>,
     next_update: UnixTime,
+    /// Which one it was of the lists that the caller gave.
+    position: usize,
+}
+
+/// A revocation list that no longer says who is revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleList {
+    /// Which one it was of the lists that [`PrivateAuthority::new`] got, from 0.
+    pub position: usize,
+    /// When the next list was due.
+    pub next_update: UnixTime,
 }
 
 impl PrivateAuthority {
@@ -83,10 +94,9 @@ impl PrivateAuthority {
         let (roots, anchors) = roots.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let mut lists = Vec::with_capacity(revocation_lists.len());
         for (position, list) in revocation_lists.iter().enumerate() {
-            lists.push(
-                read_list(list)
-                    .map_err(|reason| TrustError::BadRevocationList { position, reason })?,
-            );
+            let (details, list) = read_list(list)
+                .map_err(|reason| TrustError::BadRevocationList { position, reason })?;
+            lists.push((position, details, list));
         }
         let (coverage, lists) = newest_of_each_issuer(lists).into_iter().unzip();
         Ok(Self {
@@ -95,6 +105,16 @@ impl PrivateAuthority {
             coverage,
             lists,
             generation,
+        })
+    }
+
+    /// The first list in use that is past its next update at that time.
+    pub fn stale_list(&self, now: UnixTime) -> Option<StaleList> {
+        // At the very second that it names, the path check takes a list for stale.
+        let stale = self.coverage.iter().find(|list| now >= list.next_update)?;
+        Some(StaleList {
+            position: stale.position,
+            next_update: stale.next_update,
         })
     }
 
@@ -279,9 +299,12 @@ impl ReadRoot {
     }
 }
 
-type ReadList = (RevocationListDetails, CertRevocationList<'static>);
+/// A list, and which one it was of the caller's.
+type ReadList = (usize, RevocationListDetails, CertRevocationList<'static>);
 
-fn read_list(list: &CertificateRevocationListDer<'_>) -> Result<ReadList, Malformed> {
+fn read_list(
+    list: &CertificateRevocationListDer<'_>,
+) -> Result<(RevocationListDetails, CertRevocationList<'static>), Malformed> {
     let details = RevocationListDetails::read(list)?;
     let unusable = |reason: String| Malformed::Unusable { reason };
     let parsed =
@@ -302,9 +325,10 @@ fn read_list(list: &CertificateRevocationListDer<'_>) -> Result<ReadList, Malfor
 fn newest_of_each_issuer(
     mut lists: Vec<ReadList>,
 ) -> Vec<(ListScope, CertRevocationList<'static>)> {
-    lists.sort_by_key(|(details, _)| std::cmp::Reverse((details.number, details.this_update)));
+    lists.sort_by_key(|(_, details, _)| std::cmp::Reverse((details.number, details.this_update)));
     let mut newest: Vec<(ListScope, CertRevocationList<'static>)> = Vec::with_capacity(lists.len());
     for (
+        position,
         RevocationListDetails {
             issuer_der,
             next_update,
@@ -321,6 +345,7 @@ fn newest_of_each_issuer(
                 ListScope {
                     issuer_der,
                     next_update,
+                    position,
                 },
                 list,
             ));

@@ -59,7 +59,7 @@ impl RevocationListDetails {
                 time: unix_time(entry.revocation_date),
             });
         Ok(Self {
-            issuer: PeerText::new(&parsed.issuer().to_string()),
+            issuer: DistinguishedName::from_parsed(parsed.issuer())?.quoted(),
             number: number(&parsed),
             this_update: unix_time(parsed.last_update()),
             next_update: next_update(&parsed)?,

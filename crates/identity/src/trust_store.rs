@@ -10,7 +10,9 @@ use std::sync::Arc;
 use aws_lc_rs::digest;
 
 use crate::distinguished_name::{DistinguishedName, NameKey};
+use crate::grid::{GridSettings, NameSpaces};
 use crate::limits::{TRUST_BYTES_MAX, TRUST_FILES_MAX};
+use crate::revocation::RevocationList;
 use crate::slash_name::normal_form;
 
 mod authority;
@@ -28,7 +30,7 @@ pub(crate) use coverage::Coverage;
 pub(crate) use file::VomsFile;
 use file::{Content, Directory, FileKind, Kept};
 pub(crate) use name_space::{Forbidding, IssuerRules};
-pub use report::{AuthorityReport, RevocationListReport, SelfSignature, TrustReport};
+pub use report::{AuthorityReport, ListFault, RevocationListReport, SelfSignature, TrustReport};
 
 /// A file of a trust directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,16 +124,17 @@ impl TrustStore {
             .iter()
             .filter(|(name, _)| !self.by_name.contains_key(name))
             .filter_map(|(_, lists)| lists.first())
-            .map(|coverage| coverage.list.issuer.clone())
+            .map(|coverage| self.list_report(&coverage.list))
             .collect();
-        lists_without_authority.sort_by(|one, other| one.as_der().cmp(other.as_der()));
+        lists_without_authority
+            .sort_by(|one, other| one.issuer.as_der().cmp(other.issuer.as_der()));
         let authority_report = |authority: &Authority| {
             let key = &authority.certificate.key;
             let list = self
                 .revocation_lists(&authority.name)
                 .iter()
                 .find(|coverage| coverage.is_known_to_be_of(key) == Some(true))
-                .map(|coverage| &coverage.list);
+                .map(|coverage| self.list_report(&coverage.list));
             AuthorityReport::of(authority, list)
         };
         TrustReport {
@@ -140,7 +143,36 @@ impl TrustStore {
             bad_files,
             lists_without_authority,
             voms_files: self.voms_files.len(),
+            organisations: self
+                .voms_files
+                .keys()
+                .filter_map(|name| Some(name.split_once('/')?.0.to_owned()))
+                .collect(),
         }
+    }
+
+    fn list_report(&self, list: &RevocationList) -> RevocationListReport {
+        let files = self.files_of_list(list).into_iter();
+        RevocationListReport {
+            issuer: list.issuer.clone(),
+            files: files.map(ToOwned::to_owned).collect(),
+            this_update: list.this_update,
+            next_update: list.next_update,
+            revoked: list.len(),
+        }
+    }
+
+    /// The names of the files that hold this list of the store.
+    pub(crate) fn files_of_list(&self, list: &RevocationList) -> Vec<&str> {
+        let holds = |kept: &Kept| match &kept.content {
+            Content::RevocationList(coverage) => std::ptr::eq(&coverage.list, list),
+            _ => false,
+        };
+        self.anchor_files
+            .iter()
+            .filter(|(_, kept)| holds(kept))
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 
     /// The number that the caller gave this state of the trust.
@@ -217,6 +249,24 @@ impl TrustStore {
     /// What the files say about the names that an issuer may sign; the name in its slash form.
     pub(crate) fn rules_for(&self, issuer: &DistinguishedName) -> Option<&Arc<IssuerRules>> {
         self.rules.get(&normal_form(&issuer.slash()))
+    }
+
+    /// Whether some authority may sign a name that a pattern of rules means, such as `/DC=org/*`: by what the files say about names, or
+    /// because nothing needs to be said.
+    pub fn may_sign_some(&self, pattern: &str, settings: &GridSettings) -> bool {
+        let pattern = normal_form(pattern);
+        let pattern = match pattern.strip_suffix("/*") {
+            Some(above) => format!("{above}*"),
+            None => pattern,
+        };
+        let is_free = |authority: &Authority| {
+            authority.kind == AuthorityKind::Anchor && authority.rules.is_none()
+        };
+        settings.name_spaces == NameSpaces::WherePresent && self.authorities.iter().any(is_free)
+            || self
+                .rules
+                .values()
+                .any(|rules| rules.could_permit(&pattern))
     }
 
     /// The files of one virtual organisation's directory in the vomsdir, with their names inside it.

@@ -9,6 +9,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::claim::{Identity, Role};
 use crate::distinguished_name::DistinguishedName;
 use crate::error::IdentityError;
+use crate::grid::naming;
 use crate::grid::path::JudgedPath;
 use crate::grid::proxy::Proxy;
 use crate::voms::attributes::{Attributes, VomsAttributes};
@@ -27,7 +28,7 @@ use crate::x509::Certificate;
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifiedIdentity(Arc<Proven>);
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Proven {
     identity: Identity,
     subject: DistinguishedName,
@@ -41,7 +42,7 @@ struct Proven {
 }
 
 /// What only a grid says about somebody.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct OfGrid {
     /// The subject in slash form, by which people are known there.
     subject: String,
@@ -99,6 +100,24 @@ impl VerifiedIdentity {
             chain: path.presented.into_iter().map(|one| one.der).collect(),
             generation,
         }))
+    }
+
+    /// The same somebody in another role, if its certificate may stand for that one. That of a private authority states one role. A
+    /// grid's states none: a host may be a worker, gateway, agent or peer, and everybody else a manager or peer.
+    ///
+    /// # Security
+    /// The somebody chooses among these roles, so none of them is a right: let nobody of a grid in without a list for the role.
+    #[must_use]
+    pub fn in_role(&self, role: Role) -> Option<Self> {
+        if role == self.role() {
+            return Some(self.clone());
+        }
+        let may_be = self.0.grid.is_some() && naming::roles_of(self.name()).contains(&role);
+        may_be.then(|| {
+            let mut proven = Proven::clone(&self.0);
+            proven.identity.role = role;
+            Self(Arc::new(proven))
+        })
     }
 
     /// What the peer is.

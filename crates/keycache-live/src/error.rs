@@ -3,7 +3,7 @@
 use std::io;
 
 use exoskel_link::SessionError;
-use exoskel_link::keys::KeyStoreError;
+use exoskel_link::keys::GeometryError;
 use thiserror::Error;
 
 use crate::NODES_MAX;
@@ -35,7 +35,7 @@ pub enum LiveError {
     NoRoomToBegin,
     /// The key store can't be of that shape.
     #[error(transparent)]
-    Keys(#[from] KeyStoreError),
+    Keys(#[from] GeometryError),
     /// A session has failed.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -64,7 +64,7 @@ pub enum LiveError {
     },
     /// The ranks wait for room that is taken by messages nobody receives yet.
     #[error(
-        "nothing came or went for {seconds} s: {ranks} ranks wait for room to send, and {messages} messages are under way to ranks that don't receive them yet, as many as are kept ({mebibytes} MiB): take a part of the trace, or one whose ranks receive earlier"
+        "no message moved for {seconds} s: {ranks} ranks wait to send, and {messages} messages that nobody receives fill all room ({mebibytes} MiB): replay a part of the trace"
     )]
     WithoutRoom {
         /// For how long.

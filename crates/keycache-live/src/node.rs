@@ -6,9 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, Geometry, KEYS_OF_SESSION, KeyStore, KeyStoreSettings, PrefetchSettings,
-};
+use exoskel_link::keys::{COMPACT_KEY_BYTES, Geometry, KEYS_OF_SESSION, KeyStore};
 use exoskel_trace::{CollectiveStep, MessageDirection};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -77,14 +75,10 @@ impl LiveRank {
         geometry: Geometry,
         program: Vec<CollectiveStep>,
     ) -> Result<Self, LiveError> {
-        let settings = KeyStoreSettings {
-            contexts: geometry,
-            prefetch: PrefetchSettings::NONE,
-        };
         let memory = vec![0; count * KEYS_OF_SESSION * COMPACT_KEY_BYTES];
         Ok(Self {
             rank,
-            keys: KeyStore::new(settings, Box::new(memory))?,
+            keys: KeyStore::new(geometry, Box::new(memory))?,
             lanes: BTreeMap::new(),
             program,
         })

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use crate::cipher::CipherTiming;
 use crate::error::KeycacheError;
 use crate::flight::{Flight, NOBODY, Packet, PacketsInFlight};
-use crate::key_source::{Keys, key_id};
+use crate::key_source::{CardProcess, Keys};
 use crate::link::{Credit, LinkTiming};
 use crate::parameters::{LookupUnit, Parameters};
+use crate::ranks_per_card::RanksPerCard;
 use crate::time::Picoseconds;
 
 /// What all cards have in common.
@@ -18,7 +19,8 @@ pub(crate) struct CardModel {
     processing: Picoseconds,
     payload_max: u32,
     buffer: usize,
-    nodes: usize,
+    ranks: usize,
+    pub(crate) ranks_per_card: RanksPerCard,
     lookup_unit: LookupUnit,
     pub(crate) overlaps: bool,
 }
@@ -31,9 +33,17 @@ impl CardModel {
             processing: Picoseconds::from_nanoseconds(parameters.card_processing_ns),
             payload_max: parameters.packet_payload_bytes,
             buffer: parameters.card_buffer_packets as usize,
-            nodes: parameters.nodes as usize,
+            ranks: parameters.ranks() as usize,
+            ranks_per_card: RanksPerCard::stated(parameters.ranks_per_card),
             lookup_unit: parameters.lookup_unit,
             overlaps: parameters.receive_lookup_overlaps_arrival,
+        }
+    }
+
+    fn process(&self, packet: &Packet, rank: u16) -> CardProcess {
+        CardProcess {
+            job: packet.job,
+            place: self.ranks_per_card.place(rank),
         }
     }
 
@@ -54,7 +64,7 @@ struct Pair {
 /// packet whose key is late holds up those behind it.
 pub(crate) struct Card {
     pub(crate) keys: Keys,
-    /// By job and peer.
+    /// By job, sender and receiver.
     pairs: Vec<Pair>,
     /// Pairs with something to send, in turn.
     turns: VecDeque<u32>,
@@ -86,7 +96,7 @@ impl Card {
         };
         Ok(Self {
             keys: Keys::new(parameters, jobs)?,
-            pairs: vec![idle; jobs * parameters.nodes as usize],
+            pairs: vec![idle; jobs * (parameters.ranks_per_card * parameters.ranks()) as usize],
             turns: VecDeque::new(),
             outgoing: VecDeque::with_capacity(parameters.card_buffer_packets as usize),
             sealing_free: Picoseconds::ZERO,
@@ -100,7 +110,10 @@ impl Card {
     /// A process has a message to send.
     pub(crate) fn enqueue(&mut self, model: &CardModel, flights: &mut [Flight], message: u32) {
         let flight = &flights[message as usize];
-        let number = usize::from(flight.job) * model.nodes + usize::from(flight.destination);
+        let place = model.ranks_per_card.place(flight.source);
+        let sender =
+            usize::from(flight.job) * usize::from(model.ranks_per_card.get()) + usize::from(place);
+        let number = sender * model.ranks + usize::from(flight.destination);
         let pair = &mut self.pairs[number];
         if pair.first == NOBODY {
             pair.first = message;
@@ -131,8 +144,10 @@ impl Card {
                 handed: now,
                 message,
                 bytes,
-                source: flight.source,
-                destination: flight.destination,
+                source: model.ranks_per_card.card(flight.source),
+                destination: model.ranks_per_card.card(flight.destination),
+                sender: flight.source,
+                receiver: flight.destination,
                 job: flight.job,
                 first: flight.unsent == flight.bytes,
             };
@@ -143,7 +158,7 @@ impl Card {
             if pair.first != NOBODY {
                 self.turns.push_back(number);
             }
-            let key_there = self.key(model, &packet, packet.destination, now);
+            let key_there = self.key(model, &packet, (packet.sender, packet.receiver), now);
             let cipher = model.cipher.of(bytes);
             let begins = key_there.max(self.sealing_free);
             self.sealing_free = begins + cipher.occupied;
@@ -156,14 +171,13 @@ impl Card {
         &mut self,
         model: &CardModel,
         packet: &Packet,
-        peer: u16,
+        (own, peer): (u16, u16),
         now: Picoseconds,
     ) -> Picoseconds {
         if model.lookup_unit == LookupUnit::Message && !packet.first {
             return now;
         }
-        let job = u32::from(packet.job);
-        self.keys.look_up(now, job, key_id(job, peer))
+        self.keys.look_up(now, model.process(packet, own), peer)
     }
 
     /// When the first packet can go, as far as that is known.
@@ -195,9 +209,9 @@ impl Card {
         now: Picoseconds,
     ) -> Received {
         if packet.first {
-            self.keys.hint(now, packet.job.into());
+            self.keys.hint(now, model.process(packet, packet.receiver));
         }
-        let key_there = self.key(model, packet, packet.source, now);
+        let key_there = self.key(model, packet, (packet.receiver, packet.sender), now);
         let whole = if model.overlaps {
             now + model.link.packet(packet.bytes)
         } else {

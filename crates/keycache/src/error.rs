@@ -52,9 +52,10 @@ pub enum KeycacheError {
         /// How many there may be.
         most: usize,
     },
-    /// A trace has more ranks than there are nodes.
+    /// A trace has more ranks than the nodes have room for.
     #[error(
-        "trace {trace}: got {ranks} ranks, but nodes = {nodes}: each rank of a job needs a node of its own"
+        "trace {trace}: got {ranks} ranks, but nodes = {nodes} and ranks_per_card = {ranks_per_card}: there is no room for more than {} of a job",
+        u64::from(*nodes) * u64::from(*ranks_per_card)
     )]
     MoreRanksThanNodes {
         /// Which trace.
@@ -63,6 +64,20 @@ pub enum KeycacheError {
         ranks: usize,
         /// The parameter.
         nodes: u32,
+        /// The parameter.
+        ranks_per_card: u32,
+    },
+    /// Ranks can't be put on cards, so many on each.
+    #[error(
+        "got ranks_per_card = {ranks_per_card}, expected a divisor of {ranks}, the number of ranks of trace {trace}"
+    )]
+    RanksPerCard {
+        /// Which trace.
+        trace: String,
+        /// Its ranks.
+        ranks: usize,
+        /// What was asked for.
+        ranks_per_card: u64,
     },
     /// A trace that can't be run again.
     #[error("trace {trace}, rank {rank}, record {record}: {reason}")]

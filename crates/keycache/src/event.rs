@@ -19,14 +19,14 @@ pub(crate) enum Event {
     FlowEnds(u32),
     /// The last bit of a message is in its destination's memory.
     Delivered(u32),
-    /// Something is due on a node's processor, unless its plans have changed since.
+    /// Something is due on a processor, unless its plans have changed since.
     Processor {
-        /// Which node.
-        node: u16,
+        /// Whose: it is that of this rank of each job.
+        rank: u16,
         /// Which plan.
         generation: u32,
     },
-    /// A node looks for a process to boost.
+    /// A rank's processor looks for a process to boost.
     Boost(u16),
     /// The next job gets all nodes.
     Turn,

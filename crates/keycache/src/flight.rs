@@ -8,6 +8,7 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 /// A message of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
+    /// The ranks.
     pub(crate) source: u16,
     pub(crate) destination: u16,
     pub(crate) job: u16,
@@ -38,8 +39,12 @@ pub(crate) struct Packet {
     pub(crate) handed: Picoseconds,
     pub(crate) message: u32,
     pub(crate) bytes: u32,
+    /// The nodes.
     pub(crate) source: u16,
     pub(crate) destination: u16,
+    /// The processes on them.
+    pub(crate) sender: u16,
+    pub(crate) receiver: u16,
     pub(crate) job: u16,
     /// Whether it is its message's first one.
     pub(crate) first: bool,

@@ -4,6 +4,7 @@ use crate::agenda::PacketAgenda;
 use crate::event::Event;
 use crate::flight::Flight;
 use crate::parameters::Parameters;
+use crate::ranks_per_card::RanksPerCard;
 use crate::time::Picoseconds;
 
 /// A unit of work: what a link of one byte per second does in a picosecond.
@@ -13,6 +14,7 @@ const WORK_OF_A_BYTE: u128 = 1_000_000_000_000;
 /// SimGrid have it, so that the two can be compared. There are no cards, no packets and no switch that could be full.
 #[derive(Debug)]
 pub(crate) struct MessageNetwork {
+    ranks_per_card: RanksPerCard,
     rate: u64,
     latency: Picoseconds,
     flows: Vec<Flow>,
@@ -59,6 +61,7 @@ impl MessageNetwork {
         let time = Picoseconds::from_nanoseconds;
         let link = time(parameters.link_latency_ns);
         Self {
+            ranks_per_card: RanksPerCard::stated(parameters.ranks_per_card),
             rate: parameters.link_rate_bytes_per_second,
             latency: link + time(parameters.switch_latency_ns) + link,
             flows: Vec::new(),
@@ -90,8 +93,8 @@ impl MessageNetwork {
             return;
         }
         let links = [
-            2 * u32::from(flight.source),
-            2 * u32::from(flight.destination) + 1,
+            2 * u32::from(self.ranks_per_card.card(flight.source)),
+            2 * u32::from(self.ranks_per_card.card(flight.destination)) + 1,
         ];
         let flow = Flow {
             message,

@@ -2,27 +2,36 @@
 
 use std::collections::VecDeque;
 
-use exoskel_link::keys::{
-    ClockPolicy, Counters, Geometry, LeastRecentlyUsed, PrefetchSettings, PrefetchingCache,
-};
+use exoskel_link::keys::{ClockPolicy, Geometry, LeastRecentlyUsed};
 
 use crate::error::KeycacheError;
 use crate::key_memory::KeyLatency;
 use crate::parameters::{KeySource, Parameters};
+use crate::prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache, PrefetchingCounters};
 use crate::s3_fifo::S3Fifo;
 use crate::sequence::ReplacementPolicy;
 use crate::time::Picoseconds;
 
-/// Whose key: job in the upper half, peer's rank in the lower one. A node has one process of each job, so that is a pair of processes.
-pub(crate) type KeyId = u32;
-/// A process of the node, which is its job.
+/// Whose key: which of its node's ranks of a job, the job, and the peer's rank. That is a pair of processes.
+pub(crate) type KeyId = u64;
+/// A process of the node.
 pub(crate) type Group = u32;
 
-pub(crate) fn key_id(job: u32, peer: u16) -> KeyId {
-    job << 16 | u32::from(peer)
+/// A process of a node: the one of this job at this place among the node's ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CardProcess {
+    pub(crate) job: u16,
+    pub(crate) place: u16,
 }
 
-/// The runtime's cache, with the moment at which a key is there for its value: a key whose fetch is under way has its place already.
+impl CardProcess {
+    fn key(self, peer: u16) -> KeyId {
+        let (place, job) = (u64::from(self.place), u64::from(self.job));
+        place << 32 | job << 16 | u64::from(peer)
+    }
+}
+
+/// The cache, with the moment at which a key is there for its value: a key whose fetch is under way has its place already.
 type KeyCache<P> = PrefetchingCache<Group, KeyId, Picoseconds, P>;
 
 enum AnyKeyCache {
@@ -65,6 +74,7 @@ pub(crate) struct Keys {
     source: KeySourceKind,
     pub(crate) memory: KeyLatency,
     decrypt: Picoseconds,
+    ranks_per_card: u32,
     lookups: u64,
 }
 
@@ -85,12 +95,23 @@ impl Keys {
                 parameters.key_memory_accesses_in_flight,
             ),
             decrypt: time(parameters.key_decrypt_ns),
+            ranks_per_card: parameters.ranks_per_card,
             lookups: 0,
         })
     }
 
-    /// Looks a key up now; says when it is there. Calls come in the order of time.
-    pub(crate) fn look_up(&mut self, now: Picoseconds, group: Group, key: KeyId) -> Picoseconds {
+    fn group(&self, process: CardProcess) -> Group {
+        u32::from(process.job) * self.ranks_per_card + u32::from(process.place)
+    }
+
+    /// Looks up the key of a process and its peer now; says when it is there. Calls come in the order of time.
+    pub(crate) fn look_up(
+        &mut self,
+        now: Picoseconds,
+        process: CardProcess,
+        peer: u16,
+    ) -> Picoseconds {
+        let (group, key) = (self.group(process), process.key(peer));
         let memory = &mut self.memory;
         let decrypt = self.decrypt;
         if !matches!(self.source, KeySourceKind::None) {
@@ -105,10 +126,10 @@ impl Keys {
                 let found = now + cached.access;
                 with_cache!(&mut cached.cache, cache => {
                     if let Some(there_at) = cache.get(key) {
-                        if *there_at > found {
+                        if there_at > found {
                             cached.joined += 1;
                         }
-                        return found.max(*there_at);
+                        return found.max(there_at);
                     }
                     let there_at = memory.fetch(found) + decrypt;
                     cache.insert(group, key, there_at);
@@ -121,30 +142,32 @@ impl Keys {
 
     /// A message for a process has begun to arrive. If that process doesn't have the processor, its frequent keys are fetched into the prefetch
     /// buffer, whenever the memory has nothing else to do.
-    pub(crate) fn hint(&mut self, now: Picoseconds, group: Group) {
+    pub(crate) fn hint(&mut self, now: Picoseconds, process: CardProcess) {
+        let group = self.group(process);
         if let KeySourceKind::Cache(cached) = &mut self.source {
             cached.hint(now, group);
         }
     }
 
-    /// The processor has this process from now on; `None`: nobody's.
-    pub(crate) fn activate(&mut self, group: Option<Group>) {
+    /// The processor of the node's ranks at this place has the process of this job from now on; `None`: nobody's.
+    pub(crate) fn activate(&mut self, place: u16, job: Option<u16>) {
+        let group = job.map(|job| self.group(CardProcess { job, place }));
         if let KeySourceKind::Cache(cached) = &mut self.source {
-            with_cache!(&mut cached.cache, cache => cache.activate(group));
+            with_cache!(&mut cached.cache, cache => cache.activate(place.into(), group));
         }
     }
 
     /// Counts of lookups, and hits on keys whose fetch was under way. Without a cache, each lookup is a miss.
-    pub(crate) fn counters(&self) -> (Counters, u64) {
+    pub(crate) fn counters(&self) -> (PrefetchingCounters, u64) {
         match &self.source {
             KeySourceKind::Cache(cached) => {
                 let counters = with_cache!(&cached.cache, cache => cache.counters());
                 (counters, cached.joined)
             }
             _ => {
-                let counters = Counters {
+                let counters = PrefetchingCounters {
                     misses: self.lookups,
-                    ..Counters::default()
+                    ..PrefetchingCounters::default()
                 };
                 (counters, 0)
             }
@@ -162,15 +185,14 @@ impl CachedKeys {
         let buffer = parameters.prefetch_buffer_entries as usize;
         let settings = PrefetchSettings {
             buffer,
-            groups: jobs,
+            groups: jobs * parameters.ranks_per_card as usize,
             frequent: parameters.prefetch_list_entries as usize,
         };
         // `Parameters::validate` has seen to it that these are possible; if the cache knows better, it names the parameter.
         let impossible = |reason: String| KeycacheError::Scenario { reason };
         let geometry = Geometry::set_associative(entries, ways)
             .map_err(|error| impossible(error.to_string()))?;
-        let impossible_buffer =
-            |error: exoskel_link::keys::PrefetchError| impossible(error.to_string());
+        let impossible_buffer = |error: PrefetchError| impossible(error.to_string());
         let cache = match parameters.cache_policy {
             ReplacementPolicy::LeastRecentlyUsed => AnyKeyCache::LeastRecentlyUsed(
                 PrefetchingCache::new(geometry, settings).map_err(impossible_buffer)?,

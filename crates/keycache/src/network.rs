@@ -39,11 +39,12 @@ impl Network {
         }
     }
 
-    /// The processor of a node changes to another job's process.
-    pub(crate) fn activate(&mut self, node: u16, job: Option<u16>) {
+    /// The processor of a rank of each job changes to another job's process.
+    pub(crate) fn activate(&mut self, rank: u16, job: Option<u16>) {
         if let Self::Packets(network) = self {
-            let keys = &mut network.cards[usize::from(node)].keys;
-            keys.activate(job.map(u32::from));
+            let ranks_per_card = network.model.ranks_per_card;
+            let card = &mut network.cards[usize::from(ranks_per_card.card(rank))];
+            card.keys.activate(ranks_per_card.place(rank), job);
         }
     }
 }
@@ -80,7 +81,7 @@ impl PacketNetwork {
     ) {
         let flight = &mut flights[message as usize];
         flight.packets_left = self.model.packets(flight.bytes);
-        let node = flight.source;
+        let node = self.model.ranks_per_card.card(flight.source);
         let card = &mut self.cards[usize::from(node)];
         card.enqueue(&self.model, flights, message);
         card.refill(&self.model, flights, &mut self.packets, now);

@@ -9,7 +9,7 @@ use toml::Table;
 use crate::error::KeycacheError;
 use crate::sequence::ReplacementPolicy;
 
-/// Most nodes of a run.
+/// Most nodes of a run, and most ranks of a job, with all that there is room for on these nodes.
 const NODES_MAX: u32 = 1 << 12;
 /// Longest time that a parameter may name, in nanoseconds: a day.
 const PARAMETER_NS_MAX: u64 = 86_400_000_000_000;
@@ -127,8 +127,11 @@ impl SchedulerKind {
 pub struct Parameters {
     /// Packets or messages.
     pub level: Level,
-    /// Nodes at the switch; at least as many as a trace has ranks.
+    /// Nodes at the switch, with a card each; at least as many as a trace needs for its ranks.
     pub nodes: u32,
+    /// Ranks of a job on a node, consecutive ones: they share its card, and with it the key cache, and have a processor each. It divides each trace's number
+    /// of ranks. What they send each other doesn't leave the node: it takes no time, as what a rank sends itself, and needs no key. The paper has one.
+    pub ranks_per_card: u32,
     /// The traces' gaps of computation times this. Our traces come from a processor that is some 70 to 250 times as fast as
     /// the paper's, by the completion times of its table 1.
     pub compute_percent: u32,
@@ -227,6 +230,7 @@ impl Default for Parameters {
         Self {
             level: Level::Packet,
             nodes: 16,
+            ranks_per_card: 1,
             compute_percent: 100,
             compute_jitter_ppm: 10_000,
             start_spread_ns: 100_000,
@@ -376,8 +380,9 @@ impl Parameters {
         let buffer_max = u64::from(BUFFER_PACKETS_MAX);
         let cycles_max = u64::from(CYCLES_MAX);
         #[rustfmt::skip]
-        let ranges: [(&'static str, u64, u64, u64); 32] = [
+        let ranges: [(&'static str, u64, u64, u64); 33] = [
             ("nodes", self.nodes.into(), 1, NODES_MAX.into()),
+            ("ranks_per_card", self.ranks_per_card.into(), 1, NODES_MAX.into()),
             ("compute_percent", self.compute_percent.into(), 0, 10_000_000),
             ("compute_jitter_ppm", self.compute_jitter_ppm.into(), 0, 1_000_000),
             ("start_spread_ns", self.start_spread_ns, 0, PARAMETER_NS_MAX),
@@ -427,6 +432,13 @@ impl Parameters {
         self.validate_switching()?;
         self.validate_packets()?;
         let nodes = u64::from(self.nodes);
+        if self.ranks() > NODES_MAX {
+            return Err(KeycacheError::Parameter {
+                name: "ranks_per_card",
+                got: self.ranks_per_card.into(),
+                expected: format!("at most {} with {nodes} nodes", NODES_MAX / self.nodes),
+            });
+        }
         if nodes * u64::from(self.cache_entries) > ENTRIES_OF_ALL_MAX {
             return Err(KeycacheError::Parameter {
                 name: "cache_entries",
@@ -446,6 +458,11 @@ impl Parameters {
             });
         }
         Ok(())
+    }
+
+    /// How many ranks of a job the nodes have room for.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.nodes.saturating_mul(self.ranks_per_card)
     }
 
     /// Whether links and ciphers are done with a packet within a second.

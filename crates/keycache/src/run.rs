@@ -12,6 +12,7 @@ use crate::network::Network;
 use crate::outcome::{JobOutcome, LatencyRecorder, RunOutcome};
 use crate::parameters::Parameters;
 use crate::program::Instruction;
+use crate::ranks_per_card::RanksPerCard;
 use crate::scheduler::{ReadyQueues, SchedulerRules, Slice, Turns};
 use crate::study::Study;
 use crate::time::Picoseconds;
@@ -28,6 +29,7 @@ pub struct Run<'a> {
     study: &'a Study,
     seed: u64,
     rules: SchedulerRules,
+    ranks_per_card: RanksPerCard,
     context_switch: Picoseconds,
     agenda: PacketAgenda<Event>,
     now: Picoseconds,
@@ -58,7 +60,7 @@ pub struct Run<'a> {
 /// A rank of a job.
 struct RankProcess<'a> {
     job: u16,
-    node: u16,
+    rank: u16,
     instructions: &'a [Instruction],
     /// The next instruction.
     next: usize,
@@ -88,7 +90,7 @@ struct AwaitedMessage {
     arrival: bool,
 }
 
-/// A node's processor.
+/// The processor that a rank of each job has.
 struct Processor {
     running: Option<u16>,
     /// Who ran last.
@@ -144,6 +146,7 @@ impl<'a> Run<'a> {
             study,
             seed,
             rules,
+            ranks_per_card: RanksPerCard::stated(parameters.ranks_per_card),
             context_switch: Picoseconds::from_nanoseconds(parameters.context_switch_ns),
             agenda: PacketAgenda::new(),
             now: Picoseconds::ZERO,
@@ -170,7 +173,7 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// Plans what happens without a cause. Each node begins, boosts and so on at its own time.
+    /// Plans what happens without a cause. Each processor begins, boosts and so on at its own time.
     fn begin(&mut self, random: &mut SplitMix64) {
         let parameters = &self.study.parameters;
         let spread = Picoseconds::from_nanoseconds(parameters.start_spread_ns);
@@ -183,14 +186,14 @@ impl<'a> Run<'a> {
             }
             self.turns = Some(Turns::new(live));
         }
-        for node in 0..self.processors.len() as u16 {
+        for rank in 0..self.processors.len() as u16 {
             let starts = Picoseconds(random.below(spread.0 + 1));
-            let generation = self.processors[usize::from(node)].generation;
+            let generation = self.processors[usize::from(rank)].generation;
             self.agenda
-                .plan(starts, Event::Processor { node, generation });
+                .plan(starts, Event::Processor { rank, generation });
             if let Some(period) = self.rules.boost_period {
                 let phase = Picoseconds(random.below(period.0.max(1)));
-                self.agenda.plan(phase, Event::Boost(node));
+                self.agenda.plan(phase, Event::Boost(rank));
             }
         }
     }
@@ -251,8 +254,8 @@ impl<'a> Run<'a> {
         let now = self.now;
         match event {
             Event::Delivered(message) => self.delivered(message),
-            Event::Processor { node, generation } => self.due(node, generation),
-            Event::Boost(node) => self.boost(node),
+            Event::Processor { rank, generation } => self.due(rank, generation),
+            Event::Boost(rank) => self.boost(rank),
             Event::Turn => self.turn(),
             other => {
                 let agenda = &mut self.agenda;
@@ -290,8 +293,8 @@ impl<'a> Run<'a> {
     }
 
     /// Where a process is in the list.
-    fn place(&self, job: u16, node: u16) -> usize {
-        usize::from(job) * self.processors.len() + usize::from(node)
+    fn place(&self, job: u16, rank: u16) -> usize {
+        usize::from(job) * self.processors.len() + usize::from(rank)
     }
 
     fn stuck(&self) -> KeycacheError {
@@ -304,13 +307,13 @@ impl<'a> Run<'a> {
                 .awaited
                 .map(|awaited| &self.flights[awaited.message as usize]);
             let peer = flight.map_or(0, |flight| {
-                if flight.destination == process.node {
+                if flight.destination == process.rank {
                     flight.source
                 } else {
                     flight.destination
                 }
             });
-            (process.job, process.node, peer)
+            (process.job, process.rank, peer)
         });
         KeycacheError::Stuck {
             job: job.into(),
@@ -422,17 +425,17 @@ fn most_bytes(parameters: &Parameters) -> u32 {
     }
 }
 
-/// A process for each job and node; where a job has fewer ranks than there are nodes, one that has ended.
+/// A process for each job and rank; where a job has fewer ranks than the nodes have room for, one that has ended.
 fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<RankProcess<'a>> {
     let mut processes = Vec::new();
     for (job, program) in study.jobs.iter().enumerate() {
-        for node in 0..study.parameters.nodes as usize {
-            let is_there = node < program.ranks();
+        for rank in 0..study.parameters.ranks() as usize {
+            let is_there = rank < program.ranks();
             processes.push(RankProcess {
                 job: job as u16,
-                node: node as u16,
+                rank: rank as u16,
                 instructions: if is_there {
-                    program.instructions(node)
+                    program.instructions(rank)
                 } else {
                     &[]
                 },
@@ -454,19 +457,19 @@ fn processes<'a>(study: &'a Study, random: &mut SplitMix64) -> Vec<RankProcess<'
     processes
 }
 
-/// Each node has its processes in an order of its own: that is all that a local scheduler of its own knows at first.
+/// Each processor has its processes in an order of its own: that is all that a local scheduler of its own knows at first.
 fn processors(
     parameters: &Parameters,
     processes: &[RankProcess<'_>],
     random: &mut SplitMix64,
 ) -> Vec<Processor> {
-    let nodes = parameters.nodes as usize;
-    let jobs = processes.len() / nodes;
-    let mut processors = Vec::with_capacity(nodes);
-    for node in 0..nodes {
+    let ranks = parameters.ranks() as usize;
+    let jobs = processes.len() / ranks;
+    let mut processors = Vec::with_capacity(ranks);
+    for rank in 0..ranks {
         let mut ready = ReadyQueues::new(parameters, jobs);
         let mut order: Vec<u16> = (0..jobs)
-            .filter(|job| processes[job * nodes + node].lives())
+            .filter(|job| processes[job * ranks + rank].lives())
             .map(|job| job as u16)
             .collect();
         for last in (1..order.len()).rev() {

@@ -3,13 +3,14 @@
 //! Two kinds of sequences: what the interface of each rank of a [`Trace`] looks up ([`replay`]), and synthetic traffic of many processes that are ON and OFF in turn
 //! ([`Traffic`]). Both go through [`exoskel_link::keys::Cache`], the cache of the runtime.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Range, RangeInclusive};
 
 use exoskel_link::keys::{Cache, CacheKey, ClockPolicy, Geometry, LeastRecentlyUsed, Replacement};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::ranks_per_card::RanksPerCard;
 use crate::s3_fifo::S3Fifo;
 use exoskel_determinism::{RunDigest, SplitMix64};
 use exoskel_trace::{CollectiveStep, MessageDirection, Operation, Trace, TraceRecord};
@@ -270,20 +271,65 @@ pub fn replay(
     lookup: Lookup,
     go_on: impl Fn() -> bool,
 ) -> Option<Hits> {
+    let one = RanksPerCard::ONE;
+    replay_on_cards(trace, ranks, one, geometry, policy, lookup, go_on)
+}
+
+/// As [`replay`], with a cache for each card and so many ranks behind it: these cards' caches. Ranks of a card take turns, a message each, and each has a key for each
+/// of its peers. Messages between ranks of one card are left out: they need no key. A rank that is alone on its card looks up a key for itself, too.
+pub fn replay_on_cards(
+    trace: &Trace,
+    cards: Range<usize>,
+    ranks_per_card: RanksPerCard,
+    geometry: Geometry,
+    policy: ReplacementPolicy,
+    lookup: Lookup,
+    go_on: impl Fn() -> bool,
+) -> Option<Hits> {
+    let each = ranks_per_card;
     match policy {
         ReplacementPolicy::LeastRecentlyUsed => {
-            replay_with::<LeastRecentlyUsed>(trace, ranks, geometry, lookup, go_on)
+            replay_with::<LeastRecentlyUsed>(trace, cards, each, geometry, lookup, go_on)
         }
         ReplacementPolicy::Clock => {
-            replay_with::<ClockPolicy>(trace, ranks, geometry, lookup, go_on)
+            replay_with::<ClockPolicy>(trace, cards, each, geometry, lookup, go_on)
         }
-        ReplacementPolicy::S3Fifo => replay_with::<S3Fifo>(trace, ranks, geometry, lookup, go_on),
+        ReplacementPolicy::S3Fifo => {
+            replay_with::<S3Fifo>(trace, cards, each, geometry, lookup, go_on)
+        }
     }
+}
+
+/// The keys that a card looks up, and how often each: the place of the rank on the card above the rank of its peer.
+fn keys_of_card(
+    trace: &Trace,
+    card: usize,
+    ranks_per_card: RanksPerCard,
+    lookup: Lookup,
+) -> impl Iterator<Item = (u32, u64)> + '_ {
+    let each = usize::from(ranks_per_card.get());
+    let mut ranks: VecDeque<_> = (card * each..(card + 1) * each)
+        .map(|rank| (rank as u16, keys(trace, rank, lookup)))
+        .collect();
+    std::iter::from_fn(move || {
+        loop {
+            let (rank, mut calls) = ranks.pop_front()?;
+            let Some((peer, count)) = calls.next() else {
+                continue;
+            };
+            ranks.push_back((rank, calls));
+            if each == 1 || !ranks_per_card.shared(rank, peer) {
+                let place = u32::from(ranks_per_card.place(rank));
+                return Some((place << 16 | u32::from(peer), count));
+            }
+        }
+    })
 }
 
 fn replay_with<P: Replacement>(
     trace: &Trace,
-    ranks: Range<usize>,
+    cards: Range<usize>,
+    ranks_per_card: RanksPerCard,
     geometry: Geometry,
     lookup: Lookup,
     go_on: impl Fn() -> bool,
@@ -292,19 +338,20 @@ fn replay_with<P: Replacement>(
     const REPEATS_MAX: u64 = 8;
     let mut hits = Hits::default();
     let mut digest = RunDigest::default();
-    for rank in ranks {
-        let mut cache = Cache::<u16, (), P>::new(geometry);
-        for (number, (peer, count)) in keys(trace, rank, lookup).enumerate() {
+    for card in cards {
+        let mut cache = Cache::<u32, (), P>::new(geometry);
+        let looked_up = keys_of_card(trace, card, ranks_per_card, lookup);
+        for (number, (key, count)) in looked_up.enumerate() {
             if number % KEYS_BETWEEN_LOOKS == 0 && !go_on() {
                 return None;
             }
             let mut found = count.saturating_sub(REPEATS_MAX);
             for _ in 0..count.min(REPEATS_MAX) {
-                found += u64::from(look_up(&mut cache, peer));
+                found += u64::from(look_up(&mut cache, key));
             }
             hits.lookups += count;
             hits.hits += found;
-            digest.word(u64::from(peer));
+            digest.word(u64::from(key));
             digest.word(found);
         }
     }

@@ -6,16 +6,17 @@
     reason = "traces are files, and a test may read them"
 )]
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use exoskel_keycache::S3Fifo;
 use exoskel_keycache::model::OnOffParameters;
 use exoskel_keycache::periods::{PeriodRules, Periods};
 use exoskel_keycache::sequence::{
     KEYS_MAX, Lookup, PACKETS_PER_ON_MAX, ReplacementPolicy, SequenceError, Traffic, keys, links,
-    passages, predict, replay,
+    passages, predict, replay, replay_on_cards,
 };
+use exoskel_keycache::{RanksPerCard, S3Fifo};
 use exoskel_link::keys::{Cache, ClockPolicy, Geometry, LeastRecentlyUsed, Placement, Replacement};
 use exoskel_trace::{MessageDirection, Operation, Trace, TraceRecord};
 use proptest::prelude::*;
@@ -164,6 +165,43 @@ fn ranks_alone_are_those_of_all_together() {
     assert_eq!(sums, (pooled.lookups, pooled.hits));
     assert!(of(0..1).lookups > 0);
     assert_eq!(of(16..17).lookups, 0);
+}
+
+/// Aim: ranks behind one card share its cache, and need keys for peers on other cards only. Method: with a card each it is the replay by ranks; with room for all
+/// keys, misses are the ends of sessions, which can be counted in the trace; with all ranks on one card nothing is left.
+#[test]
+fn ranks_behind_a_card_share_its_cache() {
+    let trace = kept("mg.S.16");
+    let (policy, lookup) = (ReplacementPolicy::LeastRecentlyUsed, Lookup::Message);
+    let on = |each: u64, entries| {
+        let cards = 0..16 / each as usize;
+        let each = RanksPerCard::of(&trace, each).unwrap();
+        replay_on_cards(&trace, cards, each, full(entries), policy, lookup, || true).unwrap()
+    };
+    let single = replay(&trace, all(&trace), full(3), policy, lookup, || true).unwrap();
+    assert_eq!(on(1, 3), single);
+    let mut sessions = u64::MAX;
+    for each in [1, 2, 4, 8, 16] {
+        let ends: BTreeSet<(u16, u16)> = (0..16)
+            .flat_map(|rank| keys(&trace, rank.into(), lookup).map(move |(peer, _)| (rank, peer)))
+            .filter(|(rank, peer)| rank / each != peer / each)
+            .collect();
+        let found = on(each.into(), 256);
+        assert_eq!(found.lookups - found.hits, ends.len() as u64, "{each}");
+        assert!(found.lookups - found.hits < sessions, "{each}");
+        sessions = found.lookups - found.hits;
+        assert!(each == 16 || on(each.into(), 2).hits < found.hits, "{each}");
+    }
+    assert_eq!(on(16, 1).lookups, 0);
+    for each in [0, 3, 32, 1 << 40] {
+        let error = RanksPerCard::of(&trace, each).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!(
+                "got ranks_per_card = {each}, expected a divisor of 16"
+            )),
+            "{error}"
+        );
+    }
 }
 
 /// Packets of one message leave nothing for a cache to do, but for the first one.

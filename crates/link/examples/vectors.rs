@@ -9,6 +9,9 @@
     reason = "a tool, not the sans-IO library: it writes files, and stops when it cannot"
 )]
 
+#[path = "vectors/capabilities.rs"]
+mod capabilities;
+
 use core::fmt::Write;
 use core::time::Duration;
 
@@ -16,11 +19,11 @@ use aws_lc_rs::hmac;
 use bytes::Bytes;
 use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::handshake::{
-    Accept, Answer, Hello, MinimumProtections, Offer, PROTOCOL, Path, Refuse, RefuseReason,
-    Statement, accept, session_config, session_secret,
+    Accept, Answer, GatewayCall, Hello, MinimumProtections, Offer, PROTOCOL, Path, ProcessNumber,
+    Purpose, Refuse, RefuseReason, Statement, Ticket, accept, session_config, session_secret,
 };
 use exoskel_link::keys::KeyStore;
-use exoskel_link::vectors::{epoch_secret, record_key, transcript_hash};
+use exoskel_link::vectors::{epoch_secret, record_key, resumption, transcript_hash};
 use exoskel_link::{
     CipherSuite, CloseReason, Endpoint, Limits, Message, MessageKind, Protection, Protections,
     Session, SessionConfig, SessionSecret, Side, TrafficClass,
@@ -46,11 +49,12 @@ fn main() {
 }
 
 /// Names and contents of all files.
-pub(crate) fn files() -> [(&'static str, String); 3] {
+pub(crate) fn files() -> [(&'static str, String); 4] {
     [
         ("key_schedule.json", key_schedule()),
         ("handshake.json", handshake()),
         ("records.json", records()),
+        ("capabilities.json", capabilities::capabilities()),
     ]
 }
 
@@ -86,7 +90,22 @@ fn key_schedule() -> String {
             ]));
         }
     }
-    file(&[("session_secret", hex(&secret)), ("epochs", array(&cases))])
+    let (later, name) = (pattern(32, 0xa6).try_into().unwrap(), 0x0102_0304_0506_0708);
+    let (binding, proof) = resumption(&secret, &later, 7, name, 3, 258);
+    let resumption = object(&[
+        ("resumed_in", hex(&later)),
+        ("link", "7".to_owned()),
+        ("name", name.to_string()),
+        ("attempt", "3".to_owned()),
+        ("received", "258".to_owned()),
+        ("binding", hex(&binding)),
+        ("proof", hex(&proof)),
+    ]);
+    file(&[
+        ("session_secret", hex(&secret)),
+        ("epochs", array(&cases)),
+        ("resumption", resumption),
+    ])
 }
 
 fn identity(role: Role, name: &str) -> Identity {
@@ -119,6 +138,7 @@ fn hello() -> Hello {
             },
             policy_generation: 3,
             job: 7,
+            process: ProcessNumber::new(pattern(16, 0x21).try_into().unwrap()),
             properties: pairs(&[("slots", "4"), ("größe", "ü")]),
         },
         minimum: MinimumProtections {
@@ -126,6 +146,7 @@ fn hello() -> Hello {
             unproven: Protections::default(),
         },
         ciphers: CipherSuite::ALL.to_vec(),
+        purpose: Purpose::Session,
     }
 }
 
@@ -145,6 +166,7 @@ fn accepted() -> Accept {
             },
             policy_generation: 1,
             job: 0,
+            process: ProcessNumber::new(pattern(16, 0x22).try_into().unwrap()),
             properties: vec![],
         },
         minimum: MinimumProtections {
@@ -205,6 +227,8 @@ fn handshake() -> String {
     file(&[
         ("hello", hex(&hello_bytes)),
         ("hello_fields", hello_fields()),
+        ("purposes", purpose_cases()),
+        ("call", call()),
         ("accept", hex(&accept_bytes)),
         ("accept_fields", accept_fields()),
         ("refuse", hex(&refuse_bytes)),
@@ -218,6 +242,53 @@ fn handshake() -> String {
     ])
 }
 
+/// The same Hello for the other purposes, and a call.
+fn purposes() -> [(&'static str, Purpose, &'static str); 3] {
+    let gate = identity(Role::Gateway, "gate.example.org");
+    let on_behalf_of = vec![identity(Role::Worker, "lab1.example.org"), gate];
+    let connect = Purpose::Connect {
+        node: "gpu3.example.net".to_owned(),
+        on_behalf_of,
+    };
+    let ticket = Ticket(pattern(16, 5).try_into().unwrap());
+    [
+        (
+            "connect",
+            connect,
+            r#"{"wants": "connect", "node": "gpu3.example.net", "on_behalf_of": [["worker", "lab1.example.org"], ["gateway", "gate.example.org"]]}"#,
+        ),
+        ("register", Purpose::Register, r#"{"wants": "register"}"#),
+        (
+            "callback",
+            Purpose::Callback { ticket },
+            r#"{"wants": "callback", "ticket": "TICKET"}"#,
+        ),
+    ]
+}
+
+fn purpose_cases() -> String {
+    let cases = purposes().map(|(_, purpose, fields)| {
+        let fields = match &purpose {
+            Purpose::Callback { ticket } => fields.replace("\"TICKET\"", &hex(&ticket.0)),
+            _ => fields.to_owned(),
+        };
+        let hello = Hello { purpose, ..hello() };
+        object(&[
+            ("hello", hex(&hello.encode().unwrap())),
+            ("purpose", fields),
+        ])
+    });
+    array(&cases)
+}
+
+fn call() -> String {
+    let call = GatewayCall {
+        ticket: Ticket(pattern(16, 5).try_into().unwrap()),
+        asked_by: identity(Role::Worker, "lab1.example.org"),
+    };
+    hex(&call.encode().unwrap())
+}
+
 fn hello_fields() -> String {
     r#"{
    "role": "manager", "name": "desk.example.org",
@@ -226,25 +297,26 @@ fn hello_fields() -> String {
    "message_bytes_max": 1073741824, "credit_bytes": 8388608, "bulk_parts_max": 1024, "links_max": 256,
    "dead_after_milliseconds": 5000,
    "path": ["10.0.0.1", 50000, "10.0.0.2", 7601],
-   "policy_generation": 3, "group": 7,
+   "policy_generation": 3, "group": 7, "process": PROCESS,
    "versions": [["exoskel", "0.1.0"], ["python", "3.11"]],
-   "properties": [["slots", "4"], ["größe", "ü"]]
+   "properties": [["slots", "4"], ["größe", "ü"]],
+   "purpose": {"wants": "session"}
   }"#
-    .to_owned()
+    .replace("PROCESS", &hex(hello().statement.process.bytes()))
 }
 
 fn accept_fields() -> String {
     r#"{
    "role": "worker", "name": "lab1.example.org",
-   "protections": ["integrity", "integrity", "plain"], "cipher": "aes-256-gcm",
+   "protections": ["encrypted", "integrity", "plain"], "cipher": "aes-256-gcm",
    "message_bytes_max": 1073741824, "credit_bytes": 8388608, "bulk_parts_max": 1024, "links_max": 16,
    "dead_after_milliseconds": 7500,
    "path": ["10.0.0.2", 7601, "10.0.0.1", 50000],
-   "policy_generation": 1, "group": 0,
+   "policy_generation": 1, "group": 0, "process": PROCESS,
    "versions": [["exoskel", "0.1.0"]],
    "properties": []
   }"#
-    .to_owned()
+    .replace("PROCESS", &hex(accepted().statement.process.bytes()))
 }
 
 fn refuse_fields() -> String {

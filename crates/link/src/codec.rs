@@ -70,6 +70,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// How many bytes are left.
+    pub(crate) fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// What is left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.bytes

@@ -1,33 +1,43 @@
 //! The messages of link 0: what two sessions say to each other about links, credit, keys and the end.
 
-use crate::codec::{Reader, fitting_text, put_text};
+use crate::codec::{Reader, fitting_text, over, put_text};
 use crate::error::{CloseReason, CodecError, LinkRefusal};
 use crate::limits::Limits;
 use crate::message::LinkId;
 use crate::protection::{Protection, Protections, TrafficClass};
+use crate::resumption::{
+    LinkLife, Resumption, put_life, put_resumption, read_life, read_resumption,
+};
 
 /// The longest name of an endpoint or handler.
-pub(crate) const NAME_BYTES_MAX: usize = 100;
+pub const NAME_BYTES_MAX: usize = 100;
 /// The most handlers of an endpoint: their names must fit in one Control record.
-pub(crate) const HANDLERS_MAX: usize = 128;
+pub const HANDLERS_MAX: usize = 128;
+/// The most bytes of a right in LinkOpen.
+pub(crate) const RIGHT_BYTES_MAX: usize = 8 * 1024;
 /// The longest text of a reason.
 pub(crate) const REASON_BYTES_MAX: usize = 1000;
 
 /// One message of link 0; a Control record holds exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ControlMessage {
-    /// A startpoint of the sender wants to reach an endpoint of the receiver. States the protection, so that a
-    /// disagreement of the two tables is found before data flows.
+    /// A startpoint of the sender wants to reach an endpoint of the receiver. States the least protection of the link, which is never
+    /// below that of its class, and what the sender is allowed to do by: nothing, or a right that the endpoint's owner reads.
     LinkOpen {
         link: LinkId,
         job: u32,
         class: TrafficClass,
         protection: Protection,
         endpoint: String,
+        right: Vec<u8>,
+        life: LinkLife,
     },
+    /// The protection is that of LinkOpen, or stricter. Without a resumption the link ends with its session.
     LinkAccept {
         link: LinkId,
+        protection: Protection,
         handlers: Vec<String>,
+        resumption: Option<Resumption>,
     },
     LinkRefuse {
         link: LinkId,
@@ -54,6 +64,16 @@ pub(crate) enum ControlMessage {
     KeyUpdate,
     /// These protections hold from the sender's next record on.
     Protections(Protections),
+    /// This protection holds for the link from the sender's next record on.
+    LinkProtection {
+        link: LinkId,
+        protection: Protection,
+    },
+    /// The endpoint's owner ends a link that it has accepted.
+    LinkEnd {
+        link: LinkId,
+        reason: LinkRefusal,
+    },
     /// The sender's last record.
     Close(CloseReason),
 }
@@ -67,24 +87,37 @@ impl ControlMessage {
                 class,
                 protection,
                 endpoint,
+                right,
+                life,
             } => {
                 put_link(out, 1, *link);
                 out.extend_from_slice(&job.to_be_bytes());
                 out.extend_from_slice(&[class.code(), protection.code()]);
                 put_text(out, "endpoint name", endpoint, NAME_BYTES_MAX)?;
+                if right.len() > RIGHT_BYTES_MAX {
+                    return Err(over("right", right.len() as u64, RIGHT_BYTES_MAX as u64));
+                }
+                out.extend_from_slice(&(right.len() as u16).to_be_bytes());
+                out.extend_from_slice(right);
+                put_life(out, life);
             }
-            Self::LinkAccept { link, handlers } => {
+            Self::LinkAccept {
+                link,
+                protection,
+                handlers,
+                resumption,
+            } => {
                 put_link(out, 2, *link);
+                out.push(protection.code());
                 out.extend_from_slice(&(handlers.len() as u16).to_be_bytes());
                 for handler in handlers {
                     put_text(out, "handler name", handler, NAME_BYTES_MAX)?;
                 }
+                put_resumption(out, resumption.as_ref());
             }
             Self::LinkRefuse { link, reason } => {
                 put_link(out, 3, *link);
-                out.push(match reason {
-                    LinkRefusal::UnknownEndpoint => 1,
-                });
+                put_refusal(out, reason)?;
             }
             Self::LinkClose { link } => put_link(out, 4, *link),
             Self::LinkClosed { link } => put_link(out, 5, *link),
@@ -102,6 +135,14 @@ impl ControlMessage {
                 out.push(9);
                 put_protections(out, *protections);
             }
+            Self::LinkProtection { link, protection } => {
+                put_link(out, 11, *link);
+                out.push(protection.code());
+            }
+            Self::LinkEnd { link, reason } => {
+                put_link(out, 12, *link);
+                put_refusal(out, reason)?;
+            }
             Self::Close(reason) => {
                 out.push(10);
                 let (code, text) = match reason {
@@ -110,6 +151,7 @@ impl ControlMessage {
                     CloseReason::Expired => (2, ""),
                     CloseReason::NotAllowed(text) => (3, text.raw_for_comparison()),
                     CloseReason::Fault(text) => (4, text.raw_for_comparison()),
+                    CloseReason::Silence => (5, ""),
                 };
                 out.push(code);
                 let text = fitting_text(text, REASON_BYTES_MAX);
@@ -129,17 +171,18 @@ impl ControlMessage {
                 class: read_class(&mut reader)?,
                 protection: read_protection(&mut reader)?,
                 endpoint: reader.text("endpoint name", NAME_BYTES_MAX)?.to_owned(),
+                right: read_right(&mut reader)?,
+                life: read_life(&mut reader)?,
             },
             2 => Self::LinkAccept {
                 link: read_link(&mut reader)?,
+                protection: read_protection(&mut reader)?,
                 handlers: read_handlers(&mut reader)?,
+                resumption: read_resumption(&mut reader)?,
             },
             3 => Self::LinkRefuse {
                 link: read_link(&mut reader)?,
-                reason: match reader.u8("reason")? {
-                    1 => LinkRefusal::UnknownEndpoint,
-                    other => return Err(unknown("reason of a refusal", other)),
-                },
+                reason: read_refusal(&mut reader)?,
             },
             4 => Self::LinkClose {
                 link: read_link(&mut reader)?,
@@ -158,6 +201,14 @@ impl ControlMessage {
             8 => Self::KeyUpdate,
             9 => Self::Protections(read_protections(&mut reader)?),
             10 => Self::Close(read_reason(&mut reader)?),
+            11 => Self::LinkProtection {
+                link: read_link(&mut reader)?,
+                protection: read_protection(&mut reader)?,
+            },
+            12 => Self::LinkEnd {
+                link: read_link(&mut reader)?,
+                reason: read_refusal(&mut reader)?,
+            },
             _ => return Err(unknown("control message", code)),
         };
         reader.end("control message")?;
@@ -226,6 +277,36 @@ fn read_handlers(reader: &mut Reader<'_>) -> Result<Vec<String>, CodecError> {
         .collect()
 }
 
+fn read_right(reader: &mut Reader<'_>) -> Result<Vec<u8>, CodecError> {
+    let length = usize::from(reader.u16("length of a right")?);
+    if length > RIGHT_BYTES_MAX {
+        return Err(over("right", length as u64, RIGHT_BYTES_MAX as u64));
+    }
+    Ok(reader.take("right", length)?.to_vec())
+}
+
+fn put_refusal(out: &mut Vec<u8>, reason: &LinkRefusal) -> Result<(), CodecError> {
+    let (code, text) = match reason {
+        LinkRefusal::UnknownEndpoint => (1, ""),
+        LinkRefusal::NotAllowed(text) => (2, text.raw_for_comparison()),
+        LinkRefusal::Ended(text) => (3, text.raw_for_comparison()),
+    };
+    out.push(code);
+    let text = fitting_text(text, REASON_BYTES_MAX);
+    put_text(out, "reason", &text, REASON_BYTES_MAX)
+}
+
+fn read_refusal(reader: &mut Reader<'_>) -> Result<LinkRefusal, CodecError> {
+    let code = reader.u8("reason")?;
+    let text = reader.text("reason", REASON_BYTES_MAX)?;
+    match (code, text) {
+        (1, "") => Ok(LinkRefusal::UnknownEndpoint),
+        (2, text) => Ok(LinkRefusal::NotAllowed(text.into())),
+        (3, text) => Ok(LinkRefusal::Ended(text.into())),
+        _ => Err(unknown("reason of a refusal", code)),
+    }
+}
+
 fn read_reason(reader: &mut Reader<'_>) -> Result<CloseReason, CodecError> {
     let code = reader.u8("reason")?;
     let text = reader.text("reason", REASON_BYTES_MAX)?;
@@ -235,6 +316,7 @@ fn read_reason(reader: &mut Reader<'_>) -> Result<CloseReason, CodecError> {
         (2, "") => Ok(CloseReason::Expired),
         (3, text) => Ok(CloseReason::NotAllowed(text.into())),
         (4, text) => Ok(CloseReason::Fault(text.into())),
+        (5, "") => Ok(CloseReason::Silence),
         _ => Err(unknown("reason of a close", code)),
     }
 }
@@ -258,25 +340,71 @@ mod tests {
         proptest::sample::select(&Protection::ALL[..])
     }
 
+    fn refusals() -> impl Strategy<Value = LinkRefusal> {
+        prop_oneof![
+            Just(LinkRefusal::UnknownEndpoint),
+            "[a-zü]{0,300}".prop_map(|text| LinkRefusal::NotAllowed(text.into())),
+            "[a-zü]{0,300}".prop_map(|text| LinkRefusal::Ended(text.into())),
+        ]
+    }
+
+    fn lives() -> impl Strategy<Value = LinkLife> {
+        prop_oneof![
+            Just(LinkLife::OneSession),
+            any::<u64>().prop_map(|name| LinkLife::Lasting { name }),
+            any::<(u64, u64, u64, [u8; 32])>().prop_map(|(name, attempt, received, proof)| {
+                LinkLife::Resumed {
+                    name,
+                    attempt,
+                    received,
+                    proof,
+                }
+            }),
+        ]
+    }
+
     fn messages() -> impl Strategy<Value = ControlMessage> {
         let links = || (1_u32..).prop_map(LinkId);
         let class = proptest::sample::select(&TrafficClass::ALL[..]);
         prop_oneof![
-            (links(), any::<u32>(), class, protections(), "[ -~]{0,100}").prop_map(
-                |(link, job, class, protection, endpoint)| ControlMessage::LinkOpen {
-                    link,
-                    job,
-                    class,
-                    protection,
-                    endpoint
-                }
-            ),
-            (links(), vec("[a-z]{0,100}", 0..=HANDLERS_MAX))
-                .prop_map(|(link, handlers)| ControlMessage::LinkAccept { link, handlers }),
-            links().prop_map(|link| ControlMessage::LinkRefuse {
-                link,
-                reason: LinkRefusal::UnknownEndpoint
-            }),
+            (
+                (links(), any::<u32>(), class, protections()),
+                "[ -~]{0,100}",
+                vec(any::<u8>(), 0..300),
+                lives()
+            )
+                .prop_map(|((link, job, class, protection), endpoint, right, life)| {
+                    ControlMessage::LinkOpen {
+                        link,
+                        job,
+                        class,
+                        protection,
+                        endpoint,
+                        right,
+                        life,
+                    }
+                }),
+            (
+                links(),
+                protections(),
+                vec("[a-z]{0,100}", 0..=HANDLERS_MAX),
+                proptest::option::of((any::<u64>(), 0..=Limits::BYTES_CEILING))
+            )
+                .prop_map(|(link, protection, handlers, resumption)| {
+                    ControlMessage::LinkAccept {
+                        link,
+                        protection,
+                        handlers,
+                        resumption: resumption
+                            .map(|(received, withheld)| Resumption { received, withheld }),
+                    }
+                }),
+            (links(), refusals())
+                .prop_map(|(link, reason)| ControlMessage::LinkRefuse { link, reason }),
+            (links(), refusals())
+                .prop_map(|(link, reason)| ControlMessage::LinkEnd { link, reason }),
+            (links(), protections())
+                .prop_map(|(link, protection)| ControlMessage::LinkProtection { link, protection }),
             links().prop_map(|link| ControlMessage::LinkClose { link }),
             links().prop_map(|link| ControlMessage::LinkClosed { link }),
             (links(), 0..=Limits::BYTES_CEILING)
@@ -293,6 +421,7 @@ mod tests {
             }),
             "[a-zü]{0,300}".prop_map(|text| ControlMessage::Close(CloseReason::Fault(text.into()))),
             Just(ControlMessage::Close(CloseReason::Finished)),
+            Just(ControlMessage::Close(CloseReason::Silence)),
         ]
     }
 
@@ -309,7 +438,7 @@ mod tests {
 
         /// What reads at all has one spelling.
         #[test]
-        fn no_bytes_make_it_panic(code in 0_u8..12, rest in vec(0_u8..5, 0..40)) {
+        fn no_bytes_make_it_panic(code in 0_u8..14, rest in vec(0_u8..5, 0..40)) {
             let mut bytes = vec![code];
             bytes.extend(rest);
             if let Ok(message) = ControlMessage::read(&bytes) {

@@ -69,6 +69,9 @@ pub enum CloseReason {
     /// The peer is no longer allowed, after a reload of trust, revocation or policy.
     #[error("no longer allowed: {}", .0.sentence())]
     NotAllowed(PeerText),
+    /// Nothing was heard of the other side for the agreed time. It may live on and hear this later.
+    #[error("the peer heard nothing from this side for the agreed time")]
+    Silence,
     /// The other side broke the protocol, or the wire was tampered with.
     #[error("the peer met a fault in what it received: {}", .0.sentence())]
     Fault(PeerText),
@@ -80,6 +83,12 @@ pub enum LinkRefusal {
     /// No endpoint of that name is offered.
     #[error("the peer has no such endpoint")]
     UnknownEndpoint,
+    /// The endpoint's owner doesn't let this side in.
+    #[error("the peer doesn't open it: {}", .0.sentence())]
+    NotAllowed(PeerText),
+    /// The endpoint's owner has ended a link that was open.
+    #[error("the peer has ended it: {}", .0.sentence())]
+    Ended(PeerText),
 }
 
 /// What ends a session or refuses a call.
@@ -144,7 +153,9 @@ pub enum SessionError {
         maximum: u64,
     },
     /// No sign of life of the peer for too long.
-    #[error("no whole record of the peer for {0:?}: it died, or the network is cut or too slow")]
+    #[error(
+        "heard nothing from the peer for {0:?}, no whole record: it died or stands still, or the network is cut or too slow"
+    )]
     PeerDead(Duration),
     /// A counter or an epoch is used up, which no real run reaches.
     #[error("the session has used up its record numbers; open a new one")]

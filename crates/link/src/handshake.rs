@@ -6,6 +6,9 @@ mod fields;
 mod negotiation;
 mod node_config;
 mod path;
+mod process;
+mod purpose;
+mod shared_memory;
 mod transcript;
 
 use core::time::Duration;
@@ -18,10 +21,16 @@ use crate::keys::CipherSuite;
 use crate::limits::Limits;
 use crate::protection::Protections;
 
+pub(crate) use fields::{put_identity, read_identity};
+
 pub use agreement::{Agreement, AnswerError, Chains, HelloSent};
+pub(crate) use encoding::stated_role;
 pub use negotiation::{MinimumProtections, Offer, accept, check_accept, session_config};
 pub use node_config::{NoLongerGood, NodeConfig, NotAllowed, PeerRecord};
 pub use path::{Path, WITNESS_BYTES};
+pub use process::{PROCESS_NUMBER_BYTES, ProcessNumber};
+pub use purpose::{GatewayCall, HOPS_MAX, Purpose, TICKET_BYTES, Ticket};
+pub use shared_memory::MemoryName;
 pub use transcript::{session_secret, transcript_hash};
 
 /// The version of the protocol that this crate speaks.
@@ -42,7 +51,7 @@ pub struct Statement {
     pub identity: Identity,
     /// What it is willing to hold. [`Limits::queued_bytes_max`] is not sent and reads as 0.
     pub limits: Limits,
-    /// After how long a silence it declares the other side dead.
+    /// The longest silence of the other side that it bears. The smaller of the two statements holds for both sides.
     pub dead_after: Duration,
     /// Software versions by name, such as ("python", "3.11").
     pub versions: Vec<(PeerText, PeerText)>,
@@ -52,6 +61,8 @@ pub struct Statement {
     pub policy_generation: u64,
     /// The job that it belongs to; 0: none.
     pub job: u32,
+    /// Which process of its node it is.
+    pub process: ProcessNumber,
     /// Anything else by name, such as ("slots", "4").
     pub properties: Vec<(PeerText, PeerText)>,
 }
@@ -67,6 +78,8 @@ pub struct Hello {
     pub minimum: MinimumProtections,
     /// The ciphers it can use, the preferred one first.
     pub ciphers: Vec<CipherSuite>,
+    /// What the client wants.
+    pub purpose: Purpose,
 }
 
 /// The server's yes.
@@ -115,6 +128,8 @@ pub enum RefuseReason {
     Malformed,
     /// No cipher in common.
     Cipher,
+    /// A gateway has no way to the node; a retry may help.
+    Unreachable,
 }
 
 /// The server's one message.
@@ -144,7 +159,7 @@ pub enum HandshakeError {
     },
     /// Versions that must agree don't.
     #[error(
-        "got {of} {got} at the peer, expected {expected}: install the same {of} on both machines"
+        "got {of} {got} at the peer, expected {expected}: both need the same minor version of {of}; install it on one of the machines"
     )]
     Version {
         /// What has to agree.
@@ -202,7 +217,7 @@ impl HandshakeError {
         let text = match self {
             // For the client "the peer" would be the server.
             Self::Version { of, got, expected } => format!(
-                "got {of} {got}, expected {expected}: install the same {of} on both machines"
+                "got {of} {got}, expected {expected}: both need the same minor version of {of}; install it on one of the machines"
             ),
             _ => self.to_string(),
         };

@@ -1,15 +1,13 @@
 //! The keys of sessions: how they follow from a secret, and the bounded cache that holds those in use.
 //!
 //! A node may have more keys than fit close to the processor: two directions of each of thousands of sessions. [`Cache`] bounds
-//! how many are held ready, [`PrefetchingCache`] guesses which group's keys come next. Both are generic over key and
-//! value and do no I/O, so that the simulator's study of the cache runs the very code that sessions use
-//! (Lee, An, Kim: "A session key caching and prefetching scheme for secure communication in cluster systems",
-//! Journal of Parallel and Distributed Computing 70, 2010).
+//! how many are held ready. It is generic over key and value and does no I/O, so that the study of key caches runs the very code
+//! that sessions use.
 //!
 //! # Layout
 //!
 //! * `schedule`: how keys follow from a session's secret
-//! * `cache`, with `geometry`, `replacement` and `rings`: the bounded cache; `prefetch`: a buffer beside it
+//! * `cache`, with `geometry`, `replacement` and `rings`: the bounded cache
 //! * `store`: the keys of all sessions of a node, in three tiers: `ready`, how many of them `settings` say, `compact`, and the secrets of `direction`,
 //!   which asks for keys by `name`
 
@@ -18,7 +16,6 @@ mod compact;
 mod direction;
 mod geometry;
 mod name;
-mod prefetch;
 mod ready;
 mod replacement;
 mod rings;
@@ -32,11 +29,10 @@ pub use cache::{Absent, Cache, Counters};
 pub use compact::{COMPACT_KEY_BYTES, KeyMemory};
 pub use direction::DirectionKeys;
 pub use geometry::{CacheKey, ENTRIES_MAX, Geometry, GeometryError, Placement};
-pub use prefetch::{PrefetchError, PrefetchSettings, PrefetchingCache};
 pub use ready::{ReadyKeys, StoreCounters};
 pub use replacement::{ClockPolicy, LeastRecentlyUsed, Replacement};
 pub use rings::Rings;
 pub(crate) use schedule::EpochSecret;
 pub use schedule::{CipherSuite, ParseCipherError, RecordKey, SessionSecret};
-pub use settings::{KEYS_OF_SESSION, KeyStoreSettings};
-pub use store::{KeyStore, KeyStoreError};
+pub use settings::{KEYS_OF_SESSION, room_for_sessions};
+pub use store::KeyStore;

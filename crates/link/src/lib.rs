@@ -9,11 +9,13 @@
 //! - [`handshake`]: the Hello and the answer that the TLS handshake carries, and what follows from them.
 //! - [`Session`], [`SessionConfig`], [`Message`], [`Event`]: the connection's state machine and what enters
 //!   and leaves it.
+//! - [`capability`]: startpoints, which grant the right to open links.
 //! - [`policy`]: which [`Protection`] a wire gets.
 //! - [`vectors`]: the record layer by itself, for transcripts that other implementations check.
 
 #![forbid(unsafe_code)]
 
+pub mod capability;
 mod codec;
 mod control;
 mod envelope;
@@ -25,17 +27,20 @@ mod message;
 pub mod policy;
 mod protection;
 mod record;
+mod resumption;
 mod sealing;
 mod session;
 pub mod vectors;
 
+pub use control::{HANDLERS_MAX, NAME_BYTES_MAX};
 pub use error::{CloseReason, CodecError, LinkRefusal, SessionError};
 pub use keys::{CipherSuite, ParseCipherError, SessionSecret};
 pub use limits::Limits;
 pub use message::{Endpoint, Event, LinkId, Message, MessageKind};
 pub use protection::{ParseProtectionError, Protection, Protections, TrafficClass};
 pub use record::{SEGMENT_BYTES_MAX, TAG_BYTES};
+pub use resumption::{LinkLife, Resumption, ResumptionKey};
 pub use session::{
-    CLOSING_TIME, Counts, Ended, EpochLimits, Session, SessionConfig, Side,
+    CLOSING_TIME, Counts, Ended, EpochLimits, LinkTraffic, Session, SessionConfig, Side,
     UNVERIFIED_BYTES_PER_SECOND,
 };

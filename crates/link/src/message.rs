@@ -7,7 +7,8 @@ use bytes::Bytes;
 use exoskel_identity::PeerText;
 
 use crate::error::{CloseReason, LinkRefusal};
-use crate::protection::{Protections, TrafficClass};
+use crate::protection::{Protection, Protections, TrafficClass};
+use crate::resumption::{LinkLife, Resumption};
 
 /// The number of a link within its session. Link 0 is the session's own control link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +17,11 @@ pub struct LinkId(pub(crate) u32);
 impl LinkId {
     /// The session's own link.
     pub(crate) const CONTROL: Self = Self(0);
+
+    /// The link of this number. A session knows only those that it has opened or accepted.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
 
     /// The number that stands in record headers.
     pub const fn number(self) -> u32 {
@@ -115,14 +121,30 @@ pub enum Event {
         /// The job that it belongs to.
         job: u32,
     },
+    /// The peer wants to open a link to an endpoint that is not offered to everybody. Answer with
+    /// [`Session::accept_link`](crate::Session::accept_link) or [`Session::refuse_link`](crate::Session::refuse_link).
+    LinkAsked {
+        /// The new link.
+        link: LinkId,
+        /// The endpoint's name, as the peer says it.
+        endpoint: PeerText,
+        /// What the peer asks for at least.
+        protection: Protection,
+        /// By what it wants to come in; empty for nothing.
+        right: Vec<u8>,
+        /// Whether the link is to outlive the session, or comes from an earlier one.
+        life: LinkLife,
+    },
     /// The peer accepted a link that we opened.
     LinkAccepted {
         /// The link.
         link: LinkId,
         /// The names of the endpoint's handlers, in the order of their indexes.
         handlers: Vec<PeerText>,
+        /// What the peer says of a link that outlives the session.
+        resumption: Option<Resumption>,
     },
-    /// The peer refused a link that we opened; what was queued on it is dropped.
+    /// The peer refused a link that we opened, or has ended it; what was queued on it is dropped.
     LinkRefused {
         /// The link.
         link: LinkId,
@@ -134,10 +156,17 @@ pub enum Event {
         /// The link.
         link: LinkId,
     },
-    /// Credit came back on a link that had none left.
+    /// Credit came back: on a link that had none left, or on one that outlives the session, whatever it had.
     Credit {
         /// The link.
         link: LinkId,
+    },
+    /// A link's own protection became stricter.
+    LinkProtectionRaised {
+        /// The link.
+        link: LinkId,
+        /// What holds for records of the peer from now on, at least.
+        protection: Protection,
     },
     /// The session's protections became stricter.
     ProtectionsRaised {

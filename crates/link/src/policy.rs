@@ -9,7 +9,9 @@
 //! - Every answer says why, and [`Policy::explain`] asks the very code that decides.
 
 mod build;
+mod change;
 mod domain;
+mod endpoint;
 mod error;
 mod explanation;
 mod file;
@@ -26,9 +28,10 @@ use exoskel_identity::{Authorization, VerifiedIdentity};
 use crate::{Protections, TrafficClass};
 
 use self::domain::{Domain, Membership};
-use self::rule::Rule;
+use self::rule::{PolicyQuestion, Rule};
 
 pub use self::domain::ResultsFormat;
+pub use self::endpoint::EndpointProblem;
 pub use self::error::{ExplainError, PolicyError, PolicyProblem};
 pub use self::explanation::Explanation;
 pub use self::range::RangeProblem;
@@ -85,19 +88,46 @@ impl Policy {
     /// The two ends of the wire are interchangeable. A weaker [`PlaceProof`], or knowing less about an
     /// end, never gives a lower protection.
     pub fn protection(&self, wire: &Wire<'_>, class: TrafficClass) -> ProtectionVerdict {
+        self.decide(wire, class, None)
+    }
+
+    /// Which protection this end wants for a link to the endpoint of this name on a wire, of the class `data`: rules that name
+    /// endpoints count, too. What [`protection`](Self::protection) says of wires holds here as well.
+    ///
+    /// It can be below what the class has as a whole: see [`least_protections`](Self::least_protections).
+    pub fn link_protection(&self, wire: &Wire<'_>, endpoint: &str) -> ProtectionVerdict {
+        self.decide(wire, TrafficClass::Data, Some(endpoint))
+    }
+
+    fn decide(
+        &self,
+        wire: &Wire<'_>,
+        class: TrafficClass,
+        endpoint: Option<&str>,
+    ) -> ProtectionVerdict {
         let (local, remote) = Membership::of_both(&self.domains, wire);
-        rule::decide(&self.rules, &local, &remote, class)
+        rule::decide(
+            &self.rules,
+            &local,
+            &remote,
+            PolicyQuestion { class, endpoint },
+        )
     }
 
     /// [`protection`](Self::protection) for each class: the minimum that a handshake states.
     pub fn protections(&self, wire: &Wire<'_>) -> Protections {
+        Protections::each(|class| self.protection(wire, class).protection)
+    }
+
+    /// For each class the least that a link over this wire can get, whatever its endpoint is called: the minimum that a handshake
+    /// states when each link is asked about by [`link_protection`](Self::link_protection).
+    ///
+    /// # Security
+    /// A session with this minimum protects a link by what the link states. Who doesn't ask for each link takes
+    /// [`protections`](Self::protections).
+    pub fn least_protections(&self, wire: &Wire<'_>) -> Protections {
         let (local, remote) = Membership::of_both(&self.domains, wire);
-        let of = |class| rule::decide(&self.rules, &local, &remote, class).protection;
-        Protections {
-            control: of(TrafficClass::Control),
-            code: of(TrafficClass::Code),
-            data: of(TrafficClass::Data),
-        }
+        Protections::each(|class| rule::least(&self.rules, &local, &remote, class))
     }
 
     /// Whether results and exceptions from the wire's remote end may be decoded as pickles of any
@@ -156,6 +186,20 @@ impl Policy {
         class: TrafficClass,
     ) -> Result<Explanation, ExplainError> {
         explanation::explain(self, from, to, class)
+    }
+
+    /// Explains what a link from `from` to the endpoint `endpoint` of `to` gets, as [`explain`](Self::explain) does for a class. An end
+    /// can be a `NAME` alone, too: it is then in no domain for certain.
+    ///
+    /// # Errors
+    /// [`ExplainError`] when an end is none of these, or no endpoint can have that name.
+    pub fn explain_link(
+        &self,
+        from: &str,
+        to: &str,
+        endpoint: &str,
+    ) -> Result<Explanation, ExplainError> {
+        explanation::explain_link(self, from, to, endpoint)
     }
 
     /// Pickles are read from a peer that is certain to be in a domain, if each domain in which it could be wants that. Inside the

@@ -134,6 +134,15 @@ impl Protections {
         }
     }
 
+    /// For each class what the caller says of it.
+    pub(crate) fn each(of: impl Fn(TrafficClass) -> Protection) -> Self {
+        Self {
+            control: of(TrafficClass::Control),
+            code: of(TrafficClass::Code),
+            data: of(TrafficClass::Data),
+        }
+    }
+
     /// The protection of one class.
     pub const fn of(self, class: TrafficClass) -> Protection {
         match class {

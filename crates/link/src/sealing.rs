@@ -98,7 +98,7 @@ impl Sealer {
         record: &mut [u8],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.job);
+        let key = self.direction.keys.get(protection);
         let encoded = header.encode();
         let tag_start = record.len() - TAG_BYTES;
         let tag = if protection == Protection::Encrypted {
@@ -128,12 +128,17 @@ impl Sealer {
             return self.seal_in_place(protection, header, record);
         }
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.job);
+        let key = self.direction.keys.get(protection);
         let encoded = header.encode();
         record[..HEADER_BYTES].copy_from_slice(&encoded);
         let (sealed, tag) = record[HEADER_BYTES..].split_at_mut(body.len());
         key.seal_to(number, &encoded, body, sealed, tag)
             .map_err(|_| SessionError::Exhausted)
+    }
+
+    /// Numbers a record that has no tag.
+    pub(crate) fn number(&mut self, header: RecordHeader) -> Result<(), SessionError> {
+        self.direction.take_number(header.length).map(drop)
     }
 
     /// Seals the header of a plain record: gives header and tag, which the body follows as it is.
@@ -142,7 +147,7 @@ impl Sealer {
         header: RecordHeader,
     ) -> Result<[u8; OVERHEAD_BYTES], SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(Protection::Plain, header.job);
+        let key = self.direction.keys.get(Protection::Plain);
         let encoded = header.encode();
         let tag = key
             .seal(number, &encoded, &mut [])
@@ -214,7 +219,7 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(protection, header.job);
+        let key = self.direction.keys.get(protection);
         let encoded = header.encode();
         let (body, behind) = room.split_at_mut(header.length as usize);
         let opened = if protection == Protection::Encrypted {
@@ -227,6 +232,11 @@ impl Opener {
         opened.map_err(|_| refused(number, header.link))
     }
 
+    /// Numbers a record that has no tag.
+    pub(crate) fn number(&mut self, header: RecordHeader) -> Result<(), SessionError> {
+        self.direction.take_number(header.length).map(drop)
+    }
+
     /// Checks the header of a plain record.
     pub(crate) fn open_header(
         &mut self,
@@ -234,7 +244,7 @@ impl Opener {
         tag: &[u8; TAG_BYTES],
     ) -> Result<(), SessionError> {
         let number = self.direction.take_number(header.length)?;
-        let key = self.direction.keys.get(Protection::Plain, header.job);
+        let key = self.direction.keys.get(Protection::Plain);
         let encoded = header.encode();
         key.open(number, &encoded, tag, &mut [])
             .map_err(|_| refused(number, header.link))

@@ -17,16 +17,20 @@ use std::collections::{BTreeMap, VecDeque};
 pub use closing::{CLOSING_TIME, Ended};
 pub use config::{EpochLimits, SessionConfig, Side};
 
-use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX};
+use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX, RIGHT_BYTES_MAX};
 use crate::error::SessionError;
 use crate::keys::{DirectionKeys, KeyStore, SessionSecret};
 use crate::limits::Limits;
 use crate::message::{Endpoint, Event, LinkId, Message, MessageKind};
 use crate::protection::{Protection, Protections, TrafficClass};
+#[cfg(doc)]
+use crate::resumption::Resumption;
+use crate::resumption::{LinkLife, ResumptionKey};
 use crate::sealing::{Opener, Sealer};
 use assembly::Pool;
 use closing::Closing;
 use inbox::Inbox;
+pub use link::LinkTraffic;
 use link::{Link, LinkState, LinkTable};
 use outbox::Outbox;
 use timing::Timing;
@@ -43,6 +47,8 @@ pub use timing::UNVERIFIED_BYTES_PER_SECOND;
 /// [`received`](Self::received) is final: the session takes nothing more, and its Close tells the peer why.
 pub struct Session {
     config: SessionConfig,
+    binding: [u8; 32],
+    resumption_key: ResumptionKey,
     sealer: Sealer,
     opener: Opener,
     /// What holds for the records that this side seals, and for those that it opens. They differ while a change is
@@ -97,9 +103,11 @@ impl Session {
         now: Duration,
     ) -> Self {
         config.segment_bytes = config.segment_bytes.clamp(1024, crate::SEGMENT_BYTES_MAX);
-        let (side, cipher, job) = (config.side, config.cipher, config.job);
-        let of_sender = |sender| DirectionKeys::new(keys, &secret, sender, cipher, job);
+        let (side, cipher) = (config.side, config.cipher);
+        let of_sender = |sender| DirectionKeys::new(keys, &secret, sender, cipher);
         Self {
+            binding: secret.binding(),
+            resumption_key: secret.resumption_key(),
             sealer: Sealer::new(of_sender(side), now),
             opener: Opener::new(of_sender(side.peer())),
             sending: config.protections,
@@ -128,13 +136,7 @@ impl Session {
     /// [`SessionError::Limit`] when a name or the number of handlers is over its limit.
     pub fn offer(&mut self, endpoint: Endpoint) -> Result<(), SessionError> {
         let names = endpoint.handlers.iter().chain([&endpoint.name]);
-        let longest = names.map(String::len).max().unwrap_or(0);
-        limit("name bytes", longest as u64, NAME_BYTES_MAX as u64)?;
-        limit(
-            "handlers of an endpoint",
-            endpoint.handlers.len() as u64,
-            HANDLERS_MAX as u64,
-        )?;
+        check_names(names.map(String::as_str), endpoint.handlers.len())?;
         self.endpoints.insert(endpoint.name, endpoint.handlers);
         Ok(())
     }
@@ -149,24 +151,80 @@ impl Session {
         endpoint: &str,
         class: TrafficClass,
     ) -> Result<LinkId, SessionError> {
+        let id = self.add_link(endpoint, class)?;
+        self.control.push_back(ControlMessage::LinkOpen {
+            link: id,
+            job: self.config.job,
+            class,
+            // That of its class when it is sealed: protections may have been raised in between.
+            protection: Protection::Plain,
+            endpoint: endpoint.to_owned(),
+            right: Vec::new(),
+            life: LinkLife::OneSession,
+        });
+        Ok(id)
+    }
+
+    /// Asks the peer for a link to an endpoint that is not open to everybody, with at least this protection. `right` makes what it is to
+    /// be let in by of the new link's number. Nothing goes out on the link before the peer has answered.
+    ///
+    /// # Errors
+    /// As [`open_link`](Self::open_link); and for a right of too many bytes.
+    pub fn request_link(
+        &mut self,
+        endpoint: &str,
+        protection: Protection,
+        right: impl FnOnce(LinkId) -> Vec<u8>,
+    ) -> Result<LinkId, SessionError> {
+        self.request_lasting_link(endpoint, protection, |link| {
+            (right(link), LinkLife::OneSession)
+        })
+    }
+
+    /// As [`request_link`](Self::request_link), for a link that outlives the session, or comes from an earlier one.
+    ///
+    /// # Errors
+    /// As [`request_link`](Self::request_link).
+    pub fn request_lasting_link(
+        &mut self,
+        endpoint: &str,
+        protection: Protection,
+        open: impl FnOnce(LinkId) -> (Vec<u8>, LinkLife),
+    ) -> Result<LinkId, SessionError> {
+        let class = TrafficClass::Data;
+        let id = self.add_link(endpoint, class)?;
+        let (right, life) = open(id);
+        let checked = limit("right bytes", right.len() as u64, RIGHT_BYTES_MAX as u64);
+        let Some(link) = self.links.get_mut(id).filter(|_| checked.is_ok()) else {
+            self.links.remove(id);
+            return checked.map(|()| id);
+        };
+        link.waits = true;
+        link.life = life;
+        (link.sending, link.receiving) = (protection, protection);
+        self.control.push_back(ControlMessage::LinkOpen {
+            link: id,
+            job: self.config.job,
+            class,
+            protection,
+            endpoint: endpoint.to_owned(),
+            right,
+            life,
+        });
+        Ok(id)
+    }
+
+    fn add_link(&mut self, endpoint: &str, class: TrafficClass) -> Result<LinkId, SessionError> {
         self.check_open()?;
         limit("name bytes", endpoint.len() as u64, NAME_BYTES_MAX as u64)?;
-        let job = self.config.job;
         let credit = self.config.peer_limits.credit_bytes;
-        let link = Link::new(true, class, job, credit, self.config.limits.credit_bytes);
+        let (job, window) = (self.config.job, self.config.limits.credit_bytes);
+        let link = Link::new(true, class, job, credit, window);
         let maximum = self.config.peer_limits.links_max;
         let Some(id) = self.links.add_own(link, maximum) else {
             return limit("links_max", u64::from(maximum) + 1, maximum.into())
                 .map(|()| LinkId::CONTROL);
         };
-        self.control.push_back(ControlMessage::LinkOpen {
-            link: id,
-            job,
-            class,
-            // Filled in when it is sealed: protections may have been raised in between.
-            protection: Protection::default(),
-            endpoint: endpoint.to_owned(),
-        });
         Ok(id)
     }
 
@@ -256,6 +314,11 @@ impl Session {
         self.queued_bytes
     }
 
+    /// Messages that are queued on a link, and of which nothing is sealed yet.
+    pub fn queued_messages(&self, link: LinkId) -> usize {
+        self.links.get(link).map_or(0, |end| end.queue.len())
+    }
+
     /// The next event, in the order in which things happened. After [`abort`](Self::abort) only the end is one.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
@@ -316,6 +379,22 @@ impl Session {
         }
     }
 
+    /// What proofs that are made for this session contain: the same at both ends, and at no other session.
+    pub fn binding(&self) -> &[u8; 32] {
+        &self.binding
+    }
+
+    /// By which links that were opened in this session are resumed in a later one: both ends have the same, and nobody else has it.
+    pub fn resumption_key(&self) -> &ResumptionKey {
+        &self.resumption_key
+    }
+
+    /// The bytes of all credit that has come back on a link: at least so many bytes of messages have been consumed by the peer, those
+    /// that it [withheld](Resumption::withheld) included. 0 when the link has ended.
+    pub fn credited(&self, link: LinkId) -> u64 {
+        self.links.get(link).map_or(0, |end| end.credited)
+    }
+
     /// What has been done so far.
     pub fn counts(&self) -> Counts {
         Counts {
@@ -336,6 +415,20 @@ impl Session {
     fn control_protection(protections: Protections) -> Protection {
         protections.strictest().max(Protection::Integrity)
     }
+}
+
+/// Holds the names of an endpoint or its handlers, and the number of these, to their limits.
+fn check_names<'a>(
+    names: impl Iterator<Item = &'a str>,
+    handlers: usize,
+) -> Result<(), SessionError> {
+    let longest = names.map(str::len).max().unwrap_or(0);
+    limit("name bytes", longest as u64, NAME_BYTES_MAX as u64)?;
+    limit(
+        "handlers of an endpoint",
+        handlers as u64,
+        HANDLERS_MAX as u64,
+    )
 }
 
 fn limit(name: &'static str, got: u64, maximum: u64) -> Result<(), SessionError> {

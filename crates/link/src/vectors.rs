@@ -25,6 +25,21 @@ pub fn record_key(
     (*raw.key, *raw.iv)
 }
 
+/// Binding and proof of a link that is resumed: both from sessions' secrets, the binding of the session in which it is resumed, the key of
+/// the one in which it was opened.
+pub fn resumption(
+    opened_in: &[u8; 32],
+    resumed_in: &[u8; 32],
+    link: u32,
+    name: u64,
+    attempt: u64,
+    received: u64,
+) -> ([u8; 32], [u8; 32]) {
+    let binding = SessionSecret::from_bytes(resumed_in).binding();
+    let key = SessionSecret::from_bytes(opened_in).resumption_key();
+    (binding, key.prove(&binding, link, name, attempt, received))
+}
+
 fn schedule(session_secret: &[u8; 32], sender: Side, epoch: u32) -> EpochSecret {
     let first = EpochSecret::first(&SessionSecret::from_bytes(session_secret), sender);
     (0..epoch).fold(first, |secret, _| secret.next())

@@ -11,9 +11,10 @@ use core::time::Duration;
 
 use exoskel_identity::{Identity, PeerText, Role};
 use exoskel_link::handshake::{
-    Accept, Agreement, Answer, AnswerError, Chains, HANDSHAKE_BYTES_MAX, HandshakeError, Hello,
-    HelloSent, MinimumProtections, Offer, PROTOCOL, Path, Refuse, RefuseReason, Statement, accept,
-    check_accept, session_config, session_secret,
+    Accept, Agreement, Answer, AnswerError, Chains, GatewayCall, HANDSHAKE_BYTES_MAX, HOPS_MAX,
+    HandshakeError, Hello, HelloSent, MinimumProtections, Offer, PROTOCOL, Path, ProcessNumber,
+    Purpose, Refuse, RefuseReason, Statement, Ticket, accept, check_accept, session_config,
+    session_secret,
 };
 use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::PlaceProof;
@@ -25,7 +26,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 const TRUSTED: Protections = Protections {
-    control: Protection::Integrity,
+    control: Protection::Encrypted,
     code: Protection::Integrity,
     data: Protection::Plain,
 };
@@ -76,10 +77,12 @@ fn hello() -> Hello {
             path: network("10.0.0.1:5000", "10.0.0.2:7601"),
             policy_generation: 3,
             job: 9,
+            process: ProcessNumber::new([4; 16]),
             properties: vec![("slots".into(), "4".into())],
         },
         minimum: TRUSTING,
         ciphers: CipherSuite::ALL.to_vec(),
+        purpose: Purpose::Session,
     }
 }
 
@@ -110,6 +113,7 @@ fn offer(path: Path) -> Offer {
             path,
             policy_generation: 1,
             job: 0,
+            process: ProcessNumber::new([5; 16]),
             properties: vec![],
         },
         minimum: TRUSTING,
@@ -256,10 +260,14 @@ fn both_ends_seeing_the_same_way_gets_the_trusted_protections() {
         Ok(PlaceProof::Direct)
     );
     let config = session_config(Side::Server, &hello, &accept);
-    assert_eq!(
-        (config.dead_after, config.heartbeat_every),
-        (Duration::from_secs(8), Duration::from_millis(1250))
-    );
+    for side in [Side::Server, Side::Client] {
+        // The server stated 8 seconds, the client 5: both hold to the smaller one.
+        let config = session_config(side, &hello, &accept);
+        assert_eq!(
+            (config.dead_after, config.heartbeat_every),
+            (Duration::from_secs(5), Duration::from_millis(1250))
+        );
+    }
     assert_eq!(config.protections, TRUSTED);
     let mapped = network("[::ffff:10.0.0.2]:7601", "[::ffff:10.0.0.1]:5000");
     assert_eq!(accepted(&hello, mapped).protections, TRUSTED);
@@ -341,9 +349,9 @@ fn a_tunnel_between_unix_sockets_makes_nobody_look_near() {
     }
 }
 
-/// Code and control stay authenticated between hosts, even if both policies were to say plain.
+/// Between hosts control stays encrypted and code authenticated, even if both policies were to say plain.
 #[test]
-fn nothing_that_is_executed_is_plain_between_hosts() {
+fn no_policy_shows_what_steers_or_lets_what_is_executed_be_altered_between_hosts() {
     let plain = Protections::all(Protection::Plain);
     let minimum = MinimumProtections {
         proven: plain,
@@ -352,11 +360,27 @@ fn nothing_that_is_executed_is_plain_between_hosts() {
     let hello = Hello { minimum, ..hello() };
     let (decided, _) = accept(&hello, &manager(), offer_of(direct(), plain)).unwrap();
     assert_eq!(decided.protections, TRUSTED);
-    let weak = Accept {
-        protections: plain,
-        ..decided
-    };
-    assert!(check_accept(&hello, &weak, &worker()).is_err());
+    // Attack: a server that takes less, or whoever speaks for it.
+    for weak in [
+        plain,
+        Protections {
+            control: Protection::Integrity,
+            ..TRUSTED
+        },
+        Protections {
+            code: Protection::Plain,
+            ..TRUSTED
+        },
+    ] {
+        let weak = Accept {
+            protections: weak,
+            ..decided.clone()
+        };
+        assert!(matches!(
+            check_accept(&hello, &weak, &worker()),
+            Err(HandshakeError::Downgrade { .. })
+        ));
+    }
     let local = Hello {
         minimum,
         ..hello_over(here())
@@ -381,6 +405,26 @@ fn the_stricter_side_wins() {
     let strict = offer_of(direct(), Protections::default());
     let (decided, _) = accept(&hello(), &manager(), strict).unwrap();
     assert_eq!(decided.protections, Protections::default());
+}
+
+/// Peers have a number of their own on the wire.
+#[test]
+fn every_role_is_stated_in_hello() {
+    let mut codes = Vec::new();
+    for role in Role::ALL {
+        let mut hello = hello();
+        hello.statement.identity = Identity::new(role, "desk.example.org").unwrap();
+        let bytes = hello.encode().unwrap();
+        codes.push(bytes[10]);
+        assert_eq!(Hello::read(&bytes), Ok(hello));
+    }
+    assert_eq!(codes, [1, 2, 3, 4, 5]);
+    let mut unknown = hello().encode().unwrap();
+    unknown[10] = 6;
+    assert!(matches!(
+        Hello::read(&unknown),
+        Err(HandshakeError::Codec(_))
+    ));
 }
 
 #[test]
@@ -642,4 +686,90 @@ fn a_refusal_comes_through() {
         nonsense,
         Err(AnswerError::Refused(refuse)) if refuse.reason == RefuseReason::Malformed
     ));
+}
+
+fn purposes() -> Vec<Purpose> {
+    let gate = Identity::new(Role::Gateway, "gate.lab.example.org").unwrap();
+    let connect = |on_behalf_of| Purpose::Connect {
+        node: "gpu3.cloud.example.org".to_owned(),
+        on_behalf_of,
+    };
+    vec![
+        Purpose::Session,
+        connect(vec![]),
+        connect(vec![worker(), gate]),
+        Purpose::Register,
+        Purpose::Callback {
+            ticket: Ticket([7; 16]),
+        },
+    ]
+}
+
+#[test]
+fn every_purpose_is_read_as_it_was_written() {
+    for purpose in purposes() {
+        let hello = Hello { purpose, ..hello() };
+        let bytes = hello.encode().unwrap();
+        assert_eq!(Hello::read(&bytes), Ok(hello));
+        for cut in 0..bytes.len() {
+            assert!(Hello::read(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+    let call = GatewayCall {
+        ticket: Ticket([9; 16]),
+        asked_by: worker(),
+    };
+    let bytes = call.encode().unwrap();
+    assert_eq!(GatewayCall::read(&bytes), Ok(call.clone()));
+    for cut in 0..bytes.len() {
+        assert!(GatewayCall::read(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+    assert!(!format!("{call:?}").contains('9'), "a ticket is no text");
+}
+
+#[test]
+fn purposes_that_nobody_has_are_refused() {
+    let start = hello().encode().unwrap();
+    let start = &start[..start.len() - 1];
+    let name = |text: &str| [&[0, text.len() as u8][..], text.as_bytes()].concat();
+    let hop = [&[2][..], &name("lab1")].concat();
+    for (what, rest) in [
+        ("unknown", vec![4]),
+        (
+            "a name with a star",
+            [&[1][..], &name("*.lab"), &[0]].concat(),
+        ),
+        ("an empty name", [&[1][..], &name(""), &[0]].concat()),
+        (
+            "too many hops",
+            [&[1][..], &name("lab1"), &[5], &hop.repeat(5)].concat(),
+        ),
+        ("bytes behind", vec![2, 0]),
+    ] {
+        let error = Hello::read(&[start, &rest].concat());
+        assert!(matches!(error, Err(HandshakeError::Codec(_))), "{what}");
+    }
+    let four = [
+        &[1][..],
+        &name("lab1"),
+        &[HOPS_MAX as u8],
+        &hop.repeat(HOPS_MAX),
+    ]
+    .concat();
+    assert!(Hello::read(&[start, &four].concat()).is_ok());
+}
+
+/// A slot or manager that takes sessions only must not take a tunnel's request for one.
+#[test]
+fn only_sessions_are_agreed_on_without_a_gateway() {
+    for purpose in purposes().into_iter().skip(1) {
+        let (client, server) = offers();
+        let said = HelloSent::to(purpose, client).unwrap().bytes().to_vec();
+        let answer = Agreement::answer(server, said, &manager(), Ok(()), |_| panic!("not judged"));
+        let Err(AnswerError::Refused(refuse)) = answer else {
+            panic!("agreed");
+        };
+        assert_eq!(refuse.reason, RefuseReason::NotAllowed);
+        assert!(refuse.text.sentence().contains("no gateway"));
+    }
 }

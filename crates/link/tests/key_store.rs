@@ -8,9 +8,7 @@ use core::time::Duration;
 use std::collections::HashSet;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreSettings, PrefetchSettings,
-};
+use exoskel_link::keys::{COMPACT_KEY_BYTES, Geometry, KeyStore};
 use exoskel_link::vectors::record_key;
 use exoskel_link::{
     CipherSuite, Endpoint, LinkId, Protection, Protections, Session, SessionConfig, SessionSecret,
@@ -21,16 +19,9 @@ use proptest::prelude::*;
 
 const HEADER_BYTES: usize = 16;
 
-fn store(entries: usize, buffer: usize, rows: usize) -> KeyStore {
-    let settings = KeyStoreSettings {
-        contexts: Geometry::fully_associative(entries).unwrap(),
-        prefetch: PrefetchSettings {
-            buffer,
-            groups: 2,
-            frequent: 3,
-        },
-    };
-    KeyStore::new(settings, Box::new(vec![0; rows * COMPACT_KEY_BYTES])).unwrap()
+fn store(entries: usize, rows: usize) -> KeyStore {
+    let room = Geometry::fully_associative(entries).unwrap();
+    KeyStore::new(room, Box::new(vec![0; rows * COMPACT_KEY_BYTES])).unwrap()
 }
 
 /// Reads the records of one direction with keys of its own, made from the session's secret without a store.
@@ -105,12 +96,12 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(number: u8, protections: Protections, group: u32, stores: [&KeyStore; 2]) -> Self {
+    fn new(number: u8, protections: Protections, job: u32, stores: [&KeyStore; 2]) -> Self {
         let secret = [number; 32];
         let session = |side, keys| {
             let mut config = SessionConfig::new(side);
             config.protections = protections;
-            config.job = group;
+            config.job = job;
             config.epoch.records_max = 5;
             Session::new(
                 config,
@@ -206,19 +197,18 @@ proptest! {
     #[test]
     fn no_key_meets_a_nonce_twice_whatever_is_evicted(
         entries in prop_oneof![1_usize..4, 64_usize..70],
-        buffer in 0_usize..3,
         rows in 0_usize..6,
         kinds in prop::collection::vec((protections(), 0_u32..3), 2..40),
         steps in prop::collection::vec((0_usize..40, any::<bool>()), 1..160),
     ) {
-        let stores = [store(entries, buffer, rows), store(1, 0, 0)];
+        let stores = [store(entries, rows), store(1, 0)];
         let mut seen = HashSet::new();
         let mut conversations: Vec<_> = kinds
             .iter()
             .enumerate()
-            .map(|(number, &(protections, group))| {
+            .map(|(number, &(protections, job))| {
                 let [own, peer] = &stores;
-                Conversation::new(number as u8, protections, group, [own, peer])
+                Conversation::new(number as u8, protections, job, [own, peer])
             })
             .collect();
         for (number, (step, is_back)) in steps.into_iter().enumerate() {
@@ -230,7 +220,7 @@ proptest! {
                 conversation.step(&number.to_be_bytes(), &mut seen);
             }
             let (ready, compact) = stores[0].held();
-            prop_assert!(ready <= entries + buffer && compact <= rows);
+            prop_assert!(ready <= entries && compact <= rows);
         }
         for Conversation { own, peer, sent, .. } in &mut conversations {
             for (session, sent) in [peer, own].into_iter().zip(sent) {
@@ -251,7 +241,7 @@ proptest! {
 #[test]
 fn a_store_of_one_key_forgets_at_every_step() {
     for rows in [0, 1, 2] {
-        let (own, peer) = (store(1, 0, rows), KeyStore::in_ordinary_memory(2));
+        let (own, peer) = (store(1, rows), KeyStore::in_ordinary_memory(2));
         let mut seen = HashSet::new();
         let mut talk = |number| {
             let mut new = Conversation::new(number, Protections::default(), 0, [&own, &peer]);
@@ -282,33 +272,6 @@ fn a_store_of_one_key_forgets_at_every_step() {
         for conversation in &mut conversations {
             assert_eq!(messages(drain(&mut conversation.peer)).len(), 3);
         }
-    }
-}
-
-/// Two batches in a row of another group than the active one have that group's keys expanded before they are asked for; groups that take
-/// turns at every message have nothing expanded ahead.
-#[test]
-fn a_groups_keys_are_ready_when_it_comes_back() {
-    for turn in [1, 6] {
-        let own = store(2, 4, 64);
-        let peer = store(64, 0, 64);
-        let mut seen = HashSet::new();
-        let talk = |(number, group)| {
-            Conversation::new(number, Protections::default(), group, [&own, &peer])
-        };
-        let mut conversations = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)].map(talk);
-        for number in 0..72 {
-            let (first, second) = conversations.split_at_mut(3);
-            let group = if number / turn % 2 == 0 {
-                first
-            } else {
-                second
-            };
-            group[number % 3].step(b"text", &mut seen);
-        }
-        let counters = own.counters().contexts;
-        assert_eq!(counters.prefetches > 0, turn > 1);
-        assert_eq!(counters.prefetch_hits > 0, turn > 1);
     }
 }
 

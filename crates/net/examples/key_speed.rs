@@ -19,8 +19,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cmac;
 use exoskel_identity::Role;
 use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, Cache, ClockPolicy, DirectionKeys, Geometry, KeyStore, KeyStoreSettings,
-    LeastRecentlyUsed, PrefetchSettings, Replacement,
+    COMPACT_KEY_BYTES, Cache, ClockPolicy, DirectionKeys, Geometry, KeyStore, LeastRecentlyUsed,
+    Replacement,
 };
 use exoskel_link::{CipherSuite, Protection, SessionSecret, Side, vectors};
 use exoskel_net::pki::ThrowAwayAuthority;
@@ -122,55 +122,32 @@ struct Node {
 }
 
 impl Node {
-    fn new(peers: usize, contexts: usize, compact: usize, prefetch: PrefetchSettings) -> Self {
-        let settings = KeyStoreSettings {
-            contexts: Geometry::fully_associative(contexts).unwrap(),
-            prefetch,
-        };
+    fn new(peers: usize, contexts: usize, compact: usize) -> Self {
+        let room = Geometry::fully_associative(contexts).unwrap();
         let memory = vec![0; compact * COMPACT_KEY_BYTES];
-        let store = KeyStore::new(settings, Box::new(memory)).unwrap();
+        let store = KeyStore::new(room, Box::new(memory)).unwrap();
         let direction = |number| {
             let secret = SessionSecret::from_bytes(&secret(number));
-            // The groups are those of the links.
-            DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, 0)
+            DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm)
         };
         let directions = (0..peers).map(direction).collect();
         Self { store, directions }
     }
 
     /// Seals a batch of messages to one peer.
-    fn seal(&mut self, peer: usize, group: u32, number: u64, batch: u64, body: &mut [u8]) {
+    fn seal(&mut self, peer: usize, number: u64, batch: u64, body: &mut [u8]) {
         let keys = &mut self.directions[peer];
         for message in 0..batch {
-            let key = keys.get(Protection::Encrypted, group);
+            let key = keys.get(Protection::Encrypted);
             black_box(key.seal(number + message, &COVERED, body).unwrap());
         }
         keys.release();
     }
 
-    /// Seals one message to each of these peers. Gives the nanoseconds that expansions ahead took, which come after a message and not before it.
-    fn seal_all(&mut self, order: &[usize], group: impl Fn(usize) -> u32, body: &mut [u8]) -> f64 {
-        let mut ahead = Duration::ZERO;
-        for (call, &peer) in order.iter().enumerate() {
-            let keys = &mut self.directions[peer];
-            let key = keys.get(Protection::Encrypted, group(peer));
-            black_box(key.seal(call as u64, &COVERED, body).unwrap());
-            // A turn is noticed at its second message. Looking at the clock at every one would cost more than the message.
-            if call % TURN_MESSAGES == 1 {
-                let start = Instant::now();
-                keys.release();
-                ahead += start.elapsed();
-            } else {
-                keys.release();
-            }
-        }
-        ahead.as_nanos() as f64
-    }
-
     /// Has every peer's key compact, and the last ones' ready.
     fn warm(&mut self, body: &mut [u8]) {
         for peer in 0..self.directions.len() {
-            self.seal(peer, 0, 0, 1, body);
+            self.seal(peer, 0, 1, body);
         }
     }
 }
@@ -202,11 +179,10 @@ fn ratios(rounds: usize) -> Result<String, Box<dyn Error>> {
     for number in 0..PEERS {
         cache.insert(number as u64, handle(number));
     }
-    let none = PrefetchSettings::NONE;
-    let mut hot = Node::new(PEERS, CONTEXTS, PEERS, none);
-    let mut missing = Node::new(PEERS, 1, PEERS, none);
-    let mut deriving = Node::new(PEERS, 1, 0, none);
-    let mut many = Node::new(MANY, CONTEXTS, MANY, none);
+    let mut hot = Node::new(PEERS, CONTEXTS, PEERS);
+    let mut missing = Node::new(PEERS, 1, PEERS);
+    let mut deriving = Node::new(PEERS, 1, 0);
+    let mut many = Node::new(MANY, CONTEXTS, MANY);
     for node in [&mut hot, &mut missing, &mut deriving, &mut many] {
         node.warm(&mut body);
     }
@@ -240,31 +216,30 @@ fn ratios(rounds: usize) -> Result<String, Box<dyn Error>> {
             black_box(key.seal(call as u64, &mut body));
         }));
         note(time(CALLS, |call| {
-            hot.seal(order[call], 0, call as u64, 1, &mut body);
+            hot.seal(order[call], call as u64, 1, &mut body);
         }));
         note(
             time(CALLS / 8, |call| {
-                hot.seal(order[call], 0, 8 * call as u64, 8, &mut body);
+                hot.seal(order[call], 8 * call as u64, 8, &mut body);
             }) / 8.0,
         );
         note(time(CALLS / 4, |call| {
-            missing.seal(turns(call), 0, call as u64, 1, &mut body);
+            missing.seal(turns(call), call as u64, 1, &mut body);
         }));
         note(time(CALLS / 4, |call| {
-            deriving.seal(turns(call), 0, call as u64, 1, &mut body);
+            deriving.seal(turns(call), call as u64, 1, &mut body);
         }));
         note(time(CALLS, |call| {
-            many.seal(order[call], 0, call as u64, 1, &mut body);
+            many.seal(order[call], call as u64, 1, &mut body);
         }));
         note(time(CALLS, |call| {
-            many.seal(skewed[call], 0, call as u64, 1, &mut body);
+            many.seal(skewed[call], call as u64, 1, &mut body);
         }));
         let store = &hot.store;
         note(time(CALLS / 10, |call| {
             let secret = SessionSecret::from_bytes(&secret(call));
-            let mut keys =
-                DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm, 0);
-            black_box(keys.get(Protection::Encrypted, 0));
+            let mut keys = DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm);
+            black_box(keys.get(Protection::Encrypted));
         }));
         note(site.handshakes(Duration::from_millis(300)));
     }
@@ -372,18 +347,12 @@ fn lookups() -> String {
 fn table(keys: usize, rounds: usize) -> Vec<String> {
     let ready: Vec<Handle> = (0..keys).map(handle).collect();
     let jobs = keys.div_ceil(JOB_PEERS);
-    let prefetch = PrefetchSettings {
-        buffer: JOB_PEERS,
-        groups: jobs,
-        frequent: JOB_PEERS,
-    };
     let mut body = vec![0; 2048];
-    let mut small = Node::new(keys, FEW_CONTEXTS, keys, PrefetchSettings::NONE);
+    let mut small = Node::new(keys, FEW_CONTEXTS, keys);
     small.warm(&mut body[..32]);
-    let mut cached = Node::new(keys, CONTEXTS, keys, PrefetchSettings::NONE);
+    let mut cached = Node::new(keys, CONTEXTS, keys);
     cached.warm(&mut body[..32]);
-    let mut prefetched = Node::new(keys, CONTEXTS, keys, prefetch);
-    let mut deriving = Node::new(keys, 1, 0, PrefetchSettings::NONE);
+    let mut deriving = Node::new(keys, 1, 0);
     // What a device has that derives each key from one of its own and a number in the packet (PSP, section on key derivation).
     let master = cmac::Key::new(cmac::AES_256, &secret(0)).unwrap();
     let mut draw = Draw(3);
@@ -399,11 +368,6 @@ fn table(keys: usize, rounds: usize) -> Vec<String> {
             (job + draw.below(JOB_PEERS)).min(keys - 1)
         })
         .collect();
-    let group = |peer: usize| (peer / JOB_PEERS + 1) as u32;
-    // The buffer knows what was evicted, so every job has to have been there before.
-    for peer in 0..keys {
-        prefetched.seal(peer, group(peer), 0, 1, &mut body[..32]);
-    }
     let mut lines = Vec::new();
     for bytes in [32, 64, 256, 1024, 2048] {
         let body = &mut body[..bytes];
@@ -412,38 +376,31 @@ fn table(keys: usize, rounds: usize) -> Vec<String> {
                 "ready",
                 "small_cache",
                 "cache",
-                "prefetch",
-                "prefetch_path",
                 "derive_hkdf",
                 "derive_cmac",
             ];
             let mut seen = vec![Vec::new(); names.len()];
-            let mut hit_rates = [0.0; 3];
+            let mut hit_rates = [0.0; 2];
             // A derivation costs the same whatever came before it.
             let few = calls.min(1 << 15);
             for _ in 0..rounds {
                 seen[0].push(time(calls, |call| {
                     black_box(ready[order[call]].seal(call as u64, body));
                 }));
-                let nodes = [&mut small, &mut cached, &mut prefetched];
-                for (column, node) in nodes.into_iter().enumerate() {
+                for (column, node) in [&mut small, &mut cached].into_iter().enumerate() {
                     let before = node.store.counters().contexts;
-                    let start = Instant::now();
-                    let ahead = node.seal_all(order, group, body);
-                    let all = start.elapsed().as_nanos() as f64;
-                    seen[1 + column].push(all / calls as f64);
-                    if column == 2 {
-                        seen[4].push((all - ahead) / calls as f64);
-                    }
+                    seen[1 + column].push(time(calls, |call| {
+                        node.seal(order[call], call as u64, 1, body);
+                    }));
                     let after = node.store.counters().contexts;
                     let lookups = after.lookups() - before.lookups();
                     let misses = after.misses - before.misses;
                     hit_rates[column] = 1.0 - misses as f64 / lookups as f64;
                 }
-                seen[5].push(time(few, |call| {
-                    deriving.seal(order[call], 0, call as u64, 1, body);
+                seen[3].push(time(few, |call| {
+                    deriving.seal(order[call], call as u64, 1, body);
                 }));
-                seen[6].push(time(few, |call| {
+                seen[4].push(time(few, |call| {
                     let mut key = [0; 32];
                     let number = (order[call] as u64).to_be_bytes();
                     for (half, part) in key.chunks_exact_mut(16).enumerate() {
@@ -461,11 +418,10 @@ fn table(keys: usize, rounds: usize) -> Vec<String> {
                 .map(|(name, values)| format!("\"{name}\": {:.1}", median(values)))
                 .collect();
             lines.push(format!(
-                "{{\"keys\": {keys}, \"bytes\": {bytes}, \"traffic\": \"{traffic}\", {}, \"small_cache_hit_rate\": {:.4}, \"cache_hit_rate\": {:.4}, \"prefetch_hit_rate\": {:.4}}}",
+                "{{\"keys\": {keys}, \"bytes\": {bytes}, \"traffic\": \"{traffic}\", {}, \"small_cache_hit_rate\": {:.4}, \"cache_hit_rate\": {:.4}}}",
                 times.join(", "),
                 hit_rates[0],
-                hit_rates[1],
-                hit_rates[2]
+                hit_rates[1]
             ));
         }
     }

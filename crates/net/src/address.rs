@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::beside::beside;
 use crate::socket::Socket;
 
 /// What stands before the path of a Unix socket.
@@ -16,7 +18,7 @@ const UNIX: &str = "unix:";
 const TCP: &str = "tcp://";
 
 /// Where a node listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// `host:port`; the host is a name or an address, one of IPv6 in brackets.
     Tcp(String),
@@ -71,8 +73,32 @@ impl Address {
     /// When nobody does, or the socket can't be had.
     pub async fn connect(&self) -> io::Result<Socket> {
         match self {
-            Self::Tcp(place) => Socket::tcp(TcpStream::connect(place).await?),
+            Self::Tcp(place) => Socket::tcp(connect(place).await?),
             Self::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
         }
     }
+}
+
+/// Connects to the first address of a place that takes it.
+async fn connect(place: &str) -> io::Result<TcpStream> {
+    let addresses = match place.parse::<SocketAddr>() {
+        Ok(address) => vec![address],
+        Err(_) => {
+            let place = place.to_owned();
+            let looked_up = beside(move || place.to_socket_addrs()).await;
+            let found = looked_up.unwrap_or_else(|| Err(io::ErrorKind::Other.into()));
+            found?.collect()
+        }
+    };
+    let mut refused = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the name of the host has no address",
+    );
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }

@@ -4,16 +4,21 @@
 //! doesn't take is left to the connection's own task, which also reads, keeps time and notices the end. A thread that
 //! has nothing to do but wait for the peer reads by itself meanwhile.
 
+mod progress;
+
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub use exoskel_link::Ended;
 use exoskel_link::{CLOSING_TIME, CloseReason, Event, LinkId, Message, Session, SessionError};
 use tokio::sync::Notify;
 
+use crate::beside::Served;
+use crate::epoll_set::{EpollSet, Telling};
 use crate::transport::Transport;
+use crate::wake_up::WakeUp;
 
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
@@ -33,6 +38,8 @@ const LAST_WORD_TIME: Duration = CLOSING_TIME.checked_div(4).expect("four isn't 
 /// A session on its transport.
 pub struct Connection {
     transport: Transport,
+    /// Tells the task that there is something to read.
+    readiness: EpollSet,
     session: Mutex<Session>,
     /// Whose turn it is to read. Held until what was read has been handed out, so that events keep their order.
     reader: Mutex<Reader>,
@@ -43,6 +50,10 @@ pub struct Connection {
     is_aborted: AtomicBool,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
+    /// [`Session::queued_bytes`] after the last write.
+    unwritten: AtomicU64,
+    /// How often [`Connection::progress`] has found nothing.
+    looks: AtomicU32,
     epoch: Instant,
 }
 
@@ -53,6 +64,8 @@ enum Reader {
     Task,
     /// A thread that is in [`Connection::read_here`].
     Thread,
+    /// Whoever calls [`Connection::progress`]; nobody is told of anything.
+    Poller,
 }
 
 /// Whether the transport may have more to read.
@@ -66,6 +79,8 @@ enum More {
 struct Mailbox {
     /// To be sealed and written.
     messages: Vec<(LinkId, Message)>,
+    /// What has been dealt with: credit for the peer.
+    consumed: Vec<(LinkId, u64)>,
     /// Memory that received messages no longer need.
     spent: Vec<Vec<u8>>,
     /// What went wrong with the transport when a thread read.
@@ -93,16 +108,23 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Puts a session on a transport. `epoch` is the start of the session's time.
-    #[must_use]
-    pub fn new(transport: Transport, session: Session, epoch: Instant) -> Arc<Self> {
+    /// Puts a session on a transport, whose `readiness` it is. `epoch` is the start of the session's time.
+    pub(crate) fn new(
+        transport: Transport,
+        readiness: EpollSet,
+        session: Session,
+        epoch: Instant,
+    ) -> Arc<Self> {
         Arc::new(Self {
             transport,
+            readiness,
             reader: Mutex::new(Reader::Task),
             session: Mutex::new(session),
             mailbox: Mutex::default(),
             is_aborted: AtomicBool::new(false),
             wake: Notify::new(),
+            unwritten: AtomicU64::new(0),
+            looks: AtomicU32::new(0),
             epoch,
         })
     }
@@ -166,12 +188,26 @@ impl Connection {
         }
     }
 
-    /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer.
+    /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer. Never waits for a read or a seal to end.
     pub fn consumed(&self, link: LinkId, size: u64) {
-        let mut session = self.lock();
+        let mut session = match self.session.try_lock() {
+            Ok(session) => session,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.mailbox().consumed.push((link, size));
+                // Whoever has the session may have emptied the mailbox already.
+                return self.wake.notify_one();
+            }
+        };
         if session.consumed(link, size) && self.write(&mut session).is_some() {
             self.wake.notify_one();
         }
+    }
+
+    /// The bytes of messages that wait until the peer takes them, as of the last write.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.unwritten.load(Ordering::Relaxed)
     }
 
     /// Says how much the peer may send now: see [`Session::limit_reception`].
@@ -206,22 +242,51 @@ impl Connection {
         &self,
         patience: Duration,
         is_wanted: impl FnOnce() -> bool,
+        handle: impl FnMut(Event),
+    ) -> bool {
+        self.read_until(patience, None, is_wanted, handle)
+    }
+
+    /// As [`Connection::read_here`]. With a `wake_up` it is for a thread that others may have to wake, and reads only if nobody else
+    /// does just now.
+    pub(crate) fn read_until(
+        &self,
+        patience: Duration,
+        wake_up: Option<&WakeUp>,
+        is_wanted: impl FnOnce() -> bool,
         mut handle: impl FnMut(Event),
     ) -> bool {
         if self.with(|session| session.is_ending()) {
             return false;
         }
-        *self.reader() = Reader::Thread;
-        let read = self.transport.tell_task(false).and_then(|()| {
-            if is_wanted() {
-                self.transport.wait_here(patience)?;
+        if wake_up.is_none() {
+            *self.reader() = Reader::Thread;
+        } else {
+            // Whoever may have something else to do doesn't wait for its turn to read.
+            match self.reader.try_lock() {
+                Ok(mut reader) => *reader = Reader::Thread,
+                Err(_) => return false,
             }
-            Ok(())
-        });
+        }
+        let read = self
+            .transport
+            .tell_task(&self.readiness, Telling::Nothing)
+            .and_then(|()| {
+                if is_wanted() {
+                    self.transport.wait_here(patience, wake_up)?;
+                }
+                Ok(())
+            });
         let mut reader = self.reader();
-        let read = read.and_then(|()| self.read(&mut handle).map(drop));
+        let read = read.and_then(|()| self.read(&mut handle));
         *reader = Reader::Task;
-        let told = self.transport.tell_task(true);
+        let is_read = matches!(read, Ok(More::No));
+        let telling = if is_read {
+            Telling::Bytes
+        } else {
+            Telling::Now
+        };
+        let told = self.transport.tell_task(&self.readiness, telling);
         drop(reader);
         if let Err(fault) = read.and(told) {
             self.mailbox().fault.get_or_insert(fault);
@@ -242,7 +307,10 @@ impl Connection {
 
     /// Serves the connection until it ends; `handle` gets every event of the session.
     pub async fn run(&self, handle: impl FnMut(Event)) -> Ended {
+        let _served = Served::begin();
         let ended = self.serve(handle).await;
+        // What another thread has read by now is handed out before anybody hears of the end.
+        drop(self.reader());
         // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
         let _ = self.lock().received_end();
         self.transport.shutdown_read();
@@ -250,15 +318,18 @@ impl Connection {
     }
 
     async fn serve(&self, mut handle: impl FnMut(Event)) -> Ended {
+        if let Err(error) = self.read_by_task() {
+            return self.broken(error);
+        }
         let (mut is_blocked, mut is_read) = (false, false);
         let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
         loop {
             tokio::select! {
                 // Behind the peer's end a transport would always be readable.
-                told = self.transport.readable(), if !is_read => {
+                told = self.readiness.readable(), if !is_read => {
                     let read = told.and_then(|mut told| {
                         if matches!(self.read_as_task(&mut handle)?, More::No) {
-                            told.clear();
+                            told.clear_ready();
                         }
                         Ok(())
                     });
@@ -327,7 +398,12 @@ impl Connection {
             .drain(..)
             .for_each(|buffer| session.recycle(buffer));
         let messages = std::mem::take(&mut mailbox.messages);
+        let consumed = std::mem::take(&mut mailbox.consumed);
         drop(mailbox);
+        for (link, size) in consumed {
+            // What follows writes the credit, if there is enough.
+            session.consumed(link, size);
+        }
         for (link, message) in messages {
             match session.send(link, message) {
                 // The session's end is under way, and nobody would read it.
@@ -347,7 +423,7 @@ impl Connection {
         match *reader {
             Reader::Task => self.read(handle),
             // Told before the thread took over. It reads, and has the task told of what it leaves.
-            Reader::Thread => Ok(More::No),
+            Reader::Thread | Reader::Poller => Ok(More::No),
         }
     }
 
@@ -423,8 +499,21 @@ impl Connection {
 
     /// Writes until nothing is left (none) or the transport refuses (its error).
     fn write(&self, session: &mut Session) -> Option<io::Error> {
+        self.write_by(session, None, |slices| {
+            self.transport.try_write_vectored(slices)
+        })
+    }
+
+    fn write_by(
+        &self,
+        session: &mut Session,
+        now: Option<Duration>,
+        write: impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> Option<io::Error> {
+        // Once: what is written in one go happens at one time.
+        let now = now.unwrap_or_else(|| self.now());
         loop {
-            if let Err(error) = session.prepare(self.now()) {
+            if let Err(error) = session.prepare(now) {
                 return Some(io::Error::other(error));
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -434,12 +523,17 @@ impl Connection {
                 count += 1;
             }
             if count == 0 {
+                self.unwritten.store(0, Ordering::Relaxed);
                 return None;
             }
-            match self.transport.try_write_vectored(&slices[..count]) {
+            match write(&slices[..count]) {
                 Ok(written) => session.sent(written),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Some(error),
+                Err(error) => {
+                    let unwritten = session.queued_bytes();
+                    self.unwritten.store(unwritten, Ordering::Relaxed);
+                    return Some(error);
+                }
             }
         }
     }

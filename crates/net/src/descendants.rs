@@ -1,12 +1,17 @@
 //! Processes that come from a slot: what its tasks have started, detached ones included.
 //!
 //! A slot adopts the orphans among its descendants, so that all of them stay below it whatever sessions and groups they make for
-//! themselves. Whoever ends a slot ends these first.
+//! themselves. Whoever ends a slot ends these first. When a slot has fallen, they are its parent's if that adopts orphans, as the
+//! supervisor of a worker does. A manager is the user's own process, which must not become the parent of strangers: it knows them by a
+//! mark in their environment.
 
+use std::ffi::CStr;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
+use rustix::process::{
+    Pid, Signal, getppid, kill_process, set_child_subreaper, set_parent_process_death_signal,
+};
 
 /// Processes that start others faster than they are ended are given up after this time.
 const ENDING_TIME: Duration = Duration::from_secs(1);
@@ -23,6 +28,18 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
+/// Has the kernel end this process when `parent` ends, and gives it a name of up to 15 bytes for those who list processes. Says whether
+/// `parent` is still there.
+///
+/// # Errors
+/// When the system refuses.
+pub fn follow_parent(parent: i32, name: &CStr) -> io::Result<bool> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::thread::set_name(name)?;
+    // Only now: it may have ended before it was to be followed.
+    Ok(getppid().is_some_and(|process| process.as_raw_nonzero().get() == parent))
+}
+
 /// Ends everything that this process has started.
 pub fn end_own() {
     end_below(rustix::process::getpid());
@@ -34,6 +51,36 @@ pub(crate) fn end_with_descendants(process: Pid) {
     let _ = kill_process(process, Signal::STOP);
     end_below(process);
     let _ = kill_process(process, Signal::KILL);
+}
+
+/// The variable of the environment that says which slot something comes from.
+pub(crate) const MARK: &str = "EXOSKEL_STARTED_BY";
+
+/// Ends what has this mark in its environment: what has come from a slot that has fallen, unless it was given another environment.
+pub(crate) fn end_marked(mark: &str) {
+    let variable = format!("{MARK}={mark}");
+    let is_marked = |process: Pid| {
+        let place = format!("/proc/{}/environ", process.as_raw_nonzero());
+        // Those of other users can't be read.
+        let environment = std::fs::read(place).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|found| found == variable.as_bytes())
+    };
+    let until = Instant::now() + ENDING_TIME;
+    loop {
+        let marked = processes().filter(|&process| is_marked(process) && runs(process));
+        let ended = marked.filter(|&process| kill_process(process, Signal::KILL).is_ok());
+        if ended.count() == 0 || Instant::now() > until {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// All processes that this one can see.
+fn processes() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
 /// Ends all descendants: when one of them ends, its children come to `root`, and are found there.

@@ -27,8 +27,8 @@ const LINKS_MAX: usize = 40;
 pub enum Replaceable {
     /// By making and renaming files in a folder.
     #[error(
-        "others can replace files in {} (mode {mode:o}, owner {owner}), expected a directory of your own that only you can \
-         write to: run \"chmod go-w {}\" if it is yours, or choose another path", .folder.display(), .folder.display()
+        "others can replace files in {} (mode {mode:o}, owner {owner}), expected one that only you can write to: \
+         run \"chmod go-w {}\" if it is yours, or choose another path", .folder.display(), .folder.display()
     )]
     Folder {
         /// The folder, or one above it.

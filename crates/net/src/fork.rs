@@ -6,7 +6,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A process, among its forebears. OwnProcess identifiers are given again, these are not.
+/// A process, among its forebears. Process identifiers are given again, these are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnProcess {
     forks: u64,

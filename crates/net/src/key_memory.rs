@@ -198,14 +198,14 @@ impl KeyMemory for ProtectedMemory {
 
 #[cfg(test)]
 mod tests {
-    use exoskel_link::keys::KeyStoreSettings;
+    use exoskel_link::keys::room_for_sessions;
 
     use super::*;
 
     /// Whatever kind of memory this machine gives, keys stand in it and the report says which.
     #[test]
     fn the_best_memory_is_found_and_named() {
-        let ready = ReadyKeys::new(KeyStoreSettings::for_sessions(4)).unwrap();
+        let ready = ReadyKeys::new(room_for_sessions(4));
         let keys = NodeKeys::new(&ready, 4, None).unwrap();
         let better = MemoryProtection::ALL
             .into_iter()

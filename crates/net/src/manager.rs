@@ -8,6 +8,7 @@ mod children;
 mod driver;
 mod recruit;
 mod run;
+mod status;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -20,22 +21,35 @@ pub use exoskel_flow::Tickets;
 pub use exoskel_task::router::{Function, StreamPlan};
 use tokio::sync::Notify;
 
+pub use crate::host_file::{HostFile, HostLine};
 pub use attempt::{Attempt, AttemptError};
 pub use children::{LocalTransport, LocalWorkers};
-pub use exoskel_node::manager::notice::{Notice, Output, Unwanted};
+pub use exoskel_node::manager::notice::{EarlyPhase, Notice, Output, Unwanted};
 pub use exoskel_node::manager::worker_table::WorkerReport;
-pub use recruit::{HostLine, Recruiting};
+pub use recruit::Recruiting;
+pub use status::{ManagerStatus, StreamState};
 
 use crate::establish::NodeConfig;
 use crate::listening::Listening;
-use crate::payload::Batch;
-use crate::result_queue::{OutcomeOrder, ResultQueue};
+use crate::payload::BatchBuilder;
+use crate::result_queue::{OutcomeOrder, ResultQueue, StreamEnd};
+use crate::shared_table::SharedTable;
 use crate::sources::NodeConfigRenewal;
 
 /// Spent buffers that wait for the driver at most.
 const SPENT_MAX: usize = 64;
 /// The commands that may wait before their queue has to grow.
 const COMMANDS_ROOM: usize = 64;
+
+/// Items that the driver looks at together, at most, unless more were handed over at once: what is kept of them goes when the
+/// last one is through.
+const BATCH_ITEMS_MAX: u32 = 4096;
+
+/// Their bytes.
+const BATCH_BYTES_MAX: u64 = 128 * 1024;
+
+/// How long a user's thread waits for an answer of the driver.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Notices that wait for the user at most; later ones are dropped.
 const NOTICES_MAX: usize = 10_000;
@@ -76,12 +90,18 @@ pub struct ManagerConfig {
     pub setup_local: Bytes,
     /// See [`ManagerConfig::setup_local`].
     pub setup_remote: Bytes,
+    /// Whether slots have an initializer to run.
+    pub has_initializer: bool,
+    /// What slots may ask for.
+    pub shared: Arc<SharedTable>,
+    /// Called by the driver's thread at its end, when it has let go of everything.
+    pub at_end: fn(),
 }
 
 /// How recruiting stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Slots that can work.
+    /// Slots that can work, or will when their initializer has run.
     pub ready: u32,
     /// Attempts that are under way.
     pub pending: u32,
@@ -89,6 +109,8 @@ pub struct Readiness {
     pub wanted: u32,
     /// Whether nobody else can be asked.
     pub is_final: bool,
+    /// Whether the manager has ended.
+    pub is_over: bool,
     /// The last attempt at each place where one has failed, most recent last.
     pub attempts: Vec<Attempt>,
 }
@@ -109,27 +131,46 @@ pub struct StreamHandle {
 }
 
 pub(crate) struct Shared {
-    commands: Mutex<Vec<Command>>,
+    commands: Mutex<Commands>,
     wake: Notify,
     pending: AtomicBool,
     streams: AtomicU64,
     notices: Mutex<Notices>,
     has_notices: AtomicBool,
-    /// Memory of received results that users no longer need.
-    spent: Mutex<Vec<Vec<u8>>>,
+    /// Memory of received results that users no longer need, until the driver has gone.
+    spent: Mutex<Option<Vec<Vec<u8>>>>,
     readiness: Mutex<Readiness>,
     readiness_changed: Condvar,
 }
 
+/// Commands that wait for the driver.
+struct Commands {
+    list: Vec<Command>,
+    /// The driver has gone: nobody takes them.
+    is_over: bool,
+}
+
 pub(crate) enum Command {
     Open(u64, StreamPlan, Arc<ResultQueue>),
-    Admit(u64, Batch),
+    Admit(u64, BatchBuilder),
     EndOfInput(u64),
     Taken { stream: u64, first: u64, count: u32 },
     Cancel(u64, u64, mpsc::Sender<bool>),
+    CancelWaiting(u64, mpsc::Sender<Vec<u64>>),
+    IsWaiting(u64, u64, mpsc::Sender<bool>),
     Close(u64),
     Report(mpsc::Sender<Vec<WorkerReport>>),
+    Status(mpsc::Sender<ManagerStatus>),
     Shutdown,
+}
+
+impl Command {
+    /// Nobody does what was wanted. Who waits for an answer gets none, and who waits for outcomes is told.
+    fn refuse(self) {
+        if let Self::Open(_, _, results) = self {
+            results.end(StreamEnd::Closed);
+        }
+    }
 }
 
 /// Notices that wait for the user.
@@ -167,13 +208,16 @@ impl ManagerNode {
     /// When no thread can be had, or the system refuses the listening socket.
     pub fn start(mut config: ManagerConfig) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            commands: Mutex::new(Vec::with_capacity(COMMANDS_ROOM)),
+            commands: Mutex::new(Commands {
+                list: Vec::with_capacity(COMMANDS_ROOM),
+                is_over: false,
+            }),
             wake: Notify::new(),
             pending: AtomicBool::new(false),
             streams: AtomicU64::new(0),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
-            spent: Mutex::default(),
+            spent: Mutex::new(Some(Vec::new())),
             readiness: Mutex::new(Readiness {
                 wanted: config.recruiting.slots,
                 ..Readiness::default()
@@ -185,6 +229,7 @@ impl ManagerNode {
             .enable_time()
             .build()?;
         let for_driver = shared.clone();
+        let (at_end, of_thread) = (config.at_end, shared.clone());
         let entered = runtime.enter();
         let listening = config.recruiting.listen.take();
         let listening = listening.map(Listening::into_parts).transpose()?;
@@ -196,6 +241,9 @@ impl ManagerNode {
                 tasks.block_on(&runtime, run::run(config, listening, for_driver));
                 drop(tasks);
                 runtime.shutdown_timeout(Duration::from_secs(1));
+                // It was this thread's.
+                lock(&of_thread.spent).take();
+                at_end();
             })?;
         Ok(Self {
             shared,
@@ -238,9 +286,29 @@ impl ManagerNode {
     pub fn report(&self) -> Vec<WorkerReport> {
         let (sender, receiver) = mpsc::channel();
         self.shared.command(Command::Report(sender));
-        receiver
-            .recv_timeout(Duration::from_secs(5))
-            .unwrap_or_default()
+        receiver.recv_timeout(ANSWER_TIME).unwrap_or_default()
+    }
+
+    /// How everything stands; nothing when the driver is gone.
+    #[must_use]
+    pub fn status(&self) -> Option<ManagerStatus> {
+        let (sender, receiver) = mpsc::channel();
+        self.shared.command(Command::Status(sender));
+        receiver.recv_timeout(ANSWER_TIME).ok()
+    }
+
+    /// Waits until so many slots can work no longer or more can, for at most `patience`, and says how many can; nothing when the
+    /// manager has ended.
+    #[must_use]
+    pub fn wait_capacity(&self, seen: u32, patience: Duration) -> Option<u32> {
+        let readiness = lock(&self.shared.readiness);
+        let is_same = |readiness: &mut Readiness| readiness.ready == seen && !readiness.is_over;
+        let waited = self
+            .shared
+            .readiness_changed
+            .wait_timeout_while(readiness, patience, is_same);
+        let readiness = waited.unwrap_or_else(PoisonError::into_inner).0;
+        (!readiness.is_over).then_some(readiness.ready)
     }
 
     /// Whether [`ManagerNode::take_notices`] would find something.
@@ -263,6 +331,9 @@ impl ManagerNode {
             // A panic of the driver has been printed; there is nothing left to end.
             let _ = driver.join();
         }
+        let over = |readiness: &mut Readiness| readiness.is_over = true;
+        self.shared.change_readiness(over);
+        self.shared.end();
     }
 }
 
@@ -274,8 +345,39 @@ impl Drop for ManagerNode {
 
 impl StreamHandle {
     /// Hands items over. The caller keeps within [`ResultQueue::admissible`] for bounded streams.
-    pub fn admit(&self, batch: Batch) {
-        self.shared.command(Command::Admit(self.number, batch));
+    pub fn admit(&self, items: &mut BatchBuilder) {
+        self.leave(items);
+        self.shared.wake_driver();
+    }
+
+    /// Hands items over, of which the driver hears only when it has few.
+    pub fn admit_when_wanted(&self, items: &mut BatchBuilder) {
+        self.leave(items);
+        // The driver says that it is not, and looks at what was left before that.
+        if !self.results.has_plenty() {
+            self.shared.wake_driver();
+        }
+    }
+
+    /// Puts items where the driver finds them, beside those that it hasn't looked at yet.
+    fn leave(&self, items: &mut BatchBuilder) {
+        let mut commands = lock(&self.shared.commands);
+        if commands.is_over {
+            return drop(std::mem::take(items));
+        }
+        match commands.list.last_mut() {
+            Some(Command::Admit(number, waiting))
+                if *number == self.number
+                    && waiting.count() + items.count() <= BATCH_ITEMS_MAX
+                    && waiting.bytes() + items.bytes() <= BATCH_BYTES_MAX =>
+            {
+                waiting.append(items);
+            }
+            _ => {
+                let items = std::mem::take(items);
+                commands.list.push(Command::Admit(self.number, items));
+            }
+        }
     }
 
     /// No more items will come.
@@ -294,35 +396,77 @@ impl StreamHandle {
 
     /// Takes memory back that received results no longer need.
     pub fn recycle(&self, spent: &mut Vec<Vec<u8>>) {
-        let mut kept = lock(&self.shared.spent);
-        if kept.capacity() == 0 {
-            kept.reserve_exact(SPENT_MAX);
+        if let Some(kept) = &mut *lock(&self.shared.spent) {
+            if kept.capacity() == 0 {
+                kept.reserve_exact(SPENT_MAX);
+            }
+            let room = SPENT_MAX.saturating_sub(kept.len());
+            kept.extend(spent.drain(..).take(room));
         }
-        let room = SPENT_MAX.saturating_sub(kept.len());
-        kept.extend(spent.drain(..).take(room));
         spent.clear();
     }
 
     /// Takes an item back that no worker has begun; says whether that was possible.
     #[must_use]
     pub fn cancel(&self, index: u64) -> bool {
-        let (sender, receiver) = mpsc::channel();
-        self.shared
-            .command(Command::Cancel(self.number, index, sender));
-        receiver
-            .recv_timeout(Duration::from_secs(5))
-            .unwrap_or(false)
+        self.ask(|reply| Command::Cancel(self.number, index, reply))
     }
 
-    /// Forgets the stream and all of its items.
+    /// Takes all items back that no worker has begun, and says which they are.
+    #[must_use]
+    pub fn cancel_waiting(&self) -> Vec<u64> {
+        self.ask(|reply| Command::CancelWaiting(self.number, reply))
+    }
+
+    /// Whether no worker has an item, and it has no outcome.
+    #[must_use]
+    pub fn is_waiting(&self, index: u64) -> bool {
+        self.ask(|reply| Command::IsWaiting(self.number, index, reply))
+    }
+
+    /// The outcome of an item is wanted no more: it goes when it is there.
+    pub fn forget(&self, index: u64) {
+        for (first, count) in self.results.forget(index) {
+            self.taken(first, count);
+        }
+    }
+
+    /// Asks the driver; when it is gone, the answer is that there is nothing.
+    fn ask<T: Default>(&self, command: impl FnOnce(mpsc::Sender<T>) -> Command) -> T {
+        let (sender, receiver) = mpsc::channel();
+        self.shared.command(command(sender));
+        receiver.recv_timeout(ANSWER_TIME).unwrap_or_default()
+    }
+
+    /// Forgets the stream and all of its items. Who waits for their outcomes is told.
     pub fn close(&self) {
+        self.results.end(StreamEnd::Closed);
         self.shared.command(Command::Close(self.number));
     }
 }
 
 impl Shared {
     fn command(&self, command: Command) {
-        lock(&self.commands).push(command);
+        let mut commands = lock(&self.commands);
+        if commands.is_over {
+            drop(commands);
+            return command.refuse();
+        }
+        commands.list.push(command);
+        drop(commands);
+        self.wake_driver();
+    }
+
+    /// The driver has gone: nobody does what is wanted from now on, nor what still waits.
+    fn end(&self) {
+        let mut commands = lock(&self.commands);
+        commands.is_over = true;
+        let left = std::mem::take(&mut commands.list);
+        drop(commands);
+        left.into_iter().for_each(Command::refuse);
+    }
+
+    fn wake_driver(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
             self.wake.notify_one();
         }
@@ -332,12 +476,17 @@ impl Shared {
     /// shrinking when they are dropped.
     fn take_commands(&self) -> Vec<Command> {
         self.pending.store(false, Ordering::Release);
-        lock(&self.commands).drain(..).collect()
+        lock(&self.commands).list.drain(..).collect()
     }
 
     /// The memory that came back since the last time; the list keeps its own, as above.
     fn take_spent(&self) -> Vec<Vec<u8>> {
-        lock(&self.spent).drain(..).collect()
+        let mut spent = lock(&self.spent);
+        spent.iter_mut().flat_map(|spent| spent.drain(..)).collect()
+    }
+
+    fn has_commands(&self) -> bool {
+        !lock(&self.commands).list.is_empty()
     }
 
     fn notice(&self, notice: Notice) {

@@ -117,6 +117,12 @@ pub enum PkiError {
         /// What was looked for.
         got: String,
     },
+    /// Who was barred is not let in again by a renewal.
+    #[error("serial number {serial} is revoked and can't be renewed; issue another credential")]
+    NotRenewed {
+        /// The certificate's serial number.
+        serial: String,
+    },
     /// What was just made would be refused, so it was thrown away.
     #[error("the new certificate would be refused: {0}")]
     Refused(#[source] IdentityError),

@@ -1,6 +1,7 @@
 //! How a worker's process meets its manager: over an inherited connection, by listening, or by dialling.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,19 +14,19 @@ use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::{CloseReason, SessionError};
 use tokio::sync::watch;
 
-use crate::address::Address;
 use crate::connection::Connection;
 use crate::descendants::{adopt_orphans, end_own};
 use crate::establish::{
-    EstablishError, Established, NodeConfig, PeerRecord, dial, judge_again, welcome,
-    welcome_in_place,
+    EstablishError, Established, NodeConfig, PeerRecord, judge_again, welcome, welcome_in_place,
 };
+pub use crate::knock::ManagerPlace;
+use crate::leaving::{LeaveSignal, take_signals};
 use crate::listening::{Listener, is_unix};
 use crate::reception::{HandshakePlace, Host, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::slot::SlotNode;
 use crate::socket::Socket;
-use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
+use crate::sources::{CurrentConfig, NodeConfigRenewal, RENEWAL_TIME};
 
 /// Connections in the middle of their handshake at one slot, at most.
 const HANDSHAKES_MAX: usize = 16;
@@ -43,18 +44,14 @@ const TURN_TIME: Duration = Duration::from_millis(50);
 /// How long the interpreter may take to leave after the session's end.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
-/// Pause between two attempts to reach a manager.
-const DIAL_PAUSE: Duration = Duration::from_millis(500);
-
 /// Where the manager is met.
 pub enum Rendezvous {
     /// A connected socket that the manager left us.
     Inherited(OwnedFd),
     /// A listening socket, shared with the worker's other slots: whoever is free accepts.
     Listening(OwnedFd),
-    /// The manager's address, asked again until it answers, and the name its certificate must have. Without a name any
-    /// manager of the authority that the policy allows is accepted.
-    Dialling(Address, Option<String>),
+    /// A manager that listens, asked again until it answers.
+    Dialling(ManagerPlace),
 }
 
 /// What a slot's I/O thread tells its interpreter.
@@ -65,6 +62,8 @@ pub enum News {
     Begun(Arc<SlotNode>),
     /// There will be none.
     Failed(MeetError),
+    /// There will be none: the slot was told to leave.
+    Left,
 }
 
 /// Why a worker's process has no session with a manager.
@@ -76,6 +75,9 @@ pub enum MeetError {
     /// The listening socket that our parent left us.
     #[error("the inherited listening socket is unusable: {0}")]
     InheritedListener(#[source] io::Error),
+    /// What tells a slot to leave can't be waited for.
+    #[error("can't wait for signals: {0}")]
+    Signal(#[source] io::Error),
     /// Nothing is accepted any more.
     #[error("the listening socket is gone")]
     ListenerGone,
@@ -93,24 +95,20 @@ pub enum MeetError {
     Session(#[from] SessionError),
 }
 
-impl From<NodeConfigError> for MeetError {
-    fn from(error: NodeConfigError) -> Self {
-        Self::Establish(error.into())
-    }
-}
-
-/// Starts the I/O thread, which meets the manager and then serves the session. `terms` is asked at each handshake,
-/// `renewal` every few seconds while the session runs.
+/// Starts the I/O thread, which meets the manager and then serves the session. `config` is read at each handshake,
+/// `renewal` every few seconds while the session runs. Told to leave, the slot lets what runs go on for `drain` at most.
 ///
 /// # Errors
-/// When no thread can be started.
+/// When no thread can be started, or there are no descriptors left.
 pub fn meet(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<NodeConfig, NodeConfigError> + Send + 'static,
+    config: CurrentConfig,
     renewal: NodeConfigRenewal,
+    drain: Duration,
 ) -> io::Result<mpsc::Receiver<News>> {
     // Before any task runs: what it starts must be found at the end.
     adopt_orphans()?;
+    let wake = take_signals()?;
     let (sender, receiver) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -119,12 +117,25 @@ pub fn meet(
     std::thread::Builder::new()
         .name("exoskel-slot".to_owned())
         .spawn(move || {
+            // A task that closes the descriptors of its process takes those of this thread, which then has no way to go on.
+            let _end = EndOnPanic;
             let tasks = tokio::task::LocalSet::new();
             tasks.block_on(&runtime, async {
                 // A child's session is its parent's business; the parent has the line.
                 let audited = !matches!(rendezvous, Rendezvous::Inherited(_));
-                match establish(rendezvous, terms, &sender).await {
-                    Ok(established) => serve(&established, renewal, &sender, audited).await,
+                let mut signal = match LeaveSignal::new(wake) {
+                    Ok(signal) => signal,
+                    Err(error) => return drop(sender.send(News::Failed(MeetError::Signal(error)))),
+                };
+                let established = tokio::select! {
+                    established = establish(rendezvous, config, &sender) => established,
+                    () = signal.told() => return drop(sender.send(News::Left)),
+                };
+                match established {
+                    Ok(established) => {
+                        let ending = Ending { signal, drain };
+                        serve(&established, renewal, &sender, audited, ending).await;
+                    }
                     // Nobody listens any more when the interpreter has left.
                     Err(error) => drop(sender.send(News::Failed(error))),
                 }
@@ -133,11 +144,45 @@ pub fn meet(
     Ok(receiver)
 }
 
+/// How a slot that has a session is told to leave, and how long what runs may then take.
+struct Ending {
+    signal: LeaveSignal,
+    drain: Duration,
+}
+
+impl Ending {
+    async fn leave(mut self, node: &SlotNode) -> Infallible {
+        self.signal.told().await;
+        node.leave();
+        // Told again, or at the end of its time, it goes as it is: the manager puts back what runs.
+        let _ = tokio::time::timeout(self.drain, self.signal.told()).await;
+        node.close();
+        std::future::pending().await
+    }
+}
+
+/// Ends the process with the thread that holds this, if that panics: nobody would notice that the slot is of no use any more.
+struct EndOnPanic;
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            end_process();
+        }
+    }
+}
+
+fn end_process() {
+    end_own();
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+}
+
 async fn serve(
     established: &Established,
     renewal: NodeConfigRenewal,
     news: &mpsc::Sender<News>,
     audited: bool,
+    ending: Ending,
 ) {
     let connection = established.connection.clone();
     let started = SlotNode::start(connection, established.message_bytes_max);
@@ -161,13 +206,15 @@ async fn serve(
         established.connection.clone(),
         renewal,
     ));
-    node.run().await;
+    tokio::select! {
+        _ = node.run() => {}
+        never = ending.leave(&node) => match never {},
+    }
     watch.abort();
     tokio::time::sleep(LEAVE_TIME).await;
     // Still here: the interpreter is in the middle of a task whose result nobody wants. Its manager may be gone for
     // good, so neither the process nor what it has started must outlive the session.
-    end_own();
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    end_process();
 }
 
 /// Ends the session when the manager is no longer good by what credential, policy or revocation list say now.
@@ -185,35 +232,19 @@ async fn renew(standing: PeerRecord, connection: Arc<Connection>, mut renewal: N
 
 async fn establish(
     rendezvous: Rendezvous,
-    terms: impl Fn() -> Result<NodeConfig, NodeConfigError> + 'static,
+    mut config: CurrentConfig,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     match rendezvous {
         Rendezvous::Inherited(descriptor) => {
             let socket = inherited(descriptor).map_err(MeetError::InheritedConnection)?;
-            Ok(welcome(socket, &terms()?, anybody).await?)
+            Ok(welcome(socket, &config.read().0, anybody).await?)
         }
         Rendezvous::Listening(descriptor) => {
             let listener = Listener::inherited(descriptor).map_err(MeetError::InheritedListener)?;
-            accept_one(&listener, Rc::new(terms), news).await
+            accept_one(&listener, config, news).await
         }
-        Rendezvous::Dialling(address, name) => loop {
-            // Files that can't be read just now are renewed, most likely.
-            let reached = match terms() {
-                Ok(terms) => reach(&address, name.clone(), &terms).await,
-                Err(error) => Err(error.into()),
-            };
-            match reached {
-                Ok(established) => return Ok(established),
-                Err(error) => {
-                    let line = format!("no session with the manager at {address}: {error}");
-                    if news.send(News::Audit(line)).is_err() {
-                        return Err(error);
-                    }
-                }
-            }
-            tokio::time::sleep(DIAL_PAUSE).await;
-        },
+        Rendezvous::Dialling(manager) => manager.meet(config, news).await,
     }
 }
 
@@ -224,7 +255,7 @@ async fn establish(
 /// same is told that the slot is taken; it is never dropped, or its manager would take the worker for a broken one.
 async fn accept_one(
     listener: &Listener,
-    terms: Rc<impl Fn() -> Result<NodeConfig, NodeConfigError> + 'static>,
+    config: CurrentConfig,
     news: &mpsc::Sender<News>,
 ) -> Result<Established, MeetError> {
     let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
@@ -232,6 +263,7 @@ async fn accept_one(
         news: news.clone(),
         refusals: RefCell::default(),
     });
+    let config = Rc::new(RefCell::new(config));
     let (taken, mut change) = watch::channel(false);
     let taken = Rc::new(taken);
     let (sender, mut winner) = tokio::sync::mpsc::channel(1);
@@ -252,9 +284,14 @@ async fn accept_one(
             };
             let host = host_of(&socket);
             let place = reception.enter(host).await;
-            let (terms, taken) = (terms.clone(), taken.clone());
+            let (config, taken) = (config.clone(), taken.clone());
             let (audit, sender) = (audit.clone(), sender.clone());
             let handshake = tokio::task::spawn_local(async move {
+                let terms = || {
+                    let (config, told) = config.borrow_mut().read();
+                    told.into_iter().for_each(|line| audit.write(line));
+                    config
+                };
                 match welcome_one(socket, terms, taken, &place).await {
                     Ok(established) => drop(sender.try_send(established)),
                     Err(error) => audit.refused(host, &address, &error),
@@ -309,7 +346,7 @@ impl StrangerLog {
 /// One connection that a slot accepted. The first manager that proves itself has the slot; another one is told to ask again.
 async fn welcome_one(
     socket: Socket,
-    terms: Rc<impl Fn() -> Result<NodeConfig, NodeConfigError>>,
+    terms: impl FnOnce() -> NodeConfig,
     taken: Rc<watch::Sender<bool>>,
     place: &HandshakePlace,
 ) -> Result<Established, EstablishError> {
@@ -326,23 +363,11 @@ async fn welcome_one(
         place.leave();
         Ok(())
     };
-    let result = welcome_in_place(socket, || terms(), judge, place).await;
+    let result = welcome_in_place(socket, terms, judge, async |_| Ok(()), place).await;
     if result.is_err() && ours.get() {
         taken.send_replace(false);
     }
     result
-}
-
-async fn reach(
-    address: &Address,
-    name: Option<String>,
-    terms: &NodeConfig,
-) -> Result<Established, MeetError> {
-    let connecting = tokio::time::timeout(terms.patience, address.connect()).await;
-    let socket = connecting
-        .map_err(|_| MeetError::NoConnection(terms.patience))?
-        .map_err(MeetError::Connect)?;
-    Ok(dial(socket, terms, name).await?)
 }
 
 fn inherited(descriptor: OwnedFd) -> io::Result<Socket> {

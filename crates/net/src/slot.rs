@@ -4,18 +4,25 @@
 //! frame whose next item takes its time. While nothing runs, the interpreter's thread reads by itself, so that it is the
 //! one that a frame wakes.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use exoskel_link::{CloseReason, Endpoint, Event, LinkId, SessionError};
 use exoskel_node::SlotMachine;
 use exoskel_node::slot::SlotAnswer;
+pub use exoskel_task::slot_queue::TimeoutAnswer;
 pub use exoskel_task::slot_queue::{Item, ItemKey, Work};
-use exoskel_task::slot_queue::{Outgoing, PENDING_TIME_MAX, SerialPassage, TooLarge};
+use exoskel_task::slot_queue::{Outgoing, Overdue, PENDING_TIME_MAX, SerialPassage, TooLarge};
 use tokio::sync::Notify;
 
 use crate::connection::{Connection, Ended};
+use crate::message::Digest;
 use crate::payload::RecordWriter;
+
+/// Interrupts the interpreter's thread, which then asks whether its item [is overdue](SlotNode::overdue_after).
+pub type Interrupt = fn();
 
 /// A slot's end of a session.
 #[derive(Debug)]
@@ -26,10 +33,17 @@ pub struct SlotNode {
     results: LinkId,
     passage: SerialPassage,
     epoch: Instant,
-    /// Tells the interpreter's thread that the session is over.
-    ended: Condvar,
+    /// Tells threads that wait that the session is over, or that a piece of shared contents has come.
+    changed: Condvar,
     /// Tells the I/O thread that frames have come, so that it watches over partial results.
     active: Notify,
+    /// Tells the I/O thread that there may be something whose time is limited.
+    limited: Notify,
+    interrupt: OnceLock<Interrupt>,
+    /// The slot is to leave: whoever has nothing more to say closes the session.
+    is_leaving: AtomicBool,
+    /// The interpreter's thread is about to send what it got from the machine.
+    is_answering: AtomicBool,
 }
 
 impl SlotNode {
@@ -55,19 +69,27 @@ impl SlotNode {
             machine: Mutex::new(machine),
             passage: SerialPassage::default(),
             epoch: Instant::now(),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
             active: Notify::new(),
+            limited: Notify::new(),
+            interrupt: OnceLock::new(),
+            is_leaving: AtomicBool::new(false),
+            is_answering: AtomicBool::new(false),
         };
         Ok(Arc::new(node))
     }
 
-    /// Says that the settings have been taken in and what work may need is there, but for these modules.
+    /// Says that the settings have been taken in and what work may need is there, but for the modules in `lacks`; before that,
+    /// which packages `differ` in their version from the manager's, one line for each.
     ///
     /// # Errors
     /// When the session is over.
-    pub fn ready(&self, lacks: Vec<String>) -> Result<(), SessionError> {
-        let ready = self.lock().ready(lacks);
-        self.send_all([ready])
+    pub fn ready(&self, lacks: Vec<String>, differ: Vec<String>) -> Result<(), SessionError> {
+        let machine = self.lock();
+        let differs = (!differ.is_empty()).then(|| machine.differs(differ));
+        let ready = machine.ready(lacks);
+        drop(machine);
+        self.send_all(differs.into_iter().chain([ready]))
     }
 
     /// Serves the session on the I/O thread until it ends.
@@ -77,9 +99,10 @@ impl SlotNode {
         let ended = tokio::select! {
             ended = serve => ended,
             () = watch => unreachable!("the watch has no end"),
+            () = self.watch_running_item() => unreachable!("the watch has no end"),
         };
         self.lock().end(ended.to_string());
-        self.ended.notify_all();
+        self.changed.notify_all();
         ended
     }
 
@@ -112,12 +135,52 @@ impl SlotNode {
         let mut machine = self.lock();
         if !goes_on && !machine.is_ended() {
             machine = self
-                .ended
+                .changed
                 .wait_timeout(machine, patience)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
         machine.begin_work(&self.passage, self.now())
+    }
+
+    /// Says that the initializer has run, or raised what is told here.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn initialized(&self, error: Bytes) -> Result<(), SessionError> {
+        let initialized = self.lock().initialized(error);
+        self.send_all([initialized])
+    }
+
+    /// Asks for a piece of shared contents, of `bytes` at most, which [`wait_piece`](Self::wait_piece) gives.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn fetch(&self, digest: Digest, offset: u64, bytes: u32) -> Result<(), SessionError> {
+        let fetch = self.lock().fetch(digest, offset, bytes);
+        self.send_all([fetch])
+    }
+
+    /// Waits for a piece that was asked for, for at most `patience`. It is empty where the contents aren't at the manager
+    /// any more, or the session is over.
+    #[must_use]
+    pub fn wait_piece(&self, digest: Digest, offset: u64, patience: Duration) -> Option<Vec<u8>> {
+        let deadline = Instant::now() + patience;
+        let mut machine = self.lock();
+        loop {
+            if let Some(piece) = machine.take_piece(digest, offset) {
+                return Some(piece);
+            }
+            if machine.is_ended() {
+                return Some(Vec::new());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(machine, left);
+            machine = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Says that the running item, of a frame that keeps its lease, has passed the serial function and goes on.
@@ -138,13 +201,63 @@ impl SlotNode {
         key: ItemKey,
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<(), SessionError> {
-        let outgoing = self.lock().finish(key, self.now(), write);
-        let outgoing = outgoing.map_err(|TooLarge { got, maximum }| SessionError::Limit {
-            limit: "message_bytes_max",
-            got,
-            maximum,
-        })?;
-        self.send_all(outgoing)
+        self.answer(|machine, now| machine.finish(key, now, write))
+    }
+
+    /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// As those of [`finish`](Self::finish).
+    pub fn finish_retriable(
+        &self,
+        key: ItemKey,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<(), SessionError> {
+        self.answer(|machine, now| machine.finish_retriable(key, now, write))
+    }
+
+    fn answer(
+        &self,
+        take: impl FnOnce(&mut SlotMachine, Duration) -> Result<Vec<Outgoing>, TooLarge>,
+    ) -> Result<(), SessionError> {
+        let now = self.now();
+        let mut machine = self.lock();
+        let outgoing = take(&mut machine, now).map_err(over_limit)?;
+        let has_answer = !outgoing.is_empty();
+        if has_answer {
+            // While the machine is locked: whoever finds that it has nothing left to say finds this as well.
+            self.is_answering.store(true, Ordering::SeqCst);
+        }
+        drop(machine);
+        if !has_answer {
+            self.close_if_left();
+            return Ok(());
+        }
+        let sent = self.send_all(outgoing);
+        self.is_answering.store(false, Ordering::SeqCst);
+        self.close_if_left();
+        sent
+    }
+
+    /// Says how an item of this stream is answered for that runs for too long and does not end when it is told to.
+    pub fn set_timeout_answer(&self, stream: u32, answer: TimeoutAnswer, interrupt: Interrupt) {
+        self.lock().set_timeout_answer(stream, answer);
+        let _ = self.interrupt.set(interrupt);
+        self.limited.notify_one();
+    }
+
+    /// Loads what the running item needs, which is not its own time.
+    pub fn loading<T>(&self, load: impl FnOnce() -> T) -> T {
+        self.lock().pause_clock();
+        let loaded = load();
+        self.lock().start_clock(self.now());
+        loaded
+    }
+
+    /// How long the running item could run, if that is over and it is to end.
+    #[must_use]
+    pub fn overdue_after(&self) -> Option<Duration> {
+        self.lock().overdue_after()
     }
 
     /// Takes memory back that a received item no longer needs.
@@ -171,9 +284,29 @@ impl SlotNode {
         self.send_all(pieces)
     }
 
+    /// Gives back what has not been started, and closes the session when the rest is done.
+    pub fn leave(&self) {
+        self.is_leaving.store(true, Ordering::SeqCst);
+        let outgoing = self.lock().leave(&self.passage);
+        // The session's end is noticed by its own task.
+        drop(self.send_all(outgoing));
+        self.close_if_left();
+    }
+
     /// Closes the session in order.
     pub fn close(&self) {
         self.connection.close(CloseReason::ShuttingDown);
+    }
+
+    /// A slot that leaves says Close behind its last answer.
+    fn close_if_left(&self) {
+        if !self.is_leaving.load(Ordering::SeqCst) {
+            return;
+        }
+        let has_left = self.lock().has_left();
+        if has_left && !self.is_answering.load(Ordering::SeqCst) {
+            self.close();
+        }
     }
 
     fn send_all(&self, outgoing: impl IntoIterator<Item = Outgoing>) -> Result<(), SessionError> {
@@ -196,7 +329,15 @@ impl SlotNode {
         let mut machine = self.lock();
         let answers = machine.event(event, &self.passage);
         let is_long = machine.ends_with_long_frame();
+        let is_limited = machine.has_time_limits();
+        let awaits_pieces = machine.awaits_pieces();
         drop(machine);
+        if is_limited {
+            self.limited.notify_one();
+        }
+        if awaits_pieces {
+            self.changed.notify_all();
+        }
         if is_long {
             self.active.notify_one();
         }
@@ -205,6 +346,7 @@ impl SlotNode {
             Ok(answers) => drop(self.send_all(answers)),
             Err(reason) => self.connection.close(reason),
         }
+        self.close_if_left();
     }
 
     /// While work is there, sends what has been finished for a while: the next item may take long.
@@ -218,11 +360,39 @@ impl SlotNode {
                 let idle = machine.is_idle();
                 drop(machine);
                 let _ = self.send_all(results);
+                self.close_if_left();
                 if idle {
                     break;
                 }
             }
         }
+    }
+
+    /// While something runs that may run for some time only, looks whether that is over.
+    async fn watch_running_item(&self) {
+        loop {
+            self.limited.notified().await;
+            while let Some(at) = self.look_at() {
+                tokio::time::sleep_until((self.epoch + at).into()).await;
+                let overdue = self.lock().look(self.now());
+                match overdue {
+                    None => {}
+                    Some(Overdue::Tell) => {
+                        if let Some(interrupt) = self.interrupt.get() {
+                            interrupt();
+                        }
+                    }
+                    Some(Overdue::Leave(answers)) => {
+                        let _ = self.send_all(answers);
+                        self.connection.close(CloseReason::ShuttingDown);
+                    }
+                }
+            }
+        }
+    }
+
+    fn look_at(&self) -> Option<Duration> {
+        self.lock().look_at(self.now())
     }
 
     fn now(&self) -> Duration {
@@ -231,5 +401,13 @@ impl SlotNode {
 
     fn lock(&self) -> MutexGuard<'_, SlotMachine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn over_limit(TooLarge { got, maximum }: TooLarge) -> SessionError {
+    SessionError::Limit {
+        limit: "message_bytes_max",
+        got,
+        maximum,
     }
 }

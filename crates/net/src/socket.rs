@@ -2,20 +2,34 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use rustix::net::{RecvFlags, Shutdown, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+use crate::ring::passing;
+
+/// How long nothing is said before the kernel asks whether the peer's host is there, and between two such questions. Firewalls keep
+/// what is said more often than each minute.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(15);
+
+/// So many questions without an answer, and the host is gone.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connected stream socket, non-blocking, usable from any thread of the process that made it.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP, with small messages sent at once (`TCP_NODELAY`).
     Tcp(TcpStream),
+    /// TCP to a gateway, which has connected us with somebody else.
+    Relayed(TcpStream),
     /// A Unix stream socket or one end of a socketpair.
     Unix(UnixStream),
+    /// Input and output of a command that leads to the peer. Where the peer is, nobody but the command knows.
+    Command(UnixStream),
 }
 
 impl Socket {
@@ -43,6 +57,14 @@ impl Socket {
         }
     }
 
+    /// The same connection, once a gateway has connected it with somebody else: its addresses say nothing about the peer any more.
+    pub(crate) fn relayed(self) -> Self {
+        match self {
+            Self::Tcp(stream) => Self::Relayed(stream),
+            other => other,
+        }
+    }
+
     /// Takes over an inherited descriptor's Unix stream.
     ///
     /// # Errors
@@ -61,17 +83,34 @@ impl Socket {
         Self::tcp(TcpStream::from_std(stream)?)
     }
 
+    /// Has the kernel find out whether the peer's host is still there while nothing is said. A Unix socket needs none of that.
+    ///
+    /// # Errors
+    /// When the options can't be set: the peer has gone already.
+    pub(crate) fn keep_alive(&self) -> io::Result<()> {
+        use rustix::net::sockopt;
+        let (Self::Tcp(stream) | Self::Relayed(stream)) = self else {
+            return Ok(());
+        };
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE_TIME)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_TIME)?;
+        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
+    }
+
     /// The kind of transport, in a word for tables.
     #[must_use]
     pub fn transport(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "tcp",
+            Self::Relayed(_) => "gateway",
+            Self::Command(_) => "command",
             Self::Unix(_) if self.unix_path().is_some() => "unix",
             Self::Unix(_) => "socketpair",
         }
     }
 
-    /// The address pair (ours, the peer's) as this side observes it; none for Unix sockets.
+    /// The address pair (ours, the peer's) as this side observes it; none for Unix sockets and behind a gateway.
     #[must_use]
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         match self {
@@ -79,7 +118,7 @@ impl Socket {
                 let ours = canonical(stream.local_addr().ok()?);
                 Some((ours, canonical(stream.peer_addr().ok()?)))
             }
-            Self::Unix(_) => None,
+            Self::Relayed(_) | Self::Unix(_) | Self::Command(_) => None,
         }
     }
 
@@ -108,6 +147,11 @@ impl Socket {
                 |_| "an address that is gone".to_owned(),
                 |peer| canonical(peer).to_string(),
             ),
+            Self::Relayed(stream) => stream.peer_addr().map_or_else(
+                |_| "a gateway that is gone".to_owned(),
+                |gateway| format!("the gateway at {}", canonical(gateway)),
+            ),
+            Self::Command(_) => "the other end of a command".to_owned(),
             Self::Unix(stream) => {
                 let Some(path) = self.unix_path() else {
                     return "a socketpair".to_owned();
@@ -129,7 +173,7 @@ impl Socket {
     #[must_use]
     pub fn proven_same_host(&self) -> bool {
         match self {
-            Self::Tcp(_) => false,
+            Self::Tcp(_) | Self::Relayed(_) | Self::Command(_) => false,
             Self::Unix(stream) => stream
                 .peer_cred()
                 .is_ok_and(|peer| is_own_account(peer.uid(), rustix::process::geteuid().as_raw())),
@@ -138,8 +182,8 @@ impl Socket {
 
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         match self {
-            Self::Tcp(stream) => stream.ready(interest).await,
-            Self::Unix(stream) => stream.ready(interest).await,
+            Self::Tcp(stream) | Self::Relayed(stream) => stream.ready(interest).await,
+            Self::Unix(stream) | Self::Command(stream) => stream.ready(interest).await,
         }
     }
 
@@ -151,33 +195,85 @@ impl Socket {
         };
         loop {
             self.ready(Interest::READABLE).await?;
-            let peeked = match self {
-                Self::Tcp(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
-                Self::Unix(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
-            };
-            match peeked {
+            match self.try_io(Interest::READABLE, || peek(self.as_fd())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 peeked => return peeked.map(drop),
             }
         }
     }
 
+    /// Does what the kernel lets do now, as far as the runtime knows it to be ready.
+    pub(crate) fn try_io<T>(
+        &self,
+        interest: Interest,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_io(interest, act),
+            Self::Unix(stream) | Self::Command(stream) => stream.try_io(interest, act),
+        }
+    }
+
+    /// Sends a descriptor with one byte, over a Unix socket.
+    pub(crate) async fn send_descriptor(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let stream = self.unix_stream()?;
+        stream
+            .async_io(Interest::WRITABLE, || {
+                passing::send(stream.as_fd(), descriptor)
+            })
+            .await
+    }
+
+    /// Receives one byte, and the descriptor that came with it, if one did.
+    pub(crate) async fn receive_descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        let stream = self.unix_stream()?;
+        stream
+            .async_io(Interest::READABLE, || passing::receive(stream.as_fd()))
+            .await
+    }
+
+    fn unix_stream(&self) -> io::Result<&UnixStream> {
+        match self {
+            Self::Unix(stream) => Ok(stream),
+            // Nobody is proven to be on the same host there.
+            Self::Tcp(_) | Self::Relayed(_) | Self::Command(_) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+        }
+    }
+
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_read(buffer),
-            Self::Unix(stream) => stream.try_read(buffer),
+            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_read(buffer),
+            Self::Unix(stream) | Self::Command(stream) => stream.try_read(buffer),
         }
     }
 
     /// Asks the kernel, whatever the runtime knows of the socket so far.
     pub(crate) fn read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if let [empty, slice] = slices
+            && empty.is_empty()
+        {
+            // Half the price of a vector.
+            let (_, count) = rustix::net::recv(self, &mut slice[..], RecvFlags::DONTWAIT)?;
+            return Ok(count);
+        }
         Ok(rustix::io::readv(self, slices)?)
+    }
+
+    /// Asks the kernel, as above.
+    pub(crate) fn write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let [slice] = slices {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            return Ok(rustix::net::send(self, slice, flags)?);
+        }
+        Ok(rustix::io::writev(self, slices)?)
     }
 
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_write_vectored(slices),
-            Self::Unix(stream) => stream.try_write_vectored(slices),
+            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_write_vectored(slices),
+            Self::Unix(stream) | Self::Command(stream) => stream.try_write_vectored(slices),
         }
     }
 
@@ -213,6 +309,14 @@ impl Socket {
         Ok(())
     }
 
+    /// Has the peer see a broken connection, and no end in order, when this is closed.
+    pub(crate) fn reset_at_close(&self) {
+        if let Self::Tcp(_) | Self::Relayed(_) = self {
+            // An error means that it is broken already.
+            let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+        }
+    }
+
     /// Ends the writing side: the peer reads what was sent, then the end.
     pub(crate) fn shutdown_write(&self) {
         // An error here means that the peer has gone already: there is nobody to tell.
@@ -229,8 +333,8 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) | Self::Relayed(stream) => stream.as_fd(),
+            Self::Unix(stream) | Self::Command(stream) => stream.as_fd(),
         }
     }
 }

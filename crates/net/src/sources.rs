@@ -10,10 +10,10 @@ use exoskel_link::{Limits, Protection};
 use exoskel_trust::{CredentialSourceError, PolicyFile, PolicyFileError, SourceChanges, Sources};
 use rustls::pki_types::UnixTime;
 
-use exoskel_link::handshake::NodeConfig;
+use exoskel_link::handshake::{NodeConfig, ProcessNumber};
 
 /// How often credential, policy and revocation list are looked at.
-pub(crate) const RENEWAL_TIME: Duration = Duration::from_secs(2);
+pub const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// Settings of sessions that stand in no file.
 #[derive(Clone)]
@@ -22,12 +22,14 @@ pub struct SessionSettings {
     pub peer_roles: Vec<Role>,
     /// Nothing of class data goes below this, whatever the policy says.
     pub minimum: Protection,
+    /// Whether somebody asks for the protection of each link: see [`NodeConfig::asks_for_each_link`].
+    pub asks_for_each_link: bool,
     /// What we are willing to hold.
     pub limits: Limits,
     /// A silent peer is dead after this time.
     pub dead_after: Duration,
     /// How long a handshake may take.
-    pub patience: Duration,
+    pub handshake_time: Duration,
     /// Software versions; those named in `same_versions` must agree.
     pub versions: Vec<(String, String)>,
     /// Names of versions that both ends must share.
@@ -38,6 +40,10 @@ pub struct SessionSettings {
     pub keys: KeyStore,
     /// The job that all sessions belong to; 0: each to that of its peer.
     pub job: u32,
+    /// Which process of its node this is.
+    pub process: ProcessNumber,
+    /// Whether sessions with processes of this host go through shared memory, where the peer is willing too.
+    pub shared_memory: bool,
 }
 
 /// A node's files, and the settings beside them.
@@ -61,7 +67,7 @@ pub enum NodeConfigError {
     #[error(transparent)]
     PolicyFile(#[from] PolicyFileError),
     /// A file that says something else than a policy or a ban list.
-    #[error("{file}: {reason}")]
+    #[error("{file}{}{reason}", if .reason.line.is_some() { ", " } else { ": " })]
     Policy {
         /// What it is called.
         file: String,
@@ -97,6 +103,60 @@ impl NodeSources {
     }
 }
 
+/// What a node brings to its next handshake: what its files say, or said when they could last be read.
+pub struct CurrentConfig {
+    sources: NodeSources,
+    last: NodeConfig,
+    /// Why the files can't be read, since they can't.
+    fault: Option<String>,
+}
+
+impl CurrentConfig {
+    /// That of files that can be read now.
+    ///
+    /// # Errors
+    /// As [`NodeSources::terms`].
+    pub fn new(sources: NodeSources) -> Result<Self, NodeConfigError> {
+        let last = sources.terms()?;
+        Ok(Self {
+            sources,
+            last,
+            fault: None,
+        })
+    }
+
+    /// Looks for changes of what the config is made of, from now on.
+    #[must_use]
+    pub fn renewal(&self) -> NodeConfigRenewal {
+        self.sources.clone().renewal()
+    }
+
+    /// The config that was read last.
+    #[must_use]
+    pub fn last(&self) -> &NodeConfig {
+        &self.last
+    }
+
+    /// The config, and what there is to tell the node's owner: that the files can't be read, once, or can be read again.
+    pub fn read(&mut self) -> (NodeConfig, Option<String>) {
+        let news = match self.sources.terms() {
+            Ok(config) => {
+                self.last = config;
+                let fault = self.fault.take();
+                fault.map(|_| "credential and policy can be read again".to_owned())
+            }
+            Err(error) => {
+                let fault = error.to_string();
+                let is_new = self.fault.as_ref() != Some(&fault);
+                let news = is_new.then(|| format!("{fault}; what was in force before stays"));
+                self.fault = Some(fault);
+                news
+            }
+        };
+        (self.last.clone(), news)
+    }
+}
+
 /// Makes new terms when what they are made of has changed.
 pub struct NodeConfigRenewal {
     sources: NodeSources,
@@ -104,6 +164,19 @@ pub struct NodeConfigRenewal {
 }
 
 impl NodeConfigRenewal {
+    /// New terms in any case, read now.
+    ///
+    /// # Errors
+    /// As [`NodeSources::terms`], and for trust directories that can't be read: the old ones stay in force.
+    pub fn read_again(&mut self) -> Result<NodeConfig, NodeConfigError> {
+        let renewal = self.changes.look();
+        if renewal.faults.is_empty() {
+            self.sources.terms()
+        } else {
+            Err(NodeConfigError::Trust(renewal.faults))
+        }
+    }
+
     /// New terms, if anything has changed since the last time. An error leaves the old ones in force.
     pub fn renew(&mut self) -> Option<Result<NodeConfig, NodeConfigError>> {
         let renewal = self.changes.look();
@@ -130,13 +203,16 @@ impl SessionSettings {
             policy: Arc::new(policy),
             peer_roles: self.peer_roles.clone(),
             minimum: self.minimum,
+            asks_for_each_link: self.asks_for_each_link,
             limits: self.limits,
             dead_after: self.dead_after,
-            patience: self.patience,
+            handshake_time: self.handshake_time,
             versions: self.versions.clone(),
             same_versions: self.same_versions.clone(),
             keys: self.keys.clone(),
             job: self.job,
+            process: self.process,
+            shared_memory: self.shared_memory,
             properties,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! The engine works on whole records and does no I/O; the simulation puts another one in its place.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use exoskel_identity::{Credential, Expected, IdentityError, PeerVerifier, Role, VerifiedIdentity};
@@ -11,7 +12,8 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, ServerConfig,
+    ServerConnection,
 };
 use zeroize::Zeroizing;
 
@@ -38,19 +40,79 @@ pub enum TlsError {
     #[error("the peer's certificate was refused: {0}")]
     Peer(#[source] IdentityError),
     /// The peer says that it doesn't accept ours.
-    #[error(
-        "the peer refused our certificate ({0}); its owner can say which authority and roles it accepts"
-    )]
-    OwnCertificate(String),
+    #[error("the peer refused our certificate: {}", refusal(.0))]
+    OwnCertificate(AlertDescription),
     /// Our own certificate or key can't be used.
     #[error("our own credential can't be used for TLS: {0}")]
-    Credential(String),
-    /// The peer speaks something else.
+    Credential(#[source] rustls::Error),
+    /// The two of us didn't come to TLS, or not to ours.
     #[error("TLS failed: {0}")]
-    Protocol(String),
+    Protocol(#[from] TlsFault),
     /// More than one record where the protocol has exactly one.
     #[error("got more bytes than one record where the protocol allows exactly one")]
     TooMuch,
+}
+
+/// How TLS failed, where no certificate was at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFault {
+    /// What came isn't TLS as it should be.
+    #[error(transparent)]
+    Engine(#[from] rustls::Error),
+    /// The engine takes or gives no more bytes.
+    #[error(transparent)]
+    Buffer(#[from] io::Error),
+    /// The peer says that it has no version, cipher or protocol of ours.
+    #[error("the peer found nothing in common ({0:?})")]
+    NothingInCommon(AlertDescription),
+    /// A peer without a certificate.
+    #[error("the peer showed no certificate, expected one with its role and name")]
+    NoCertificate,
+    /// TLS for something else.
+    #[error("the peer didn't agree on the protocol exoskel/1")]
+    OtherProtocol,
+    /// The peer left when it was its turn.
+    #[error("the peer closed before it answered")]
+    Closed,
+    /// It was asked for too early.
+    #[error("the handshake isn't complete")]
+    Incomplete,
+    /// Our own process ended what was under way.
+    #[error("a step of the handshake was cut off")]
+    CutOff,
+}
+
+/// What an alert of ours says of the certificate that it is about, for who gets it.
+fn refusal(alert: &AlertDescription) -> String {
+    use AlertDescription as Alert;
+    let why = match alert {
+        Alert::BadCertificate => {
+            "it expected another name than ours; it may have been told one, or take the address for the name"
+        }
+        Alert::CertificateExpired => {
+            "it is not valid now by the peer's clock; renew it, or check both clocks"
+        }
+        Alert::CertificateRevoked => "its authority took it back; issue another one",
+        Alert::UnknownCA => "it comes from an authority that the peer doesn't trust",
+        Alert::UnsupportedCertificate => "it is for another role than the peer expected",
+        other => {
+            return format!("{other:?}; its owner can say which authority and roles it accepts");
+        }
+    };
+    why.to_owned()
+}
+
+/// What the peer is told of its certificate.
+fn alert(error: &IdentityError) -> CertificateError {
+    match error {
+        IdentityError::WrongName { .. } => CertificateError::NotValidForName,
+        IdentityError::WrongRole { .. } => CertificateError::InvalidPurpose,
+        IdentityError::Expired { .. } => CertificateError::Expired,
+        IdentityError::NotYetValid { .. } => CertificateError::NotValidYet,
+        IdentityError::Revoked { .. } => CertificateError::Revoked,
+        IdentityError::UnknownAuthority { .. } => CertificateError::UnknownIssuer,
+        _ => CertificateError::ApplicationVerificationFailure,
+    }
 }
 
 /// Records in, records out, at last a proven peer: what the driver needs of a TLS engine.
@@ -110,7 +172,7 @@ impl Tls {
         let check = ChainVerifier::new(&provider, move |chain, now| judge.judge(chain, now));
         let mut config = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(credential_error)?
+            .map_err(TlsError::Credential)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(check))
             .with_client_cert_resolver(own_certificate(credential, &provider)?);
@@ -119,9 +181,9 @@ impl Tls {
         config.enable_early_data = false;
         // The name in the certificate is judged by our own verifier, from the URI names; TLS carries none.
         config.enable_sni = false;
-        let name = ServerName::try_from("exoskel")
-            .map_err(|error| TlsError::Credential(error.to_string()))?;
-        let connection = ClientConnection::new(Arc::new(config), name).map_err(credential_error)?;
+        let name = ServerName::try_from("exoskel").expect("it is a name of a host");
+        let connection =
+            ClientConnection::new(Arc::new(config), name).map_err(TlsError::Credential)?;
         Ok(Self {
             connection: connection.into(),
             verdict,
@@ -149,7 +211,7 @@ impl Tls {
         let check = ChainVerifier::new(&provider, move |chain, now| judge.judge(chain, now));
         let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(credential_error)?
+            .map_err(TlsError::Credential)?
             .with_client_cert_verifier(Arc::new(check))
             .with_cert_resolver(own_certificate(credential, &provider)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
@@ -157,7 +219,7 @@ impl Tls {
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
         config.send_half_rtt_data = false;
-        let connection = ServerConnection::new(Arc::new(config)).map_err(credential_error)?;
+        let connection = ServerConnection::new(Arc::new(config)).map_err(TlsError::Credential)?;
         Ok(Self {
             connection: connection.into(),
             verdict,
@@ -171,20 +233,16 @@ impl Tls {
         }
         match error {
             rustls::Error::AlertReceived(alert) => {
-                use rustls::AlertDescription as Alert;
+                use AlertDescription as Alert;
                 match alert {
                     Alert::NoApplicationProtocol
                     | Alert::ProtocolVersion
-                    | Alert::HandshakeFailure => {
-                        TlsError::Protocol(format!("the peer found nothing in common ({alert:?})"))
-                    }
-                    _ => TlsError::OwnCertificate(format!("{alert:?}")),
+                    | Alert::HandshakeFailure => TlsFault::NothingInCommon(*alert).into(),
+                    _ => TlsError::OwnCertificate(*alert),
                 }
             }
-            rustls::Error::NoCertificatesPresented => TlsError::Protocol(
-                "the peer showed no certificate, expected one with its role and name".to_owned(),
-            ),
-            other => TlsError::Protocol(other.to_string()),
+            rustls::Error::NoCertificatesPresented => TlsFault::NoCertificate.into(),
+            other => TlsFault::Engine(other.clone()).into(),
         }
     }
 }
@@ -192,17 +250,14 @@ impl Tls {
 impl Handshake for Tls {
     fn receive(&mut self, mut record: &[u8]) -> Result<(), TlsError> {
         while !record.is_empty() {
-            self.connection
-                .read_tls(&mut record)
-                .map_err(|error| TlsError::Protocol(error.to_string()))?;
+            let taken = self.connection.read_tls(&mut record);
+            taken.map_err(TlsFault::Buffer)?;
             if let Err(error) = self.connection.process_new_packets() {
                 return Err(self.explain(&error));
             }
         }
         if !self.connection.is_handshaking() && self.connection.alpn_protocol() != Some(ALPN) {
-            return Err(TlsError::Protocol(
-                "the peer didn't agree on the protocol exoskel/1".to_owned(),
-            ));
+            return Err(TlsFault::OtherProtocol.into());
         }
         Ok(())
     }
@@ -223,35 +278,30 @@ impl Handshake for Tls {
         if plaintext.len() > RECORD_PLAINTEXT_MAX {
             return Err(TlsError::TooMuch);
         }
-        std::io::Write::write_all(&mut self.connection.writer(), plaintext)
-            .map_err(|error| TlsError::Protocol(error.to_string()))
+        let written = io::Write::write_all(&mut self.connection.writer(), plaintext);
+        Ok(written.map_err(TlsFault::Buffer)?)
     }
 
     fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError> {
         let mut plaintext = vec![0; RECORD_PLAINTEXT_MAX + 1];
-        match std::io::Read::read(&mut self.connection.reader(), &mut plaintext) {
-            Ok(0) => Err(TlsError::Protocol(
-                "the peer closed before it answered".to_owned(),
-            )),
+        match io::Read::read(&mut self.connection.reader(), &mut plaintext) {
+            Ok(0) => Err(TlsFault::Closed.into()),
             Ok(count) if count > RECORD_PLAINTEXT_MAX => Err(TlsError::TooMuch),
             Ok(count) => {
                 plaintext.truncate(count);
                 Ok(Some(plaintext))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(TlsError::Protocol(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(TlsFault::Buffer(error).into()),
         }
     }
 
     fn peer(&self) -> Result<TlsPeer, TlsError> {
-        let identity = self
-            .verdict
-            .identity()
-            .ok_or_else(|| TlsError::Protocol("the handshake isn't complete".to_owned()))?;
+        let identity = self.verdict.identity().ok_or(TlsFault::Incomplete)?;
         let exporter = self
             .connection
             .export_keying_material([0_u8; EXPORTER_BYTES], EXPORTER_LABEL, None)
-            .map_err(|error| TlsError::Protocol(error.to_string()))?;
+            .map_err(TlsFault::Engine)?;
         let chain = self
             .connection
             .peer_certificates()
@@ -291,7 +341,7 @@ fn own_certificate(
     let key = provider
         .key_provider
         .load_private_key(credential.clone_key());
-    let key = key.map_err(credential_error)?;
+    let key = key.map_err(TlsError::Credential)?;
     let chain = credential.chain().to_vec();
     Ok(Arc::new(SingleCertAndKey::from(CertifiedKey::new(
         chain, key,
@@ -304,10 +354,6 @@ fn plain_chain(credential: &Credential) -> Vec<Vec<u8>> {
         .iter()
         .map(|certificate| certificate.as_ref().to_vec())
         .collect()
-}
-
-fn credential_error(error: impl std::fmt::Display) -> TlsError {
-    TlsError::Credential(error.to_string())
 }
 
 /// Where the verifier leaves what it found, since the TLS engine keeps only yes or no.
@@ -360,7 +406,7 @@ impl Judge {
         let result = self.verifier.verify(chain, now, &expected);
         let answer = match &result {
             Ok(_) => Ok(()),
-            Err(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
+            Err(error) => Err(alert(error).into()),
         };
         self.verdict.set(result);
         answer

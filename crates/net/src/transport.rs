@@ -1,21 +1,23 @@
 //! What carries the bytes of one session: reading and writing, who is told that there is something to read, and where the
 //! other end is.
 //!
-//! A socket is the only kind so far. Whoever drives a session asks nothing of it that another kind couldn't give.
+//! Whoever drives a session doesn't see which kind it is.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use exoskel_link::Side;
 use exoskel_link::handshake::Path;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFdReadyGuard;
 
-use crate::epoll_set::{EpollSet, wait_here};
+use crate::epoll_set::{EpollSet, Telling, wait_here};
+use crate::ring::MemoryRings;
+use crate::ring::passing::PassedMemory;
 use crate::socket::Socket;
+use crate::wake_up::WakeUp;
 
 /// Names the running kernel: a random number that it draws when it starts, the same in all of its containers.
 const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
@@ -24,77 +26,74 @@ const MACHINE: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug)]
 pub enum Transport {
     /// A connected socket.
-    Stream(StreamTransport),
-}
-
-/// A socket, and who is told of what comes over it.
-#[derive(Debug)]
-pub struct StreamTransport {
-    socket: Socket,
-    readiness: EpollSet,
-}
-
-/// A task has been told that there is something to read. To be cleared when a read found nothing more.
-pub(crate) enum Readable<'a> {
-    Stream(AsyncFdReadyGuard<'a, OwnedFd>),
-}
-
-impl Readable<'_> {
-    /// Nothing more is there: the next wait is for new bytes.
-    pub(crate) fn clear(&mut self) {
-        match self {
-            Self::Stream(guard) => guard.clear_ready(),
-        }
-    }
+    Stream(Socket),
+    /// Shared memory, beside the Unix socket over which the two ends have met.
+    Ring(Box<MemoryRings>),
 }
 
 impl Transport {
-    /// Makes a transport of a connected socket.
+    /// Goes on through memory that the two ends share, where there is some. `side` is this end.
+    ///
+    /// # Errors
+    /// When the system can't tell us of forks.
+    pub(crate) fn through(self, memory: Option<PassedMemory>, side: Side) -> io::Result<Self> {
+        match (self, memory) {
+            (Self::Stream(socket), Some(memory)) => Ok(Self::Ring(Box::new(MemoryRings::new(
+                socket, memory, side,
+            )?))),
+            (transport, _) => Ok(transport),
+        }
+    }
+
+    /// The socket that it is, or that stands beside it.
+    pub(crate) fn socket(&self) -> &Socket {
+        match self {
+            Self::Stream(socket) => socket,
+            Self::Ring(ring) => ring.doorbell(),
+        }
+    }
+
+    /// What tells a session's task that there is something to read. It takes a descriptor more, which nobody gets before it has proved who
+    /// it is.
     ///
     /// # Errors
     /// When the process is out of descriptors, or no runtime is running.
-    pub fn stream(socket: Socket) -> io::Result<Self> {
-        let readiness = EpollSet::new(&socket)?;
-        Ok(Self::Stream(StreamTransport { socket, readiness }))
+    pub(crate) fn readiness(&self) -> io::Result<EpollSet> {
+        EpollSet::new(self.socket())
     }
 
     /// Its kind, in a word for tables.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Stream(stream) => stream.socket.transport(),
+            Self::Stream(socket) => socket.transport(),
+            Self::Ring(_) => "shared memory",
         }
     }
 
     /// Where the peer is, for messages to people: see [`Socket::peer_text`].
     #[must_use]
     pub fn peer_text(&self) -> String {
-        match self {
-            Self::Stream(stream) => stream.socket.peer_text(),
-        }
+        self.socket().peer_text()
     }
 
     /// The address pair (ours, the peer's) as this side observes it, if there is one.
     #[must_use]
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        match self {
-            Self::Stream(stream) => stream.socket.addresses(),
-        }
+        self.socket().addresses()
     }
 
     /// The path at which one of us listens, if there is one: see [`Socket::unix_path`].
     #[must_use]
     pub fn unix_path(&self) -> Option<PathBuf> {
-        match self {
-            Self::Stream(stream) => stream.socket.unix_path(),
-        }
+        self.socket().unix_path()
     }
 
     /// How this end sees the way to the other: the proof of place, as far as one end has it. Only the kernel's word about a Unix socket
     /// counts as the same host.
     #[must_use]
     pub fn path(&self) -> Path {
-        let Self::Stream(StreamTransport { socket, .. }) = self;
+        let socket = self.socket();
         if let Some((local, remote)) = socket.addresses() {
             return Path::Network { local, remote };
         }
@@ -108,46 +107,58 @@ impl Transport {
         }
     }
 
-    /// Reads exactly `buffer.len()` bytes and not one more: what follows belongs to somebody else.
+    /// The socket, if that is all there is to it.
+    pub(crate) fn into_socket(self) -> Option<Socket> {
+        match self {
+            Self::Stream(socket) => Some(socket),
+            Self::Ring(_) => None,
+        }
+    }
+
+    /// Reads exactly `buffer.len()` bytes of the socket and not one more: what follows belongs to somebody else. As what the next two do,
+    /// this is for the handshake.
     pub(crate) async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
-        match self {
-            Self::Stream(stream) => stream.socket.read_exact(buffer).await,
-        }
+        self.socket().read_exact(buffer).await
     }
 
-    /// Writes all of it, however long that takes.
+    /// How many bytes of the socket can be read now.
+    pub(crate) fn readable_bytes(&self) -> usize {
+        let bytes = rustix::io::ioctl_fionread(self.socket());
+        bytes.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Writes all of it to the socket, however long that takes.
     pub(crate) async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Stream(stream) => stream.socket.write_all(bytes).await,
-        }
+        self.socket().write_all(bytes).await
     }
 
-    /// Waits as a task until there is something to read, or the peer has ended its direction.
-    pub(crate) async fn readable(&self) -> io::Result<Readable<'_>> {
-        match self {
-            Self::Stream(stream) => stream.readiness.readable().await.map(Readable::Stream),
-        }
+    /// Waits until the peer has sent something over the socket, or ended; takes nothing.
+    pub(crate) async fn heard(&self) -> io::Result<()> {
+        self.socket().heard().await
     }
 
     /// Waits as a task until some bytes can be written.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
-            Self::Stream(stream) => stream.socket.ready(Interest::WRITABLE).await.map(drop),
+            Self::Stream(socket) => socket.ready(Interest::WRITABLE).await.map(drop),
+            Self::Ring(ring) => ring.writable().await,
         }
     }
 
-    /// Says whether a task is told from now on that there is something to read, also of what is there already.
-    pub(crate) fn tell_task(&self, told: bool) -> io::Result<()> {
+    /// Says what a task is told of from now on.
+    pub(crate) fn tell_task(&self, readiness: &EpollSet, telling: Telling) -> io::Result<()> {
         match self {
-            Self::Stream(stream) => stream.readiness.tell_task(&stream.socket, told),
+            Self::Stream(socket) => readiness.tell(socket, telling),
+            Self::Ring(ring) => ring.tell_task(readiness, telling),
         }
     }
 
     /// Waits on the calling thread until there is something to read or the peer has ended its direction, for at most `patience`, less
-    /// when a signal comes.
-    pub(crate) fn wait_here(&self, patience: Duration) -> io::Result<()> {
+    /// when a signal comes or the wake-up is raised.
+    pub(crate) fn wait_here(&self, patience: Duration, wake_up: Option<&WakeUp>) -> io::Result<()> {
         match self {
-            Self::Stream(stream) => wait_here(&stream.socket, patience),
+            Self::Stream(socket) => wait_here(socket, patience, wake_up),
+            Self::Ring(ring) => ring.wait_here(patience, wake_up),
         }
     }
 
@@ -157,7 +168,8 @@ impl Transport {
     /// [`io::ErrorKind::WouldBlock`] when nothing is, and others when it is broken.
     pub fn read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Self::Stream(stream) => stream.socket.read_vectored(slices),
+            Self::Stream(socket) => socket.read_vectored(slices),
+            Self::Ring(ring) => ring.read_vectored(slices),
         }
     }
 
@@ -167,21 +179,40 @@ impl Transport {
     /// [`io::ErrorKind::WouldBlock`] when nothing does, and others when it is broken.
     pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Stream(stream) => stream.socket.try_write_vectored(slices),
+            Self::Stream(socket) => socket.try_write_vectored(slices),
+            Self::Ring(ring) => ring.try_write_vectored(slices),
+        }
+    }
+
+    /// As [`read_vectored`](Self::read_vectored), for who asks again and again: nobody is told of what comes next.
+    pub(crate) fn look_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Stream(socket) => socket.read_vectored(slices),
+            Self::Ring(ring) => ring.look_vectored(slices),
+        }
+    }
+
+    /// As [`try_write_vectored`](Self::try_write_vectored), whatever the runtime knows of the socket so far.
+    pub(crate) fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Stream(socket) => socket.write_vectored(slices),
+            Self::Ring(ring) => ring.try_write_vectored(slices),
         }
     }
 
     /// Ends the writing side: the peer reads what was sent, then the end.
     pub(crate) fn shutdown_write(&self) {
         match self {
-            Self::Stream(stream) => stream.socket.shutdown_write(),
+            Self::Stream(socket) => socket.shutdown_write(),
+            Self::Ring(ring) => ring.shutdown_write(),
         }
     }
 
     /// Ends the reading side: whoever waits for it on this side sees the end.
     pub(crate) fn shutdown_read(&self) {
         match self {
-            Self::Stream(stream) => stream.socket.shutdown_read(),
+            Self::Stream(socket) => socket.shutdown_read(),
+            Self::Ring(ring) => ring.shutdown_read(),
         }
     }
 
@@ -189,13 +220,17 @@ impl Transport {
     /// reads what was written last: a close with unread bytes would reset the connection instead.
     pub(crate) async fn linger(&self, time: Duration, bytes_max: usize) {
         self.shutdown_write();
+        let Self::Stream(socket) = self else {
+            // What was written stays in the memory for as long as the peer has it.
+            return;
+        };
         let drain = async {
             // Not an array: that would be part of every future that may come to this.
             let mut sink = vec![0; 4096];
             let mut left = bytes_max;
             while left > 0 {
                 let room = left.min(sink.len());
-                match self.read_vectored(&mut [IoSliceMut::new(&mut sink[..room])]) {
+                match socket.try_read(&mut sink[..room]) {
                     Ok(0) => return,
                     // A peer that sends faster than this reads must not keep everybody else, and the clock, from their turn.
                     Ok(count) => {
@@ -204,10 +239,9 @@ impl Transport {
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        let Ok(mut told) = self.readable().await else {
+                        if socket.ready(Interest::READABLE).await.is_err() {
                             return;
-                        };
-                        told.clear();
+                        }
                     }
                     Err(_) => return,
                 }
@@ -229,8 +263,8 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         while theirs.write(&[0; 1 << 16]).is_ok() {}
-        let transport = Transport::stream(Socket::unix(ours).unwrap()).unwrap();
-        let Transport::Stream(StreamTransport { socket, .. }) = &transport;
+        let transport = Transport::Stream(Socket::unix(ours).unwrap());
+        let socket = transport.socket();
         let mut left = 0;
         let other = async {
             left = rustix::io::ioctl_fionread(socket).unwrap();

@@ -6,6 +6,7 @@
 mod crew;
 mod wire;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use exoskel_net::manager::{
 };
 use exoskel_net::message::Call;
 use exoskel_net::payload::{BatchBuilder, Format};
-use exoskel_net::result_queue::{Contents, Origin, OutcomeOrder, Taken};
+use exoskel_net::result_queue::{Contents, OutcomeOrder, Taken};
 
 use crew::{Worker, nonsense};
 use wire::Site;
@@ -27,6 +28,7 @@ const RUN_TIME: Duration = Duration::from_secs(20);
 /// A manager that wants one slot of these workers.
 fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
     ManagerNode::start(ManagerConfig {
+        at_end: || (),
         terms: site.manager(),
         renewal: None,
         observer: None,
@@ -36,9 +38,13 @@ fn manager(site: &Site, workers: &[Worker]) -> ManagerNode {
             local: None,
             hosts: workers.iter().map(Worker::line).collect(),
             listen: None,
+            host_file: None,
+            patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),
         setup_remote: Bytes::new(),
+        has_initializer: false,
+        shared: Arc::default(),
     })
     .unwrap()
 }
@@ -53,11 +59,13 @@ fn one_item(manager: &ManagerNode) -> StreamHandle {
         }],
         call: Call::Item,
         tickets: Tickets::Unbounded,
+        timeout: None,
+        retries_on: None,
     };
     let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();
     batch.push(Format::Pickle, b"item", &[], Vec::new());
-    stream.admit(batch.take(Origin::user()));
+    stream.admit(&mut batch);
     stream.end_of_input();
     stream
 }

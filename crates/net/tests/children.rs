@@ -6,14 +6,18 @@ mod wire;
 
 use std::ffi::OsString;
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_flow::SchedulerConfig;
+use exoskel_flow::{FunctionId, SchedulerConfig, Skeleton};
 use exoskel_net::manager::{
-    LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Readiness, Recruiting,
+    Function, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Readiness, Recruiting,
+    StreamPlan, Tickets,
 };
+use exoskel_net::message::Call;
 use exoskel_net::pki::ThrowAwayAuthority;
+use exoskel_net::result_queue::{OutcomeOrder, StreamEnd, Taken};
 
 use wire::{Site, unix_now};
 
@@ -34,8 +38,9 @@ fn children() -> Vec<String> {
 fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
     let site = Site::new();
     let mut terms = site.manager();
-    terms.patience = Duration::from_millis(200);
+    terms.handshake_time = Duration::from_millis(200);
     ManagerNode::start(ManagerConfig {
+        at_end: || (),
         terms,
         renewal: None,
         observer: None,
@@ -51,17 +56,50 @@ fn manager_of(command: &[&str], transport: LocalTransport) -> ManagerNode {
             }),
             hosts: Vec::new(),
             listen: None,
+            host_file: None,
+            patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),
         setup_remote: Bytes::new(),
+        has_initializer: false,
+        shared: Arc::default(),
     })
     .unwrap()
+}
+
+/// A manager that has ended tells whoever comes late, by a thread that knew nothing of it.
+fn answers_late_comers(manager: &ManagerNode) {
+    let plan = StreamPlan {
+        skeleton: Skeleton::Seq(FunctionId(0)),
+        functions: vec![Function {
+            digest: [1; 32],
+            pickle: Bytes::from_static(b"function"),
+        }],
+        call: Call::Item,
+        tickets: Tickets::Unbounded,
+        timeout: None,
+        retries_on: None,
+    };
+    let stream = manager.open(plan, OutcomeOrder::Completion);
+    let taken = stream.results.take();
+    assert!(
+        matches!(taken, Taken::Ended(StreamEnd::Closed)),
+        "got {taken:?}: it would wait for ever"
+    );
+    assert!(!stream.cancel(0));
+    assert!(stream.cancel_waiting().is_empty());
+    assert!(manager.report().is_empty());
+    assert!(manager.status().is_none());
 }
 
 /// One test, since it looks at all processes that this one has started.
 #[test]
 fn nobody_is_left_behind() {
-    for transport in [LocalTransport::Socketpair, LocalTransport::Tcp] {
+    for transport in [
+        LocalTransport::Socketpair,
+        LocalTransport::SharedMemory,
+        LocalTransport::Tcp,
+    ] {
         for command in [
             &["sh", "-c", "exec sleep 60"][..],
             &["false"],
@@ -76,6 +114,7 @@ fn nobody_is_left_behind() {
             }
             assert_eq!(seen.ready, 0);
             manager.shutdown();
+            answers_late_comers(&manager);
             assert_eq!(children(), Vec::<String>::new(), "{command:?}");
         }
     }

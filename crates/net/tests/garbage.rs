@@ -106,9 +106,9 @@ fn a_verified_peer_cannot_put_off_its_hello_for_ever() {
             assert!(raw.receive().await.is_err());
         };
         let mut server = site.worker("lab1");
-        server.patience = Duration::from_millis(300);
+        server.handshake_time = Duration::from_millis(300);
         let both = async { tokio::join!(client, welcome(socket, &server, anybody)) };
-        let (_, outcome) = soon("the end of patience", both).await;
+        let (_, outcome) = soon("the end of the handshake's time", both).await;
         assert!(matches!(outcome, Err(EstablishError::Silent(_))));
     });
 }
@@ -117,9 +117,15 @@ fn a_verified_peer_cannot_put_off_its_hello_for_ever() {
 fn a_silent_client_is_dropped_after_the_time_set() {
     run(async {
         let mut server = Site::new().worker("lab1");
-        server.patience = Duration::from_millis(200);
+        server.handshake_time = Duration::from_millis(200);
         let (mut stream, socket) = stranger().await;
-        let said = text(soon("the end of patience", welcome(socket, &server, anybody)).await);
+        let said = text(
+            soon(
+                "the end of the handshake's time",
+                welcome(socket, &server, anybody),
+            )
+            .await,
+        );
         assert!(said.contains("no handshake within 200ms"), "{said}");
         assert_eq!(stream.read(&mut [0; 16]).await.unwrap(), 0);
     });
@@ -129,9 +135,15 @@ fn a_silent_client_is_dropped_after_the_time_set() {
 fn a_silent_server_is_given_up_after_the_time_set() {
     run(async {
         let mut client = Site::new().manager();
-        client.patience = Duration::from_millis(200);
+        client.handshake_time = Duration::from_millis(200);
         let (silent, socket) = stranger().await;
-        let said = text(soon("the end of patience", dial(socket, &client, None)).await);
+        let said = text(
+            soon(
+                "the end of the handshake's time",
+                dial(socket, &client, None),
+            )
+            .await,
+        );
         assert!(said.contains("no handshake within 200ms"), "{said}");
         drop(silent);
     });
@@ -142,7 +154,7 @@ fn a_slow_handshake_has_no_more_time_than_a_silent_one() {
     run(async {
         let site = Site::new();
         let mut server = site.worker("lab1");
-        server.patience = Duration::from_millis(300);
+        server.handshake_time = Duration::from_millis(300);
         let (mut stream, socket) = stranger().await;
         // One byte at a time, each a sign of life, of a record that never ends.
         let slow = async {
@@ -156,7 +168,7 @@ fn a_slow_handshake_has_no_more_time_than_a_silent_one() {
             }
         };
         let both = async { tokio::join!(slow, welcome(socket, &server, anybody)) };
-        let (_, outcome) = soon("the end of patience", both).await;
+        let (_, outcome) = soon("the end of the handshake's time", both).await;
         assert!(matches!(outcome, Err(EstablishError::Silent(_))));
     });
 }

@@ -12,17 +12,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_link::{MessageKind, TrafficClass};
 use exoskel_net::manager::Notice;
-use exoskel_net::message::{Execute, RESULT_ENDPOINT, ToManager};
+use exoskel_net::message::{Digest, Execute, PIECE_BYTES_MAX, RESULT_ENDPOINT, ToManager};
 use exoskel_net::payload::{Format, RecordWriter};
 
-use crew::{Hostile, Strike, outcomes, records};
+use crew::{Hostile, SHARED, Strike, outcomes, records};
 
 /// The manager ends the session over this, and says so to its user.
 fn assert_dismissed(strike: Strike) {
+    assert_told(strike, "lost worker evil");
+}
+
+fn assert_told(strike: Strike, what: &str) {
     let outcome = outcomes(strike, 1);
     assert_eq!(outcome.struck, 1);
-    let lost = |notice: &Notice| matches!(notice, Notice::Warning(text) if text.contains("lost worker evil"));
-    assert!(outcome.notices.iter().any(lost), "{:?}", outcome.notices);
+    let told = |notice: &Notice| matches!(notice, Notice::Warning(text) if text.contains(what));
+    assert!(outcome.notices.iter().any(told), "{:?}", outcome.notices);
 }
 
 /// The manager takes no notice of this, and the slot goes on.
@@ -379,6 +383,38 @@ fn saying_ready_again_changes_nothing() {
 }
 
 #[test]
+fn an_initializer_that_nobody_has_changes_nothing() {
+    assert_ignored(|slot, execute| {
+        slot.say(&ToManager::Initialized {
+            error: Bytes::from_static(b"ValueError: no"),
+        });
+        slot.answer(execute);
+    });
+}
+
+fn fetch(digest: Digest) -> ToManager {
+    ToManager::Fetch {
+        digest,
+        offset: 0,
+        bytes: PIECE_BYTES_MAX,
+    }
+}
+
+#[test]
+fn shared_contents_that_nobody_has_change_nothing() {
+    assert_ignored(|slot, execute| {
+        slot.say(&fetch([9; 32]));
+        slot.say(&fetch(SHARED));
+        slot.answer(execute);
+    });
+}
+
+#[test]
+fn who_asks_for_more_shared_contents_than_it_reads_is_dismissed() {
+    assert_dismissed(|slot, _| (0..6000).for_each(|_| slot.say(&fetch(SHARED))));
+}
+
+#[test]
 fn output_of_any_bytes_is_text_with_its_workers_name() {
     let outcome = outcomes(
         |slot, execute| {
@@ -458,12 +494,13 @@ fn a_slot_that_hangs_up_costs_nobody_a_result() {
     assert_dismissed(|slot, _| {
         slot.connection.close(exoskel_link::CloseReason::Finished);
     });
-    assert_dismissed(|slot, execute| {
+    let ends_in_the_middle: Strike = |slot, execute| {
         let half = execute.count.div_ceil(2);
         slot.say(&slot.honest(execute, execute.first, half));
         slot.connection
             .close(exoskel_link::CloseReason::ShuttingDown);
-    });
+    };
+    assert_told(ends_in_the_middle, "evil at 127.0.0.1 has ended a slot");
 }
 
 /// The manager's user may be busy elsewhere for long; what workers print then must not pile up in memory.

@@ -15,7 +15,7 @@ use exoskel_net::pki::AuthorityDirectory;
 use wire::folder::Folder;
 use wire::relay::{Direction, Move, Relay};
 use wire::{
-    End, Site, anybody, meet, message, part, run, sessions, socketpair, soon, tcp, terms, unix_now,
+    End, Site, Way, anybody, message, part, run, sessions, socketpair, soon, terms, unix_now,
 };
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
@@ -43,7 +43,7 @@ fn a_peer_whose_process_stops_is_noticed_in_time() {
             assert!(
                 ended
                     .to_string()
-                    .contains("no whole record of the peer for 300ms")
+                    .contains("heard nothing from the peer for 300ms")
             );
         }
         relay.release();
@@ -105,8 +105,8 @@ fn an_idle_session_lives_on_heartbeats() {
 fn an_orderly_end_lets_everything_out_first() {
     run(async {
         let site = Site::new();
-        for sockets in [tcp().await, socketpair()] {
-            let (client, server) = sessions(sockets, &site.manager(), &site.worker("lab1")).await;
+        for way in Way::ALL {
+            let (client, server) = way.sessions(&site.manager(), &site.worker("lab1")).await;
             let link = client.open();
             // More than the sockets take, less than the credit.
             for number in 0..7 {
@@ -160,31 +160,34 @@ fn a_handshake_takes_little_stack() {
 fn the_other_side_of_an_orderly_end_lets_everything_out_too() {
     run(async {
         let site = Site::new();
-        let (client, server) = sessions(tcp().await, &site.manager(), &site.worker("lab1")).await;
-        let (forth, back) = (client.open(), server.open());
-        for number in 0..7 {
-            let bulk = vec![number; 1 << 20];
-            client
-                .connection
-                .queue(forth, message(&[number], &bulk))
-                .unwrap();
-            server
-                .connection
-                .queue(back, message(&[number], &bulk))
-                .unwrap();
+        for way in Way::ALL {
+            let (client, server) = way.sessions(&site.manager(), &site.worker("lab1")).await;
+            let (forth, back) = (client.open(), server.open());
+            for number in 0..7 {
+                let bulk = vec![number; 1 << 20];
+                client
+                    .connection
+                    .queue(forth, message(&[number], &bulk))
+                    .unwrap();
+                server
+                    .connection
+                    .queue(back, message(&[number], &bulk))
+                    .unwrap();
+            }
+            server.connection.flush();
+            client.connection.close(CloseReason::Finished);
+            let ((client, of_server), (server, of_client)) =
+                tokio::join!(client.rest(), server.rest());
+            assert!(
+                matches!(client, Ended::Closed(CloseReason::Finished)),
+                "{client}"
+            );
+            assert!(
+                matches!(server, Ended::Closed(CloseReason::Finished)),
+                "{server}"
+            );
+            assert_eq!((of_client.len(), of_server.len()), (7, 7));
         }
-        server.connection.flush();
-        client.connection.close(CloseReason::Finished);
-        let ((client, of_server), (server, of_client)) = tokio::join!(client.rest(), server.rest());
-        assert!(
-            matches!(client, Ended::Closed(CloseReason::Finished)),
-            "{client}"
-        );
-        assert!(
-            matches!(server, Ended::Closed(CloseReason::Finished)),
-            "{server}"
-        );
-        assert_eq!((of_client.len(), of_server.len()), (7, 7));
     });
 }
 
@@ -192,12 +195,14 @@ fn the_other_side_of_an_orderly_end_lets_everything_out_too() {
 fn nothing_can_be_sent_after_the_end() {
     run(async {
         let site = Site::new();
-        let (client, server) = sessions(tcp().await, &site.manager(), &site.worker("lab1")).await;
-        let link = client.open();
-        let connection = client.connection.clone();
-        part(client, server).await;
-        let late: Result<(), SessionError> = connection.send(link, message(b"late", &[]));
-        assert!(matches!(late, Err(SessionError::Closed(_))));
+        for way in Way::ALL {
+            let (client, server) = way.sessions(&site.manager(), &site.worker("lab1")).await;
+            let link = client.open();
+            let connection = client.connection.clone();
+            part(client, server).await;
+            let late: Result<(), SessionError> = connection.send(link, message(b"late", &[]));
+            assert!(matches!(late, Err(SessionError::Closed(_))));
+        }
     });
 }
 
@@ -226,7 +231,7 @@ fn short_lived(seconds: u64, stubborn: bool) -> (NodeConfig, NodeConfig, Folder)
 fn a_session_ends_with_the_identity_behind_it() {
     run(async {
         let (manager, worker, _folder) = short_lived(2, false);
-        let (client, server) = sessions(tcp().await, &manager, &worker).await;
+        let (client, server) = Way::SharedMemory.sessions(&manager, &worker).await;
         let (client, server) = tokio::join!(client.ended(), server.ended());
         for ended in [client, server] {
             assert!(
@@ -272,22 +277,24 @@ fn who_closes_and_stops_reading_is_cut_off() {
     run(async {
         let site = Site::new();
         let (manager, worker) = (site.manager(), site.worker("lab1"));
-        let (client, server) = meet(socketpair(), &manager, None, &worker).await;
-        let client = End::serve(client.unwrap());
-        // Nobody serves this end.
-        let server = server.unwrap().connection;
-        let link = client.open();
-        // Little enough waits that our own Close fits behind it: no silence counts from then on.
-        let waiting = |session: &mut exoskel_link::Session| session.outgoing_bytes();
-        while client.connection.with(waiting) == 0 {
-            client.post(link, b"", &[7; 16 << 10]).unwrap();
+        for way in [Way::Socketpair, Way::SharedMemory] {
+            let (client, server) = way.meet(&manager, &worker).await;
+            let client = End::serve(client);
+            // Nobody serves this end.
+            let server = server.connection;
+            let link = client.open();
+            // Little enough waits that our own Close fits behind it: no silence counts from then on.
+            let waiting = |session: &mut exoskel_link::Session| session.outgoing_bytes();
+            while client.connection.with(waiting) == 0 {
+                client.post(link, b"", &[7; 16 << 10]).unwrap();
+            }
+            server.close(CloseReason::ShuttingDown);
+            let ended = client.ended().await;
+            assert!(
+                matches!(ended, Ended::Closed(CloseReason::ShuttingDown)),
+                "{ended}"
+            );
         }
-        server.close(CloseReason::ShuttingDown);
-        let ended = client.ended().await;
-        assert!(
-            matches!(ended, Ended::Closed(CloseReason::ShuttingDown)),
-            "{ended}"
-        );
     });
 }
 

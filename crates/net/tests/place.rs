@@ -7,7 +7,7 @@ mod wire;
 use std::sync::{Arc, Mutex};
 
 use exoskel_identity::Role;
-use exoskel_link::handshake::Answer;
+use exoskel_link::handshake::{Answer, ProcessNumber};
 use exoskel_link::policy::{PlaceProof, Policy};
 use exoskel_link::{Protection, Protections};
 use exoskel_net::establish::{NodeConfig, welcome};
@@ -29,9 +29,9 @@ to = "here"
 protection = "plain"
 "#;
 
-/// What a trusted domain gives between hosts: data in clear, never what is executed or what steers.
+/// What a trusted domain gives between hosts: data in clear, never what is executed, and nobody reads what steers.
 const DATA_IN_CLEAR: Protections = Protections {
-    control: Protection::Integrity,
+    control: Protection::Encrypted,
     code: Protection::Integrity,
     data: Protection::Plain,
 };
@@ -179,7 +179,12 @@ fn a_minimum_wins_over_a_trusting_policy() {
             strict.minimum = Protection::Integrity;
             let (client, server) = meet(tcp().await, &manager, None, &worker).await;
             for end in [client.unwrap(), server.unwrap()] {
-                assert_eq!(end.protections, Protections::all(Protection::Integrity));
+                let integrity = Protections::all(Protection::Integrity);
+                let expected = Protections {
+                    control: Protection::Encrypted,
+                    ..integrity
+                };
+                assert_eq!(end.protections, expected);
             }
         }
     });
@@ -190,7 +195,7 @@ fn a_minimum_wins_over_a_trusting_policy() {
 #[test]
 fn claims_of_a_peer_make_nothing_easier() {
     use exoskel_identity::Identity;
-    use exoskel_link::handshake::{Hello, MinimumProtections, PROTOCOL, Path, Statement};
+    use exoskel_link::handshake::{Hello, MinimumProtections, PROTOCOL, Path, Purpose, Statement};
     use exoskel_link::{CipherSuite, Limits};
     run(async {
         let site = Site::new();
@@ -207,6 +212,7 @@ fn claims_of_a_peer_make_nothing_easier() {
                 path: Path::same_host(b"this one, really", b""),
                 policy_generation: 0,
                 job: 0,
+                process: ProcessNumber::new([5; 16]),
                 properties: Vec::new(),
             },
             minimum: MinimumProtections {
@@ -214,6 +220,7 @@ fn claims_of_a_peer_make_nothing_easier() {
                 unproven: Protections::all(Protection::Plain),
             },
             ciphers: CipherSuite::ALL.to_vec(),
+            purpose: Purpose::Session,
         };
         let client = async {
             let mut raw = RawClient::connect(stream, &credential, Role::Worker).await;

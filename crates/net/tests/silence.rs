@@ -5,6 +5,7 @@
 mod wire;
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,7 +27,7 @@ const LINES_MAX: usize = 8;
 
 /// Strangers who would outlast every manager's patience.
 fn patient(mut terms: NodeConfig) -> NodeConfig {
-    terms.patience = Duration::from_secs(600);
+    terms.handshake_time = Duration::from_secs(600);
     terms
 }
 
@@ -47,6 +48,7 @@ fn silent_connections_keep_no_worker_from_its_manager() {
         };
         let address: SocketAddr = address.parse().unwrap();
         let manager = ManagerNode::start(ManagerConfig {
+            at_end: || (),
             terms: patient(site.manager()),
             renewal: None,
             observer: None,
@@ -56,9 +58,13 @@ fn silent_connections_keep_no_worker_from_its_manager() {
                 local: None,
                 hosts: Vec::new(),
                 listen: Some(listening),
+                host_file: None,
+                patience: Duration::from_secs(60),
             },
             setup_local: Bytes::new(),
             setup_remote: Bytes::new(),
+            has_initializer: false,
+            shared: Arc::default(),
         })
         .unwrap();
         let crowd = tokio::task::spawn_blocking(move || silent(address));
@@ -72,7 +78,7 @@ fn silent_connections_keep_no_worker_from_its_manager() {
             connection.with(|session| session.offer(endpoint)).unwrap();
         }
         let slot = SlotNode::start(connection, established.message_bytes_max).unwrap();
-        slot.ready(Vec::new()).unwrap();
+        slot.ready(Vec::new(), Vec::new()).unwrap();
         let serving = slot.clone();
         let serve = tokio::spawn(async move { serving.run().await });
         let notices = tokio::task::spawn_blocking(move || {

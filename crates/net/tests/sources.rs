@@ -8,13 +8,18 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use exoskel_identity::Role;
+use exoskel_identity::{CertificateDetails, Role};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{Limits, Protection};
 use exoskel_net::pki::{AuthorityDirectory, write_credential};
 use exoskel_net::sources::{NodeConfigError, NodeSources, SessionSettings};
 use exoskel_trust::{
     CredentialFileError, CredentialSourceError, Document, FileError, PolicyFile, Sources,
+    read_credential,
+};
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, DnType, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, SerialNumber, date_time_ymd,
 };
 
 use wire::folder::Folder;
@@ -38,14 +43,17 @@ fn worker(folder: &Path) -> (AuthorityDirectory, NodeSources) {
     let settings = SessionSettings {
         peer_roles: vec![Role::Manager],
         minimum: Protection::Plain,
+        asks_for_each_link: false,
         limits: Limits::default(),
         dead_after: Duration::from_secs(5),
-        patience: Duration::from_secs(5),
+        handshake_time: Duration::from_secs(5),
         versions: Vec::new(),
         same_versions: Vec::new(),
         properties: Vec::new(),
         keys: KeyStore::in_ordinary_memory(8),
+        shared_memory: false,
         job: 0,
+        process: exoskel_link::handshake::ProcessNumber::new([5; 16]),
     };
     let files = Sources {
         credential: Document::File(folder.join("worker.pem")),
@@ -84,13 +92,15 @@ fn each_fault_has_its_own_error_and_names_its_file() {
         ..sources.clone()
     };
     let error = wrong.terms().err().unwrap();
+    let own = folder.0.join("worker.pem").display().to_string();
     assert!(
         matches!(
-            error,
+            &error,
             NodeConfigError::Credential(CredentialSourceError::Role {
+                file,
                 got: Role::Worker,
                 expected: Role::Manager
-            })
+            }) if *file == own
         ),
         "{error}"
     );
@@ -158,4 +168,67 @@ fn new_terms_are_made_only_when_a_file_has_changed() {
     write_credential(folder.0.join("worker.pem"), &other).unwrap();
     let terms = renewal.renew().unwrap().ok().unwrap();
     assert_eq!(terms.credential.identity().to_string(), "worker lab2");
+}
+
+/// A list that was due before now, with the authority's key and a number above all others.
+fn stale_list(authority: &AuthorityDirectory) -> String {
+    let root = CertificateDetails::read(authority.root()).unwrap();
+    let key = fs::read_to_string(authority.path().join("ca.key")).unwrap();
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.remove(DnType::CommonName);
+    parameters
+        .distinguished_name
+        .push(DnType::CommonName, root.common_name.unwrap());
+    parameters.key_usages = vec![KeyUsagePurpose::CrlSign];
+    let issuer = Issuer::new(parameters, KeyPair::from_pem(&key).unwrap());
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2020, 1, 1),
+        next_update: date_time_ymd(2020, 2, 1),
+        crl_number: SerialNumber::from(1000u64),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(&issuer).unwrap().pem().unwrap()
+}
+
+/// Nobody could be judged by it, so that a node does not start with it; the message names the file to replace.
+#[test]
+fn a_list_past_its_date_is_named_with_its_file() {
+    let folder = Folder::new();
+    let (authority, mut sources) = worker(&folder.0);
+    let list = folder.0.join("lists.pem");
+    fs::write(&list, stale_list(&authority)).unwrap();
+    sources.files.revocation_list = Some(list.clone());
+    let fault = |sources: &NodeSources| sources.terms().err().unwrap().to_string();
+    let said = fault(&sources);
+    let expected = format!(
+        "{}: the revocation list in it is stale since 2020-02-01 00:00:00 UTC",
+        list.display()
+    );
+    assert!(said.starts_with(&expected), "{said}");
+    assert!(said.contains("exoskel pki renew --list"), "{said}");
+
+    let file = folder.0.join("worker.pem");
+    let both = fs::read_to_string(&file).unwrap() + &fs::read_to_string(&list).unwrap();
+    fs::write(&file, both).unwrap();
+    sources.files.revocation_list = None;
+    let said = fault(&sources);
+    assert!(said.starts_with(&format!("{}: ", file.display())), "{said}");
+}
+
+/// A process that runs takes up a renewed credential as it takes up any other change of the file.
+#[test]
+fn a_renewed_credential_is_taken_up() {
+    let folder = Folder::new();
+    let (authority, sources) = worker(&folder.0);
+    let file = folder.0.join("worker.pem");
+    let mut renewal = sources.renewal();
+    assert!(renewal.renew().is_none());
+    let old = read_credential(&file).unwrap();
+    let renewed = authority.renew(&old, None, unix_now()).unwrap();
+    write_credential(&file, &renewed).unwrap();
+    let terms = renewal.renew().unwrap().unwrap();
+    assert_eq!(terms.credential.chain(), renewed.chain());
+    assert_ne!(terms.credential.chain(), old.chain());
 }

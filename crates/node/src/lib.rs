@@ -22,7 +22,10 @@
 //!   * [`breaks`](manager::breaks): whose doing a session's end is, and who breaks too many
 //!   * [`worker_table`](manager::worker_table): which workers there are and were, and what they did
 //!   * [`notice`](manager::notice): what the user is told
+//! * [`links`]: [`LinkMachine`]: the endpoints and startpoints of a program of its own
+//! * [`knocking`]: how a slot asks a manager that it dials
 //! * [`slot`]: [`SlotMachine`]: one slot's end of its session
+//! * [`gateway`]: [`GatewayTables`]: tunnels, registered nodes and calls of a gateway
 //!
 //! Another kind of process is another machine beside these two, over the same tables: it names its own users in
 //! [`Endpoints`], takes the events of its links, and leaves the rest to the others. What has to be kept of outcomes is kept
@@ -31,11 +34,16 @@
 #![forbid(unsafe_code)]
 
 pub mod endpoints;
+pub mod gateway;
+pub mod knocking;
+pub mod links;
 pub mod manager;
 pub mod session;
 pub mod slot;
 
 pub use endpoints::Endpoints;
+pub use gateway::GatewayTables;
+pub use links::LinkMachine;
 pub use manager::ManagerMachine;
 pub use session::SessionId;
 pub use slot::SlotMachine;

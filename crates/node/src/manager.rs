@@ -1,14 +1,17 @@
 //! The machine of a manager: its slots, what they are told and what they say, and who is asked for more of them.
 
 mod answers;
+pub mod backoff;
 pub mod breaks;
+pub mod initializers;
 pub mod member;
 mod membership;
 pub mod notice;
+mod patience;
 pub mod recruiter;
 pub mod worker_table;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,22 +19,29 @@ use bytes::Bytes;
 use exoskel_flow::SchedulerConfig;
 use exoskel_link::{CloseReason, Endpoint, LinkId, Message, MessageKind, SessionError};
 use exoskel_task::Router;
-use exoskel_task::message::{EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint};
+use exoskel_task::message::{
+    Digest, EncodedMessage, RESULT_ENDPOINT, RESULT_HANDLERS, SlotEndpoint, ToSlot,
+};
 use exoskel_task::outcome::{Origin, Outcomes};
 use exoskel_task::payload::Batch;
 use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
+use self::initializers::InitializerFailures;
 pub use self::member::Member;
-pub use self::membership::JoinError;
+pub use self::membership::{Arrival, JoinError};
 use self::notice::{Notice, Unwanted};
-use self::recruiter::{Recruiter, SlotSource, SlotSources, Wish};
+use self::patience::Patience;
+use self::recruiter::{PlaceState, Recruiter, SlotSource, SlotSources, Wish};
 use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;
 
 /// What a slot may have under way besides results: heads, output in pieces, what it lacks.
 const BESIDES_RESULTS_BYTES: u64 = 1 << 20;
+
+/// Workers of which the user was told that they get no items, of which it is remembered.
+const UNWANTED_MAX: usize = 1000;
 
 /// What a manager decides by.
 #[derive(Clone, Debug)]
@@ -40,12 +50,20 @@ pub struct ManagerSettings {
     pub scheduler: SchedulerConfig,
     /// The most bytes of a message.
     pub message_bytes_max: u64,
+    /// The bytes of functions' pickles that each slot keeps, unless its streams use more.
+    pub function_bytes_max: u64,
     /// Where slots come from.
     pub sources: SlotSources,
+    /// How long runs wait for a slot when none is left.
+    pub patience: Duration,
+    /// Of the random part of the pauses between attempts.
+    pub seed: u64,
     /// What slots get before any code (opaque here), those of this process's children.
     pub setup_local: Bytes,
     /// The same for all others.
     pub setup_remote: Bytes,
+    /// Slots run an initializer when they have that, and work when it has come to its end.
+    pub has_initializer: bool,
 }
 
 /// What the driver has to do.
@@ -94,16 +112,32 @@ pub enum ManagerAction {
         /// The stream.
         stream: u64,
     },
-    /// Nobody is left to work and nobody can be asked: all streams end.
-    GiveUp,
+    /// Nobody is left to work on this stream, and nobody will come: it ends.
+    GiveUp {
+        /// The stream.
+        stream: u64,
+        /// How long it was waited for somebody; none if nobody can come however long that is.
+        waited: Option<Duration>,
+    },
     /// Start the child of this number, and make a session with it.
     Start(u32),
-    /// End this child, which has no session any more.
+    /// End this child, which has no session any more. It takes time: what is to be sent goes first.
     End(u32),
     /// Make a session with the worker at the place of this number.
     Dial(usize),
+    /// Send a piece of shared contents on a session; an empty one if they aren't there any more.
+    SendPiece {
+        /// The session.
+        session: SessionId,
+        /// The link.
+        link: LinkId,
+        /// Which piece.
+        piece: PieceWanted,
+    },
     /// Tell the user.
     Tell(Notice),
+    /// A worker of which the user was told that it gets no items has a slot that works.
+    Wanted(WorkerKey),
     /// Keep for the user why this worker gets no items.
     Unwanted {
         /// The worker.
@@ -113,12 +147,33 @@ pub enum ManagerAction {
     },
 }
 
+/// A piece of shared contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieceWanted {
+    /// The name of the contents: SHA-256 of them.
+    pub digest: Digest,
+    /// Where the piece begins.
+    pub offset: u64,
+    /// Its bytes at most.
+    pub bytes: u32,
+}
+
+impl PieceWanted {
+    /// The message that carries it. Without contents it says that these aren't there any more.
+    #[must_use]
+    pub fn message(&self, contents: Option<Bytes>) -> Message {
+        let (digest, offset) = (self.digest, self.offset);
+        let piece = ToSlot::Piece { digest, offset };
+        post(piece.with_bulk(contents.into_iter().collect()))
+    }
+}
+
 /// How recruiting stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recruited {
-    /// Slots that can work.
+    /// Slots that can work, or will when their initializer has run.
     pub ready: u32,
-    /// Attempts that are under way, and slots that are not ready yet.
+    /// Attempts at places of which it is not known that they fail, and slots that are not ready yet.
     pub pending: u32,
     /// Whether nobody else can be asked.
     pub is_final: bool,
@@ -146,9 +201,17 @@ pub struct ManagerMachine {
     slots: BTreeMap<SessionId, Slot>,
     next_session: SessionId,
     recruiter: Recruiter,
+    patience: Patience,
+    /// Streams that are open and were not given up.
+    streams: BTreeSet<u64>,
     workers: WorkerTable,
-    /// What workers, by name, lack of what the program needs.
-    unfit: BTreeMap<String, String>,
+    /// Workers that can't run the program, by name, and why.
+    unfit: BTreeMap<String, Unwanted>,
+    /// Workers whose other versions the user was told of.
+    differing: BTreeSet<WorkerKey>,
+    /// Workers of which the user was told that they get no items.
+    unwanted: BTreeSet<WorkerKey>,
+    initializers: InitializerFailures,
     breaks: Breaks,
     actions: VecDeque<ManagerAction>,
     /// Sessions that may be sent another number of bytes than their peers were held to.
@@ -167,16 +230,39 @@ struct Slot {
     state: SlotState,
     /// The most bytes of a message that it takes.
     message_bytes_max: u64,
+    /// How its process ended, if it has and that is known.
+    process_end: Option<Arc<str>>,
+    presence: Presence,
+    /// Bytes of all messages that were sent to it.
+    bytes_sent: u64,
+}
+
+/// Whether a slot is still there. What has taken another slot of its worker may have taken it too, and then no item is to be blamed for its
+/// end as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Certain,
+    /// Another one was lost; it has been asked, and gets nothing until it answers.
+    Asked,
+    /// Yet another one was lost since.
+    AskedTooEarly,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     /// It takes its settings in.
     Joining,
+    /// It runs the initializer.
+    Initializing,
     /// It gets work.
     Ready,
-    /// It lacks what the program needs and is on its way out.
-    Unfit,
+    /// It can't run the program and is on its way out.
+    Unfit {
+        /// Another slot from the same place can't either.
+        is_final: bool,
+    },
+    /// It finishes what runs and goes.
+    Leaving,
 }
 
 impl ManagerMachine {
@@ -185,13 +271,22 @@ impl ManagerMachine {
     pub fn new(settings: ManagerSettings) -> Self {
         let results = Endpoint::new(RESULT_ENDPOINT, RESULT_HANDLERS);
         Self {
-            router: Router::new(settings.scheduler.clone(), settings.message_bytes_max),
+            router: Router::new(
+                settings.scheduler.clone(),
+                settings.message_bytes_max,
+                settings.function_bytes_max,
+            ),
             endpoints: Endpoints::new(vec![(results, ManagerLink::Results)]),
             slots: BTreeMap::new(),
             next_session: SessionId(0),
-            recruiter: Recruiter::new(&settings.sources),
+            recruiter: Recruiter::new(&settings.sources, settings.seed),
+            patience: Patience::new(settings.patience),
+            streams: BTreeSet::new(),
             workers: WorkerTable::default(),
             unfit: BTreeMap::new(),
+            differing: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
+            initializers: InitializerFailures::default(),
             breaks: Breaks::default(),
             actions: VecDeque::new(),
             held_anew: Vec::new(),
@@ -205,6 +300,9 @@ impl ManagerMachine {
     pub fn poll_action(&mut self, now: Duration) -> Option<ManagerAction> {
         if self.recruiter.is_due(now) {
             self.recruit(now);
+        }
+        if self.slots.is_empty() && !self.streams.is_empty() {
+            self.despair(now);
         }
         loop {
             if let Some(action) = self.actions.pop_front() {
@@ -228,7 +326,11 @@ impl ManagerMachine {
     /// When to call [`poll_action`](Self::poll_action) although nothing has happened.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Duration> {
-        let times = [self.router.next_timeout(), self.recruiter.retry_at()];
+        let times = [
+            self.router.next_timeout(),
+            self.recruiter.retry_at(),
+            self.patience.look_at(),
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -260,22 +362,19 @@ impl ManagerMachine {
             SlotEndpoint::Task => slot.tasks,
             SlotEndpoint::Code => slot.code,
         };
-        let EncodedMessage {
-            handler,
-            head,
-            bulk,
-        } = message;
-        let message = Message {
-            handler,
-            kind: MessageKind::Post,
-            head,
-            bulk,
-        };
+        let message = post(message);
         Some(ManagerAction::Send {
             session,
             link,
             message,
         })
+    }
+
+    /// A message of so many bytes was queued for a slot.
+    pub fn sent(&mut self, session: SessionId, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(&session) {
+            slot.bytes_sent += bytes;
+        }
     }
 
     /// A message could not be queued, because it is over a limit or the session is ending. Its end puts the items back.
@@ -303,9 +402,48 @@ impl ManagerMachine {
             self.actions.push_back(match wish {
                 Wish::Start(child) => ManagerAction::Start(child),
                 Wish::Dial(host) => ManagerAction::Dial(host),
-                Wish::GiveUp => ManagerAction::GiveUp,
             });
         }
+    }
+
+    /// The host file has changed: which of the known places it still lists, and the names at new ones.
+    pub fn relist(&mut self, listed: &[bool], new: Vec<String>, now: Duration) {
+        for name in self.recruiter.relist(listed, new, now) {
+            // Whoever sets up the machine may have mended that. What a worker did to its sessions stays.
+            self.unfit.remove(&name);
+            self.initializers.forget(&name);
+            if self.breaks.set_aside(&name).is_some() {
+                self.recruiter.set_aside(&name);
+            }
+        }
+        self.recruit(now);
+    }
+
+    /// No slot is there: runs that have waited for too long are given up, and all of them when nobody can come.
+    fn despair(&mut self, now: Duration) {
+        if self.is_closing {
+            return;
+        }
+        let waited = if self.recruiter.has_hope() {
+            let mut streams = self.router.streams();
+            if !streams.any(|stream| stream.has_work() && self.streams.contains(&stream.stream)) {
+                return self.patience.pause();
+            }
+            if !self.patience.is_over(now) {
+                return;
+            }
+            Some(self.settings.patience)
+        } else {
+            None
+        };
+        for stream in self.router.streams() {
+            if (waited.is_none() || stream.has_work()) && self.streams.remove(&stream.stream) {
+                let stream = stream.stream;
+                self.actions
+                    .push_back(ManagerAction::GiveUp { stream, waited });
+            }
+        }
+        self.patience.renew();
     }
 
     /// Opens a stream.
@@ -313,7 +451,9 @@ impl ManagerMachine {
     /// # Errors
     /// When its skeleton is no program, or there are too many streams.
     pub fn open(&mut self, stream: u64, plan: StreamPlan, now: Duration) -> Result<(), OpenError> {
-        self.router.open(stream, plan, now)
+        self.router.open(stream, plan, now)?;
+        self.streams.insert(stream);
+        Ok(())
     }
 
     /// The user hands items over.
@@ -336,8 +476,26 @@ impl ManagerMachine {
         self.router.cancel(stream, index, now)
     }
 
+    /// Takes all items of a stream back that no slot has begun, and says which they are.
+    pub fn cancel_waiting(&mut self, stream: u64, now: Duration) -> Vec<u64> {
+        self.router.cancel_waiting(stream, now)
+    }
+
+    /// Whether no slot has an item, and it has no outcome.
+    #[must_use]
+    pub fn is_waiting(&self, stream: u64, index: u64) -> bool {
+        self.router.is_waiting(stream, index)
+    }
+
+    /// Items of a stream that no slot has and that have no outcome.
+    #[must_use]
+    pub fn waiting(&self, stream: u64) -> u64 {
+        self.router.waiting(stream)
+    }
+
     /// Forgets a stream and all of its items.
     pub fn close_stream(&mut self, stream: u64, now: Duration) {
+        self.streams.remove(&stream);
         self.router.close(stream, now);
     }
 
@@ -372,7 +530,7 @@ impl ManagerMachine {
     /// Slots that can work, and whether there will be more.
     #[must_use]
     pub fn recruited(&self) -> Recruited {
-        let pending = self.recruited.pending as usize + self.recruiter.in_flight();
+        let pending = self.recruited.pending as usize + self.recruiter.undecided();
         Recruited {
             ready: self.recruited.ready,
             pending: u32::try_from(pending).unwrap_or(u32::MAX),
@@ -380,12 +538,32 @@ impl ManagerMachine {
         }
     }
 
+    /// How recruiting stands at each place where workers listen, in their order.
+    pub fn places(&self) -> impl Iterator<Item = PlaceState> {
+        self.recruiter.places()
+    }
+
+    /// How many slots are wanted.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.recruiter.wanted()
+    }
+
+    /// Slots that have items now.
+    #[must_use]
+    pub fn busy(&self) -> usize {
+        let slots = self.slots.keys();
+        let statistics = slots.filter_map(|session| self.router.slot_statistics(session.0));
+        statistics.filter(|slot| slot.outstanding > 0).count()
+    }
+
     /// What every worker did so far.
     #[must_use]
     pub fn report(&self) -> Vec<WorkerReport> {
-        let live = self.slots.iter().filter_map(|(session, slot)| {
-            let statistics = self.router.slot_statistics(session.0)?;
-            Some((slot.worker.clone(), statistics))
+        let live = self.slots.iter().map(|(session, slot)| {
+            let statistics = self.router.slot_statistics(session.0);
+            let worker = slot.worker.clone();
+            (worker, statistics.unwrap_or_default(), slot.bytes_sent)
         });
         self.workers.report(live)
     }
@@ -396,7 +574,31 @@ impl ManagerMachine {
         &self.router
     }
 
+    /// Has the user told why a worker gets no items.
+    fn tell_unwanted(&mut self, worker: WorkerKey, why: Unwanted) {
+        if self.unwanted.len() < UNWANTED_MAX {
+            self.unwanted.insert(worker.clone());
+        }
+        self.actions
+            .push_back(ManagerAction::Unwanted { worker, why });
+    }
+
     fn tell(&mut self, notice: Notice) {
         self.actions.push_back(ManagerAction::Tell(notice));
+    }
+}
+
+/// A message that wants no answer.
+fn post(message: EncodedMessage) -> Message {
+    let EncodedMessage {
+        handler,
+        head,
+        bulk,
+    } = message;
+    Message {
+        handler,
+        kind: MessageKind::Post,
+        head,
+        bulk,
     }
 }

@@ -8,11 +8,13 @@ use exoskel_link::{
 };
 use exoskel_task::SlotQueue;
 use exoskel_task::message::{
-    CODE_ENDPOINT, CODE_HANDLERS, EncodedMessage, RESULT_ENDPOINT, ReceivedMessage, SlotEndpoint,
-    TASK_ENDPOINT, TASK_HANDLERS,
+    CODE_ENDPOINT, CODE_HANDLERS, Digest, EncodedMessage, RESULT_ENDPOINT, ReceivedMessage,
+    SlotEndpoint, TASK_ENDPOINT, TASK_HANDLERS,
 };
 use exoskel_task::payload::RecordWriter;
-use exoskel_task::slot_queue::{ItemKey, Outgoing, SerialPassage, TooLarge, Work};
+use exoskel_task::slot_queue::{
+    ItemKey, Outgoing, Overdue, SerialPassage, TimeoutAnswer, TooLarge, Work,
+};
 
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;
@@ -171,6 +173,69 @@ impl SlotMachine {
         self.queue.finish(key, now, write)
     }
 
+    /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// When it is over the size limit; nothing of it is kept then.
+    pub fn finish_retriable(
+        &mut self,
+        key: ItemKey,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.queue.finish_retriable(key, now, write)
+    }
+
+    /// Says how an item of this stream is answered for that runs for too long and does not end when it is told to.
+    pub fn set_timeout_answer(&mut self, stream: u32, answer: TimeoutAnswer) {
+        self.queue.set_timeout_answer(stream, answer);
+    }
+
+    /// When to [`look`](Self::look) at what runs, if it must be looked at. Ask again when messages have come.
+    #[must_use]
+    pub fn look_at(&self, now: Duration) -> Option<Duration> {
+        self.queue.look_at(now)
+    }
+
+    /// Looks whether what runs is overdue. Whoever [leaves](Overdue::Leave) closes the session in order once the answers are sent:
+    /// the other items here are nobody's fault.
+    pub fn look(&mut self, now: Duration) -> Option<Overdue> {
+        self.queue.look(now)
+    }
+
+    /// Whether the items of any program may run for some time only.
+    #[must_use]
+    pub fn has_time_limits(&self) -> bool {
+        self.queue.has_time_limits()
+    }
+
+    /// What the running item needs is loaded, which is not its own time.
+    pub fn pause_clock(&mut self) {
+        self.queue.pause_clock();
+    }
+
+    /// It is loaded: the item's time begins now.
+    pub fn start_clock(&mut self, now: Duration) {
+        self.queue.start_clock(now);
+    }
+
+    /// How long the running item could run, if that is over and it is to end.
+    #[must_use]
+    pub fn overdue_after(&self) -> Option<Duration> {
+        self.queue.overdue_after()
+    }
+
+    /// The slot is to leave: what has not been started goes back, now and when it comes.
+    pub fn leave(&mut self, passage: &SerialPassage) -> Vec<Outgoing> {
+        self.queue.leave(passage)
+    }
+
+    /// Whether the slot [leaves](Self::leave) and has nothing left to say: its session may be closed.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.queue.has_left()
+    }
+
     /// All items of a frame have passed the serial function.
     pub fn release(&mut self, frame: u64, now: Duration) -> Outgoing {
         self.queue.release(frame, now)
@@ -180,6 +245,35 @@ impl SlotMachine {
     #[must_use]
     pub fn ready(&self, lacks: Vec<String>) -> Outgoing {
         self.queue.ready(lacks)
+    }
+
+    /// Packages have other versions here than at the manager, one line for each.
+    #[must_use]
+    pub fn differs(&self, packages: Vec<String>) -> Outgoing {
+        self.queue.differs(packages)
+    }
+
+    /// The initializer has run, or raised what is told here.
+    #[must_use]
+    pub fn initialized(&self, error: Bytes) -> Outgoing {
+        self.queue.initialized(error)
+    }
+
+    /// Asks for a piece of shared contents, of `bytes` at most.
+    #[must_use]
+    pub fn fetch(&mut self, digest: Digest, offset: u64, bytes: u32) -> Outgoing {
+        self.queue.fetch(digest, offset, bytes)
+    }
+
+    /// Takes a piece that was asked for, if it is there. It is empty where the contents aren't at the manager any more.
+    pub fn take_piece(&mut self, digest: Digest, offset: u64) -> Option<Vec<u8>> {
+        self.queue.take_piece(digest, offset)
+    }
+
+    /// Whether somebody waits for pieces of shared contents, or one that has come is still here.
+    #[must_use]
+    pub fn awaits_pieces(&self) -> bool {
+        self.queue.awaits_pieces()
     }
 
     /// A task printed something (0 standard output, 1 standard error, 2 log) while so many bytes wait to be sent; a

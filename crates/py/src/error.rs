@@ -5,7 +5,7 @@
 use exoskel_link::handshake::{HandshakeError, RefuseReason};
 use exoskel_link::policy::PolicyError;
 use exoskel_net::establish::{EstablishError, NoLongerGood};
-use exoskel_net::manager::{Attempt, AttemptError};
+use exoskel_net::manager::{Attempt, AttemptError, EarlyPhase, Unwanted};
 use exoskel_net::pki::PkiError;
 use exoskel_net::rendezvous::MeetError;
 use exoskel_net::result_queue::{OpenError, StreamEnd};
@@ -22,6 +22,7 @@ pub(crate) enum ExceptionKind {
     Credential,
     Exoskel,
     Fork,
+    Initializer,
     KeyMemory,
     Link,
     NoWorker,
@@ -30,6 +31,7 @@ pub(crate) enum ExceptionKind {
     Refused,
     ResultRejected,
     SizeLimit,
+    Startpoint,
     Version,
 }
 
@@ -47,12 +49,13 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 13] = [const { PyOnceLock::new() }; 13];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 15] = [const { PyOnceLock::new() }; 15];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
         ExceptionKind::Credential => "CredentialError",
         ExceptionKind::Exoskel => "ExoskelError",
         ExceptionKind::Fork => "ForkError",
+        ExceptionKind::Initializer => "InitializerError",
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
         ExceptionKind::NoWorker => "NoWorkerError",
@@ -61,6 +64,7 @@ fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
         ExceptionKind::Refused => "RefusedError",
         ExceptionKind::ResultRejected => "ResultRejectedError",
         ExceptionKind::SizeLimit => "SizeLimitError",
+        ExceptionKind::Startpoint => "StartpointError",
         ExceptionKind::Version => "VersionError",
     };
     CLASSES[kind as usize].import(py, "exoskel.errors", name)
@@ -87,7 +91,7 @@ pub(crate) fn meet(py: Python<'_>, error: &MeetError) -> PyErr {
 /// Why a stream has ended.
 pub(crate) fn stream_end(py: Python<'_>, end: &StreamEnd) -> PyErr {
     match end {
-        StreamEnd::NoWorker(attempts) => {
+        StreamEnd::NoWorker { attempts, .. } => {
             no_worker(py, end.to_string(), attempts).unwrap_or_else(|error| error)
         }
         StreamEnd::Closed => raise(py, ExceptionKind::NoWorker, end.to_string()),
@@ -100,15 +104,26 @@ pub(crate) fn stream_end(py: Python<'_>, end: &StreamEnd) -> PyErr {
     }
 }
 
-/// A `NoWorkerError` that holds the attempts and has the first one as its cause.
+/// A `NoWorkerError` that holds the attempts; an `InitializerError` where one was that. None is the cause: the text says all of them.
 fn no_worker(py: Python<'_>, text: String, attempts: &[Attempt]) -> PyResult<PyErr> {
+    let is_uninitialized = |attempt: &Attempt| {
+        let error = &*attempt.error;
+        matches!(
+            error,
+            AttemptError::Unwanted(
+                Unwanted::Uninitialized(_) | Unwanted::LostEarly(EarlyPhase::Initializing, _)
+            )
+        )
+    };
+    let kind = if attempts.iter().any(is_uninitialized) {
+        ExceptionKind::Initializer
+    } else {
+        ExceptionKind::NoWorker
+    };
     let attempts = self::attempts(py, attempts)?;
-    let first = attempts.first().cloned().map(PyErr::from_value);
     let keywords = [("attempts", PyTuple::new(py, attempts)?)].into_py_dict(py)?;
-    let error = class(py, ExceptionKind::NoWorker)?.call((text,), Some(&keywords))?;
-    let error = PyErr::from_value(error);
-    error.set_cause(py, first);
-    Ok(error)
+    let error = class(py, kind)?.call((text,), Some(&keywords))?;
+    Ok(PyErr::from_value(error))
 }
 
 /// One exception for each attempt; its `place` says where that was.
@@ -136,9 +151,12 @@ impl From<&AttemptError> for ExceptionKind {
             AttemptError::Issue(_) => Self::Credential,
             AttemptError::Establish(error) => error.into(),
             AttemptError::NoLongerGood(NoLongerGood::Identity(_)) => Self::Authentication,
-            AttemptError::NoLongerGood(NoLongerGood::NotAllowed(_)) | AttemptError::Unwanted(_) => {
-                Self::Refused
-            }
+            AttemptError::NoLongerGood(NoLongerGood::NotAllowed(_))
+            | AttemptError::Unwanted(Unwanted::Lacks(_) | Unwanted::SetAside(_)) => Self::Refused,
+            AttemptError::Unwanted(
+                Unwanted::Uninitialized(_) | Unwanted::LostEarly(EarlyPhase::Initializing, _),
+            ) => Self::Initializer,
+            AttemptError::Unwanted(Unwanted::LostEarly(EarlyPhase::Joining, _)) => Self::Link,
         }
     }
 }
@@ -148,6 +166,7 @@ impl From<&MeetError> for ExceptionKind {
         match error {
             MeetError::InheritedConnection(_)
             | MeetError::InheritedListener(_)
+            | MeetError::Signal(_)
             | MeetError::ListenerGone
             | MeetError::Connect(_)
             | MeetError::NoConnection(_)
@@ -162,15 +181,17 @@ impl From<&EstablishError> for ExceptionKind {
         match error {
             EstablishError::Tls(error) => error.into(),
             EstablishError::Handshake(error) => error.into(),
-            EstablishError::NoConfig(error) => error.into(),
             EstablishError::NotAllowed(_) => Self::Refused,
             EstablishError::Refused(refuse) => (&refuse.reason).into(),
             EstablishError::Socket(_)
+            | EstablishError::LeftBeforeHello(_)
+            | EstablishError::LeftWaiting(_)
             | EstablishError::Silent(_)
             | EstablishError::SaidNothing(_)
             | EstablishError::Displaced
             | EstablishError::TooMuch
             | EstablishError::NotTls
+            | EstablishError::SharedMemory(_)
             | EstablishError::Own(_) => Self::Link,
         }
     }
@@ -218,7 +239,7 @@ impl From<&RefuseReason> for ExceptionKind {
             | RefuseReason::Busy
             | RefuseReason::Limit
             | RefuseReason::Cipher => Self::Refused,
-            RefuseReason::Malformed => Self::Link,
+            RefuseReason::Malformed | RefuseReason::Unreachable => Self::Link,
         }
     }
 }

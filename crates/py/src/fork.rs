@@ -1,5 +1,7 @@
 //! What a forked child is told.
 
+use std::ffi::CString;
+
 use exoskel_net::fork::{OwnProcess, Owned};
 use pyo3::prelude::*;
 
@@ -30,11 +32,22 @@ pub(crate) fn end_descendants(py: Python<'_>) {
     py.detach(exoskel_net::descendants::end_own);
 }
 
+/// Ends this process with `parent`, and names it; with `adopts_orphans` it becomes the parent of descendants whose own parent ends. Says
+/// whether `parent` is still there.
+#[pyfunction]
+pub(crate) fn follow_parent(parent: i32, name: &str, adopts_orphans: bool) -> PyResult<bool> {
+    if adopts_orphans {
+        exoskel_net::descendants::adopt_orphans()?;
+    }
+    let name = CString::new(name)?;
+    Ok(exoskel_net::descendants::follow_parent(parent, &name)?)
+}
+
 fn refused(py: Python<'_>) -> PyErr {
     raise(
         py,
         ExceptionKind::Fork,
-        "this process was forked from the one that made this Manager or Executor, whose links are that one's alone: \
+        "this process was forked from the one that made this Manager, Executor or node, whose links are that one's alone: \
          make another here, or use the multiprocessing start method \"spawn\"",
     )
 }

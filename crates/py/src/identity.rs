@@ -170,8 +170,10 @@ impl GridTrust {
         });
         found.set_item("bad_files", bad_files.collect::<PyResult<Vec<_>>>()?)?;
         let strays = report.lists_without_authority.iter();
-        let strays: Vec<String> = strays.map(|name| name.slash()).collect();
+        let strays = strays.map(|list| revocation_list(py, list, at));
+        let strays = strays.collect::<PyResult<Vec<_>>>()?;
         found.set_item("lists_without_authority", strays)?;
+        found.set_item("stale_lists", report.stale_lists(at))?;
         found.set_item("voms_files", report.voms_files)?;
         Ok(found)
     }
@@ -426,6 +428,8 @@ fn revocation_list<'py>(
     at: UnixTime,
 ) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
+    row.set_item("issuer", list.issuer.slash())?;
+    row.set_item("files", &list.files)?;
     row.set_item("this_update", list.this_update.as_secs())?;
     row.set_item("next_update", list.next_update.as_secs())?;
     let age = at.as_secs().saturating_sub(list.this_update.as_secs());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use aws_lc_rs::rand;
-use exoskel_link::keys::{KeyStoreSettings, ReadyKeys};
+use exoskel_link::keys::{Geometry, ReadyKeys, room_for_sessions};
 use exoskel_net::fork::OwnProcess;
 use exoskel_net::key_memory::{MemoryProtection, NodeKeys};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -14,8 +14,7 @@ use crate::error::{ExceptionKind, raise};
 /// The most keys that are held ready: about 700 MB of expanded contexts.
 const READY_KEYS_MAX: usize = 1 << 20;
 
-/// What the managers of this process share, by the number of keys that they asked for: they run on the same processor, and where one of
-/// several jobs gets its turn, its keys drive out those of another.
+/// What the managers of this process share, by the number of keys that they asked for: they run on the same processor.
 /// A forked child has its own. (While this is locked nobody forks: its user has the interpreter's lock.)
 static SHARED: Mutex<Vec<(OwnProcess, usize, Weak<ReadyKeys>)>> = Mutex::new(Vec::new());
 
@@ -32,14 +31,16 @@ pub(crate) fn shared(most: usize) -> PyResult<Arc<ReadyKeys>> {
     if let Some(ready) = known.filter_map(|(_, _, ready)| ready.upgrade()).next() {
         return Ok(ready);
     }
-    let ready = ready(KeyStoreSettings::for_contexts(most).map_err(refused)?)?;
+    let room = Geometry::fully_associative(most)
+        .map_err(|error| PyValueError::new_err(format!("ready_keys: {error}")))?;
+    let ready = ReadyKeys::new(room);
     shared.push((OwnProcess::this()?, most, Arc::downgrade(&ready)));
     Ok(ready)
 }
 
 /// The ready keys of a process that has one session at a time.
-pub(crate) fn of_one_session() -> PyResult<Arc<ReadyKeys>> {
-    ready(KeyStoreSettings::for_sessions(1))
+pub(crate) fn of_one_session() -> Arc<ReadyKeys> {
+    ReadyKeys::new(room_for_sessions(1))
 }
 
 /// The keys of a node with so many sessions at a time, in memory of the kind that the user demands, if any.
@@ -71,13 +72,5 @@ pub(crate) fn new_job() -> PyResult<u32> {
 /// ``KeyMemoryError`` says why there is none, ``ValueError`` that there is no such kind.
 #[pyfunction]
 pub(crate) fn check_key_memory(py: Python<'_>, kind: &str) -> PyResult<()> {
-    keys(py, &of_one_session()?, 1, Some(kind)).map(drop)
-}
-
-fn ready(settings: KeyStoreSettings) -> PyResult<Arc<ReadyKeys>> {
-    ReadyKeys::new(settings).map_err(refused)
-}
-
-fn refused(error: impl std::error::Error) -> PyErr {
-    PyValueError::new_err(format!("ready_keys: {error}"))
+    keys(py, &of_one_session(), 1, Some(kind)).map(drop)
 }

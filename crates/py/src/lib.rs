@@ -1,25 +1,34 @@
 //! The extension module `exoskel._core`: the only crate that knows Python.
 //!
-//! - `manager`, `stream`: a running manager and its streams as Python sees them.
+//! - `manager`, `stream`: a running manager and its streams as Python sees them; `turn`: threads that share one.
 //! - `recording`: a trace of its messages.
-//! - `slot`: the loop of a worker's process; `listener`: where its supervisor listens.
+//! - `shared_contents`: constants that many tasks use, sent once for each host.
+//! - `slot`: the loop of a worker's process; `interrupt`: how an item is ended that runs for too long; `listener`: where its
+//!   supervisor listens.
+//! - `links`: a node of a program's own links.
 //! - `pickle`, `buffer`: objects to records and back, without copies where it can be; `memory`: where large ones go.
 //! - `data`: the same for answers of machines that aren't trusted, as plain data.
 //! - `pki`, `policy`: certificates and policies for the command line; `identity`: grid credentials and whom a
-//!   site trusts; `service`: servers that let grid users in.
+//!   site trusts; `service`: servers that let grid users in; `gateway`: a node that connects networks.
+//! - `redistribution`: layouts of arrays, and plans of what moves between two.
 //! - `sim`: the study of session-key caches; `import_trace`: traces of other tools for it.
-//! - `error`: exceptions; `fork`: what a forked child is told.
+//! - `error`: exceptions; `fork`: what a forked child is told; `at_exit`: threads that the interpreter leaves behind.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![allow(unsafe_code)]
 
+mod at_exit;
 mod buffer;
 mod data;
 mod error;
 mod fork;
+mod gateway;
 mod identity;
 mod import_trace;
+mod interrupt;
+mod item_note;
 mod keys;
+mod links;
 mod listener;
 mod manager;
 mod memory;
@@ -28,29 +37,48 @@ mod pickle;
 mod pki;
 mod policy;
 mod recording;
+mod redistribution;
 mod service;
+mod shared_contents;
 mod sim;
 mod slot;
 mod stream;
 mod time;
+mod turn;
 
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<links::NodeHandle>()?;
+    module.add_class::<links::StartpointHandle>()?;
+    module.add_class::<links::PendingCall>()?;
+    module.add_class::<links::LinkDriverHandle>()?;
+    module.add_class::<links::LinkStreamHandle>()?;
+    module.add_class::<links::LinkRegionHandle>()?;
+    module.add_class::<links::LinkTransferHandle>()?;
+    module.add_class::<links::LinkContentsHandle>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<manager::Manager>()?;
     module.add_class::<stream::MapStream>()?;
     module.add_class::<stream::SubmitStream>()?;
     module.add_class::<slot::SlotOutput>()?;
+    module.add_class::<interrupt::OverdueItem>()?;
+    module.add_function(wrap_pyfunction!(manager::function_digest, module)?)?;
+    module.add_function(wrap_pyfunction!(slot::check_worker, module)?)?;
     module.add_function(wrap_pyfunction!(slot::serve_slot, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_key_memory, module)?)?;
     module.add_function(wrap_pyfunction!(fork::end_descendants, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::follow_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(listener::read_host, module)?)?;
     pki::add(module)?;
     policy::add(module)?;
     identity::add(module)?;
     service::add(module)?;
+    gateway::add(module)?;
+    shared_contents::add(module)?;
+    redistribution::add(module)?;
     sim::add(module)?;
     import_trace::add(module)?;
     data::add(module)

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use exoskel_net::address::Address;
+use exoskel_net::host_file::{HostLine, start_options};
 use exoskel_net::listening::{ListenError, Listening};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -67,4 +68,26 @@ pub(crate) fn bind(py: Python<'_>, text: &str) -> PyResult<Listening> {
 pub(crate) fn parse(text: &str) -> PyResult<Address> {
     text.parse()
         .map_err(|error| PyValueError::new_err(format!("{error}")))
+}
+
+/// A worker as a line names it: its host and port, or its path and none; the name in its certificate; how it is started.
+type HostWords = (String, Option<u16>, String, Vec<(String, String)>);
+
+/// Reads a line that names a worker.
+#[pyfunction]
+pub(crate) fn read_host(text: &str, default_port: u16) -> PyResult<HostWords> {
+    let line = HostLine::read(text, default_port);
+    let line = line.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let HostLine { address, name } = line;
+    let options = start_options(text).into_iter();
+    let options = options.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let options = options.collect();
+    Ok(match address {
+        Address::Unix(path) => (path.to_string_lossy().into_owned(), None, name, options),
+        Address::Tcp(place) => {
+            let (host, port) = place.rsplit_once(':').unwrap_or((&place, ""));
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            (host.to_owned(), port.parse().ok(), name, options)
+        }
+    })
 }

@@ -1,5 +1,6 @@
 //! A running manager as Python sees it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,31 +12,33 @@ use exoskel_net::fork::Owned;
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::loopback;
 use exoskel_net::manager::{
-    Function, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
-    Readiness, Recruiting, StreamPlan, Tickets,
+    Function, HostFile, HostLine, LocalTransport, LocalWorkers, ManagerConfig, ManagerNode, Notice,
+    Readiness, Recruiting, StreamPlan, Tickets, WorkerReport,
 };
-use exoskel_net::message::{Call, ENVELOPE_BYTES_MAX};
+use exoskel_net::message::{Call, Digest, ENVELOPE_BYTES_MAX};
 use exoskel_net::pki::ThrowAwayAuthority;
 use exoskel_net::result_queue::OutcomeOrder;
 use exoskel_trust::Document;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
 use crate::keys::{keys, new_job, shared};
 use crate::listener;
+use crate::memory;
 use crate::options::{ManagerOptions, NodeOptions, SessionPart, seconds};
 use crate::recording::RecordingFile;
-use crate::stream::{MapStream, SubmitStream};
+use crate::shared_contents;
+use crate::stream::{MapStream, OutcomeForm, SubmitStream};
 use crate::time::now;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A manager: recruits slots, opens streams, reports.
-#[pyclass(frozen)]
+#[pyclass(frozen, weakref)]
 pub(crate) struct Manager(Owned<RunningManager>);
 
 /// What only the process that made the manager has.
@@ -82,12 +85,15 @@ struct ManagerStart {
     slots: u32,
     /// Addresses of workers, and the names in their certificates.
     hosts: Vec<(String, String)>,
+    /// The file that lists them, if it is one.
+    host_file: Option<PathBuf>,
     /// Starts a child.
     command: Vec<String>,
     /// What children read first.
     children: Vec<u8>,
     setup_local: Vec<u8>,
     setup_remote: Vec<u8>,
+    has_initializer: bool,
     /// The version of Python.
     python: String,
 }
@@ -123,10 +129,11 @@ impl Manager {
             role: Role::Manager,
             peers: Role::Worker,
             minimum: own.minimum()?,
-            patience: seconds(own.connect_timeout)?,
+            handshake_time: seconds(own.connect_timeout)?,
             python: start.python,
             properties: Vec::new(),
             job: new_job()?,
+            shared_memory: own.transport()? == LocalTransport::SharedMemory,
         };
         let sources = node.sources(py, credential, policy, part, &keys)?;
         // Before the files are read: what changes meanwhile is noticed.
@@ -140,6 +147,7 @@ impl Manager {
         });
         let recording = own.trace.map(RecordingFile::begin).transpose()?;
         let config = ManagerConfig {
+            at_end: memory::give_back_of_thread,
             terms,
             renewal,
             observer: recording.as_ref().map(RecordingFile::observer),
@@ -153,10 +161,14 @@ impl Manager {
                 slots: start.slots,
                 local: children,
                 hosts: hosts.collect::<PyResult<_>>()?,
+                host_file: start.host_file.map(HostFile::new),
                 listen: listen.transpose()?,
+                patience: seconds(own.patience)?,
             },
             setup_local: start.setup_local.into(),
             setup_remote: start.setup_remote.into(),
+            has_initializer: start.has_initializer,
+            shared: shared_contents::table(),
         };
         let manager = Arc::new(py.detach(|| ManagerNode::start(config))?);
         let notices = Arc::new(NoticePrinter {
@@ -183,26 +195,28 @@ impl Manager {
     }
 
     /// Waits until all wanted slots are ready, or for `timeout` seconds, or, unless `patient`, until every attempt has
-    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed).
+    /// been decided. Says (ready, wanted, whether nobody else can be asked, an exception for each place where attempts failed, the
+    /// texts of those that no warning has told of).
     fn wait_ready<'py>(
         &self,
         py: Python<'py>,
         timeout: f64,
         patient: bool,
-    ) -> PyResult<(u32, u32, bool, Vec<Bound<'py, PyAny>>)> {
+    ) -> PyResult<ReadinessRow<'py>> {
         let own = fork::own(py, &self.0)?;
         let deadline = Instant::now() + seconds(timeout)?;
-        let mut seen = Readiness::default();
+        let mut seen = own
+            .node
+            .wait_readiness(&Readiness::default(), Duration::ZERO);
         loop {
-            let decided = seen.wanted > 0 && seen.pending == 0 && (seen.ready > 0 || seen.is_final);
+            let decided = seen.pending == 0 && (seen.ready > 0 || seen.is_final);
             let left = deadline.saturating_duration_since(Instant::now());
-            if (seen.wanted > 0 && seen.ready >= seen.wanted)
-                || (decided && !patient)
-                || left.is_zero()
-            {
+            if seen.ready >= seen.wanted || (decided && !patient) || left.is_zero() {
                 let attempts = error::attempts(py, &seen.attempts)?;
                 let is_decided = seen.is_final && seen.pending == 0;
-                return Ok((seen.ready, seen.wanted, is_decided, attempts));
+                let untold = seen.attempts.iter().filter(|attempt| !attempt.is_told());
+                let untold = untold.map(ToString::to_string).collect();
+                return Ok((seen.ready, seen.wanted, is_decided, attempts, untold));
             }
             seen = py.detach(|| own.node.wait_readiness(&seen, left.min(PATIENCE)));
             py.check_signals()?;
@@ -214,31 +228,37 @@ impl Manager {
     fn map(
         &self,
         py: Python<'_>,
-        structure: &Bound<'_, PyAny>,
-        functions: Vec<Vec<u8>>,
+        program: (Bound<'_, PyAny>, Vec<Vec<u8>>),
         items: &Bound<'_, PyAny>,
-        as_completed: bool,
-        return_errors: bool,
+        outcomes: OutcomeForm,
+        rules: ItemOptions,
+        manager: Py<PyAny>,
     ) -> PyResult<MapStream> {
         let own = fork::own(py, &self.0)?;
-        let order = if as_completed {
+        let order = if outcomes.as_completed {
             OutcomeOrder::Completion
         } else {
             OutcomeOrder::Admission
         };
-        let plan = plan(structure, functions, Call::Item)?;
+        let plan = rules.apply(plan(&program.0, program.1, Call::Item)?)?;
         let input = PyIterator::from_object(items)?.into_any().unbind();
         MapStream::new(
             own.node.open(plan, order),
             own.notices.clone(),
             input,
-            return_errors,
+            outcomes,
+            manager,
             own.item_bytes_max,
         )
     }
 
     /// Opens a stream for `submit`; its items are pairs of positional and keyword arguments.
-    fn open(&self, py: Python<'_>, function: Vec<u8>) -> PyResult<SubmitStream> {
+    fn open(
+        &self,
+        py: Python<'_>,
+        function: Vec<u8>,
+        rules: ItemOptions,
+    ) -> PyResult<SubmitStream> {
         let own = fork::own(py, &self.0)?;
         let functions = vec![self::function(function)];
         let skeleton = Skeleton::Farm(Box::new(Skeleton::Seq(FunctionId(0))));
@@ -247,7 +267,10 @@ impl Manager {
             functions,
             call: Call::Arguments,
             tickets: Tickets::Unbounded,
+            timeout: None,
+            retries_on: None,
         };
+        let plan = rules.apply(plan)?;
         let stream = own.node.open(plan, OutcomeOrder::Completion);
         SubmitStream::new(stream, own.notices.clone(), own.item_bytes_max)
     }
@@ -256,13 +279,14 @@ impl Manager {
     fn report<'py>(&self, py: Python<'py>) -> PyResult<ReportRows<'py>> {
         let own = fork::own(py, &self.0)?;
         let reports = py.detach(|| own.node.report());
-        let row = |report: exoskel_net::manager::WorkerReport| {
+        let row = |report: WorkerReport| {
             let row = PyDict::new(py);
             row.set_item("name", report.name)?;
             row.set_item("address", report.address)?;
             row.set_item("domain", report.domain)?;
             row.set_item("transport", report.transport)?;
             row.set_item("protection", report.protection)?;
+            row.set_item("own_protection", report.own_protection)?;
             row.set_item("state", report.state)?;
             row.set_item("slots", report.slots)?;
             row.set_item("pids", report.pids)?;
@@ -278,6 +302,42 @@ impl Manager {
         Ok((rows, own.report_of_keys(py)?))
     }
 
+    /// How everything stands, in rows; nothing when the driver is gone.
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let own = fork::own(py, &self.0)?;
+        let Some(status) = py.detach(|| own.node.status()) else {
+            return Ok(None);
+        };
+        let row = PyDict::new(py);
+        row.set_item("slots_ready", status.ready)?;
+        row.set_item("slots_wanted", status.wanted)?;
+        row.set_item("slots_busy", status.busy)?;
+        row.set_item("recruiting", status.recruiting)?;
+        let streams = status.streams.iter();
+        let streams = streams.map(|stream| (stream.waiting, stream.running, stream.done));
+        row.set_item("streams", streams.collect::<Vec<_>>())?;
+        let workers = status.workers.into_iter().map(|(worker, age)| {
+            let WorkerReport {
+                name,
+                address,
+                state,
+                slots,
+                items,
+                ..
+            } = worker;
+            (name, address, state, slots, items, age.as_secs_f64())
+        });
+        row.set_item("workers", workers.collect::<Vec<_>>())?;
+        Ok(Some(row))
+    }
+
+    /// Waits until no longer `seen` slots can work, for at most `timeout` seconds. Says how many can; nothing when the manager has ended.
+    fn wait_capacity(&self, py: Python<'_>, seen: u32, timeout: f64) -> PyResult<Option<u32>> {
+        let own = fork::own(py, &self.0)?;
+        let patience = seconds(timeout)?;
+        Ok(py.detach(|| own.node.wait_capacity(seen, patience)))
+    }
+
     /// Hands waiting notices to Python.
     fn present(&self, py: Python<'_>) -> PyResult<()> {
         fork::own(py, &self.0)?.notices.present(py)
@@ -288,6 +348,7 @@ impl Manager {
         let own = fork::own(py, &self.0)?;
         py.detach(|| {
             own.node.shutdown();
+            memory::give_back();
             let recording = &mut *own.recording.lock().unwrap_or_else(PoisonError::into_inner);
             recording.take().map_or(Ok(()), RecordingFile::end)
         })?;
@@ -306,14 +367,15 @@ impl RunningManager {
         keys.set_item("compact", compact)?;
         keys.set_item("hits", counters.contexts.hits)?;
         keys.set_item("misses", counters.contexts.misses)?;
-        keys.set_item("prefetch_hits", counters.contexts.prefetch_hits)?;
-        keys.set_item("prefetches", counters.contexts.prefetches)?;
         keys.set_item("evictions", counters.contexts.evictions)?;
         keys.set_item("expansions", counters.expansions)?;
         keys.set_item("derivations", counters.derivations)?;
         Ok(keys)
     }
 }
+
+/// What [`Manager::wait_ready`] says.
+type ReadinessRow<'py> = (u32, u32, bool, Vec<Bound<'py, PyAny>>, Vec<String>);
 
 /// One row for each worker, and the key store.
 type ReportRows<'py> = (Vec<Bound<'py, PyDict>>, Bound<'py, PyDict>);
@@ -347,15 +409,47 @@ fn plan(structure: &Bound<'_, PyAny>, functions: Vec<Vec<u8>>, call: Call) -> Py
         functions: functions.into_iter().map(function).collect(),
         call,
         tickets: Tickets::Bounded,
+        timeout: None,
+        retries_on: None,
     })
 }
 
-fn function(pickle: Vec<u8>) -> Function {
-    let hash = digest::digest(&digest::SHA256, &pickle);
+/// What is expected of each item of a stream.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ItemOptions {
+    /// In seconds.
+    timeout: Option<f64>,
+    /// The pickle of the classes of exceptions for which it runs again.
+    retries_on: Option<Vec<u8>>,
+}
+
+impl ItemOptions {
+    fn apply(self, plan: StreamPlan) -> PyResult<StreamPlan> {
+        Ok(StreamPlan {
+            timeout: self.timeout.map(seconds).transpose()?,
+            retries_on: self.retries_on.map(function),
+            ..plan
+        })
+    }
+}
+
+/// The name that a function has by its pickle.
+#[pyfunction]
+pub(crate) fn function_digest<'py>(py: Python<'py>, pickle: &[u8]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &digest_of(pickle))
+}
+
+fn digest_of(pickle: &[u8]) -> Digest {
+    let hash = digest::digest(&digest::SHA256, pickle);
     let mut digest = [0; 32];
     digest.copy_from_slice(hash.as_ref());
+    digest
+}
+
+fn function(pickle: Vec<u8>) -> Function {
     Function {
-        digest,
+        digest: digest_of(&pickle),
         pickle: Bytes::from(pickle),
     }
 }

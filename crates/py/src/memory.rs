@@ -51,6 +51,19 @@ pub(crate) fn expect(bytes: usize) {
     }
 }
 
+/// Gives the system back what nothing uses.
+///
+/// A run takes and frees large memory in several threads, and what `malloc` keeps of it lies between what is still used. A process that
+/// makes one manager after the other would grow with each.
+pub(crate) fn give_back() {
+    huge::give_back();
+}
+
+/// Gives the system back the free end of the calling thread's heap, which [`give_back`] can't see from another thread.
+pub(crate) fn give_back_of_thread() {
+    huge::give_back_of_thread();
+}
+
 /// Larger objects are asked for one by one, once they are there.
 const PIECE_BYTES_MAX: usize = 4 << 20;
 
@@ -67,11 +80,21 @@ mod huge {
 
     const PAGE_BYTES: usize = 2 << 20;
 
+    /// What glibc sets when it has seen a block of [`AHEAD_BYTES`] freed.
+    const SHRINKS_AT_BYTES: libc::c_int = 64 << 20;
+
     /// Room for small things; less than an object for which huge pages are worth it.
     const ROOM_BYTES: usize = 1 << 20;
     /// What closes it, above it. Holes elsewhere in the heap may have to be passed by until one comes that does.
     const LID_BYTES: usize = 4096;
     const LIDS_MAX: usize = 256;
+
+    /// glibc maps large blocks one by one, at addresses that huge pages don't fit, until it has seen one of that size freed; from then on
+    /// it cuts them from the heap, and shrinks a heap only when twice that size is free at its end.
+    static FREED_ONE: Once = Once::new();
+
+    /// A block whose end makes glibc look at the end of the heap.
+    const LOOKED_AT_BYTES: usize = 128 << 10;
 
     thread_local! {
         /// What is left of the memory that was asked for. Threads have arenas of their own.
@@ -84,14 +107,11 @@ mod huge {
         if left >= bytes + PIECE_BYTES_MAX {
             return LEFT.set(left - bytes);
         }
-        // glibc maps large blocks one by one, at addresses that huge pages don't fit, until it has seen one of that size
-        // freed; from then on it cuts them from the heap.
-        static FREED_ONE: Once = Once::new();
-        FREED_ONE.call_once(|| with_block(|_| {}));
+        FREED_ONE.call_once(|| with_block(AHEAD_BYTES, |_| {}));
         ROOM.with(|_| {});
         // The block is cut from the end of the heap, and so are the objects once it is free again. It is asked for while
         // some of the last one is left, so that no page is touched before.
-        with_block(|block| ask(block, AHEAD_BYTES));
+        with_block(AHEAD_BYTES, |block| ask(block, AHEAD_BYTES));
         LEFT.set(AHEAD_BYTES - bytes);
     }
 
@@ -137,15 +157,32 @@ mod huge {
         std::hint::black_box(unsafe { libc::malloc(bytes) })
     }
 
-    fn with_block(action: impl FnOnce(*mut u8)) {
+    fn with_block(bytes: usize, action: impl FnOnce(*mut u8)) {
         // SAFETY: a block that is freed at once; `action` gets its address only to name it to the kernel.
         unsafe {
-            let block = taken(AHEAD_BYTES);
+            let block = taken(bytes);
             if !block.is_null() {
                 action(block.cast());
                 libc::free(block);
             }
         }
+    }
+
+    pub(super) fn give_back_of_thread() {
+        // Before that heaps shrink by themselves, and glibc is still to find its own measure.
+        if !FREED_ONE.is_completed() {
+            return;
+        }
+        // SAFETY: settings of the allocator, which any thread may change; what others do meanwhile is slower, not wrong.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, 0) };
+        with_block(LOOKED_AT_BYTES, |_| {});
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, SHRINKS_AT_BYTES) };
+    }
+
+    pub(super) fn give_back() {
+        // SAFETY: it may be called at any time, from any thread.
+        unsafe { libc::malloc_trim(0) };
     }
 
     /// Asks for huge pages where they fit into this memory, which belongs to the caller.
@@ -172,4 +209,10 @@ mod huge {
 
     /// See `expect`.
     pub(super) fn ask(_: *mut u8, _: usize) {}
+
+    /// See `expect`.
+    pub(super) fn give_back() {}
+
+    /// See `expect`.
+    pub(super) fn give_back_of_thread() {}
 }

@@ -3,19 +3,28 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use aws_lc_rs::rand;
 use exoskel_identity::Role;
+use exoskel_link::handshake::{PROCESS_NUMBER_BYTES, ProcessNumber};
 use exoskel_link::{Limits, Protection};
 use exoskel_net::key_memory::NodeKeys;
 use exoskel_net::manager::LocalTransport;
 use exoskel_net::sources::{NodeSources, SessionSettings};
 use exoskel_trust::{Document, PolicyFile, Sources, TimedTrust, TrustDirectories};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::error::{ExceptionKind, raise};
 
 /// Links that a peer may open: a manager opens two to a slot, a slot one to its manager.
 const LINKS_MAX: u32 = 8;
+
+/// What a process is known by as long as it lives.
+fn new_process() -> PyResult<ProcessNumber> {
+    let mut random = [0; PROCESS_NUMBER_BYTES];
+    rand::fill(&mut random).map_err(|_| PyRuntimeError::new_err("got no random numbers"))?;
+    Ok(ProcessNumber::new(random))
+}
 
 /// What managers and slots are both told. Everything has a value.
 #[derive(FromPyObject)]
@@ -44,6 +53,8 @@ pub(crate) struct ManagerOptions {
     pub(crate) protection: Option<String>,
     pub(crate) retries: u32,
     /// In seconds.
+    pub(crate) patience: f64,
+    /// In seconds.
     pub(crate) connect_timeout: f64,
     pub(crate) ready_keys: usize,
     pub(crate) frame_items_max: u32,
@@ -59,13 +70,15 @@ pub(crate) struct SessionPart {
     /// The least protection of data.
     pub(crate) minimum: Protection,
     /// How long a handshake may take.
-    pub(crate) patience: Duration,
+    pub(crate) handshake_time: Duration,
     /// The interpreter's version.
     pub(crate) python: String,
     /// What it says of itself.
     pub(crate) properties: Vec<(String, String)>,
     /// The job that all sessions belong to; 0: each to that of its peer.
     pub(crate) job: u32,
+    /// Whether it is willing to share memory with processes of its host.
+    pub(crate) shared_memory: bool,
 }
 
 impl NodeOptions {
@@ -104,13 +117,14 @@ impl NodeOptions {
             settings: SessionSettings {
                 peer_roles: vec![part.peers],
                 minimum: part.minimum,
+                asks_for_each_link: false,
                 limits: Limits {
                     message_bytes_max: self.message_bytes_max,
                     links_max: LINKS_MAX,
                     ..Limits::default()
                 },
                 dead_after: seconds(self.dead_after)?,
-                patience: part.patience,
+                handshake_time: part.handshake_time,
                 versions: vec![
                     ("exoskel".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
                     ("python".to_owned(), part.python),
@@ -119,6 +133,8 @@ impl NodeOptions {
                 properties: part.properties,
                 keys: keys.store.clone(),
                 job: part.job,
+                process: new_process()?,
+                shared_memory: part.shared_memory,
             },
             role: part.role,
         })
@@ -149,8 +165,9 @@ impl ManagerOptions {
         match self.transport.as_str() {
             "socketpair" => Ok(LocalTransport::Socketpair),
             "tcp" => Ok(LocalTransport::Tcp),
+            "shared memory" => Ok(LocalTransport::SharedMemory),
             other => Err(PyValueError::new_err(format!(
-                "got transport {other:?}, expected \"socketpair\" or \"tcp\""
+                "got transport {other:?}, expected \"socketpair\", \"tcp\" or \"shared memory\""
             ))),
         }
     }

@@ -5,6 +5,7 @@
 //! and out-of-band buffers (PEP 574) become bulk parts and are not copied on the way out.
 
 use bytes::Bytes;
+use exoskel_net::message::ENVELOPE_BYTES_MAX;
 use exoskel_net::payload::{BatchBuilder, Format, Record, RecordWriter};
 use memchr::memmem;
 use pyo3::exceptions::PyValueError;
@@ -34,18 +35,20 @@ const FAST_DEPTH_MAX: usize = 3;
 /// Where an encoded item goes.
 pub(crate) trait PickleSink {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>);
+}
 
-    /// Whether somebody else's script will read it.
-    fn goes_to_slots(&self) -> bool;
+/// Who will read a pickle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Slots, which have nothing of the user's script but what is sent to them.
+    Slots,
+    /// The manager, whose process has the script.
+    Manager,
 }
 
 impl PickleSink for BatchBuilder {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         Self::push(self, Format::Pickle, pickle, splices, bulk);
-    }
-
-    fn goes_to_slots(&self) -> bool {
-        true
     }
 }
 
@@ -54,16 +57,14 @@ impl PickleSink for RecordWriter {
     fn push(&mut self, pickle: &[u8], splices: &[u32], bulk: Vec<Bytes>) {
         Self::push(self, Format::Pickle, false, pickle, splices, bulk);
     }
-
-    fn goes_to_slots(&self) -> bool {
-        false
-    }
 }
 
 /// Turns objects into records. Keeps its scratch space between items.
 #[derive(Default)]
 pub(crate) struct Encoder {
     scratch: Vec<u8>,
+    /// The classes that went to slots by value, with what was written of them.
+    definitions: Option<Py<PyAny>>,
     /// Whether users know what is encoded as the arguments of a call.
     is_for_calls: bool,
 }
@@ -77,14 +78,15 @@ impl Encoder {
         }
     }
 
-    /// Appends `object` to `sink`; nothing is appended when it fails.
+    /// Appends `object` to `sink`; nothing is appended when it fails. Who reads it is asked for where it matters.
     ///
     /// # Errors
-    /// What `pickle` and, after it, `cloudpickle` raise; `SizeLimitError` for more than `bytes_max`.
+    /// What `pickle` and, after it, the pickler by value raise; `SizeLimitError` for more than `bytes_max`.
     pub(crate) fn encode(
         &mut self,
         object: &Bound<'_, PyAny>,
         sink: &mut impl PickleSink,
+        destination: impl FnOnce() -> Destination,
         bytes_max: u64,
     ) -> PyResult<()> {
         self.scratch.clear();
@@ -101,18 +103,49 @@ impl Encoder {
             sink.push(&self.scratch, &[splice], vec![BytesOwner::share(bytes)]);
             return Ok(());
         }
-        let mut pickled = Pickled::dump(object, "pickle")
-            .or_else(|error| Pickled::dump_by_value(object, error))?;
-        if sink.goes_to_slots() && memmem::find(&pickled.pickle, b"__main__").is_some() {
-            // By name it would be looked up in the slot's own script, which is another.
-            pickled = Pickled::dump(object, "cloudpickle")?;
-        }
+        let destination = destination();
+        let mut pickled = match Pickled::dump_by_name(object) {
+            // By name the slot would look for what it may not have.
+            Ok(pickled) if destination == Destination::Slots && pickled.names_script() => {
+                self.dump_by_value(object, destination)?
+            }
+            Ok(pickled) => pickled,
+            Err(error) => self
+                .dump_by_value(object, destination)
+                .inspect_err(|second| add_cause(object.py(), second, error))?,
+        };
         let bulk = pickled.take_bulk(object.py())?;
         let bytes =
             pickled.pickle.len() as u64 + bulk.iter().map(|part| part.len() as u64).sum::<u64>();
         self.check_size(object.py(), bytes, bytes_max)?;
         sink.push(&pickled.pickle, &pickled.splices, bulk);
         Ok(())
+    }
+
+    fn dump_by_value(
+        &mut self,
+        object: &Bound<'_, PyAny>,
+        destination: Destination,
+    ) -> PyResult<Pickled> {
+        static FOR_SLOTS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static FOR_MANAGER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static DEFINITIONS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = object.py();
+        let options = PyDict::new(py);
+        if destination == Destination::Manager {
+            let pickler = FOR_MANAGER.import(py, "exoskel.by_value", "HomePickler")?;
+            return Pickled::dump(object, pickler, &options);
+        }
+        let definitions = match &self.definitions {
+            Some(definitions) => definitions,
+            None => {
+                let make = DEFINITIONS.import(py, "exoskel.by_value", "definitions")?;
+                self.definitions.insert(make.call0()?.unbind())
+            }
+        };
+        options.set_item("definitions", definitions)?;
+        let pickler = FOR_SLOTS.import(py, "exoskel.by_value", "ItemPickler")?;
+        Pickled::dump(object, pickler, &options)
     }
 
     fn write_large_bytes_head(&mut self, length: usize) -> u32 {
@@ -128,17 +161,40 @@ impl Encoder {
         if bytes <= bytes_max {
             return Ok(());
         }
-        let text = if self.is_for_calls {
-            format!(
-                "got a call with arguments of {bytes} bytes, expected at most {bytes_max}; send less"
-            )
-        } else {
-            format!(
-                "got an item of {bytes} bytes, expected at most {bytes_max}; send less, or raise message_bytes_max of the Manager"
-            )
+        let what = match self.is_for_calls {
+            true => "a call with arguments",
+            false => "an item",
         };
-        Err(raise(py, ExceptionKind::SizeLimit, text))
+        Err(over_limit(py, what, bytes, bytes_max))
     }
+}
+
+/// Has an error tell of the one before it, unless it says the same.
+fn add_cause(py: Python<'_>, error: &PyErr, cause: PyErr) {
+    if error.to_string() != cause.to_string() {
+        error.set_cause(py, Some(cause));
+    }
+}
+
+/// The error for what is larger than the manager's messages have room for: `message_bytes_max` less what is around the data.
+fn over_limit(py: Python<'_>, what: &str, bytes: u64, room: u64) -> PyErr {
+    let limit = room.saturating_add(ENVELOPE_BYTES_MAX);
+    let text = format!(
+        "got {what} of {bytes} bytes, expected at most {room}: message_bytes_max={limit}, less {ENVELOPE_BYTES_MAX} bytes that the \
+         message itself may take; send less, or raise message_bytes_max"
+    );
+    raise(py, ExceptionKind::SizeLimit, text)
+}
+
+/// The error for a result that is larger than a message may be at both ends, less what is around the data.
+pub(crate) fn result_over_limit(py: Python<'_>, bytes: u64, room: u64) -> PyErr {
+    let limit = room.saturating_add(ENVELOPE_BYTES_MAX);
+    let text = format!(
+        "got a result of {bytes} bytes, expected at most {room}; return less, or raise the limit. The limit is {limit} bytes a message: \
+         the smaller of the manager's (message_bytes_max) and its worker's (--message-bytes-max). The message itself may take \
+         {ENVELOPE_BYTES_MAX} of them"
+    );
+    raise(py, ExceptionKind::SizeLimit, text)
 }
 
 /// Writes exact built-in scalars and small tuples of them; says whether it did.
@@ -232,29 +288,30 @@ struct Pickled {
 }
 
 impl Pickled {
-    fn dump(object: &Bound<'_, PyAny>, module: &str) -> PyResult<Self> {
+    fn dump_by_name(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         static PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        static CLOUD_PICKLER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let pickler = PICKLER.import(object.py(), "pickle", "Pickler")?;
+        Self::dump(object, pickler, &PyDict::new(object.py()))
+    }
+
+    /// Pickles with a class of picklers, which takes `options` besides those of all picklers.
+    fn dump(
+        object: &Bound<'_, PyAny>,
+        pickler: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
         let py = object.py();
-        let cell = if module == "pickle" {
-            &PICKLER
-        } else {
-            &CLOUD_PICKLER
-        };
-        let pickler = cell.import(py, module, "Pickler")?;
         let file = Bound::new(py, PickleFile::default())?;
-        let options = PyDict::new(py);
         options.set_item("protocol", 5)?;
         options.set_item("buffer_callback", file.getattr("take_buffer")?)?;
-        let pickler = pickler.call((&file,), Some(&options))?;
+        let pickler = pickler.call((&file,), Some(options))?;
         pickler.call_method1("dump", (object,))?;
         Ok(std::mem::take(&mut file.borrow_mut().pickled))
     }
 
-    /// Closures, lambdas and classes of `__main__` can't be pickled by name; `cloudpickle` writes them out.
-    fn dump_by_value(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Self> {
-        Self::dump(object, "cloudpickle")
-            .inspect_err(|second| second.set_cause(object.py(), Some(error)))
+    /// Whether it may name something of `__main__`, or of the `__mp_main__` of a child of multiprocessing.
+    fn names_script(&self) -> bool {
+        memmem::find(&self.pickle, b"_main__").is_some()
     }
 
     fn take_bulk(&mut self, py: Python<'_>) -> PyResult<Vec<Bytes>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use exoskel_identity::{CertificateDetails, Credential, Role};
 use exoskel_net::pki::{self, AuthorityDirectory, PkiError};
+use exoskel_trust::read_credential;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -15,6 +16,8 @@ use crate::time::now;
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pki_init, module)?)?;
     module.add_function(wrap_pyfunction!(pki_issue, module)?)?;
+    module.add_function(wrap_pyfunction!(pki_renew, module)?)?;
+    module.add_function(wrap_pyfunction!(pki_renew_list, module)?)?;
     module.add_function(wrap_pyfunction!(pki_revoke, module)?)?;
     module.add_function(wrap_pyfunction!(pki_list, module)?)?;
     module.add_function(wrap_pyfunction!(write_credential, module)?)?;
@@ -40,19 +43,62 @@ fn pki_issue<'py>(
     let role: Role = role
         .parse()
         .map_err(|error| PyValueError::new_err(format!("{error}")))?;
-    let validity = Duration::try_from_secs_f64(days * 86_400.0).map_err(|_| {
-        PyValueError::new_err(format!("got {days} days, expected a number above 0"))
-    })?;
     let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
     let credential = authority
-        .issue(role, name, validity, now())
+        .issue(role, name, validity(days)?, now())
         .map_err(|error| error::pki(py, &error))?;
-    let leaf = credential.chain().first().map(CertificateDetails::read);
-    let serial = leaf
-        .and_then(Result::ok)
-        .map(|details| details.serial_hex())
-        .unwrap_or_default();
-    Ok((PyBytes::new(py, &credential.to_pem()), serial))
+    let serial = leaf(&credential).map(|details| details.serial_hex());
+    let pem = PyBytes::new(py, &credential.to_pem());
+    Ok((pem, serial.unwrap_or_default()))
+}
+
+/// A credential in the place of the one in a file, which is not touched; without days as long as that one.
+#[pyfunction]
+fn pki_renew<'py>(
+    py: Python<'py>,
+    directory: &str,
+    file: PathBuf,
+    days: Option<f64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let validity = days.map(validity).transpose()?;
+    let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
+    let of_file = |text: String| raise(py, ExceptionKind::Credential, text);
+    let old = read_credential(&file).map_err(|error| of_file(error.to_string()))?;
+    let renewed = authority
+        .renew(&old, validity, now())
+        .map_err(|error| of_file(format!("{}: {error}", file.display())))?;
+    let row = PyDict::new(py);
+    row.set_item("pem", PyBytes::new(py, &renewed.to_pem()))?;
+    row.set_item("role", renewed.identity().role.to_string())?;
+    row.set_item("name", renewed.identity().name)?;
+    for (key, credential) in [("new", &renewed), ("old", &old)] {
+        let details = leaf(credential);
+        let ends = details.as_ref().map(|details| details.not_after.as_secs());
+        row.set_item(format!("{key}_not_after"), ends)?;
+        let serial = details.map(|details| details.serial_hex());
+        row.set_item(format!("{key}_serial"), serial)?;
+    }
+    Ok(row)
+}
+
+/// The revocation list, signed anew. Comes back with the time at which it becomes stale.
+#[pyfunction]
+fn pki_renew_list(py: Python<'_>, directory: &str, days: Option<f64>) -> PyResult<u64> {
+    let validity = days.map(validity).transpose()?;
+    let authority = AuthorityDirectory::open(directory).map_err(|error| error::pki(py, &error))?;
+    let until = authority
+        .renew_list(validity, now())
+        .map_err(|error| error::pki(py, &error))?;
+    Ok(until.as_secs())
+}
+
+fn validity(days: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(days * 86_400.0)
+        .map_err(|_| PyValueError::new_err(format!("got {days} days, expected a number above 0")))
+}
+
+fn leaf(credential: &Credential) -> Option<CertificateDetails> {
+    CertificateDetails::read(credential.chain().first()?).ok()
 }
 
 #[pyfunction]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use exoskel_link::TrafficClass;
-use exoskel_link::policy::Policy;
+use exoskel_link::policy::{ExplainError, Explanation, Policy};
 use exoskel_trust::Rules;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +14,8 @@ use crate::error::{self, ExceptionKind, raise};
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(policy_check, module)?)?;
     module.add_function(wrap_pyfunction!(policy_check_lists, module)?)?;
-    module.add_function(wrap_pyfunction!(policy_explain, module)?)
+    module.add_function(wrap_pyfunction!(policy_explain, module)?)?;
+    module.add_function(wrap_pyfunction!(policy_explain_link, module)?)
 }
 
 /// Whether a policy's text can be used.
@@ -42,10 +43,7 @@ fn policy_explain<'py>(
     to: &str,
     class_: &str,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let policy = match text {
-        Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error))?,
-        None => Policy::builtin(),
-    };
+    let policy = read(py, text)?;
     let class = TrafficClass::ALL
         .into_iter()
         .find(|class| class.name() == class_);
@@ -54,13 +52,45 @@ fn policy_explain<'py>(
             "got class {class_:?}, expected \"control\", \"code\" or \"data\""
         ))
     })?;
-    let explanation = policy
-        .explain(from_, to, class)
-        .map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))?;
+    answer(py, policy.explain(from_, to, class))
+}
+
+#[pyfunction]
+#[pyo3(signature = (text, from_, to, endpoint))]
+fn policy_explain_link<'py>(
+    py: Python<'py>,
+    text: Option<&str>,
+    from_: &str,
+    to: &str,
+    endpoint: &str,
+) -> PyResult<Bound<'py, PyDict>> {
+    answer(py, read(py, text)?.explain_link(from_, to, endpoint))
+}
+
+/// The policy of this text; without one, the built-in policy.
+fn read(py: Python<'_>, text: Option<&str>) -> PyResult<Policy> {
+    match text {
+        Some(text) => Policy::parse(text, 1).map_err(|error| error::policy(py, &error)),
+        None => Ok(Policy::builtin()),
+    }
+}
+
+fn answer(
+    py: Python<'_>,
+    explanation: Result<Explanation, ExplainError>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let explanation =
+        explanation.map_err(|error| raise(py, ExceptionKind::Policy, error.to_string()))?;
+    let unproven = explanation
+        .unproven
+        .map(|verdict| verdict.protection.name());
     let answer = PyDict::new(py);
     answer.set_item("protection", explanation.protection().name())?;
     answer.set_item("rule", explanation.rule())?;
     answer.set_item("reasons", explanation.reasons.clone())?;
+    answer.set_item("unproven", unproven)?;
     answer.set_item("results", explanation.results.as_str())?;
+    answer.set_item("results_of_from", explanation.results_of_from.as_str())?;
+    answer.set_item("results_lines", explanation.results_lines())?;
     Ok(answer)
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
 use exoskel_service::{
-    Configuration, ConfigurationError, Front, FrontSecret, LimitsTable, NameSpacesWord, Peer,
-    ProcessError, RevocationWord, Server, ServerHandle, Stream, UpstreamTable, run,
+    Authorizer, Configuration, ConfigurationError, Front, FrontSecret, LimitsTable, NameSpacesWord,
+    Peer, ProcessError, RefusalsWord, RevocationWord, Server, ServerHandle, Stream, UpstreamTable,
+    run,
 };
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -34,6 +35,7 @@ const RUNTIME_END_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Acceptor>()?;
+    module.add_class::<PeerRights>()?;
     module.add_class::<SharedSecret>()?;
     module.add_function(wrap_pyfunction!(run_front, module)?)?;
     module.add_function(wrap_pyfunction!(check_front, module)?)
@@ -52,6 +54,8 @@ struct ServiceOptions {
     trust_interval: Option<u64>,
     policy: Option<PathBuf>,
     audit: Option<String>,
+    access_log: Option<String>,
+    refusals: Option<String>,
     monitor: Option<String>,
     upstream: Option<String>,
     secret: Option<PathBuf>,
@@ -65,9 +69,9 @@ impl ServiceOptions {
     fn configuration(self) -> PyResult<Configuration> {
         let listen = self.listen.as_deref().map(address).transpose()?;
         let mut configuration = match (&self.configuration, listen) {
-            (Some(file), _) => Configuration::read(file).map_err(|error| {
-                let text = format!("{}: {error}", file.display());
-                PyValueError::new_err(text)
+            (Some(file), _) => Configuration::read(file).map_err(|error| match error {
+                ConfigurationError::File { .. } => PyOSError::new_err(error.to_string()),
+                _ => PyValueError::new_err(format!("{}: {error}", file.display())),
             })?,
             (None, Some(listen)) => Configuration::new(listen),
             (None, None) => {
@@ -85,6 +89,10 @@ impl ServiceOptions {
         configuration.listen = listen.unwrap_or(configuration.listen);
         configuration.policy = self.policy.or(configuration.policy);
         configuration.audit = self.audit.unwrap_or(configuration.audit);
+        configuration.access_log = self.access_log.unwrap_or(configuration.access_log);
+        if let Some(word) = self.refusals {
+            configuration.refusals = refusals(&word)?;
+        }
         if let Some(seconds) = self.trust_interval {
             configuration.trust.interval_seconds = seconds;
         }
@@ -113,6 +121,16 @@ impl ServiceOptions {
             judge_by(&mut configuration, judgement)?;
         }
         Ok(configuration)
+    }
+}
+
+fn refusals(word: &str) -> PyResult<RefusalsWord> {
+    match word {
+        "http" => Ok(RefusalsWord::Http),
+        "tls" => Ok(RefusalsWord::Tls),
+        other => Err(PyValueError::new_err(format!(
+            "refusals: got {other:?}, expected \"http\" or \"tls\""
+        ))),
     }
 }
 
@@ -146,14 +164,21 @@ fn address(text: &str) -> PyResult<SocketAddr> {
 }
 
 fn refused(py: Python<'_>, error: &ConfigurationError) -> PyErr {
-    match error {
-        ConfigurationError::Rules(_) => raise(py, ExceptionKind::Policy, error.to_string()),
+    let kind = match error {
+        ConfigurationError::Named { problem, .. } => problem,
+        other => other,
+    };
+    match kind {
+        ConfigurationError::Rules(_) | ConfigurationError::NobodyMayConnect { .. } => {
+            raise(py, ExceptionKind::Policy, error.to_string())
+        }
         ConfigurationError::Host(_) | ConfigurationError::Secret(_) => {
             raise(py, ExceptionKind::Credential, error.to_string())
         }
         ConfigurationError::File { .. }
         | ConfigurationError::Trust(_)
-        | ConfigurationError::Audit { .. } => PyOSError::new_err(error.to_string()),
+        | ConfigurationError::RevocationLists { .. }
+        | ConfigurationError::Log { .. } => PyOSError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }
 }
@@ -189,8 +214,28 @@ struct ConnectionQueue {
 
 struct AcceptedConnection {
     socket: OwnedFd,
+    authorizer: Authorizer,
     identity: VerifiedIdentity,
     address: SocketAddr,
+}
+
+/// What a client may do by the rules of the server that let it in.
+#[pyclass(frozen)]
+struct PeerRights(Authorizer);
+
+#[pymethods]
+impl PeerRights {
+    /// Why the client may not do something; nothing if it may. The decision has a line in the audit trail.
+    fn refusal(&self, py: Python<'_>, action: &str) -> Option<String> {
+        let decision = py.detach(|| self.0.decide(action));
+        (!decision.allowed).then_some(decision.reason)
+    }
+
+    /// The client's local account.
+    #[getter]
+    fn account(&self) -> Option<String> {
+        self.0.account()
+    }
 }
 
 impl WaitingConnections {
@@ -230,6 +275,12 @@ impl WaitingConnections {
         self.changed.notify_all();
     }
 }
+
+/// A descriptor, the fields of an identity, an address, and what may be done.
+type HandedOver<'py> = (RawFd, Bound<'py, PyDict>, String, PeerRights);
+
+/// Faults, changes and warnings.
+type Reloaded = (Vec<String>, Vec<String>, Vec<String>);
 
 #[pymethods]
 impl Acceptor {
@@ -277,29 +328,35 @@ impl Acceptor {
         self.address.to_string()
     }
 
-    /// Waits for a connection: the descriptor of a socket (the caller's now), who the client is, where it comes from.
+    /// Waits for a connection: the descriptor of a socket (the caller's now), who the client is, where it comes from, what it may
+    /// do.
     /// Nothing, once the server stops.
-    fn accept<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Option<(RawFd, Bound<'py, PyDict>, String)>> {
+    fn accept<'py>(&self, py: Python<'py>) -> PyResult<Option<HandedOver<'py>>> {
         let Some(accepted) = py.detach(|| self.waiting.take()) else {
             return Ok(None);
         };
         let identity = identity_fields(py, &accepted.identity)?;
         let address = accepted.address.to_string();
-        Ok(Some((accepted.socket.into_raw_fd(), identity, address)))
+        let rights = PeerRights(accepted.authorizer);
+        Ok(Some((
+            accepted.socket.into_raw_fd(),
+            identity,
+            address,
+            rights,
+        )))
     }
 
-    /// Reads trust, rules and host certificate again, now; what could not be read is returned.
-    fn reload(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+    /// Reads trust, rules and host certificate again, now; what could not be read is returned, what has changed, and what refuses people
+    /// since then.
+    fn reload(&self, py: Python<'_>) -> PyResult<Reloaded> {
         let renewed = py.detach(|| {
             let running = self.lock();
             let running = running.as_ref()?;
             Some(running.runtime.block_on(running.handle.renew()))
         });
         let stopped = || PyRuntimeError::new_err("the server has stopped");
-        Ok(renewed.ok_or_else(stopped)?.faults)
+        let renewal = renewed.ok_or_else(stopped)?;
+        Ok((renewal.faults, renewal.changes, renewal.warnings))
     }
 
     /// Stops accepting, ends every connection, and the server's own threads.
@@ -355,6 +412,7 @@ async fn serve(stream: Stream, peer: Peer, waiting: Arc<WaitingConnections>) {
     }
     waiting.put(AcceptedConnection {
         socket: outside.into(),
+        authorizer: peer.authorizer(),
         identity: peer.identity().clone(),
         address: peer.address(),
     });

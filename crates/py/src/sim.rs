@@ -1,19 +1,20 @@
 //! Simulations for Python: session-key caches under traces, the whole system, and many runs on all processors.
 
+mod links;
 mod live;
 mod system;
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exoskel_keycache::model::OnOffParameters;
 use exoskel_keycache::periods::{PeriodRules, Periods};
-use exoskel_keycache::sequence::{Hits, Lookup, ReplacementPolicy, Traffic, replay};
-use exoskel_keycache::{Parameters, ReplayProgram, RunOutcome, Study, requests};
+use exoskel_keycache::sequence::{Hits, Lookup, ReplacementPolicy, Traffic, replay_on_cards};
+use exoskel_keycache::{Parameters, RanksPerCard, ReplayProgram, RunOutcome, Study, requests};
 use exoskel_link::keys::{Geometry, Placement};
 use exoskel_trace::{FILE_BYTES_MAX, Trace};
 use pyo3::exceptions::PyValueError;
@@ -41,6 +42,9 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(key_cache_parameters, module)?)?;
     module.add_function(wrap_pyfunction!(live::key_cache_live, module)?)?;
     module.add_function(wrap_pyfunction!(key_cache_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(links::links_fault_names, module)?)?;
+    module.add_function(wrap_pyfunction!(links::links_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(links::links_scenario, module)?)?;
     module.add_function(wrap_pyfunction!(system::system_scenario, module)?)?;
     module.add_function(wrap_pyfunction!(system::system_runs, module)?)
 }
@@ -109,6 +113,37 @@ fn in_parallel<StudyJob, RunOutcome: Send>(
             ended
         })
     })
+}
+
+/// Plays seeds from `first` on, on several threads: `count` of them, those that begin within so many seconds, or whichever is over first.
+/// `finished` gets what came of each, as they come.
+fn seeds_in_parallel<Played: Send>(
+    py: Python<'_>,
+    first: u64,
+    count: Option<u64>,
+    seconds: Option<f64>,
+    threads: NonZeroUsize,
+    play: impl Fn(u64) -> Played + Sync,
+    finished: impl Fn(Python<'_>, Played) -> PyResult<()> + Sync,
+) -> PyResult<()> {
+    let lasting = seconds.map(Duration::try_from_secs_f64).transpose();
+    let lasting = lasting.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let (begun, count) = (Instant::now(), count.unwrap_or(u64::MAX));
+    let given = AtomicU64::new(0);
+    in_parallel(
+        py,
+        threads
+            .get()
+            .min(usize::try_from(count).unwrap_or(usize::MAX)),
+        || {
+            let is_time = lasting.is_none_or(|lasting| begun.elapsed() < lasting);
+            let number = given.fetch_add(1, Ordering::Relaxed);
+            let seed = first.checked_add(number);
+            seed.filter(|_| is_time && number < count)
+        },
+        |seed, _| Ok(play(seed)),
+        finished,
+    )
 }
 
 /// Each of these jobs, with its number.
@@ -265,10 +300,11 @@ fn key_cache_capacity(py: Python<'_>, entries: u64, off_on: f64, hit: f64) -> Py
 
 /// One run.
 enum StudyJob {
-    /// The keys of a trace through a cache for each of these ranks.
+    /// The keys of a trace through the caches of these cards.
     Trace {
         trace: Arc<Trace>,
-        ranks: Range<usize>,
+        cards: Range<usize>,
+        ranks_per_card: RanksPerCard,
         shape: CacheShape,
         lookup: Lookup,
     },
@@ -320,9 +356,12 @@ impl StudyJob {
                 };
                 let trace = Arc::clone(&trace.get().trace);
                 let count = trace.ranks.len();
-                let ranks = match value::<Option<usize>>(asked, "rank")? {
-                    None => 0..count,
-                    Some(rank) if rank < count => rank..rank + 1,
+                let ranks_per_card =
+                    RanksPerCard::of(&trace, value(asked, "ranks_per_card")?).map_err(refused)?;
+                let each = usize::from(ranks_per_card.get());
+                let cards = match value::<Option<usize>>(asked, "rank")? {
+                    None => 0..count / each,
+                    Some(rank) if rank < count => rank / each..rank / each + 1,
                     Some(rank) => {
                         return Err(PyValueError::new_err(format!(
                             "rank: got {rank}, expected one of the trace, 0 to {}",
@@ -332,7 +371,8 @@ impl StudyJob {
                 };
                 Ok(Self::Trace {
                     trace,
-                    ranks,
+                    cards,
+                    ranks_per_card,
                     shape: CacheShape::new(asked)?,
                     lookup,
                 })
@@ -371,12 +411,14 @@ impl StudyJob {
         Ok(match self {
             Self::Trace {
                 trace,
-                ranks,
+                cards,
+                ranks_per_card,
                 shape,
                 lookup,
             } => {
                 let (geometry, policy) = (shape.geometry, shape.policy);
-                let hits = replay(trace, ranks.clone(), geometry, policy, *lookup, go_on);
+                let (cards, each) = (cards.clone(), *ranks_per_card);
+                let hits = replay_on_cards(trace, cards, each, geometry, policy, *lookup, go_on);
                 Measured::Keys(hits.ok_or(JobFailure::Stopped)?)
             }
             Self::OnOff {

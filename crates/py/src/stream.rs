@@ -1,23 +1,29 @@
 //! Streams as Python sees them: an iterator for `map`, a queue of numbered outcomes for `submit`.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use exoskel_net::fork::{OwnProcess, Owned};
 use exoskel_net::manager::StreamHandle;
 use exoskel_net::payload::{BatchBuilder, Format, Record};
-use exoskel_net::result_queue::{Contents, Origin, Outcomes, StreamEnd, Taken};
+use exoskel_net::result_queue::{Contents, Outcomes, StreamEnd, Taken};
 use pyo3::exceptions::{PyException, PyStopIteration, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 
+use crate::at_exit;
 use crate::data;
 use crate::error::{self, ExceptionKind, raise};
 use crate::fork;
+use crate::item_note::{Subject, with_note};
 use crate::manager::NoticePrinter;
-use crate::pickle::{Encoder, decode, read_fast};
+use crate::pickle::{Destination, Encoder, decode, read_fast};
+use crate::turn::TurnTaking;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -45,7 +51,9 @@ struct Map {
     process: OwnProcess,
     stream: StreamHandle,
     notices: Arc<NoticePrinter>,
-    state: Mutex<MapState>,
+    /// It was closed, perhaps while a thread is inside.
+    is_closed: AtomicBool,
+    state: TurnTaking<MapState>,
 }
 
 struct MapState {
@@ -54,8 +62,26 @@ struct MapState {
     current: Option<Walk>,
     delivered: u64,
     slow_input: bool,
-    return_errors: bool,
+    outcomes: OutcomeForm,
+    /// Why items that can't be sent can't, until it is their turn.
+    unsent: BTreeMap<u64, PyErr>,
+    /// What ended the input; it is raised behind the outcomes of all items before it.
+    input_error: Option<PyErr>,
+    /// The manager, which must not end with its user's last reference while somebody still iterates.
+    manager: Option<Py<PyAny>>,
     over: bool,
+}
+
+/// How users want to be given outcomes.
+#[derive(Clone, Copy, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct OutcomeForm {
+    /// They come as they complete, instead of in the order of the items.
+    pub(crate) as_completed: bool,
+    /// An exception stands in the place of the result, instead of ending the stream.
+    return_errors: bool,
+    /// Each outcome comes in a pair with its item's index.
+    indices: bool,
 }
 
 /// Items on their way to the driver.
@@ -97,7 +123,8 @@ impl MapStream {
         stream: StreamHandle,
         notices: Arc<NoticePrinter>,
         input: Py<PyAny>,
-        return_errors: bool,
+        outcomes: OutcomeForm,
+        manager: Py<PyAny>,
         item_bytes_max: u64,
     ) -> PyResult<Self> {
         let state = MapState {
@@ -106,26 +133,23 @@ impl MapStream {
             current: None,
             delivered: 0,
             slow_input: false,
-            return_errors,
+            outcomes,
+            unsent: BTreeMap::new(),
+            input_error: None,
+            manager: Some(manager),
             over: false,
         };
         Ok(Self(Owned::new(Map {
             process: OwnProcess::this()?,
             stream,
             notices,
-            state: Mutex::new(state),
+            is_closed: AtomicBool::new(false),
+            state: TurnTaking::new(state),
         })?))
     }
 }
 
 impl Map {
-    /// As with a generator, two threads can't be inside at once.
-    fn enter(&self) -> PyResult<MutexGuard<'_, MapState>> {
-        self.state
-            .try_lock()
-            .map_err(|_| PyValueError::new_err("this stream is being iterated by another thread"))
-    }
-
     /// Pulls items from the user's iterable while there are tickets, for a short time.
     fn pull(&self, py: Python<'_>, state: &mut MapState) -> PyResult<()> {
         let Some(input) = state.input.as_ref().map(|input| input.clone_ref(py)) else {
@@ -146,20 +170,23 @@ impl Map {
                     break;
                 }
                 Err(error) => {
-                    state.input = None;
-                    self.finish(state);
-                    return Err(error);
+                    self.end_input(py, state, error)?;
+                    break;
                 }
             };
             pulled += 1;
             let pushed = state.feeder.push(&self.stream, &item);
             fork::check(py, self.process)?;
             if let Err(error) = pushed {
-                if !state.return_errors {
-                    self.finish(state);
-                    return Err(error);
+                let index = state.feeder.admitted();
+                let about = Subject::Item(item).describe(py)?;
+                let error = with_note(py, error, Some(index), &about)?;
+                if !state.outcomes.return_errors || !error.is_instance_of::<PyException>(py) {
+                    self.end_input(py, state, error)?;
+                    break;
                 }
-                state.feeder.push_exception(py, error)?;
+                state.feeder.push_exception(py, &error)?;
+                state.unsent.insert(index, error);
             }
             if self.stream.results.is_hungry() {
                 state.feeder.flush(&self.stream);
@@ -176,9 +203,23 @@ impl Map {
         Ok(())
     }
 
+    /// The input has raised: the outcomes of what it gave before come first. But Ctrl-C and the like don't wait.
+    fn end_input(&self, py: Python<'_>, state: &mut MapState, error: PyErr) -> PyResult<()> {
+        state.input = None;
+        if error.is_instance_of::<PyException>(py) {
+            state.input_error = Some(error);
+            return Ok(());
+        }
+        self.finish(state);
+        Err(error)
+    }
+
     fn finish(&self, state: &mut MapState) {
         if !std::mem::replace(&mut state.over, true) {
             state.input = None;
+            state.input_error = None;
+            state.manager = None;
+            state.unsent.clear();
             state.current = None;
             self.stream.close();
         }
@@ -188,41 +229,52 @@ impl Map {
         &self,
         py: Python<'py>,
         state: &mut MapState,
+        index: u64,
         outcome: StreamOutcome<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         state.delivered += 1;
-        match outcome {
-            StreamOutcome::Value(value) => Ok(value),
-            StreamOutcome::Exception(error) if state.return_errors => {
-                Ok(error.into_value(py).into_bound(py).into_any())
+        let value = match outcome {
+            StreamOutcome::Value(value) => value,
+            StreamOutcome::Exception(error) if state.outcomes.return_errors => {
+                let error = state.unsent.remove(&index).unwrap_or(error);
+                error.into_value(py).into_bound(py).into_any()
             }
             StreamOutcome::Exception(error) => {
                 self.finish(state);
-                Err(error)
+                return Err(error);
             }
+        };
+        if state.outcomes.indices {
+            return Ok((index, value).into_pyobject(py)?.into_any());
         }
+        Ok(value)
     }
 
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut state = self.enter()?;
+        let mut state = self.state.enter(py)?;
         loop {
+            if self.is_closed.load(Ordering::Relaxed) {
+                self.finish(&mut state);
+                return Err(PyStopIteration::new_err(()));
+            }
             if let Some(walk) = &mut state.current {
                 if let Some(outcome) = walk.next(py)? {
+                    let index = walk.first + u64::from(walk.next) - 1;
                     let ended = walk.is_over();
                     if ended {
                         self.stream.taken(walk.first, walk.count);
                         self.stream.recycle(&mut walk.spent);
                         state.current = None;
                     }
-                    return self.deliver(py, &mut state, outcome);
+                    return self.deliver(py, &mut state, index, outcome);
                 }
                 state.current = None;
             }
             if state.over || (state.input.is_none() && state.delivered == state.feeder.admitted()) {
+                let error = state.input_error.take();
                 self.finish(&mut state);
-                return Err(PyStopIteration::new_err(()));
+                return Err(error.unwrap_or_else(|| PyStopIteration::new_err(())));
             }
-            self.notices.present(py)?;
             fork::check(py, self.process)?;
             if !state.slow_input {
                 self.pull(py, &mut state)?;
@@ -237,20 +289,28 @@ impl Map {
             let taken = match taken {
                 Taken::Nothing => {
                     let admitted = state.input.is_some().then(|| state.feeder.admitted());
-                    let taken = py.detach(|| self.stream.results.wait(PATIENCE, admitted));
-                    py.check_signals()?;
-                    taken
+                    py.detach(|| self.stream.results.wait(PATIENCE, admitted))
                 }
                 taken => taken,
             };
-            match taken {
+            // Whoever is interrupted may come back for what is there.
+            let ended = match taken {
                 Taken::Outcomes(outcomes) => {
-                    state.current = Some(Walk::new(outcomes, ResultParts::Items))
+                    state.current = Some(Walk::new(outcomes, ResultParts::Items));
+                    None
                 }
-                Taken::Nothing => {}
-                Taken::Ended(end) => {
+                Taken::Nothing => None,
+                Taken::Ended(end) => Some(end),
+            };
+            py.check_signals()?;
+            // What an item printed came before its result, and is to be seen before it.
+            self.notices.present(py)?;
+            match ended {
+                None => {}
+                Some(_) if self.is_closed.load(Ordering::Relaxed) => {}
+                Some(end) => {
+                    at_exit::leave(py, &end)?;
                     self.finish(&mut state);
-                    self.notices.present(py)?;
                     return Err(error::stream_end(py, &end));
                 }
             }
@@ -268,17 +328,21 @@ impl MapStream {
         fork::own(py, &self.0)?.next(py)
     }
 
-    /// Ends the stream: its items are forgotten. A forked child may close its copy, to which nothing happens.
-    fn close(&self) -> PyResult<()> {
+    /// Ends the stream: its items are forgotten, and threads that wait for its results are told that there are no more. A forked child
+    /// may close its copy, to which nothing happens.
+    fn close(&self) {
         if let Some(own) = self.0.get() {
-            own.finish(&mut *own.enter()?);
+            own.is_closed.store(true, Ordering::Relaxed);
+            match own.state.try_enter() {
+                Some(mut state) => own.finish(&mut state),
+                None => own.stream.close(),
+            }
         }
-        Ok(())
     }
 
     /// How many items were handed over and how many outcomes were taken, so far.
     fn progress(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let state = fork::own(py, &self.0)?.enter()?;
+        let state = fork::own(py, &self.0)?.state.enter(py)?;
         Ok((state.feeder.admitted(), state.delivered))
     }
 }
@@ -308,11 +372,11 @@ impl Feeder {
     }
 
     /// An item that can't be sent has its exception as outcome.
-    fn push_exception(&mut self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+    fn push_exception(&mut self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let encode = ENCODE.import(py, "exoskel.outcome", "encode_exception")?;
         let pickle = encode
-            .call1((error.into_value(py), false))?
+            .call1((error.value(py), false))?
             .cast_into::<PyBytes>()?;
         self.batch.push_exception(Format::Pickle, pickle.as_bytes());
         Ok(())
@@ -323,19 +387,31 @@ impl Feeder {
     }
 
     fn push(&mut self, stream: &StreamHandle, item: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.encoder
-            .encode(item, &mut self.batch, self.item_bytes_max)?;
+        self.encoder.encode(
+            item,
+            &mut self.batch,
+            || Destination::Slots,
+            self.item_bytes_max,
+        )?;
         if self.batch.count() >= BATCH_ITEMS_MAX || self.batch.bytes() >= BATCH_BYTES_MAX {
             self.flush(stream);
         }
         Ok(())
     }
 
+    fn leave(&mut self, stream: &StreamHandle) {
+        let count = self.batch.count();
+        if count > 0 {
+            self.sent += u64::from(count);
+            stream.admit_when_wanted(&mut self.batch);
+        }
+    }
+
     fn flush(&mut self, stream: &StreamHandle) {
         let count = self.batch.count();
         if count > 0 {
             self.sent += u64::from(count);
-            stream.admit(self.batch.take(Origin::user()));
+            stream.admit(&mut self.batch);
         }
     }
 }
@@ -361,6 +437,31 @@ impl Walk {
         self.next >= self.count
     }
 
+    /// Appends all outcomes to a queue of Python's.
+    fn append_to(&mut self, py: Python<'_>, arrived: &Bound<'_, PyAny>) -> PyResult<()> {
+        let append = |index: u64, good: bool, value: Bound<'_, PyAny>| {
+            let numbered = ((index, good, value),);
+            let appended = arrived.call_method1(intern!(py, "append"), numbered);
+            appended.map(drop)
+        };
+        while !self.is_over() {
+            let index = self.first + u64::from(self.next);
+            match self.next(py) {
+                Ok(None) => {}
+                Ok(Some(StreamOutcome::Value(value))) => append(index, true, value)?,
+                Ok(Some(StreamOutcome::Exception(error))) => {
+                    append(index, false, error.into_value(py).into_bound(py).into_any())?;
+                }
+                // Ctrl-C while it was read, say. It can't be read twice.
+                Err(error) => {
+                    append(index, false, error.value(py).clone().into_any())?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The next outcome, or none when all have been handed out.
     fn next<'py>(&mut self, py: Python<'py>) -> PyResult<Option<StreamOutcome<'py>>> {
         if self.is_over() {
@@ -368,8 +469,13 @@ impl Walk {
         }
         let item = (self.parts == ResultParts::Items).then(|| self.first + u64::from(self.next));
         self.next += 1;
-        let (reader, origin) = match &mut self.contents {
-            Contents::Records(reader, origin) => (reader, origin),
+        let (reader, origin, attempts) = match &mut self.contents {
+            Contents::Records(reader, origin) => (reader, origin, None),
+            Contents::Exhausted {
+                records,
+                origin,
+                attempts,
+            } => (records, origin, Some(*attempts)),
             Contents::Refused(origin) => {
                 let sender = Sender {
                     worker: &origin.worker,
@@ -377,16 +483,16 @@ impl Walk {
                 };
                 return Ok(Some(StreamOutcome::Exception(pickle_refused(py, &sender))));
             }
-            Contents::WorkersLost(count) => {
-                return Ok(Some(StreamOutcome::Exception(workers_lost(
-                    py, item, *count,
-                )?)));
+            Contents::WorkersLost { count, last_end } => {
+                let error = workers_lost(py, item, *count, last_end.as_deref())?;
+                return Ok(Some(StreamOutcome::Exception(error)));
             }
             Contents::TooLarge { bytes, maximum } => {
                 let text = format!(
                     "got an item of {bytes} bytes, expected at most {maximum}, which is what its worker takes; send less, or start the worker with a larger --message-bytes-max"
                 );
                 let error = raise(py, ExceptionKind::SizeLimit, text);
+                let error = with_note(py, error, item, "")?;
                 return Ok(Some(StreamOutcome::Exception(error)));
             }
         };
@@ -419,11 +525,15 @@ impl Walk {
             return Ok(Some(StreamOutcome::Exception(pickle_refused(py, &sender))));
         }
         let outcome = if record.exception {
-            StreamOutcome::Exception(remote_exception(py, &record, &sender)?)
+            let error = remote_exception(py, &record, &sender)?;
+            if let Some(attempts) = attempts {
+                note_attempts(py, &error, attempts)?;
+            }
+            StreamOutcome::Exception(error)
         } else {
             match decode(py, record, &sender.to_string(), true, &mut self.spent) {
                 Ok(value) => StreamOutcome::Value(value),
-                Err(error) => StreamOutcome::Exception(error),
+                Err(error) => StreamOutcome::Exception(with_note(py, error, item, "")?),
             }
         };
         Ok(Some(outcome))
@@ -466,13 +576,14 @@ fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyR
     let error = match record.format {
         Format::Pickle => {
             let decode = DECODE.import(py, "exoskel.outcome", "decode_pickled_exception")?;
-            decode.call1((PyBytes::new(py, &record.body), sender.worker))?
+            decode.call1((PyBytes::new(py, &record.body), sender.worker, sender.item))?
         }
         Format::Data => {
             let from_data = FROM_DATA.import(py, "exoskel.outcome", "exception_from_data")?;
             match data::decode_exception(py, &record.body, &sender.to_string()) {
                 Ok((kind, text, lines, data)) => {
-                    let arguments = (kind, text, lines, data, sender.worker, sender.to_string());
+                    let (worker, item) = (sender.worker, sender.item);
+                    let arguments = (kind, text, lines, data, worker, item, sender.to_string());
                     match from_data.call1(arguments) {
                         Ok(error) => error,
                         // A class of the program's that can't bear what a stranger makes of it: this item's affair alone.
@@ -487,10 +598,28 @@ fn remote_exception(py: Python<'_>, record: &Record, sender: &Sender<'_>) -> PyR
     Ok(PyErr::from_value(error))
 }
 
-fn workers_lost(py: Python<'_>, item: Option<u64>, count: u32) -> PyResult<PyErr> {
+/// Says at an exception for which its item runs again that this was the last time.
+fn note_attempts(py: Python<'_>, error: &PyErr, attempts: u32) -> PyResult<()> {
+    let note = format!("attempt {attempts} of {attempts} (retries={attempts})");
+    let noted = error
+        .value(py)
+        .call_method1(intern!(py, "add_note"), (note,));
+    match noted {
+        // The class of the exception is the user's, and its notes may be as well.
+        Err(fault) if fault.is_instance_of::<PyException>(py) => Ok(()),
+        noted => noted.map(drop),
+    }
+}
+
+fn workers_lost(
+    py: Python<'_>,
+    item: Option<u64>,
+    count: u32,
+    last_end: Option<&str>,
+) -> PyResult<PyErr> {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "exoskel.outcome", "workers_lost")?;
-    Ok(PyErr::from_value(make.call1((item, count))?))
+    Ok(PyErr::from_value(make.call1((item, count, last_end))?))
 }
 
 /// A stream without end, whose items are numbered and whose outcomes come as they complete.
@@ -501,6 +630,41 @@ struct Submit {
     stream: StreamHandle,
     notices: Arc<NoticePrinter>,
     feeder: Mutex<Feeder>,
+    /// Outcomes that were taken and not handed out yet.
+    taken: Mutex<VecDeque<Walk>>,
+    /// Items handed over, and how many of them were taken back.
+    submitted: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+impl Submit {
+    /// How many items will have had outcomes.
+    fn expected(&self) -> u64 {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        submitted.saturating_sub(self.cancelled.load(Ordering::Acquire))
+    }
+
+    fn walks(&self) -> MutexGuard<'_, VecDeque<Walk>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends outcomes that were taken to a queue of Python's, as triples of number, whether it is a value, and the value or
+    /// exception. Each is there before an exception can get in its way.
+    fn hand_out(&self, py: Python<'_>, arrived: &Bound<'_, PyAny>) -> PyResult<()> {
+        loop {
+            let Some(mut walk) = self.walks().pop_front() else {
+                return Ok(());
+            };
+            let handed_out = walk.append_to(py, arrived);
+            if walk.is_over() {
+                self.stream.taken(walk.first, walk.count);
+                self.stream.recycle(&mut walk.spent);
+            } else {
+                self.walks().push_front(walk);
+            }
+            handed_out?;
+        }
+    }
 }
 
 impl SubmitStream {
@@ -513,12 +677,12 @@ impl SubmitStream {
             stream,
             notices,
             feeder: Mutex::new(Feeder::new(item_bytes_max, Encoder::of_calls())),
+            taken: Mutex::default(),
+            submitted: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
         })?))
     }
 }
-
-/// An outcome by its item's number: whether it is a value, and the value or exception.
-type Numbered<'py> = (u64, bool, Bound<'py, PyAny>);
 
 #[pymethods]
 impl SubmitStream {
@@ -531,55 +695,96 @@ impl SubmitStream {
         feeder.push(&own.stream, item)?;
         // What an item is made of may fork as well.
         fork::own(py, &self.0)?;
-        feeder.flush(&own.stream);
+        feeder.leave(&own.stream);
+        own.submitted.store(feeder.sent, Ordering::Release);
         Ok(feeder.sent - 1)
     }
 
     /// Takes an item back that no worker has begun.
     fn cancel(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
         let own = fork::own(py, &self.0)?;
-        Ok(py.detach(|| own.stream.cancel(index)))
+        let is_cancelled = py.detach(|| own.stream.cancel(index));
+        own.cancelled
+            .fetch_add(u64::from(is_cancelled), Ordering::AcqRel);
+        Ok(is_cancelled)
     }
 
-    /// The outcomes that are there; waits up to `timeout` seconds for the first (in slices, so that Ctrl-C is seen).
-    /// `wake` from another thread ends the wait.
-    fn collect<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Vec<Numbered<'py>>> {
+    /// Takes all items back that no worker has begun, and says which they are.
+    fn cancel_waiting(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let own = fork::own(py, &self.0)?;
+        let cancelled = py.detach(|| own.stream.cancel_waiting());
+        own.cancelled
+            .fetch_add(cancelled.len() as u64, Ordering::AcqRel);
+        Ok(cancelled)
+    }
+
+    /// Whether no worker has an item, and it has no outcome.
+    fn is_waiting(&self, py: Python<'_>, index: u64) -> PyResult<bool> {
+        let own = fork::own(py, &self.0)?;
+        Ok(py.detach(|| own.stream.is_waiting(index)))
+    }
+
+    /// The outcome of an item is wanted no more: it goes when it is there. A forked child wants nothing.
+    fn forget(&self, index: u64) {
+        if let Some(own) = self.0.get() {
+            own.stream.forget(index);
+        }
+    }
+
+    /// How many items have no outcome yet.
+    fn pending(&self) -> u64 {
+        let pending = |own: &Submit| own.expected().saturating_sub(own.stream.results.arrived());
+        self.0.get().map_or(0, pending)
+    }
+
+    /// Appends the outcomes that are there to the queue `arrived`, as triples of number, whether it is a value, and the value or
+    /// exception; waits up to `timeout` seconds for the first (in slices, so that Ctrl-C is seen), or, if `to_the_end`, until there
+    /// is nothing to wait for. `wake` from another thread ends the wait. What has been appended stays when an exception is raised.
+    fn collect(
+        &self,
+        py: Python<'_>,
+        timeout: f64,
+        to_the_end: bool,
+        arrived: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let own = fork::own(py, &self.0)?;
         let patience = Duration::try_from_secs_f64(timeout.clamp(0.0, PATIENCE.as_secs_f64()))
             .unwrap_or(PATIENCE);
-        let mut taken = own.stream.results.take();
-        if matches!(taken, Taken::Nothing) && !patience.is_zero() {
-            taken = py.detach(|| own.stream.results.wait(patience, None));
-            py.check_signals()?;
+        let results = &own.stream.results;
+        let mut taken = results.take();
+        if matches!(taken, Taken::Nothing) && !patience.is_zero() && own.walks().is_empty() {
+            taken = py.detach(|| match to_the_end {
+                true => results.wait_for_all(patience, own.expected()),
+                false => results.wait(patience, None),
+            });
         }
-        own.notices.present(py)?;
-        let mut collected = Vec::new();
+        let mut ended = None;
         loop {
-            let outcomes = match taken {
-                Taken::Outcomes(outcomes) => outcomes,
-                Taken::Nothing => return Ok(collected),
-                Taken::Ended(StreamEnd::Closed) if collected.is_empty() => {
-                    let text = "the executor was shut down before this call had an outcome";
-                    return Err(raise(py, ExceptionKind::NoWorker, text));
+            match taken {
+                Taken::Outcomes(outcomes) => {
+                    let walk = Walk::new(outcomes, ResultParts::Calls);
+                    own.walks().push_back(walk);
                 }
-                Taken::Ended(end) if collected.is_empty() => {
-                    return Err(error::stream_end(py, &end));
+                Taken::Nothing => break,
+                Taken::Ended(end) => {
+                    ended = Some(end);
+                    break;
                 }
-                Taken::Ended(_) => return Ok(collected),
-            };
-            let mut walk = Walk::new(outcomes, ResultParts::Calls);
-            while let Some(outcome) = walk.next(py)? {
-                let index = walk.first + u64::from(walk.next) - 1;
-                collected.push(match outcome {
-                    StreamOutcome::Value(value) => (index, true, value),
-                    StreamOutcome::Exception(error) => {
-                        (index, false, error.into_value(py).into_bound(py).into_any())
-                    }
-                });
             }
-            own.stream.taken(walk.first, walk.count);
-            own.stream.recycle(&mut walk.spent);
-            taken = own.stream.results.take();
+            taken = results.take();
+        }
+        let is_any = !own.walks().is_empty();
+        own.hand_out(py, arrived)?;
+        py.check_signals()?;
+        own.notices.present(py)?;
+        match ended {
+            Some(end @ StreamEnd::Closed) if !is_any => {
+                at_exit::leave(py, &end)?;
+                let text = "the slots were ended before this call had an outcome; ask for results before terminate, and before the end of a Pool's block";
+                Err(raise(py, ExceptionKind::NoWorker, text))
+            }
+            Some(end) if !is_any => Err(error::stream_end(py, &end)),
+            _ => Ok(()),
         }
     }
 

@@ -9,14 +9,19 @@ use exoskel_identity::VerifiedIdentity;
 use rustls_pki_types::UnixTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use crate::admission::{CONNECT, Refused, still_good};
+use crate::admission::{CONNECT, Refused, Who, still_good};
 use crate::audit::{AuditLine, ReservedLine, Verdict};
+use crate::balancers::{ProxyHeaderError, read_header};
 use crate::connections::{Admitted, Connection, PeerTransport};
 use crate::limits::{DESCRIPTORS_PAUSE, REFUSAL_BYTES_MAX, REFUSAL_TIME};
-use crate::metrics::HandshakeOutcome;
-use crate::peer::{Handler, Peer, Stream};
+use crate::metrics::{HandshakeOutcome, Refusal, RefusalCause};
+use crate::peer::{Handler, Peer, Stranger, Strangers, Stream, Visit};
+use crate::plain_http::{self, PlainHttp};
+use crate::request_slots::HeldPart;
 use crate::server_state::ServerState;
 use crate::tls::VERDICT;
 
@@ -36,7 +41,8 @@ pub(crate) async fn accept<H: Handler>(
         match accepted {
             Ok((socket, address)) => {
                 // A refused one is reset as its socket is dropped here.
-                if let Ok(admitted) = state.connections.open(socket, address) {
+                let is_balancer = state.is_balancer(address.ip());
+                if let Ok(admitted) = state.connections.open(socket, address, is_balancer) {
                     let served = serve(admitted, acceptor.clone(), state.clone(), handler.clone());
                     tokio::spawn(served);
                 }
@@ -69,8 +75,12 @@ async fn serve<H: Handler>(
 ) {
     let connection = admitted.connection().clone();
     let served = async {
-        if let Some((stream, peer)) = welcome(&admitted, &acceptor, &state).await {
-            handler.handle(stream, peer).await;
+        match welcome(&admitted, &acceptor, handler.strangers(), &state).await {
+            Some(Welcomed::Peer(stream, peer)) => handler.handle(stream, peer).await,
+            Some(Welcomed::Stranger(stream, stranger)) => {
+                handler.handle_stranger(stream, stranger).await;
+            }
+            None => {}
         }
     };
     tokio::select! {
@@ -85,12 +95,39 @@ async fn serve<H: Handler>(
     drop(connection);
 }
 
+/// Who is to be served.
+enum Welcomed {
+    Peer(Stream, Peer),
+    Stranger(Stream, Stranger),
+}
+
+/// Learns from a load balancer where the client is.
+async fn locate(admitted: &Admitted, state: &ServerState) -> Option<()> {
+    let neighbour = admitted.connection().address();
+    if !state.is_balancer(neighbour.ip()) {
+        return Some(());
+    }
+    match read_header(&mut admitted.transport()).await {
+        Ok(Some(client)) => admitted.is_from(client).ok(),
+        Ok(None) => Some(()),
+        // Balancers look in this way whether somebody listens.
+        Err(ProxyHeaderError::Transport(_)) => None,
+        Err(error) => {
+            tracing::warn!("a connection of the balancer {neighbour} is refused: {error}");
+            state.connections.metrics().count_refused(Refusal::Balancer);
+            None
+        }
+    }
+}
+
 /// Runs the handshake and writes down how it came out.
 async fn welcome(
     admitted: &Admitted,
     acceptor: &TlsAcceptor,
+    strangers: Strangers,
     state: &Arc<ServerState>,
-) -> Option<(Stream, Peer)> {
+) -> Option<Welcomed> {
+    locate(admitted, state).await?;
     let metrics = state.connections.metrics();
     let connection = admitted.connection();
     // Before anything is decided: a verdict that the client learns in the handshake has its line, even if the time of the
@@ -98,14 +135,17 @@ async fn welcome(
     let reserved = state.audit.reserve().await;
     let epoch = state.epoch();
     let handshake = async {
-        let result = acceptor.accept(admitted.transport()).into_fallible().await;
+        let result = acceptor
+            .accept(admitted.transport_of_handshake())
+            .into_fallible()
+            .await;
         (result, VERDICT.with(Cell::take))
     };
     let (result, verdict) = VERDICT.scope(Cell::new(None), handshake).await;
     let now = state.now();
     match (result, verdict) {
         (Ok(stream), Some(Ok(identity))) => {
-            admitted.identify(identity.clone());
+            admitted.identify(Some(identity.clone()));
             // Who judged everybody again meanwhile did not see this connection.
             if state.epoch() != epoch {
                 let again = state.admission.judge(identity.chain(), now);
@@ -113,6 +153,7 @@ async fn welcome(
                     Ok(again) => connection.confirm(again),
                     Err(reason) => {
                         metrics.count_handshake(HandshakeOutcome::Refused, connection.age());
+                        metrics.count_identity_refused(RefusalCause::Rules);
                         let (address, refused) = (connection.address(), Verdict::Refused);
                         let line = AuditLine::identified(
                             &identity, address, now, CONNECT, refused, reason,
@@ -132,39 +173,92 @@ async fn welcome(
                 "",
             );
             reserved.write(&line);
-            let protocol = stream.get_ref().1.alpn_protocol().map(Box::from);
-            let peer = Peer::new(identity, protocol, connection.clone(), state.clone());
-            Some((Stream(stream), peer))
+            let peer = Peer::new(identity, visit(&stream, connection, state));
+            Some(Welcomed::Peer(Stream(stream), peer))
         }
-        (result, Some(Err(refused))) => {
+        (Ok(stream), Some(Err(refused))) => {
             metrics.count_handshake(HandshakeOutcome::Refused, connection.age());
+            metrics.count_identity_refused(refused.cause);
             record_refusal(reserved, connection, &refused, now);
-            if let Err((_, transport)) = result {
-                let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
-            }
+            stranger(stream, Some(refused), admitted, state)
+        }
+        (Ok(stream), None) => {
+            // No decision was made about anybody: the place of its line is given back.
+            drop(reserved);
+            metrics.count_handshake(HandshakeOutcome::WithoutCertificate, connection.age());
+            stranger(stream, None, admitted, state)
+        }
+        (Err((error, transport)), _) if is_plain_http(&error) => {
+            tracing::debug!(address = %connection.address(), "{error}");
+            metrics.count_handshake(HandshakeOutcome::Failed, connection.age());
+            let _ = tokio::time::timeout(REFUSAL_TIME, answer_plain_http(transport)).await;
             None
         }
-        (result, verdict) => {
-            let outcome = match &result {
-                Err((error, _)) => match refused_by_engine(error, verdict) {
-                    Some(refused) => {
-                        record_refusal(reserved, connection, &refused, now);
-                        HandshakeOutcome::Refused
-                    }
-                    None => {
-                        tracing::debug!(address = %connection.address(), "handshake failed: {error}");
-                        HandshakeOutcome::Failed
-                    }
-                },
-                Ok(_) => HandshakeOutcome::Failed,
+        (Err((error, transport)), verdict) => {
+            let refused = match verdict {
+                // Nothing of a faulty chain was to be proven, so whatever else went wrong doesn't matter.
+                Some(Err(refused))
+                    if !strangers.take(&refused) || matches!(refused.who, Who::Claimed { .. }) =>
+                {
+                    Some(*refused)
+                }
+                verdict => refused_by_engine(&error, verdict),
             };
-            metrics.count_handshake(outcome, connection.age());
-            if let (HandshakeOutcome::Refused, Err((_, transport))) = (outcome, result) {
-                let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
-            }
+            let Some(refused) = refused else {
+                tracing::debug!(address = %connection.address(), "handshake failed: {error}");
+                metrics.count_handshake(HandshakeOutcome::Failed, connection.age());
+                return None;
+            };
+            metrics.count_handshake(HandshakeOutcome::Refused, connection.age());
+            metrics.count_identity_refused(refused.cause);
+            record_refusal(reserved, connection, &refused, now);
+            let _ = tokio::time::timeout(REFUSAL_TIME, drain(transport)).await;
             None
         }
     }
+}
+
+fn visit(
+    stream: &TlsStream<PeerTransport>,
+    connection: &Arc<Connection>,
+    state: &Arc<ServerState>,
+) -> Visit {
+    Visit {
+        protocol: stream.get_ref().1.alpn_protocol().map(Box::from),
+        connection: connection.clone(),
+        state: state.clone(),
+    }
+}
+
+/// A client that is told by the handler why it may not come in, if there is a place for it.
+fn stranger(
+    stream: TlsStream<PeerTransport>,
+    refused: Option<Box<Refused>>,
+    admitted: &Admitted,
+    state: &Arc<ServerState>,
+) -> Option<Welcomed> {
+    let Some(place) = stranger_place(admitted, state) else {
+        let metrics = state.connections.metrics();
+        metrics.count_refused(Refusal::Strangers);
+        return None;
+    };
+    admitted.identify(None);
+    let stranger = Stranger {
+        refused,
+        visit: visit(&stream, admitted.connection(), state),
+        _place: place,
+    };
+    Some(Welcomed::Stranger(Stream(stream), stranger))
+}
+
+fn stranger_place(
+    admitted: &Admitted,
+    state: &ServerState,
+) -> Option<(OwnedSemaphorePermit, HeldPart)> {
+    let address = admitted.connection().address();
+    let part = state.stranger_shares.of_stranger(address.ip()).take()?;
+    let place = state.strangers.clone().try_acquire_owned().ok()?;
+    Some((place, part))
 }
 
 /// Whether the engine found that the client has no identity to be judged by.
@@ -178,6 +272,10 @@ fn refused_by_engine(
         (rustls::Error::InvalidCertificate(_), Some(Ok(identity))) => {
             Some(Refused::without_key(&identity))
         }
+        (rustls::Error::InvalidCertificate(_), Some(Err(refused))) => match &refused.who {
+            Who::Proven(identity) => Some(Refused::without_key(identity)),
+            Who::Claimed { .. } => Some(*refused),
+        },
         _ => None,
     }
 }
@@ -189,6 +287,15 @@ fn record_refusal(line: ReservedLine, connection: &Connection, refused: &Refused
         now,
         CONNECT,
     ));
+}
+
+fn is_plain_http(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<PlainHttp>())
+}
+
+async fn answer_plain_http(mut transport: PeerTransport) -> io::Result<()> {
+    transport.write_all(plain_http::ANSWER).await?;
+    drain(transport).await
 }
 
 /// Lets the client read the alert: closing on unread bytes would send a reset that overtakes it.

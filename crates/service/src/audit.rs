@@ -5,11 +5,8 @@
 //! made by who has reserved the [`ReservedLine`] of its line before.
 
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,18 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::admission::{Refused, Who};
 use crate::limits::AUDIT_LINES_MAX;
-
-/// Where audit lines go.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum AuditTarget {
-    /// To the standard error stream, which systemd keeps in its journal.
-    #[default]
-    StandardError,
-    /// To the end of a file, made with mode 0640. [`Audit::reopen`] starts a new one after the old was moved away.
-    File(PathBuf),
-    /// Nowhere.
-    Nowhere,
-}
+use crate::log_file::{LogSink, LogTarget, add_line};
 
 /// Whether somebody may do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -133,7 +119,7 @@ impl<'a> AuditLine<'a> {
 }
 
 /// A time as RFC 3339 writes it.
-fn timestamp(time: UnixTime) -> String {
+pub(crate) fn timestamp(time: UnixTime) -> String {
     // "2026-11-20 13:47:28 UTC", which people prefer to read
     Date(time)
         .to_string()
@@ -167,11 +153,9 @@ impl Audit {
     ///
     /// # Errors
     /// When the file can't be opened or the thread can't be started.
-    pub fn open(target: &AuditTarget) -> io::Result<Arc<Self>> {
-        let sink = match target {
-            AuditTarget::Nowhere => return Ok(Self::nowhere()),
-            AuditTarget::StandardError => AuditSink::StandardError,
-            AuditTarget::File(path) => AuditSink::File(append(path)?, path.clone()),
+    pub fn open(target: &LogTarget) -> io::Result<Arc<Self>> {
+        let Some(sink) = LogSink::open(target)? else {
+            return Ok(Self::nowhere());
         };
         let (orders, received) = mpsc::channel(AUDIT_LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
@@ -198,6 +182,14 @@ impl Audit {
     /// Writes a decision down, and waits only when the disk can't follow.
     pub(crate) async fn record(&self, line: &AuditLine<'_>) {
         self.reserve().await.write(line);
+    }
+
+    /// The same on a thread that may wait.
+    pub(crate) fn record_waiting(&self, line: &AuditLine<'_>) {
+        if let (Some(orders), Some(text)) = (&self.orders, written(line)) {
+            // The writer ends with the last sender only.
+            let _ = orders.blocking_send(AuditOrder::Line(text));
+        }
     }
 
     /// Reserves the line of a decision that is about to be made. Waits only when the disk can't follow.
@@ -231,12 +223,20 @@ impl ReservedLine {
     /// Writes the decision down; nothing waits.
     pub(crate) fn write(self, line: &AuditLine<'_>) {
         let Some(place) = self.0 else { return };
-        match serde_json::to_string(line) {
-            Ok(mut text) => {
-                text.push('\n');
-                drop(place.send(AuditOrder::Line(text)));
-            }
-            Err(error) => tracing::error!("an audit line can't be written as JSON: {error}"),
+        if let Some(text) = written(line) {
+            drop(place.send(AuditOrder::Line(text)));
+        }
+    }
+}
+
+fn written(line: &AuditLine<'_>) -> Option<String> {
+    let mut text = Vec::new();
+    match add_line(&mut text, line) {
+        // JSON is UTF-8.
+        Ok(()) => String::from_utf8(text).ok(),
+        Err(error) => {
+            tracing::error!("an audit line can't be written as JSON: {error}");
+            None
         }
     }
 }
@@ -251,41 +251,7 @@ impl Drop for Audit {
     }
 }
 
-enum AuditSink {
-    StandardError,
-    File(File, PathBuf),
-}
-
-impl AuditSink {
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        match self {
-            Self::StandardError => io::stderr().lock().write_all(text),
-            Self::File(file, _) => file.write_all(text),
-        }
-    }
-
-    fn reopen(&mut self) {
-        if let Self::File(file, path) = self {
-            match append(path) {
-                Ok(new) => *file = new,
-                Err(error) => tracing::error!(
-                    "the audit file {} can't be opened again, the old one is kept: {error}",
-                    path.display()
-                ),
-            }
-        }
-    }
-}
-
-fn append(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o640)
-        .open(path)
-}
-
-fn write_lines(mut orders: mpsc::Receiver<AuditOrder>, mut sink: AuditSink, lost: &AtomicU64) {
+fn write_lines(mut orders: mpsc::Receiver<AuditOrder>, mut sink: LogSink, lost: &AtomicU64) {
     let mut text = String::new();
     while let Some(order) = orders.blocking_recv() {
         let mut next = Some(order);
@@ -303,7 +269,7 @@ fn write_lines(mut orders: mpsc::Receiver<AuditOrder>, mut sink: AuditSink, lost
     }
 }
 
-fn flush(sink: &mut AuditSink, text: &mut String, lost: &AtomicU64) {
+fn flush(sink: &mut LogSink, text: &mut String, lost: &AtomicU64) {
     if let Err(error) = sink.write(text.as_bytes()) {
         lost.fetch_add(text.lines().count() as u64, Ordering::Relaxed);
         tracing::error!("audit lines can't be written: {error}: make room, or the trail has a gap");
@@ -317,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_decision_waits_until_there_is_a_place_for_its_line() {
-        let target = AuditTarget::File("/dev/null".into());
+        let target = LogTarget::File("/dev/null".into());
         let audit = Audit::open(&target).unwrap();
         let mut places = Vec::new();
         for _ in 0..AUDIT_LINES_MAX {

@@ -9,9 +9,12 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use crate::access_log::AccessEntry;
 use crate::connections::{Connection, RunningRequest, Stall};
 use crate::limits::Limits;
+use crate::one_answer::GivenAnswer;
 use crate::request_slots::RequestSlot;
+use crate::unread_bodies::UnreadBodySender;
 
 /// An error of a service, or of a body that it makes.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -30,7 +33,10 @@ pub enum BodyError {
 /// The body of a request. The client has a budget of waiting time, which grows with the bytes it sends.
 #[derive(Debug)]
 pub struct RequestBody {
-    incoming: Incoming,
+    /// There until this is dropped.
+    incoming: Option<Incoming>,
+    /// Who reads on if this is dropped before its end; nobody over HTTP/1.1, where a connection ends by such a body.
+    unread: Option<UnreadBodySender>,
     budget: Duration,
     budget_max: Duration,
     bytes_per_second_min: u32,
@@ -38,9 +44,14 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        incoming: Incoming,
+        limits: &Limits,
+        unread: Option<UnreadBodySender>,
+    ) -> Self {
         Self {
-            incoming,
+            incoming: Some(incoming),
+            unread,
             budget: limits.body_time,
             budget_max: limits.body_time,
             bytes_per_second_min: limits.body_bytes_per_second_min,
@@ -66,7 +77,10 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match Pin::new(&mut self.incoming).poll_frame(context) {
+        let Some(incoming) = &mut self.incoming else {
+            return Poll::Ready(None);
+        };
+        match Pin::new(incoming).poll_frame(context) {
             Poll::Ready(frame) => {
                 if let Some(Ok(frame)) = &frame {
                     let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -91,17 +105,36 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let incoming = self.incoming.as_ref();
+        incoming.map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
-/// The body of a response: the service's, or a line that the server itself says.
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let (Some(incoming), Some(unread)) = (self.incoming.take(), &self.unread)
+            && !incoming.is_end_stream()
+        {
+            unread.send(incoming);
+        }
+    }
+}
+
+/// The body of a response, whose bytes the access log counts.
 #[derive(Debug)]
-pub(crate) enum ResponseBody<B> {
+pub(crate) struct ResponseBody<B> {
+    part: ResponsePart<B>,
+    entry: Option<Box<AccessEntry>>,
+    _given: Option<GivenAnswer>,
+}
+
+/// The service's body, or a line that the server itself says.
+#[derive(Debug)]
+enum ResponsePart<B> {
     Text(Option<Bytes>),
     Inner(Followed<B>),
 }
@@ -119,17 +152,38 @@ pub(crate) struct Followed<B> {
 
 impl<B> ResponseBody<B> {
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        Self::Text(Some(text.into()))
+        Self {
+            part: ResponsePart::Text(Some(text.into())),
+            entry: None,
+            _given: None,
+        }
+    }
+
+    /// What ends with this body: a line of the access log, and the answer for which a stranger's connection is open.
+    pub(crate) fn ending(
+        self,
+        entry: Option<Box<AccessEntry>>,
+        given: Option<GivenAnswer>,
+    ) -> Self {
+        Self {
+            entry,
+            _given: given,
+            ..self
+        }
     }
 
     pub(crate) fn inner(body: B, connection: &Arc<Connection>, slot: RequestSlot) -> Self {
-        Self::Inner(Followed {
-            body,
-            connection: connection.clone(),
-            stall: None,
-            running: None,
-            _slot: slot,
-        })
+        Self {
+            part: ResponsePart::Inner(Followed {
+                body,
+                connection: connection.clone(),
+                stall: None,
+                running: None,
+                _slot: slot,
+            }),
+            entry: None,
+            _given: None,
+        }
     }
 }
 
@@ -145,7 +199,41 @@ where
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let followed = match self.get_mut() {
+        let this = self.get_mut();
+        let polled = this.part.poll_frame(context);
+        if let (Some(entry), Poll::Ready(Some(Ok(frame)))) = (&mut this.entry, &polled) {
+            entry.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.part {
+            ResponsePart::Text(text) => text.is_none(),
+            ResponsePart::Inner(followed) => followed.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.part {
+            ResponsePart::Text(text) => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
+            }
+            ResponsePart::Inner(followed) => followed.body.size_hint(),
+        }
+    }
+}
+
+impl<B> ResponsePart<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let followed = match self {
             Self::Text(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Self::Inner(followed) => followed,
         };
@@ -169,22 +257,6 @@ where
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Text(text) => text.is_none(),
-            Self::Inner(followed) => followed.body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Text(text) => {
-                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
-            }
-            Self::Inner(followed) => followed.body.size_hint(),
         }
     }
 }

@@ -5,16 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::{DecisionCacheLimits, GridSettings, NameSpaces, Revocation, SettingsError};
+use exoskel_identity::policy_text::{line_of, syntax};
+use exoskel_identity::{
+    Authorization, DecisionCacheLimits, GridSettings, NameSpaces, Revocation, SettingsError,
+};
 use exoskel_trust::{OpenTrustError, Trust, TrustDirectories};
 use rustls_pki_types::UnixTime;
 use serde::Deserialize;
+use toml::Spanned;
 
-use crate::audit::{Audit, AuditTarget};
-use crate::front::{BadUpstream, FrontSettings, Upstream};
+mod named_files;
+mod notes;
+
+use crate::access_log::AccessLog;
+use crate::admission::{CONNECT, nobody_may};
+use crate::audit::Audit;
+use crate::balancers::{BadBalancer, Balancer};
+use crate::front::{
+    BadPathRule, BadUpstream, FrontSettings, PathRuleProblem, PathRules, PathTable, Upstream,
+};
 use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{BadLimit, Limits};
+use crate::log_file::LogTarget;
 use crate::renewal::RENEWAL_INTERVAL;
+use crate::rule_notes::similar_action;
 use crate::secret::{FrontSecret, SecretError};
 use crate::settings::Settings;
 use exoskel_trust::{Rules, RulesError};
@@ -36,6 +50,20 @@ pub struct Configuration {
     /// Where decisions are written down: `stderr`, `none`, or a file.
     #[serde(default = "stderr")]
     pub audit: String,
+    /// Where requests are written down: `stderr`, `none`, or a file.
+    #[serde(default = "nowhere")]
+    pub access_log: String,
+    /// How somebody is refused who proved who they are, and whom the policy refuses.
+    #[serde(default)]
+    pub refusals: RefusalsWord,
+    /// Load balancers whose connections begin with a header of the PROXY protocol (version 2): addresses and networks.
+    #[serde(default)]
+    pub balancers: Vec<Spanned<String>>,
+    /// What requests need, by path and method.
+    #[serde(default, rename = "path")]
+    path_tables: Vec<Spanned<PathTable>>,
+    #[serde(skip)]
+    rules: ConfigurationRules,
     /// Where metrics and health are served, without TLS. None by default.
     pub monitor: Option<SocketAddr>,
     /// The server behind a front.
@@ -43,6 +71,44 @@ pub struct Configuration {
     /// What strangers and slow clients may take.
     #[serde(default)]
     pub limits: LimitsTable,
+}
+
+/// What was made of the text of a file while its lines were known.
+#[derive(Clone, Debug, Default)]
+struct ConfigurationRules {
+    /// The file, if it is one.
+    file: Option<PathBuf>,
+    /// What stood in it.
+    text: String,
+    paths: PathRules,
+    balancers: Vec<Balancer>,
+    /// The files that it names, with the line of each.
+    named: Vec<(PathBuf, usize)>,
+}
+
+/// How a front refuses somebody who proved who they are.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalsWord {
+    /// Each request is answered with 403 and the reason.
+    #[default]
+    Http,
+    /// The handshake ends with an alert.
+    Tls,
+}
+
+/// What is expected of a policy that has no rule about [`CONNECT`], and none about a similar word.
+fn connect_hint(rules: &Authorization) -> String {
+    match similar_action(rules, CONNECT) {
+        None if !rules.allows_somebody(CONNECT) => {
+            format!(": expected one with action = {CONNECT:?}, or \"any\"")
+        }
+        _ => String::new(),
+    }
+}
+
+fn nowhere() -> String {
+    "none".to_owned()
 }
 
 fn stderr() -> String {
@@ -210,6 +276,7 @@ pub struct LimitsTable {
     pub handshake_assured_seconds: Option<u64>,
     pub connections_max: Option<usize>,
     pub connections_per_address_max: Option<usize>,
+    pub strangers_max: Option<usize>,
     pub idle_seconds: Option<u64>,
     pub header_seconds: Option<u64>,
     pub header_bytes_max: Option<usize>,
@@ -239,6 +306,7 @@ impl LimitsTable {
             connections_per_address_max: self
                 .connections_per_address_max
                 .unwrap_or(default.connections_per_address_max),
+            strangers_max: self.strangers_max.unwrap_or(default.strangers_max),
             idle_time: time(self.idle_seconds, default.idle_time),
             header_time: time(self.header_seconds, default.header_time),
             header_bytes_max: self.header_bytes_max.unwrap_or(default.header_bytes_max),
@@ -261,6 +329,14 @@ impl LimitsTable {
     }
 }
 
+fn log_target(written: &str) -> LogTarget {
+    match written {
+        "stderr" => LogTarget::StandardError,
+        "none" => LogTarget::Nowhere,
+        file => LogTarget::File(file.into()),
+    }
+}
+
 /// Why a configuration can't be used. Its administrator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
@@ -273,8 +349,32 @@ pub enum ConfigurationError {
         reason: std::io::Error,
     },
     /// Something that is no configuration.
-    #[error("{0}")]
-    Toml(#[from] Box<toml::de::Error>),
+    #[error("{}{message}", line.map_or_else(String::new, |line| format!("line {line}: ")))]
+    Toml {
+        /// Where reading ended, from 1; nothing when it is about the file as a whole.
+        line: Option<usize>,
+        /// What was found there, and what was expected.
+        message: String,
+    },
+    /// A file that can't be used, and the line that names it.
+    #[error("{}: line {line}: {problem}", file.display())]
+    Named {
+        /// The configuration.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with the named file.
+        problem: Box<Self>,
+    },
+    /// Revocation lists that are missing or don't say who is revoked, so that nobody whom they cover could come in. Whoever fetches them must
+    /// act.
+    #[error("{}: {}", directory.display(), lists.join("; "))]
+    RevocationLists {
+        /// The directory of authorities.
+        directory: PathBuf,
+        /// Each one in words, with its issuer and its files.
+        lists: Vec<String>,
+    },
     /// The trust directories.
     #[error("trust: {0}")]
     Trust(#[from] OpenTrustError),
@@ -284,6 +384,16 @@ pub enum ConfigurationError {
     /// The policy file.
     #[error("policy: {0}")]
     Rules(#[from] RulesError),
+    /// A policy by which nobody could come in.
+    #[error("{}: nobody may do \"connect\": {reason}{hint}", policy.display())]
+    NobodyMayConnect {
+        /// The policy.
+        policy: PathBuf,
+        /// Why.
+        reason: String,
+        /// What may have been meant.
+        hint: String,
+    },
     /// The host certificate.
     #[error("host: {0}")]
     Host(#[from] HostCredentialError),
@@ -301,16 +411,34 @@ pub enum ConfigurationError {
     NoUpstream,
     /// Anybody on the host could speak for the front.
     #[error(
-        "upstream.secret: a server on a TCP port needs one, since every process of this host can reach the port: make one with \"openssl rand -hex 32\" in a file of mode 0600, or listen on unix:"
+        "upstream.secret: a server on a TCP port needs one, since every process of this host can reach it: run \"umask 077; openssl rand -hex 32 > FILE\", or listen on unix:"
     )]
     NoSecret,
     /// The audit file.
-    #[error("audit: {target} can't be opened: {reason}")]
-    Audit {
+    #[error("{what}: {target} can't be opened: {reason}")]
+    Log {
+        /// The audit trail, or the access log.
+        what: &'static str,
         /// Which file.
         target: String,
         /// What the system says.
         reason: std::io::Error,
+    },
+    /// A path rule.
+    #[error("{}{problem}", file.as_ref().map_or_else(String::new, |file| format!("{}: ", file.display())))]
+    Path {
+        /// The configuration, if what is wrong was found after it was read.
+        file: Option<PathBuf>,
+        /// Where and what.
+        problem: BadPathRule,
+    },
+    /// A load balancer.
+    #[error("line {line}: balancers: {problem}")]
+    Balancer {
+        /// Where it stands, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: BadBalancer,
     },
     /// Something that repeats for ever.
     #[error("trust.interval_seconds: got 0, expected at least 1")]
@@ -328,7 +456,11 @@ impl Configuration {
             reason,
         })?;
         let mut read = Self::parse(&text)?;
-        read.place(file.parent().unwrap_or_else(|| Path::new(".")));
+        read.rules.file = Some(file.to_owned());
+        read.rules.text = text;
+        let beside = file.parent().unwrap_or_else(|| Path::new("."));
+        read.place(beside);
+        read.rules.named = named_files::read(&read.rules.text, beside);
         Ok(read)
     }
 
@@ -337,7 +469,32 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError::Toml`] names the line and what was expected.
     pub fn parse(text: &str) -> Result<Self, ConfigurationError> {
-        toml::from_str(text).map_err(|error| Box::new(error).into())
+        let mut read: Self = toml::from_str(text).map_err(|error| {
+            let (line, message) = syntax(text, &error);
+            ConfigurationError::Toml { line, message }
+        })?;
+        read.rules.paths = PathRules::new(&read.path_tables, text).map_err(|problem| {
+            ConfigurationError::Path {
+                file: None,
+                problem,
+            }
+        })?;
+        for written in &read.balancers {
+            let balancer = written.get_ref().parse();
+            let balancer = balancer.map_err(|problem| ConfigurationError::Balancer {
+                line: line_of(text, written.span().start),
+                problem,
+            })?;
+            read.rules.balancers.push(balancer);
+        }
+        Ok(read)
+    }
+
+    /// The configuration's file, if something else stands in it now than when it was read.
+    pub fn changed_file(&self) -> Option<&Path> {
+        let file = self.rules.file.as_deref()?;
+        let now = std::fs::read_to_string(file).ok();
+        (now.as_deref() != Some(self.rules.text.as_str())).then_some(file)
     }
 
     /// The configuration with defaults for everything but where to listen.
@@ -348,6 +505,11 @@ impl Configuration {
             trust: TrustTable::default(),
             policy: None,
             audit: stderr(),
+            access_log: nowhere(),
+            refusals: RefusalsWord::default(),
+            balancers: Vec::new(),
+            path_tables: Vec::new(),
+            rules: ConfigurationRules::default(),
             monitor: None,
             upstream: None,
             limits: LimitsTable::default(),
@@ -367,8 +529,10 @@ impl Configuration {
         self.policy.as_mut().into_iter().for_each(place);
         let secret = self.upstream.as_mut().and_then(|one| one.secret.as_mut());
         secret.into_iter().for_each(place);
-        if !matches!(self.audit.as_str(), "stderr" | "none") {
-            self.audit = beside.join(&self.audit).display().to_string();
+        for log in [&mut self.audit, &mut self.access_log] {
+            if !matches!(log.as_str(), "stderr" | "none") {
+                *log = beside.join(&*log).display().to_string();
+            }
         }
     }
 
@@ -408,11 +572,52 @@ impl Configuration {
         Ok(Trust::open(directories, self.judgement(), cache)?)
     }
 
-    fn audit_target(&self) -> AuditTarget {
-        match self.audit.as_str() {
-            "stderr" => AuditTarget::StandardError,
-            "none" => AuditTarget::Nowhere,
-            file => AuditTarget::File(file.into()),
+    /// The policy's rules, which must be able to let somebody in, and to allow each action that a path rule asks for.
+    fn policy_rules(&self) -> Result<Option<Arc<Rules>>, ConfigurationError> {
+        let rules = self.policy.as_deref().map(Rules::open).transpose()?;
+        if let (Some(rules), Some(policy)) = (&rules, &self.policy)
+            && let Some(reason) = nobody_may(&rules.current(), CONNECT)
+        {
+            return Err(ConfigurationError::NobodyMayConnect {
+                policy: policy.clone(),
+                reason,
+                hint: connect_hint(&rules.current()),
+            });
+        }
+        for (line, action) in self.rules.paths.actions() {
+            let reason = match &rules {
+                None => {
+                    "there is no policy that could allow it: set policy, or leave the action out"
+                        .to_owned()
+                }
+                Some(rules) => match nobody_may(&rules.current(), action) {
+                    Some(reason) => format!("{reason}, so nobody could ever do it"),
+                    None => continue,
+                },
+            };
+            let action = action.to_owned();
+            let problem = PathRuleProblem::Action { action, reason };
+            return Err(ConfigurationError::Path {
+                file: self.rules.file.clone(),
+                problem: BadPathRule { line, problem },
+            });
+        }
+        Ok(rules)
+    }
+
+    /// Says where the configuration names the file that can't be used, if it is the one that does.
+    fn with_line(&self, error: ConfigurationError) -> ConfigurationError {
+        let line = error.file().and_then(|file| {
+            let mut named = self.rules.named.iter();
+            named.find(|(one, _)| one == file).map(|(_, line)| *line)
+        });
+        match (line, &self.rules.file) {
+            (Some(line), Some(file)) => ConfigurationError::Named {
+                file: file.clone(),
+                line,
+                problem: Box::new(error),
+            },
+            _ => error,
         }
     }
 
@@ -432,6 +637,10 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError`] says which line, and what to do about it.
     pub fn settings(&self) -> Result<Settings, ConfigurationError> {
+        self.read_settings().map_err(|error| self.with_line(error))
+    }
+
+    fn read_settings(&self) -> Result<Settings, ConfigurationError> {
         let limits = self.limits.limits();
         limits.check()?;
         self.interval()?;
@@ -443,14 +652,24 @@ impl Configuration {
             },
             self.trust()?,
         );
-        settings.rules = self.policy.as_deref().map(Rules::open).transpose()?;
+        settings.rules = self.policy_rules()?;
+        let actions = self.rules.paths.actions();
+        settings.actions = actions.map(|(_, action)| action.to_owned()).collect();
+        settings.balancers.clone_from(&self.rules.balancers);
         settings.server_certificates = self.trust.server_certificates;
         settings.limits = limits;
-        settings.audit =
-            Audit::open(&self.audit_target()).map_err(|reason| ConfigurationError::Audit {
-                target: self.audit.clone(),
+        let failed = |what, target: &String| {
+            let target = target.clone();
+            move |reason| ConfigurationError::Log {
+                what,
+                target,
                 reason,
-            })?;
+            }
+        };
+        settings.audit =
+            Audit::open(&log_target(&self.audit)).map_err(failed("audit", &self.audit))?;
+        settings.access_log = AccessLog::open(&log_target(&self.access_log))
+            .map_err(failed("access_log", &self.access_log))?;
         Ok(settings)
     }
 
@@ -459,6 +678,10 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError`] says which line, and what to do about it.
     pub fn front(&self) -> Result<FrontSettings, ConfigurationError> {
+        self.read_front().map_err(|error| self.with_line(error))
+    }
+
+    fn read_front(&self) -> Result<FrontSettings, ConfigurationError> {
         let table = self
             .upstream
             .as_ref()
@@ -474,6 +697,8 @@ impl Configuration {
             chain: table.chain,
             response_time: Duration::from_secs(table.response_seconds.max(1)),
             upstream_idle_time: Duration::from_secs(table.idle_seconds),
+            paths: self.rules.paths.clone(),
+            tell_refused: self.refusals == RefusalsWord::Http,
             tunnels_max: table.tunnels_max,
             tunnels_per_identity_max: table.tunnels_per_identity_max,
         })
@@ -483,8 +708,13 @@ impl Configuration {
     /// administrator should know and that doesn't keep the service from running.
     ///
     /// # Errors
-    /// [`ConfigurationError`] for what would keep it from running.
+    /// [`ConfigurationError`] for what would keep it from running, and for revocation lists by which it would refuse everybody whom
+    /// they cover.
     pub fn check(&self, now: UnixTime) -> Result<Vec<String>, ConfigurationError> {
+        self.check_all(now).map_err(|error| self.with_line(error))
+    }
+
+    fn check_all(&self, now: UnixTime) -> Result<Vec<String>, ConfigurationError> {
         let limits = self.limits.limits();
         limits.check()?;
         self.interval()?;
@@ -496,7 +726,8 @@ impl Configuration {
         let trust = self.trust()?;
         let report = trust.report();
         for bad in &report.bad_files {
-            notes.push(format!("trust: {}: {}", bad.name, bad.reason));
+            let file = trust.directories().path_of(bad);
+            notes.push(format!("trust: {}: {}", file.display(), bad.reason));
         }
         for authority in &report.authorities {
             let problems = authority.problems(now);
@@ -505,11 +736,21 @@ impl Configuration {
                 notes.push(format!("trust: {subject}: {}", problems.join("; ")));
             }
         }
-        self.policy.as_deref().map(Rules::open).transpose()?;
+        if let Some(rules) = self.policy_rules()? {
+            notes.extend(self.notes_on_rules(&rules, &trust));
+        }
+        notes.extend(self.notes_on_paths());
         if self.upstream.is_some() {
-            self.front()?;
+            self.read_front()?;
         }
         notes.extend(crate::descriptors::descriptors_note(&limits));
+        let lists = trust.list_faults(now);
+        if !lists.is_empty() {
+            return Err(ConfigurationError::RevocationLists {
+                directory: self.trust.anchors.clone(),
+                lists: lists.iter().map(ToString::to_string).collect(),
+            });
+        }
         Ok(notes)
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::limits::Limits;
 use crate::metrics::{ConnectionEnd, Metrics, Refusal};
+use crate::plain_http::{PlainHttp, is_request};
 
 /// Milliseconds since the server started, which fit into an atomic.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,10 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Connection {
     number: u64,
     socket: TcpStream,
-    address: SocketAddr,
+    /// The other end of the socket.
+    neighbour: SocketAddr,
+    /// Where a load balancer says that the client is.
+    client: OnceLock<SocketAddr>,
     clock: ServerClock,
     opened: u64,
     /// When bytes last moved in either direction.
@@ -52,7 +56,8 @@ pub(crate) struct Connection {
     /// How many things run for the client: it is not idle while we are the ones who are waited for.
     running: AtomicUsize,
     stalls: Mutex<Vec<Weak<Stall>>>,
-    identity: OnceLock<VerifiedIdentity>,
+    /// Who it is, once the handshake is over; nothing for a stranger.
+    identity: OnceLock<Option<VerifiedIdentity>>,
     /// Unix time at which the newest verdict on the identity ends.
     good_until: AtomicU64,
     ended: AtomicBool,
@@ -60,8 +65,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Where the client is.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.client.get().copied().unwrap_or(self.neighbour)
     }
 
     pub(crate) fn age(&self) -> Duration {
@@ -74,6 +80,7 @@ impl Connection {
         self.end.notified().await;
     }
 
+    /// Whether the handshake is over.
     pub(crate) fn is_identified(&self) -> bool {
         self.identity.get().is_some()
     }
@@ -229,13 +236,19 @@ impl Connections {
         self: &Arc<Self>,
         socket: TcpStream,
         address: SocketAddr,
+        is_balancer: bool,
     ) -> Result<Admitted, Refusal> {
         self.metrics.count_accepted();
         let now = self.clock.now();
         let mut table = locked(&self.table);
         let table = &mut *table;
-        let host = host(address.ip());
-        let refusal = self.refusal(table, host, now);
+        // A socket of both kinds of addresses shows those of IPv4 in the form of IPv6. Nobody writes or searches them so.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        // All clients of a balancer come from one address: theirs is counted when it is known.
+        let host = (!is_balancer).then(|| host(address.ip()));
+        let refusal = host
+            .and_then(|host| self.refusal_of_host(table, host))
+            .or_else(|| self.refusal(table, now));
         if let Some(reason) = refusal {
             self.metrics.count_refused(reason);
             let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
@@ -246,7 +259,8 @@ impl Connections {
         let connection = Arc::new(Connection {
             number,
             socket,
-            address,
+            neighbour: address,
+            client: OnceLock::new(),
             clock: self.clock,
             opened: now,
             moved: AtomicU64::new(now),
@@ -260,18 +274,23 @@ impl Connections {
         });
         table.open.insert(number, connection.clone());
         table.handshaking.insert(number);
-        *table.of_address.entry(host).or_insert(0) += 1;
+        if let Some(host) = host {
+            *table.of_address.entry(host).or_insert(0) += 1;
+        }
         Ok(Admitted {
             connections: self.clone(),
             connection,
+            host: host.map_or_else(OnceLock::new, OnceLock::from),
         })
     }
 
-    fn refusal(&self, table: &mut ConnectionTable, host: IpAddr, now: u64) -> Option<Refusal> {
+    fn refusal_of_host(&self, table: &ConnectionTable, host: IpAddr) -> Option<Refusal> {
         let of_address = table.of_address.get(&host).copied().unwrap_or(0);
-        if of_address >= self.limits.connections_per_address_max {
-            return Some(Refusal::Address);
-        }
+        let full = of_address >= self.limits.connections_per_address_max;
+        full.then_some(Refusal::Address)
+    }
+
+    fn refusal(&self, table: &mut ConnectionTable, now: u64) -> Option<Refusal> {
         // Displacing needs the old one's task to run before its descriptor is free, so the count of all
         // connections is a bound on its own.
         if table.open.len() >= self.limits.connections_max {
@@ -321,7 +340,9 @@ impl Connections {
         table
             .open
             .values()
-            .filter_map(|connection| Some((connection.clone(), connection.identity.get()?.clone())))
+            .filter_map(|connection| {
+                Some((connection.clone(), connection.identity.get()?.clone()?))
+            })
             .collect()
     }
 
@@ -360,6 +381,8 @@ impl Connections {
 pub(crate) struct Admitted {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
+    /// The host by which it is counted.
+    host: OnceLock<IpAddr>,
 }
 
 impl Admitted {
@@ -368,12 +391,41 @@ impl Admitted {
     }
 
     pub(crate) fn transport(&self) -> PeerTransport {
-        PeerTransport(self.connection.clone())
+        PeerTransport {
+            connection: self.connection.clone(),
+            begins: false,
+        }
     }
 
-    /// The handshake is over and has shown whom this belongs to.
-    pub(crate) fn identify(&self, identity: VerifiedIdentity) {
-        self.connection.confirm(&identity);
+    /// The same for a handshake of TLS: a request of HTTP in its place is the error [`PlainHttp`].
+    pub(crate) fn transport_of_handshake(&self) -> PeerTransport {
+        PeerTransport {
+            begins: true,
+            ..self.transport()
+        }
+    }
+
+    /// A balancer says where the client is. From now on the connection counts as that host's.
+    pub(crate) fn is_from(&self, client: SocketAddr) -> Result<(), Refusal> {
+        let host = host(client.ip());
+        let mut table = locked(&self.connections.table);
+        if let Some(reason) = self.connections.refusal_of_host(&table, host) {
+            self.connections.metrics.count_refused(reason);
+            return Err(reason);
+        }
+        // Nobody else sets it, and this is called once.
+        let _ = self.connection.client.set(client);
+        *table.of_address.entry(host).or_insert(0) += 1;
+        let _ = self.host.set(host);
+        Ok(())
+    }
+
+    /// The handshake is over and has shown whom this belongs to; nobody, for a stranger.
+    pub(crate) fn identify(&self, identity: Option<VerifiedIdentity>) {
+        match &identity {
+            Some(identity) => self.connection.confirm(identity),
+            None => self.connection.good_until.store(NEVER, Ordering::Relaxed),
+        }
         // Nobody else sets it, and this is called once.
         let _ = self.connection.identity.set(identity);
         self.connection
@@ -397,11 +449,12 @@ impl Drop for Admitted {
         let mut table = locked(&self.connections.table);
         table.open.remove(&self.connection.number);
         table.handshaking.remove(&self.connection.number);
-        let host = host(self.connection.address.ip());
-        if let Some(count) = table.of_address.get_mut(&host) {
+        if let Some(host) = self.host.get()
+            && let Some(count) = table.of_address.get_mut(host)
+        {
             *count -= 1;
             if *count == 0 {
-                table.of_address.remove(&host);
+                table.of_address.remove(host);
             }
         }
         if table.open.is_empty() {
@@ -412,13 +465,17 @@ impl Drop for Admitted {
 
 /// The bytes of a connection. The table keeps the socket too, so that it can end the connection whoever reads.
 #[derive(Debug)]
-pub(crate) struct PeerTransport(Arc<Connection>);
+pub(crate) struct PeerTransport {
+    connection: Arc<Connection>,
+    /// Whether nothing was read yet of what should be a handshake.
+    begins: bool,
+}
 
 impl PeerTransport {
     fn wrote(&self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
-        let now = self.0.clock.now();
-        self.0.moved.store(now, Ordering::Relaxed);
-        self.0.blocked.store(NEVER, Ordering::Relaxed);
+        let now = self.connection.clock.now();
+        self.connection.moved.store(now, Ordering::Relaxed);
+        self.connection.blocked.store(NEVER, Ordering::Relaxed);
         Poll::Ready(result)
     }
 
@@ -427,7 +484,7 @@ impl PeerTransport {
         context: &mut Context<'_>,
         mut write: impl FnMut(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let socket = &self.0.socket;
+        let socket = &self.connection.socket;
         loop {
             match socket.poll_write_ready(context) {
                 Poll::Ready(Ok(())) => match write(socket) {
@@ -436,8 +493,8 @@ impl PeerTransport {
                 },
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    let now = self.0.clock.now();
-                    let _ = self.0.blocked.compare_exchange(
+                    let now = self.connection.clock.now();
+                    let _ = self.connection.blocked.compare_exchange(
                         NEVER,
                         now,
                         Ordering::Relaxed,
@@ -456,12 +513,20 @@ impl AsyncRead for PeerTransport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let socket = &self.0.socket;
+        let this = self.get_mut();
+        let socket = &this.connection.socket;
+        let start = buffer.filled().len();
         loop {
             ready!(socket.poll_read_ready(context))?;
             match socket.try_read_buf(buffer) {
                 Ok(_) => {
-                    self.0.moved.store(self.0.clock.now(), Ordering::Relaxed);
+                    let now = this.connection.clock.now();
+                    this.connection.moved.store(now, Ordering::Relaxed);
+                    // The TLS engine would answer with an alert.
+                    if std::mem::take(&mut this.begins) && is_request(&buffer.filled()[start..]) {
+                        let error = io::Error::new(io::ErrorKind::InvalidData, PlainHttp);
+                        return Poll::Ready(Err(error));
+                    }
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -497,13 +562,13 @@ impl AsyncWrite for PeerTransport {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&self.0.socket).shutdown(std::net::Shutdown::Write))
+        Poll::Ready(SockRef::from(&self.connection.socket).shutdown(std::net::Shutdown::Write))
     }
 }
 
 /// What one host is likely to have: an IPv4 address, or the /64 network that every IPv6 host can fill.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+pub(crate) fn host(address: IpAddr) -> IpAddr {
+    match address {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
@@ -525,7 +590,6 @@ mod tests {
     fn a_host_is_an_address_or_a_network_of_64_bits() {
         let of = |text: &str| host(text.parse().unwrap()).to_string();
         assert_eq!(of("192.0.2.7"), "192.0.2.7");
-        assert_eq!(of("::ffff:192.0.2.7"), "192.0.2.7");
         assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     }
 }

@@ -1,17 +1,14 @@
 //! The certificate and key that the service shows to its clients.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use exoskel_identity::{CertificateDetails, Date};
+use exoskel_trust::{FileError, read_private, read_public};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use zeroize::Zeroizing;
 
 use crate::limits::CREDENTIAL_FILE_BYTES_MAX;
 use crate::tls::provider;
@@ -34,7 +31,7 @@ impl HostCredential {
         &self,
         provider: &CryptoProvider,
     ) -> Result<Arc<CertifiedKey>, HostCredentialError> {
-        let certificates = read(&self.certificate, false)?;
+        let certificates = read_public(&self.certificate, CREDENTIAL_FILE_BYTES_MAX)?;
         let chain = CertificateDer::pem_slice_iter(&certificates)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| HostCredentialError::Pem {
@@ -46,7 +43,7 @@ impl HostCredential {
                 file: self.certificate.clone(),
             });
         }
-        let text = read(&self.key, true)?;
+        let text = read_private(&self.key, CREDENTIAL_FILE_BYTES_MAX)?;
         let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| HostCredentialError::NoKey {
             file: self.key.clone(),
         })?;
@@ -69,11 +66,9 @@ impl HostCredential {
         let mut notes = Vec::new();
         if let Some(Ok(details)) = key.cert.first().map(CertificateDetails::read) {
             let file = self.certificate.display();
-            if details.not_after <= now {
-                let end = Date(details.not_after);
-                notes.push(format!(
-                    "host: {file} expired on {end}: renew it, clients will refuse it"
-                ));
+            if let Some(problem) = out_of_date(&details, now) {
+                let file = self.certificate.clone();
+                return Err(HostCredentialError::OutOfDate { file, problem });
             }
             if !details.is_for_servers {
                 notes.push(format!(
@@ -85,61 +80,28 @@ impl HostCredential {
     }
 }
 
-/// Reads a file that is no longer than it may be. A secret one must belong to its owner alone.
-pub(crate) fn read(path: &Path, secret: bool) -> Result<Zeroizing<Vec<u8>>, HostCredentialError> {
-    let failed = |error: std::io::Error| HostCredentialError::File {
-        file: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let file = File::open(path).map_err(failed)?;
-    let facts = file.metadata().map_err(failed)?;
-    if secret && facts.mode() & 0o077 != 0 {
-        return Err(HostCredentialError::Exposed {
-            file: path.to_owned(),
-            mode: facts.mode() & 0o7777,
-        });
+/// Why clients refuse a certificate at that time, and what its owner must do; nothing while it is in date.
+pub(crate) fn out_of_date(details: &CertificateDetails, now: UnixTime) -> Option<String> {
+    if details.not_after <= now {
+        let end = Date(details.not_after);
+        Some(format!("expired on {end}, so clients refuse it: renew it"))
+    } else if now < details.not_before {
+        let begin = Date(details.not_before);
+        Some(format!(
+            "is valid from {begin} on, now is {}, so clients refuse it: check this host's clock",
+            Date(now)
+        ))
+    } else {
+        None
     }
-    let mut content = Zeroizing::new(Vec::with_capacity(
-        usize::try_from(facts.len().min(CREDENTIAL_FILE_BYTES_MAX)).unwrap_or(0) + 1,
-    ));
-    file.take(CREDENTIAL_FILE_BYTES_MAX + 1)
-        .read_to_end(&mut content)
-        .map_err(failed)?;
-    if u64::try_from(content.len()).unwrap_or(u64::MAX) > CREDENTIAL_FILE_BYTES_MAX {
-        return Err(HostCredentialError::TooLong {
-            file: path.to_owned(),
-        });
-    }
-    Ok(content)
 }
 
 /// Why the service has nothing to show to its clients. Its administrator must act.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostCredentialError {
-    /// The file can't be read.
-    #[error("{} can't be read: {reason}", file.display())]
-    File {
-        /// Which one.
-        file: PathBuf,
-        /// What the system says.
-        reason: String,
-    },
-    /// More bytes than such a file has.
-    #[error("{} has more than {CREDENTIAL_FILE_BYTES_MAX} bytes", file.display())]
-    TooLong {
-        /// Which one.
-        file: PathBuf,
-    },
-    /// Others can read a secret.
-    #[error(
-        "{} holds a secret and has mode {mode:04o}, expected 0600 or 0400: run chmod 600 on it, and renew it if others could read it", file.display()
-    )]
-    Exposed {
-        /// Which one.
-        file: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    /// One of the files can't be read, or others can read the key.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The armour is broken.
     #[error("{} is not well-formed PEM: {reason}", file.display())]
     Pem {
@@ -153,6 +115,14 @@ pub enum HostCredentialError {
     NoCertificate {
         /// Which one.
         file: PathBuf,
+    },
+    /// A certificate that no client accepts now.
+    #[error("{} {problem}", file.display())]
+    OutOfDate {
+        /// Which one.
+        file: PathBuf,
+        /// Since or until when.
+        problem: String,
     },
     /// No key that can be used.
     #[error("{} holds no plain PRIVATE KEY (an encrypted one can't be used by a service)", file.display())]

@@ -8,11 +8,30 @@ pub(crate) const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Connections that the kernel holds for us before we accept them (it takes `net.core.somaxconn` if that is less).
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// How long a client whose certificate was refused may take to read the alert that says why.
+/// How long a client that was refused may take to read the alert that says why, or to end the request that is refused.
 pub(crate) const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
 /// Bytes that are read and thrown away meanwhile: an unread byte would turn the alert into a reset.
 pub(crate) const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a refusal of the server behind that is held until it is whole, while its request still comes.
+pub(crate) const HELD_REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of the body of a refused request that are read and thrown away, so that the client gets to read its answer.
+pub(crate) const REFUSED_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long the rest of the body of an HTTP/2 request is read and thrown away once the request has its answer. A client has to read the answer
+/// meanwhile, or to end its body.
+pub(crate) const UNREAD_BODY_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of such a rest that are read. With more to come, the stream is reset.
+pub(crate) const UNREAD_BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Such rests that are read at once on one connection. The stream of one more is reset with its answer.
+pub(crate) const UNREAD_BODIES_OF_CONNECTION_MAX: usize = 16;
+
+/// The same over all connections. None of them keeps bytes: they are thrown away as they come.
+pub(crate) const UNREAD_BODIES_MAX: usize = 1024;
 
 /// How long the accept loop rests when the process has no file descriptors left.
 pub(crate) const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(50);
@@ -24,6 +43,33 @@ pub(crate) const AUDIT_LINES_MAX: usize = 32 * 1024;
 /// The most that [`Limits::handshakes_max`] may be: each handshake keeps a place for its audit line, and half of the places
 /// are for other decisions.
 pub(crate) const HANDSHAKES_MAX: usize = AUDIT_LINES_MAX / 2;
+
+/// Rules by path of one front. Each request is compared with them one by one.
+pub(crate) const PATH_RULES_MAX: usize = 256;
+
+/// Bytes of access lines that wait for the disk. What comes beyond is counted and lost: requests don't wait for a log.
+pub(crate) const ACCESS_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How long access lines gather before they are written together.
+pub(crate) const ACCESS_GATHER_TIME: Duration = Duration::from_millis(100);
+
+/// Bytes of a PROXY header behind its first 16: addresses, and what balancers add of their own.
+pub(crate) const PROXY_HEADER_BYTES_MAX: usize = 2048;
+
+/// Bytes of the header that lists what a client may do: most servers take 8 KiB for all of a head.
+pub(crate) const ACTIONS_BYTES_MAX: usize = 2048;
+
+/// Bytes of the header that says why actions are refused.
+pub(crate) const REFUSALS_BYTES_MAX: usize = 1024;
+
+/// Bytes of the header by which the server behind a front says what it requires and a client lacks.
+pub(crate) const REQUIREMENT_BYTES_MAX: usize = 2048;
+
+/// Warnings that are said at once. A vomsdir or a directory of authorities that went wrong can bring hundreds.
+pub(crate) const WARNINGS_LISTED_MAX: usize = 16;
+
+/// Notes on one policy, ban list or grid-mapfile about names that nobody can have. Lists that several sites share have many.
+pub(crate) const NOTES_OF_FILE_MAX: usize = 8;
 
 /// Bytes of a front's secret file.
 pub(crate) const SECRET_BYTES_MAX: usize = 1024;
@@ -47,7 +93,7 @@ pub(crate) const MONITOR_TIME: Duration = Duration::from_secs(5);
 pub(crate) const DESCRIPTORS_BESIDE: usize = 64;
 
 /// Bytes of a host certificate or key file.
-pub(crate) const CREDENTIAL_FILE_BYTES_MAX: u64 = 1024 * 1024;
+pub(crate) const CREDENTIAL_FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Fields that the HTTP parser takes without asking for memory of their own.
 pub(crate) const HEADERS_MAX_OF_PARSER: usize = 100;
@@ -70,6 +116,9 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections of one IPv4 address or one IPv6 /64 network, which is what one host gets.
     pub connections_per_address_max: usize,
+    /// Connections of strangers, in all: of clients that a front tells why they are refused, or serves without a certificate. One
+    /// IPv4 address or one IPv6 /64 network gets half of them.
+    pub strangers_max: usize,
     /// How long a connection may be without any traffic while nothing runs for it.
     pub idle_time: Duration,
     /// How long the head of an HTTP request may take, the wait for it on a kept connection included.
@@ -106,6 +155,7 @@ impl Default for Limits {
             handshake_time_assured: Duration::from_secs(2),
             connections_max: 8192,
             connections_per_address_max: 1024,
+            strangers_max: 256,
             idle_time: Duration::from_secs(120),
             header_time: Duration::from_secs(30),
             header_bytes_max: 64 * 1024,

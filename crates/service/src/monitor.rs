@@ -66,8 +66,13 @@ fn answer(handle: &ServerHandle, request: &Request<Incoming>) -> Response<Full<B
             if let Some(statistics) = handle.state().admission.statistics() {
                 handle.metrics().set_verdicts(statistics);
             }
-            let lost = handle.state().audit.lost();
-            handle.metrics().set_audit_lines_lost(lost);
+            let (state, metrics) = (handle.state(), handle.metrics());
+            metrics.set_audit_lines_lost(state.audit.lost());
+            metrics.set_access_lines_lost(state.access_log.lost());
+            metrics.set_revocation_lists(&state.admission.revocation_lists());
+            if let Some(end) = state.host_end() {
+                metrics.set_host_certificate_end(end);
+            }
             (StatusCode::OK, OPEN_METRICS, handle.metrics().text())
         }
         (&Method::GET | &Method::HEAD, "/health") if handle.is_stopping() => (

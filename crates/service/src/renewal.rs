@@ -12,8 +12,9 @@ use tokio::signal::unix::Signal;
 use crate::admission::{CONNECT, still_good};
 use crate::audit::{AuditLine, Verdict};
 use crate::handle::ServerHandle;
+use crate::limits::WARNINGS_LISTED_MAX;
 use crate::metrics::ConnectionEnd;
-use crate::server_state::ServerState;
+use crate::server_state::{SaidWarnings, ServerState};
 
 /// How often trust data is read again where nothing else is said.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
@@ -46,8 +47,8 @@ impl ServerHandle {
                 renewal
             }
             Err(error) => Renewal {
-                changed: false,
                 faults: vec![format!("reading trust data again failed: {error}")],
+                ..Renewal::default()
             },
         }
     }
@@ -56,20 +57,28 @@ impl ServerHandle {
     pub async fn keep_current(&self, interval: Duration, mut asked: Signal) {
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        tell(&self.renew_by(look).await);
         // The first tick is due at once, and the data has just been read.
         ticks.tick().await;
         loop {
-            tokio::select! {
+            let is_asked = tokio::select! {
                 biased;
                 () = self.stopping() => return,
-                _ = ticks.tick() => {}
+                _ = ticks.tick() => false,
                 _ = asked.recv() => {
                     self.state().audit.reopen().await;
+                    self.state().access_log.reopen();
+                    true
                 }
+            };
+            let work = if is_asked { renew_and_repeat } else { renew };
+            let renewal = self.renew_by(work).await;
+            if is_asked && renewal.changes.is_empty() && renewal.faults.is_empty() {
+                tracing::info!(
+                    "reloaded: nothing has changed in trust, rules and host certificate"
+                );
             }
-            for fault in self.renew().await.faults {
-                tracing::warn!("the last good state is kept: {fault}");
-            }
+            tell(&renewal);
         }
     }
 
@@ -89,6 +98,63 @@ impl ServerHandle {
     }
 }
 
+/// Says what a renewal brought.
+pub(crate) fn tell(renewal: &Renewal) {
+    for change in &renewal.changes {
+        tracing::info!("reloaded: {change}");
+    }
+    for fault in &renewal.faults {
+        tracing::error!("{fault}");
+    }
+    for warning in &renewal.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Says what is to be warned of and was not when it was last looked for, or all of it for somebody who `asks`, and which authorities'
+/// people are no longer refused.
+fn warn(state: &ServerState, said: &mut SaidWarnings, renewal: &mut Renewal, asks: bool) {
+    let now = state.now();
+    let found = SaidWarnings {
+        lists: state.admission.list_faults(now),
+        others: state
+            .host_warning(now)
+            .into_iter()
+            .chain(state.admission.warnings_of_rules())
+            .collect(),
+    };
+    let counts = |authority: &str| {
+        let lists = state.admission.revocation_lists();
+        let mut of_it = lists.iter().filter(|list| list.authority == authority);
+        of_it.any(|list| list.next_update >= now)
+    };
+    for over in &said.lists {
+        let authority = &over.authority;
+        if !found.lists.iter().any(|one| one.authority == *authority) && counts(authority) {
+            let text =
+                format!("users of {authority} are accepted again: its revocation list counts");
+            renewal.changes.push(text);
+        }
+    }
+    let lists = found.lists.iter();
+    let lists = lists.filter(|fault| asks || !said.lists.contains(fault));
+    let others = found.others.iter();
+    let others = others.filter(|warning| asks || !said.others.contains(warning));
+    let mut new: Vec<String> = lists
+        .map(ToString::to_string)
+        .chain(others.cloned())
+        .collect();
+    *said = found;
+    let more = new.len().saturating_sub(WARNINGS_LISTED_MAX);
+    if more > 0 {
+        new.truncate(WARNINGS_LISTED_MAX);
+        new.push(format!(
+            "{more} other warnings like these: run exoskel front --check"
+        ));
+    }
+    renewal.warnings = new;
+}
+
 /// A connection that was ended because its client is no longer good.
 struct EndedConnection {
     identity: VerifiedIdentity,
@@ -97,21 +163,44 @@ struct EndedConnection {
 }
 
 fn renew(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
+    renew_for(state, false)
+}
+
+/// The same for somebody who wants to hear again what was said before.
+fn renew_and_repeat(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
+    renew_for(state, true)
+}
+
+fn renew_for(state: &Arc<ServerState>, asks: bool) -> (Renewal, Vec<EndedConnection>) {
     // One at a time: the interval and a signal may meet.
-    let _one = state.renewing();
+    let mut said = state.renewing();
     let mut renewal = state.admission.renew();
-    if let Err(error) = state.renew_host() {
-        renewal.faults.push(error.to_string());
+    match state.renew_host() {
+        Ok(change) => renewal.changes.extend(change),
+        Err(error) => renewal
+            .faults
+            .push(format!("{error}; the one in use is kept")),
     }
+    warn(state, &mut said, &mut renewal, asks);
     let metrics = state.connections.metrics();
     metrics.count_reload(renewal.faults.is_empty(), state.admission.generation());
     let ended = apply(state, &renewal);
     (renewal, ended)
 }
 
+/// Reads nothing, and says what is to be warned of.
+fn look(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
+    let mut renewal = Renewal::default();
+    warn(state, &mut state.renewing(), &mut renewal, false);
+    (renewal, Vec::new())
+}
+
 fn renew_rules(state: &Arc<ServerState>) -> (Renewal, Vec<EndedConnection>) {
-    let _one = state.renewing();
-    let renewal = state.admission.renew_rules().unwrap_or_default();
+    let mut said = state.renewing();
+    let mut renewal = state.admission.renew_rules().unwrap_or_default();
+    if renewal.changed {
+        warn(state, &mut said, &mut renewal, false);
+    }
     let ended = apply(state, &renewal);
     (renewal, ended)
 }

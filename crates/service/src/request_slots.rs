@@ -1,6 +1,7 @@
 //! How many requests run and how many wait, of all clients and of each.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use exoskel_identity::VerifiedIdentity;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::connections::host;
 use crate::limits::Limits;
 
 /// The slots of one server, over all its connections.
@@ -55,6 +57,11 @@ impl RequestSlots {
     /// The share of somebody in these slots.
     pub(crate) fn share_of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
         self.shares.of(identity)
+    }
+
+    /// The share of a stranger: of all strangers of its host.
+    pub(crate) fn share_of_stranger(&self, address: IpAddr) -> Arc<Share> {
+        self.shares.of_stranger(address)
     }
 
     /// A slot, at once or after some waiting.
@@ -113,7 +120,15 @@ impl Shares {
 
     /// The share of somebody, whatever proxies and however many connections they use.
     pub(crate) fn of(&self, identity: &VerifiedIdentity) -> Arc<Share> {
-        let owner = owner(identity);
+        self.named(owner(identity))
+    }
+
+    /// The share of all strangers of a host.
+    pub(crate) fn of_stranger(&self, address: IpAddr) -> Arc<Share> {
+        self.named(format!("stranger at {}", host(address.to_canonical())))
+    }
+
+    fn named(&self, owner: String) -> Arc<Share> {
         let mut table = locked(&self.table);
         if let Some(share) = table.get(&owner).and_then(Weak::upgrade) {
             return share;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use exoskel_trust::{FileError, read_private};
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-use crate::host::{HostCredentialError, read};
-use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use crate::limits::{CREDENTIAL_FILE_BYTES_MAX, SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
 /// A secret of printable characters, read from a file that only its owner can read. Both sides read the same file:
 /// the front sends it with each request, the server behind believes the front's headers only where it stands.
@@ -21,7 +21,7 @@ impl FrontSecret {
     /// # Errors
     /// [`SecretError`] names the file and what its owner must do.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let content = read(path, true)?;
+        let content = read_private(path, CREDENTIAL_FILE_BYTES_MAX)?;
         let secret = content.trim_ascii();
         let sound = (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len())
             && secret.iter().all(u8::is_ascii_graphic);
@@ -55,11 +55,11 @@ impl fmt::Debug for FrontSecret {
 }
 
 /// Why a front's secret can't be used. Its owner must act.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file.
     #[error(transparent)]
-    File(#[from] HostCredentialError),
+    File(#[from] FileError),
     /// What stands in it.
     #[error(
         "{} holds {got} bytes, expected {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} printable ones without spaces: make one with \"openssl rand -hex 32\"", file.display()

@@ -13,7 +13,9 @@ use crate::accept::accept;
 use crate::handle::ServerHandle;
 use crate::limits::{BACKLOG, WATCH_INTERVAL};
 use crate::metrics::ConnectionEnd;
+use crate::own_task::AbortOnDrop;
 use crate::peer::Handler;
+use crate::renewal::tell;
 use crate::server_state::ServerState;
 use crate::settings::{Settings, StartError};
 use crate::tls::server_config;
@@ -76,6 +78,7 @@ impl Server {
             self.state.admission.clone(),
             self.state.host.current.clone(),
             H::PROTOCOLS,
+            handler.strangers(),
             self.settings.time.clone(),
         )?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -90,14 +93,6 @@ impl Server {
         }
         drop(watchman);
         Ok(())
-    }
-}
-
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -129,9 +124,7 @@ async fn watch_connections(state: Arc<ServerState>) {
         let mut ticks = watch_ticks();
         loop {
             ticks.tick().await;
-            for fault in handle.renew_rules().await.faults {
-                tracing::error!("{fault}");
-            }
+            tell(&handle.renew_rules().await);
         }
     };
     tokio::join!(watching, reading);

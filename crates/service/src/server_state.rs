@@ -1,21 +1,25 @@
 //! What all tasks of a server share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use exoskel_identity::{CertificateDetails, Date, ListFault};
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls_pki_types::UnixTime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
+use crate::access_log::AccessLog;
 use crate::admission::AdmissionControl;
 use crate::audit::Audit;
+use crate::balancers::Balancer;
 use crate::connections::Connections;
-use crate::host::{HostCredential, HostCredentialError};
+use crate::host::{HostCredential, HostCredentialError, out_of_date};
+use crate::limits::UNREAD_BODIES_MAX;
 use crate::metrics::Metrics;
-use crate::request_slots::RequestSlots;
+use crate::request_slots::{RequestSlots, Shares};
 use crate::settings::Settings;
 use crate::tls::provider;
 
@@ -24,13 +28,28 @@ pub(crate) struct ServerState {
     pub(crate) connections: Arc<Connections>,
     pub(crate) admission: Arc<AdmissionControl>,
     pub(crate) host: HostCertificate,
-    renewing: Mutex<()>,
+    renewing: Mutex<SaidWarnings>,
     /// Grows with each change after which everybody is judged again.
-    epoch: AtomicU64,
+    epoch: watch::Sender<u64>,
     pub(crate) request_slots: RequestSlots,
+    /// Places for connections of strangers.
+    pub(crate) strangers: Arc<Semaphore>,
+    /// What one host has of them: half, so that nobody alone keeps all others out.
+    pub(crate) stranger_shares: Shares,
+    /// Places for bodies whose rest nobody reads.
+    pub(crate) unread_bodies: Arc<Semaphore>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) access_log: Arc<AccessLog>,
+    pub(crate) balancers: Vec<Balancer>,
     pub(crate) time: Arc<dyn TimeProvider>,
     pub(crate) stopping: watch::Sender<bool>,
+}
+
+/// What the last renewal had to warn of, so that nothing is said at each.
+#[derive(Debug, Default)]
+pub(crate) struct SaidWarnings {
+    pub(crate) lists: Vec<ListFault>,
+    pub(crate) others: Vec<String>,
 }
 
 /// The host's certificate, as new connections show it.
@@ -47,11 +66,7 @@ impl ServerState {
         let host = settings.host.load(&provider)?;
         let metrics = Arc::new(Metrics::default());
         metrics.set_generation(settings.verifier.generation());
-        let admission = AdmissionControl::new(
-            settings.verifier.clone(),
-            settings.rules.clone(),
-            settings.server_certificates,
-        );
+        let admission = AdmissionControl::new(settings);
         Ok(Arc::new(Self {
             connections: Arc::new(Connections::new(settings.limits.clone(), metrics)),
             admission: Arc::new(admission),
@@ -61,21 +76,45 @@ impl ServerState {
                 current: Arc::new(ArcSwap::new(host)),
             },
             renewing: Mutex::default(),
-            epoch: AtomicU64::new(0),
+            epoch: watch::Sender::new(0),
             request_slots: RequestSlots::new(&settings.limits),
+            strangers: Arc::new(Semaphore::new(
+                settings.limits.strangers_max.min(Semaphore::MAX_PERMITS),
+            )),
+            stranger_shares: Shares::new(settings.limits.strangers_max.div_ceil(2)),
+            unread_bodies: Arc::new(Semaphore::new(UNREAD_BODIES_MAX)),
             audit: settings.audit.clone(),
+            access_log: settings.access_log.clone(),
+            balancers: settings.balancers.clone(),
             time: settings.time.clone(),
             stopping: watch::Sender::new(false),
         }))
     }
 
-    /// Reads the host's certificate again.
-    pub(crate) fn renew_host(&self) -> Result<(), HostCredentialError> {
+    /// Reads the host's certificate again; says what is new about it.
+    pub(crate) fn renew_host(&self) -> Result<Option<String>, HostCredentialError> {
         let new = self.host.files.load(&self.host.provider)?;
-        if new.cert != self.host.current.load().cert {
-            self.host.current.store(new);
+        if new.cert == self.host.current.load().cert {
+            return Ok(None);
         }
-        Ok(())
+        let end = end_of(&new).map_or_else(String::new, |end| format!(", ends {}", Date(end)));
+        self.host.current.store(new);
+        let file = self.host.files.certificate.display();
+        Ok(Some(format!("host certificate {file} is new{end}")))
+    }
+
+    /// Why clients refuse the certificate that the host shows; nothing while it is in date.
+    pub(crate) fn host_warning(&self, now: UnixTime) -> Option<String> {
+        let shown = self.host.current.load();
+        let details = CertificateDetails::read(shown.cert.first()?).ok()?;
+        let problem = out_of_date(&details, now)?;
+        let file = self.host.files.certificate.display();
+        Some(format!("host certificate {file} {problem}"))
+    }
+
+    /// When the certificate ends that the host shows.
+    pub(crate) fn host_end(&self) -> Option<UnixTime> {
+        end_of(&self.host.current.load())
     }
 
     /// Waits until the server is told to stop.
@@ -85,17 +124,27 @@ impl ServerState {
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 
+    /// Whether connections from this address begin with a header of the PROXY protocol.
+    pub(crate) fn is_balancer(&self, address: IpAddr) -> bool {
+        self.balancers.iter().any(|one| one.is_at(address))
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+        *self.epoch.borrow()
+    }
+
+    /// Tells of each epoch that begins from now on.
+    pub(crate) fn epochs(&self) -> watch::Receiver<u64> {
+        self.epoch.subscribe()
     }
 
     /// A verdict of an earlier epoch counts no longer.
     pub(crate) fn begin_epoch(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.epoch.send_modify(|epoch| *epoch += 1);
     }
 
     /// Held by the one who renews.
-    pub(crate) fn renewing(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn renewing(&self) -> MutexGuard<'_, SaidWarnings> {
         self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,4 +154,9 @@ impl ServerState {
             .current_time()
             .unwrap_or_else(|| UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX)))
     }
+}
+
+fn end_of(key: &CertifiedKey) -> Option<UnixTime> {
+    let details = CertificateDetails::read(key.cert.first()?).ok()?;
+    Some(details.not_after)
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use exoskel_trust::Rules;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
+use crate::access_log::AccessLog;
 use crate::audit::Audit;
+use crate::balancers::Balancer;
 use crate::host::{HostCredential, HostCredentialError};
 use crate::limits::{BadLimit, Limits};
 use crate::renewable::Renewable;
@@ -24,6 +26,8 @@ pub struct Settings {
     pub verifier: Arc<dyn Renewable>,
     /// Who may connect, as the action `connect`; everybody with a good identity where there are no rules.
     pub rules: Option<Arc<Rules>>,
+    /// The actions that requests need beside `connect`: rules that allow one of them to nobody are warned of.
+    pub actions: Vec<String>,
     /// Whether clients may show certificates that are for servers only: their extended key usages, or those of an authority
     /// above, lack `clientAuth` (RFC 5280 section 4.2.1.12).
     pub server_certificates: bool,
@@ -31,6 +35,11 @@ pub struct Settings {
     pub limits: Limits,
     /// Where decisions are written down.
     pub audit: Arc<Audit>,
+    /// Where requests are written down, by a server that speaks HTTP.
+    pub access_log: Arc<AccessLog>,
+    /// Load balancers in front of the server. Their connections, and no others, begin with a header of the PROXY protocol
+    /// (version 2) that says where the client is.
+    pub balancers: Vec<Balancer>,
     /// The calendar by which certificates are judged.
     pub time: Arc<dyn TimeProvider>,
 }
@@ -43,9 +52,12 @@ impl Settings {
             host,
             verifier,
             rules: None,
+            actions: Vec::new(),
             server_certificates: false,
             limits: Limits::default(),
             audit: Audit::nowhere(),
+            access_log: AccessLog::nowhere(),
+            balancers: Vec::new(),
             time: Arc::new(DefaultTimeProvider),
         }
     }

@@ -81,10 +81,26 @@ pub async fn run(
             None => Ok(()),
         }
     };
-    let (served, (), (), _) = tokio::join!(
+    let mut asked = signal(SignalKind::hangup()).map_err(system("SIGHUP"))?;
+    let looking = async {
+        loop {
+            tokio::select! {
+                () = handle.stopping() => return,
+                _ = asked.recv() => {}
+            }
+            if let Some(file) = configuration.changed_file() {
+                let file = file.display();
+                tracing::warn!(
+                    "{file} has changed, and is read at the start only: restart to use it"
+                );
+            }
+        }
+    };
+    let (served, (), (), (), _) = tokio::join!(
         server.run(handler),
         stopping,
         handle.keep_current(interval, hangup),
+        looking,
         monitoring,
     );
     Ok(served?)

@@ -18,6 +18,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, CipherSuite, ServerConfig};
 
 use crate::admission::{AdmissionControl, Refused, Who};
+use crate::peer::Strangers;
 
 tokio::task_local! {
     /// Where the engine's check of a certificate leaves its verdict for the task that runs the handshake.
@@ -53,9 +54,13 @@ pub(crate) fn server_config(
     admission: Arc<AdmissionControl>,
     credential: Arc<ArcSwap<CertifiedKey>>,
     protocols: &[&[u8]],
+    strangers: Strangers,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let check = ChainVerifier::new(&provider, move |chain, now| judge(&admission, chain, now));
+    let check = ChainVerifier::new(&provider, move |chain, now| {
+        judge(&admission, chain, now, strangers)
+    })
+    .without_certificate(strangers.without_certificate);
     let mut config = ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(Arc::new(check))
@@ -80,15 +85,18 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// Leaves the verdict on a client's chain for the task that runs the handshake, and says what the client is told.
+/// Leaves the verdict on a client's chain for the task that runs the handshake, and says what the client is told by the engine.
+/// Those of whom the handler takes care end the handshake.
 fn judge(
     admission: &AdmissionControl,
     chain: &[CertificateDer<'_>],
     now: UnixTime,
+    strangers: Strangers,
 ) -> Result<(), rustls::Error> {
     let verdict = admission.judge(chain, now);
     let answer = match &verdict {
         Ok(_) => Ok(()),
+        Err(refused) if strangers.take(refused) => Ok(()),
         Err(refused) => Err(alert(refused).into()),
     };
     VERDICT

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
 use exoskel_service::{
-    Audit, AuditTarget, ConnectionEnd, Handler, HandshakeOutcome, Peer, Refusal, Renewable,
-    Renewal, Rules, Stream,
+    Audit, ConnectionEnd, Handler, HandshakeOutcome, LogTarget, Peer, Refusal, Renewable, Renewal,
+    Rules, Stream,
 };
 use peers::{Authority, Card, HeldTime, Running, Scratch, audited, client_hello};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -105,7 +105,7 @@ async fn the_last_bytes_arrive_whole_and_with_a_goodbye() {
 async fn refusals_are_told_to_the_client_and_written_down() {
     let scratch = Scratch::new();
     let trail = scratch.path().join("audit");
-    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let audit = Audit::open(&LogTarget::File(trail.clone())).unwrap();
     let server = Running::start_in(scratch, name, |settings| settings.audit = audit);
     let good = server.authority.user("ada");
     let stranger = Authority::new().user("mallory");
@@ -537,4 +537,30 @@ async fn stopping_waits_for_connections_and_then_ends_them() {
     tokio::join!(server.stop(), time);
     assert_eq!(handle.metrics().ended(ConnectionEnd::Shutdown), 1);
     assert!(is_ended(stream).await);
+}
+
+/// Answers with the client's address.
+async fn address(mut stream: Stream, peer: Peer) {
+    let address = peer.address().ip().to_string();
+    let _ = stream.write_all(address.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// A socket that listens for both kinds of addresses gets those of IPv4 in the form of IPv6. Nobody searches an audit so.
+#[tokio::test]
+async fn a_client_over_ipv4_has_an_address_of_ipv4() {
+    let scratch = Scratch::new();
+    let trail = scratch.path().join("audit");
+    let audit = Audit::open(&LogTarget::File(trail.clone())).unwrap();
+    let mut server = Running::start_in(scratch, address, |settings| {
+        settings.listen = "[::]:0".parse().unwrap();
+        settings.audit = audit;
+    });
+    server.address.set_ip("127.0.0.1".parse().unwrap());
+    let card = server.authority.user("ada");
+    // The handler's answer is the address here.
+    assert_eq!(name_of(&server, &card).await, "127.0.0.1");
+    let _scratch = server.stop().await;
+    let address = audited(&trail)[0]["address"].as_str().unwrap().to_owned();
+    assert!(address.starts_with("127.0.0.1"), "{address}");
 }

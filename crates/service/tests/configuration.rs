@@ -9,6 +9,7 @@ mod peers;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use exoskel_service::{Configuration, ConfigurationError};
 use peers::{Authority, Scratch};
@@ -17,13 +18,14 @@ use rustls::pki_types::UnixTime;
 
 /// A configuration of which everything can be read, with these lines more.
 fn written(scratch: &Scratch, more: &str) -> Configuration {
-    let host = Authority::new().host(scratch.path());
+    let authority = Authority::new();
+    let host = authority.host(scratch.path());
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/identity");
     let text = format!(
         "listen = \"127.0.0.1:0\"\naudit = \"audit\"\n{more}\n[host]\ncertificate = {:?}\nkey = \"hostkey.pem\"\n\
          [trust]\nanchors = {:?}\nvomsdir = {:?}\n",
         host.certificate,
-        vectors.join("trust/default"),
+        authority.trust_directory(scratch.path()),
         vectors.join("vomsdir/default"),
     );
     let file = scratch.path().join("service.toml");
@@ -52,6 +54,51 @@ fn a_check_opens_nothing_and_tells_what_will_go_wrong() {
     assert!(!scratch.path().join("audit").exists());
     configuration.settings().unwrap();
     assert!(scratch.path().join("audit").exists());
+}
+
+/// Everybody whom such a list covers would be refused. The file to replace is named.
+#[test]
+fn a_check_fails_on_a_stale_list() {
+    let scratch = Scratch::new();
+    let configuration = written(&scratch, "");
+    let in_two_days = UnixTime::now().as_secs() + 2 * 86_400;
+    let fault = configuration
+        .check(UnixTime::since_unix_epoch(Duration::from_secs(in_two_days)))
+        .unwrap_err()
+        .to_string();
+    let directory = scratch.path().join("certificates");
+    assert!(
+        fault.starts_with(&directory.display().to_string()),
+        "{fault}"
+    );
+    assert!(
+        fault.contains("/CN=test authority: its revocation list 00000001.r0 is stale since"),
+        "{fault}"
+    );
+}
+
+/// Every client would refuse it.
+#[test]
+fn a_check_fails_on_a_host_certificate_that_is_out_of_date() {
+    let scratch = Scratch::new();
+    let configuration = written(&scratch, "");
+    let at = |seconds: u64| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        configuration.check(time).unwrap_err().to_string()
+    };
+    let now = UnixTime::now().as_secs();
+    let ended = at(now + 31 * 86_400);
+    assert!(
+        ended.contains("service.toml: line 5: host: ")
+            && ended.contains("hostcert.pem expired on ")
+            && ended.contains("renew it"),
+        "{ended}"
+    );
+    let early = at(now - 86_400);
+    assert!(
+        early.contains("hostcert.pem is valid from ") && early.contains("clock"),
+        "{early}"
+    );
 }
 
 #[test]
@@ -90,10 +137,33 @@ fn faults_name_the_line_and_what_to_do() {
     let open = fault("upstream = { address = \"tcp://127.0.0.1:8000\" }");
     assert!(open.contains("openssl rand -hex 32"), "{open}");
     let policy = fault("policy = \"missing.toml\"");
-    assert!(policy.contains("missing.toml"), "{policy}");
+    let file = scratch.path().join("service.toml");
+    let place = format!("{}: line 3: policy: can't read the policy ", file.display());
+    assert!(
+        policy.starts_with(&place) && policy.contains("missing.toml"),
+        "{policy}"
+    );
+    let secret = fault("upstream = { address = \"unix:/x\", secret = \"gone\" }");
+    assert!(
+        secret.contains("service.toml: line 3: upstream.secret: can't read "),
+        "{secret}"
+    );
     let unknown = Configuration::parse("listen = \"[::]:1\"\nlisten_too = 1\n").unwrap_err();
-    assert!(matches!(unknown, ConfigurationError::Toml(_)));
-    assert!(unknown.to_string().contains("listen_too"), "{unknown}");
+    assert!(matches!(
+        unknown,
+        ConfigurationError::Toml { line: Some(2), .. }
+    ));
+    let unknown = unknown.to_string();
+    assert!(
+        unknown.starts_with("line 2: unknown field `listen_too`") && !unknown.contains('\n'),
+        "{unknown}"
+    );
+    let number = Configuration::parse("listen = 8443\n").unwrap_err();
+    let number = number.to_string();
+    assert!(
+        number.starts_with("line 1: ") && !number.contains('\n'),
+        "{number}"
+    );
 }
 
 #[test]
@@ -108,4 +178,56 @@ fn a_key_that_others_can_read_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(fault.contains("chmod 600"), "{fault}");
+}
+
+#[test]
+fn a_rule_by_path_that_can_not_work_is_named_with_its_line_before_anything_starts() {
+    let fault = |more: &str| {
+        let text = format!("listen = \"[::]:1\"\n{more}");
+        Configuration::parse(&text).unwrap_err().to_string()
+    };
+    let rule = "[[path]]\nprefix = \"/\"\n";
+    let hidden = fault(&format!("{rule}{rule}"));
+    assert!(
+        hidden.contains("line 4") && hidden.contains("can never match"),
+        "{hidden}"
+    );
+    let nowhere = fault("[[path]]\nprefix = \"jobs\"\n");
+    assert!(
+        nowhere.contains("line 2") && nowhere.contains("\"jobs\""),
+        "{nowhere}"
+    );
+    let balancer = fault("balancers = [\n  \"192.0.2.1\",\n  \"lb.example.org\",\n]\n");
+    assert!(
+        balancer.contains("line 4") && balancer.contains("lb.example.org"),
+        "{balancer}"
+    );
+    // An action that the policy never allows.
+    let scratch = Scratch::new();
+    let policy = scratch.path().join("policy.toml");
+    fs::write(
+        &policy,
+        "[[allow.rule]]\naction = \"connect\"\ndn = \"*\"\n",
+    )
+    .unwrap();
+    let with_action = |policy: &str| {
+        let path = "path = [{ prefix = \"/\", action = \"submit\" }]";
+        let configuration = written(&scratch, &format!("{policy}\n{path}"));
+        let checked = configuration
+            .check(UnixTime::now())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(configuration.settings().unwrap_err().to_string(), checked);
+        checked
+    };
+    let unset = with_action("");
+    assert!(
+        unset.contains("\"submit\"") && unset.contains("set policy"),
+        "{unset}"
+    );
+    let unheard = with_action("policy = \"policy.toml\"");
+    assert!(
+        unheard.contains("line 4") && unheard.contains("no [[allow.rule]]"),
+        "{unheard}"
+    );
 }

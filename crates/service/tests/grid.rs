@@ -15,7 +15,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use exoskel_identity::{DecisionCacheLimits, GridSettings, VerifiedIdentity};
 use exoskel_service::{
-    Audit, AuditTarget, ConnectionEnd, Front, FrontSettings, HandshakeOutcome, Http, Peer,
+    Audit, ConnectionEnd, Front, FrontSettings, HandshakeOutcome, Http, LogTarget, Peer,
     Renewable as _, Rules, Settings, Stream, Upstream,
 };
 use exoskel_trust::{Trust, TrustDirectories};
@@ -418,7 +418,7 @@ async fn each_door_tells_the_organisation_and_the_attributes() {
     );
     let trail = |number: u8| scratch.path().join(format!("audit{number}"));
     let change = |number: u8| {
-        let (trust, target) = (grid.trust(), AuditTarget::File(trail(number)));
+        let (trust, target) = (grid.trust(), LogTarget::File(trail(number)));
         move |settings: &mut Settings| {
             settings.verifier = trust;
             settings.audit = Audit::open(&target).unwrap();
@@ -481,7 +481,7 @@ async fn a_certificate_for_servers_is_no_clients_unless_the_site_says_so() {
     let scratch = Scratch::new();
     let grid = Grid::new(scratch.path());
     let trail = scratch.path().join("audit");
-    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let audit = Audit::open(&LogTarget::File(trail.clone())).unwrap();
     let strict = start(scratch, &grid, |settings| settings.audit = audit);
     let lenient = start(Scratch::new(), &grid, |settings| {
         settings.server_certificates = true
@@ -635,7 +635,7 @@ async fn chains_made_to_hurt_are_refused() {
     assert!(!trust.renew().changed);
     let scratch = Scratch::new();
     let trail = scratch.path().join("audit");
-    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let audit = Audit::open(&LogTarget::File(trail.clone())).unwrap();
     let server = Running::start_in(scratch, greet, |settings| {
         settings.verifier = trust;
         settings.audit = audit;

@@ -10,7 +10,7 @@ mod peers;
 use axum::routing::get;
 use axum::{Extension, Router};
 use exoskel_identity::VerifiedIdentity;
-use exoskel_service::{Audit, AuditTarget, Http, Require, Rules};
+use exoskel_service::{Audit, Http, LogTarget, Peer, Require, Rules, Stream};
 use peers::{Card, Running, Scratch, audited, raw};
 
 async fn name(Extension(identity): Extension<VerifiedIdentity>) -> String {
@@ -33,7 +33,7 @@ async fn requests_carry_who_asks_and_rules_decide() {
     .unwrap();
     let rules = Rules::open(&policy).unwrap();
     let trail = scratch.path().join("audit");
-    let audit = Audit::open(&AuditTarget::File(trail.clone())).unwrap();
+    let audit = Audit::open(&LogTarget::File(trail.clone())).unwrap();
     let application = Router::new()
         .route("/", get(name))
         .merge(
@@ -81,6 +81,33 @@ async fn requests_carry_who_asks_and_rules_decide() {
         ]
     );
     drop(scratch);
+}
+
+#[tokio::test]
+async fn a_handler_asks_what_a_peer_may_do() {
+    async fn tell(stream: Stream, peer: Peer) {
+        let (read, submit) = (peer.decide("read"), peer.decide("submit"));
+        let account = peer.account();
+        let said = format!("{} {} {account:?}", read.allowed, submit.allowed);
+        let _ = stream.finish(said.as_bytes()).await;
+    }
+    let scratch = Scratch::new();
+    let policy = scratch.path().join("policy.toml");
+    std::fs::write(
+        &policy,
+        "[[allow.rule]]\naction = [\"connect\", \"read\"]\ndn = \"*\"\n",
+    )
+    .unwrap();
+    let rules = Rules::open(&policy).unwrap();
+    let server = Running::start_in(scratch, tell, |settings| settings.rules = Some(rules));
+    let said = raw(&server, &server.authority.user("ada"), b"").await;
+    assert_eq!(said, "true false None");
+    server.stop().await;
+    // Without a policy everybody may connect, and nobody may do anything else.
+    let server = Running::start(tell, |_| ());
+    let said = raw(&server, &server.authority.user("ada"), b"").await;
+    assert_eq!(said, "false false None");
+    server.stop().await;
 }
 
 #[tokio::test]

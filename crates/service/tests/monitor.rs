@@ -7,7 +7,7 @@
 
 mod peers;
 
-use exoskel_service::{Audit, AuditTarget, Peer, Stream};
+use exoskel_service::{Audit, LogTarget, Peer, Stream};
 use peers::Running;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,7 +51,7 @@ async fn metrics_and_health_are_told() {
 
 #[tokio::test]
 async fn audit_lines_that_the_disk_refuses_are_counted() {
-    let full = AuditTarget::File("/dev/full".into());
+    let full = LogTarget::File("/dev/full".into());
     let server = Running::start(nothing, |settings| {
         settings.audit = Audit::open(&full).unwrap()
     });

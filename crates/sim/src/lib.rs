@@ -10,10 +10,10 @@
 //!
 //! # Layout
 //!
-//! * `system`: the whole system
+//! * `system`: the whole system; `peers`: programs with links of their own
 //! * `conversation`: two sessions and the wire between them
 //! * `farm`: farms and pipelines of thousands of slots, and a manager whose work takes time
-//! * `agenda`: what happens when; `network`: how long a message is on the way; `service`: how long a function takes; `violation`: a broken promise
+//! * `agenda`: what happens when; `network`: how long a message is on the way; `service`: how long a function takes; `violation`: a broken promise; `twice`: a run that is played twice
 
 #![forbid(unsafe_code)]
 
@@ -21,8 +21,10 @@ mod agenda;
 mod conversation;
 mod farm;
 mod network;
+pub mod peers;
 mod service;
 pub mod system;
+mod twice;
 mod violation;
 
 pub use conversation::{Conversation, ConversationReport, WireFault};

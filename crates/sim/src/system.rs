@@ -12,7 +12,7 @@
 //! * a session meets an error only if there was a fault that explains it
 //! * a serial function runs at one slot at a time
 //! * nothing of a manager that crashed counts for the next one
-//! * who lacks modules, breaks its sessions again and again or is no longer allowed gets no items and is not asked again, nothing of
+//! * who lacks modules or can't run the initializer, breaks its sessions again and again or is no longer allowed gets no items and is not asked again, nothing of
 //!   it counts, and nobody else is treated so
 //! * what is inside, held and queued keeps within its limits
 //! * once faults stop, everything ends, and nothing stays anywhere
@@ -51,14 +51,12 @@ mod wires;
 mod worker;
 mod world;
 
-use std::panic::catch_unwind;
-use std::time::Duration;
-
 pub use report::Report;
 pub use scenario::{
     InjectedFault, KeyRoom, Node, Scenario, StreamScenario, TakingOrder, WorkerScenario,
 };
 
+use crate::twice::twice;
 use crate::violation::Violation;
 use machine::Machine;
 
@@ -76,36 +74,5 @@ pub fn run(scenario: &Scenario) -> Result<Report, Violation> {
 /// # Errors
 /// The first broken promise.
 pub fn play_twice(scenario: &Scenario) -> Result<Report, Violation> {
-    let play = || {
-        catch_unwind(|| run(scenario)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            violation(scenario, format!("panicked: {}", text.unwrap_or("no text")))
-        })
-    };
-    let first = play()?;
-    match play() {
-        Ok(second) if second == first => Ok(first),
-        Ok(second) => violation(
-            scenario,
-            format!(
-                "two plays differ: digests {:016x} and {:016x}",
-                first.digest, second.digest
-            ),
-        ),
-        Err(broken) => violation(
-            scenario,
-            format!("two plays differ, the second one broke a promise: {broken}"),
-        ),
-    }
-}
-
-/// What no single event shows.
-fn violation(scenario: &Scenario, what: String) -> Result<Report, Violation> {
-    Err(Violation {
-        seed: scenario.seed,
-        step: 0,
-        at: Duration::ZERO,
-        what,
-    })
+    twice(scenario.seed, || run(scenario), |report| report.digest)
 }

@@ -56,6 +56,7 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
     let worker = |host| WorkerScenario {
         host,
         lacks: Vec::new(),
+        initializer_raises: false,
         slowness: 1,
         minimum,
         is_relayed: false,
@@ -80,6 +81,9 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         raises_one_in: 0,
         unsent_one_in: 0,
         pickled_one_in: 0,
+        retriable_one_in: 0,
+        hangs_one_in: 0,
+        timeout: Duration::ZERO,
         cancels_one_in: 0,
         closes_after: None,
     };
@@ -88,13 +92,13 @@ fn calm(seed: u64, slots: usize, skeleton: &Skeleton, items: u64, service: Servi
         workers: (0..slots).map(worker).collect(),
         streams: vec![stream],
         manager_dials: false,
+        has_initializer: false,
         minimum,
         ciphers: CipherSuite::ALL.to_vec(),
         limits: Limits::default(),
         keys: KeyRoom {
             contexts: 4096,
             compact: 1000,
-            buffer: 0,
         },
         epoch: EpochLimits::default(),
         segment_bytes: 256 << 10,
@@ -154,6 +158,29 @@ fn a_slot_dies_at_any_moment() {
             scenario.faults = vec![(micros(1400) * part, dies(part as usize % 2, millis(5)))];
             assert_eq!(play(&scenario).outcomes, 24, "part {part}");
         }
+    }
+}
+
+/// Aim: a slot that is told to end costs nobody anything: no item is begun twice or charged, though one charge would be an item's
+/// end. Method: as above, with a good-bye at each of many moments.
+#[test]
+fn a_slot_is_told_to_end_at_any_moment() {
+    for (seed, program) in (1..).zip(programs()) {
+        let segments = Program::compile(&program).unwrap().segments().len() as u64;
+        let service = Service::Uniform(micros(100), millis(3));
+        let mut calm = calm(seed, 2, &program, 24, service);
+        calm.config.retries = 1;
+        let mut drained = 0;
+        for part in 0..30 {
+            let mut scenario = calm.clone();
+            let worker = part as usize % 2;
+            scenario.faults = vec![(micros(1400) * part, InjectedFault::Drain { worker })];
+            let report = play(&scenario);
+            let counts = (report.outcomes, report.started, report.slots_lost);
+            assert_eq!(counts, (24, 24 * segments, 0), "part {part}, {program:?}");
+            drained += report.drained;
+        }
+        assert!(drained > 10, "{drained}");
     }
 }
 

@@ -33,6 +33,8 @@ fn everything_holds_whatever_happens() {
         all.left += report.left;
         all.outcomes += report.outcomes;
         all.refused += report.refused;
+        all.exhausted += report.exhausted;
+        all.overdue += report.overdue;
         all.unsent += report.unsent;
         all.cancelled += report.cancelled;
         all.slots_lost += report.slots_lost;
@@ -47,11 +49,15 @@ fn everything_holds_whatever_happens() {
         all.set_aside += report.set_aside;
         all.revoked += report.revoked;
         all.turned_away += report.turned_away;
+        all.waited += report.waited;
         all.given_up += report.given_up;
+        all.refused_dials += report.refused_dials;
     }
     let seen = [
         all.outcomes,
         all.refused,
+        all.exhausted,
+        all.overdue,
         all.unsent,
         all.cancelled,
         all.left,
@@ -67,7 +73,9 @@ fn everything_holds_whatever_happens() {
         all.set_aside,
         all.revoked,
         all.turned_away,
+        all.waited,
         all.given_up,
+        all.refused_dials,
     ];
     assert!(!seen.contains(&0), "{all:?}");
 }
@@ -121,4 +129,59 @@ fn a_manager_begins_anew_after_a_crash() {
         assert!(restarts > 0, "seed {seed}: it had always ended");
     }
     assert!(!dialling.contains(&0), "{dialling:?}");
+}
+
+/// Aim: nobody is given up for having been away, and everybody is back soon. Method: all workers are away at once, or the manager
+/// stands still, for longer than anybody waits for a sign of life; the run itself checks that the contract is full in time.
+#[test]
+fn whoever_was_away_comes_back() {
+    let is_calm = |seed: &u64| {
+        let scenario = Scenario::from_seed(*seed);
+        let mut workers = scenario.workers.iter();
+        scenario.faults.is_empty() && workers.all(|worker| worker.lacks.is_empty())
+    };
+    for seed in (1..).filter(is_calm).take(4) {
+        let calm = Scenario::from_seed(seed);
+        let whole = replay(seed, &calm);
+        for (kind, seconds) in (0..4).flat_map(|kind| [3, 12, 30].map(|time| (kind, time))) {
+            let mut scenario = calm.clone();
+            let at = whole.ended_at / 3;
+            let until = at + Duration::from_secs(seconds);
+            let faults = &mut scenario.faults;
+            if kind == 0 {
+                let node = Node::Manager;
+                faults.extend([
+                    (at, InjectedFault::Hold(node)),
+                    (until, InjectedFault::Release(node)),
+                ]);
+            }
+            for worker in 0..calm.workers.len() {
+                let node = Node::Worker(worker);
+                let (begin, end) = match kind {
+                    0 => break,
+                    1 => (InjectedFault::Hold(node), InjectedFault::Release(node)),
+                    2 => {
+                        let (from, to) = (true, true);
+                        let cut = InjectedFault::Partition { worker, from, to };
+                        (cut, InjectedFault::Repair { worker })
+                    }
+                    _ => {
+                        let (silent, restart) = (false, Duration::from_millis(100));
+                        let crash = InjectedFault::Crash {
+                            node,
+                            silent,
+                            restart,
+                        };
+                        faults.push((at, crash));
+                        let repair = InjectedFault::Repair { worker };
+                        (InjectedFault::Refuse { worker }, repair)
+                    }
+                };
+                faults.extend([(at, begin), (until, end)]);
+            }
+            faults.sort_by_key(|(at, _)| *at);
+            let report = replay(seed, &scenario);
+            assert_eq!(report.given_up, 0, "seed {seed}, {kind} for {seconds} s");
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! All numbers are big-endian; lists are length-prefixed. Handlers are numbered by their place in [`TASK_HANDLERS`], [`CODE_HANDLERS`]
 //! and [`RESULT_HANDLERS`].
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use exoskel_flow::Lease;
 
@@ -15,9 +17,9 @@ pub const CODE_ENDPOINT: &str = "exoskel.code";
 /// The manager's endpoint for what comes back.
 pub const RESULT_ENDPOINT: &str = "exoskel.result";
 /// Handlers of [`TASK_ENDPOINT`], in the order of [`ToSlot`]'s numbers.
-pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget"];
+pub const TASK_HANDLERS: &[&str] = &["execute", "recall", "grant", "forget", "probe"];
 /// Handlers of [`CODE_ENDPOINT`].
-pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define"];
+pub const CODE_HANDLERS: &[&str] = &["setup", "function", "define", "discard", "piece"];
 /// Handlers of [`RESULT_ENDPOINT`].
 pub const RESULT_HANDLERS: &[&str] = &[
     "results",
@@ -26,6 +28,12 @@ pub const RESULT_HANDLERS: &[&str] = &[
     "announced",
     "output",
     "ready",
+    "retriable",
+    "initialized",
+    "fetch",
+    "leaving",
+    "differs",
+    "probed",
 ];
 
 /// What a message has besides its items or results at most, amply. An item or a result that leaves less room is refused.
@@ -34,16 +42,23 @@ pub const ENVELOPE_BYTES_MAX: u64 = 64 * 1024;
 /// What a frame of work has before its records.
 const EXECUTE_BYTES: usize = 35;
 
-/// So many modules that a worker lacks are named; what comes after them is known when it has those.
-const LACKS_MAX: usize = 100;
+/// So many modules that a worker lacks are named; what comes after them is known when it has those. And so many packages that differ.
+const NAMES_MAX: usize = 100;
 
-/// The longest name of one, in bytes: a module is a file, whose name can't be longer. It is shown to users.
-const LACKS_NAME_BYTES_MAX: usize = 255;
+/// The longest name of one, in bytes: a module is a file, whose name can't be longer. It is shown to users, and so are the lines on
+/// packages, which are no longer than that.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What is told of an initializer that raised, in bytes at most: its traceback, of which the end says most.
+pub const INITIALIZER_ERROR_BYTES_MAX: usize = 16 * 1024;
+
+/// A piece of shared contents has so many bytes at most.
+pub const PIECE_BYTES_MAX: u32 = 4 * 1024 * 1024;
 
 /// The greatest number of a stream of output.
 const OUTPUT_STREAM_MAX: u8 = 2;
 
-/// A function's name on the wire: SHA-256 of its pickle.
+/// A function's name on the wire: SHA-256 of its pickle. Shared contents are named by theirs in the same way.
 pub type Digest = [u8; 32];
 
 /// A message that isn't what its handler takes.
@@ -110,6 +125,8 @@ pub enum ToSlot {
         /// The item.
         index: u64,
     },
+    /// Say that you are still there.
+    Probe,
     /// A stream is over: forget its program and drop its work.
     Forget {
         /// The stream.
@@ -129,14 +146,28 @@ pub enum ToSlot {
         /// The pickle.
         pickle: Bytes,
     },
+    /// A function that no stream of the slot uses: the slot need not keep it. It is sent again when it is needed again.
+    Discard {
+        /// Its name.
+        digest: Digest,
+    },
     /// A stream's program.
     Define {
         /// The stream.
         stream: u32,
         /// How functions are called.
         call: Call,
+        /// What is expected of its items.
+        rules: ItemRules,
         /// For each segment: the serial function if it has one, then the parallel ones.
         segments: Vec<SegmentFunctions>,
+    },
+    /// A piece of shared contents that the slot has asked for, as a bulk part; without one the contents aren't there any more.
+    Piece {
+        /// The contents' name.
+        digest: Digest,
+        /// Where the piece begins.
+        offset: u64,
     },
 }
 
@@ -147,6 +178,15 @@ pub enum Call {
     Item,
     /// `function(*item[0], **item[1])`.
     Arguments,
+}
+
+/// What a program expects of each of its items.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ItemRules {
+    /// How long it may run on a slot before its slot ends it.
+    pub timeout: Option<Duration>,
+    /// The pickle of the classes of exceptions for which it runs again: known as a function's is.
+    pub retries_on: Option<Digest>,
 }
 
 /// The functions of one segment, by digest.
@@ -234,6 +274,43 @@ pub enum ToManager {
         /// The modules that the program needs and this worker can't import.
         lacks: Vec<String>,
     },
+    /// Packages of other versions than the manager's. Said before [`Ready`](Self::Ready), where there are any.
+    Differs {
+        /// One line for each: its name, the version here, the manager's.
+        packages: Vec<String>,
+    },
+    /// Exceptions of consecutive items that the program wants them to be run again for. They are the outcomes of items that have
+    /// run often enough.
+    Retriable {
+        /// The frame.
+        frame: u64,
+        /// The first item.
+        first: u64,
+        /// Number of items.
+        count: u32,
+        /// Time spent on them, nanoseconds.
+        busy: u64,
+        /// Their records.
+        records: Bytes,
+    },
+    /// The initializer has run. Said once, where the manager has one, after [`Ready`](Self::Ready).
+    Initialized {
+        /// The traceback of the exception that it raised, UTF-8; nothing if it raised none.
+        error: Bytes,
+    },
+    /// Send a piece of shared contents.
+    Fetch {
+        /// The contents' name.
+        digest: Digest,
+        /// Where the piece begins.
+        offset: u64,
+        /// Its bytes at most: no more than [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
+    /// The slot is about to leave: it finishes what runs, gives back the rest and starts nothing more.
+    Leaving,
+    /// The answer to a [`ToSlot::Probe`], given at once, whatever runs.
+    Probed,
 }
 
 impl ToSlot {
@@ -241,10 +318,16 @@ impl ToSlot {
     #[must_use]
     pub fn endpoint(&self) -> SlotEndpoint {
         match self {
-            Self::Setup { .. } | Self::Function { .. } | Self::Define { .. } => SlotEndpoint::Code,
-            Self::Execute(_) | Self::Recall { .. } | Self::Grant { .. } | Self::Forget { .. } => {
-                SlotEndpoint::Task
-            }
+            Self::Setup { .. }
+            | Self::Function { .. }
+            | Self::Define { .. }
+            | Self::Discard { .. }
+            | Self::Piece { .. } => SlotEndpoint::Code,
+            Self::Execute(_)
+            | Self::Recall { .. }
+            | Self::Grant { .. }
+            | Self::Forget { .. }
+            | Self::Probe => SlotEndpoint::Task,
         }
     }
 
@@ -295,6 +378,7 @@ impl ToSlot {
                 out.put_u32(*stream);
                 3
             }
+            Self::Probe => 4,
             Self::Setup { answers, settings } => {
                 out.put_u8(u8::from(*answers == Format::Data));
                 out.put_slice(settings);
@@ -308,10 +392,20 @@ impl ToSlot {
             Self::Define {
                 stream,
                 call,
+                rules,
                 segments,
             } => {
-                put_define(&mut out, *stream, *call, segments);
+                put_define(&mut out, *stream, *call, *rules, segments);
                 2
+            }
+            Self::Discard { digest } => {
+                out.put_slice(digest);
+                3
+            }
+            Self::Piece { digest, offset } => {
+                out.put_slice(digest);
+                out.put_u64(*offset);
+                4
             }
         };
         (handler, out.freeze())
@@ -335,6 +429,7 @@ impl ToSlot {
             3 if head.len() == 4 => Self::Forget {
                 stream: head.get_u32(),
             },
+            4 if head.is_empty() => Self::Probe,
             _ => return Err(MessageError("task")),
         };
         Ok(message)
@@ -354,15 +449,19 @@ impl ToSlot {
                 },
                 settings: head,
             }),
-            1 if head.len() >= 32 => {
-                let mut digest = [0; 32];
-                head.copy_to_slice(&mut digest);
-                Ok(Self::Function {
-                    digest,
-                    pickle: head,
-                })
-            }
+            1 if head.len() >= 32 => Ok(Self::Function {
+                digest: get_digest(&mut head),
+                pickle: head,
+            }),
             2 => read_define(head).ok_or(MessageError("define")),
+            3 => match Digest::try_from(&head[..]) {
+                Ok(digest) => Ok(Self::Discard { digest }),
+                Err(_) => Err(MessageError("discard")),
+            },
+            4 if head.len() == 40 => Ok(Self::Piece {
+                digest: get_digest(&mut head),
+                offset: head.get_u64(),
+            }),
             _ => Err(MessageError("code")),
         }
     }
@@ -380,6 +479,13 @@ impl ToManager {
                 count,
                 busy,
                 records,
+            }
+            | Self::Retriable {
+                frame,
+                first,
+                count,
+                busy,
+                records,
             } => {
                 out.reserve(28 + records.len());
                 out.put_u64(*frame);
@@ -387,7 +493,11 @@ impl ToManager {
                 out.put_u32(*count);
                 out.put_u64(*busy);
                 out.put_slice(records);
-                0
+                if matches!(self, Self::Retriable { .. }) {
+                    6
+                } else {
+                    0
+                }
             }
             Self::Released { frame, busy } => {
                 out.put_u64(*frame);
@@ -422,15 +532,30 @@ impl ToManager {
                 4
             }
             Self::Ready { lacks } => {
-                for name in lacks.iter().take(LACKS_MAX) {
-                    let ends = name.char_indices().map(|(at, part)| at + part.len_utf8());
-                    let end = ends.take_while(|end| *end <= LACKS_NAME_BYTES_MAX).last();
-                    let name = &name.as_bytes()[..end.unwrap_or(0)];
-                    out.put_u16(name.len() as u16);
-                    out.put_slice(name);
-                }
+                put_names(&mut out, lacks);
                 5
             }
+            Self::Differs { packages } => {
+                put_names(&mut out, packages);
+                10
+            }
+            Self::Initialized { error } => {
+                let surplus = error.len().saturating_sub(INITIALIZER_ERROR_BYTES_MAX);
+                out.put_slice(&error[surplus..]);
+                7
+            }
+            Self::Fetch {
+                digest,
+                offset,
+                bytes,
+            } => {
+                out.put_slice(digest);
+                out.put_u64(*offset);
+                out.put_u32(*bytes);
+                8
+            }
+            Self::Leaving => 9,
+            Self::Probed => 11,
         };
         (handler, out.freeze())
     }
@@ -449,7 +574,7 @@ impl ToManager {
     /// Whether such a message may have bulk parts.
     #[must_use]
     pub fn takes_bulk(&self) -> bool {
-        matches!(self, Self::Results { .. })
+        matches!(self, Self::Results { .. } | Self::Retriable { .. })
     }
 
     /// Reads a message of [`RESULT_ENDPOINT`].
@@ -489,32 +614,84 @@ impl ToManager {
                     text: head,
                 }
             }
-            5 => return read_ready(head).ok_or(MessageError("ready")),
+            5 => {
+                let lacks = read_names(head, is_of_module).ok_or(MessageError("ready"))?;
+                Self::Ready { lacks }
+            }
+            6 if head.len() >= 28 => Self::Retriable {
+                frame: head.get_u64(),
+                first: head.get_u64(),
+                count: head.get_u32(),
+                busy: head.get_u64(),
+                records: head,
+            },
+            7 if head.len() <= INITIALIZER_ERROR_BYTES_MAX => Self::Initialized { error: head },
+            8 if head.len() == 44 => {
+                let fetch = Self::Fetch {
+                    digest: get_digest(&mut head),
+                    offset: head.get_u64(),
+                    bytes: head.get_u32(),
+                };
+                if !matches!(fetch, Self::Fetch { bytes, .. } if (1..=PIECE_BYTES_MAX).contains(&bytes))
+                {
+                    return Err(MessageError("fetch"));
+                }
+                fetch
+            }
+            9 if head.is_empty() => Self::Leaving,
+            10 => {
+                let packages = read_names(head, is_of_version).ok_or(MessageError("differs"))?;
+                Self::Differs { packages }
+            }
+            11 if head.is_empty() => Self::Probed,
             _ => return Err(MessageError("result")),
         };
         Ok(message)
     }
 }
 
-fn read_ready(mut head: Bytes) -> Option<ToManager> {
-    let mut lacks = Vec::new();
+/// Takes a name from the front of a head that is long enough.
+fn get_digest(head: &mut Bytes) -> Digest {
+    let mut digest = [0; 32];
+    head.copy_to_slice(&mut digest);
+    digest
+}
+
+/// Writes names, each with its length before it: the first of them, and of each what fits.
+fn put_names(out: &mut BytesMut, names: &[String]) {
+    for name in names.iter().take(NAMES_MAX) {
+        let ends = name.char_indices().map(|(at, part)| at + part.len_utf8());
+        let end = ends.take_while(|end| *end <= NAME_BYTES_MAX).last();
+        let name = &name.as_bytes()[..end.unwrap_or(0)];
+        out.put_u16(name.len() as u16);
+        out.put_slice(name);
+    }
+}
+
+/// Reads what [`put_names`] wrote, if every character of every name is one that `is_good`: it is shown to users, and may come from anybody.
+fn read_names(mut head: Bytes, is_good: impl Fn(char) -> bool) -> Option<Vec<String>> {
+    let mut names = Vec::new();
     while head.has_remaining() {
         let length = usize::from(head.try_get_u16().ok()?);
-        if length > head.remaining().min(LACKS_NAME_BYTES_MAX) || lacks.len() == LACKS_MAX {
+        if length > head.remaining().min(NAME_BYTES_MAX) || names.len() == NAMES_MAX {
             return None;
         }
         let name = String::from_utf8(head.split_to(length).into()).ok()?;
-        // It is shown to users, and may come from anybody.
-        if name.is_empty()
-            || !name
-                .chars()
-                .all(|part| part == '_' || part.is_alphanumeric())
-        {
+        if name.is_empty() || !name.chars().all(&is_good) {
             return None;
         }
-        lacks.push(name);
+        names.push(name);
     }
-    Some(ToManager::Ready { lacks })
+    Some(names)
+}
+
+fn is_of_module(part: char) -> bool {
+    part == '_' || part.is_alphanumeric()
+}
+
+/// Names of packages and their versions, and a few words between them.
+fn is_of_version(part: char) -> bool {
+    part.is_ascii_graphic() || part == ' '
 }
 
 fn put_execute(out: &mut BytesMut, execute: &Execute) {
@@ -552,9 +729,21 @@ fn read_execute(mut head: Bytes) -> Result<Execute, MessageError> {
     })
 }
 
-fn put_define(out: &mut BytesMut, stream: u32, call: Call, segments: &[SegmentFunctions]) {
+fn put_define(
+    out: &mut BytesMut,
+    stream: u32,
+    call: Call,
+    rules: ItemRules,
+    segments: &[SegmentFunctions],
+) {
     out.put_u32(stream);
     out.put_u8(u8::from(call == Call::Arguments));
+    let timeout = rules.timeout.map_or(0, |timeout| timeout.as_nanos().max(1));
+    out.put_u64(u64::try_from(timeout).unwrap_or(u64::MAX));
+    out.put_u8(u8::from(rules.retries_on.is_some()));
+    if let Some(digest) = rules.retries_on {
+        out.put_slice(&digest);
+    }
     for segment in segments {
         out.put_u8(u8::from(segment.serial));
         out.put_u32(u32::try_from(segment.functions.len()).unwrap_or(u32::MAX));
@@ -571,6 +760,19 @@ fn read_define(mut head: Bytes) -> Option<ToSlot> {
         1 => Call::Arguments,
         _ => return None,
     };
+    let timeout = match head.try_get_u64().ok()? {
+        0 => None,
+        nanos => Some(Duration::from_nanos(nanos)),
+    };
+    let retries_on = match head.try_get_u8().ok()? {
+        0 => None,
+        1 => {
+            let mut digest = [0; 32];
+            head.try_copy_to_slice(&mut digest).ok()?;
+            Some(digest)
+        }
+        _ => return None,
+    };
     let mut segments = Vec::new();
     while head.has_remaining() {
         let serial = head.try_get_u8().ok()? != 0;
@@ -580,15 +782,17 @@ fn read_define(mut head: Bytes) -> Option<ToSlot> {
         }
         let mut functions = Vec::with_capacity(count);
         for _ in 0..count {
-            let mut digest = [0; 32];
-            head.copy_to_slice(&mut digest);
-            functions.push(digest);
+            functions.push(get_digest(&mut head));
         }
         segments.push(SegmentFunctions { serial, functions });
     }
     Some(ToSlot::Define {
         stream,
         call,
+        rules: ItemRules {
+            timeout,
+            retries_on,
+        },
         segments,
     })
 }
@@ -640,7 +844,22 @@ mod tests {
             ToSlot::Define {
                 stream: 4,
                 call: Call::Arguments,
+                rules: ItemRules::default(),
+                segments: segments.clone(),
+            },
+            ToSlot::Define {
+                stream: 4,
+                call: Call::Item,
+                rules: ItemRules {
+                    timeout: Some(Duration::from_millis(1500)),
+                    retries_on: Some([3; 32]),
+                },
                 segments,
+            },
+            ToSlot::Discard { digest: [7; 32] },
+            ToSlot::Piece {
+                digest: [5; 32],
+                offset: 1 << 33,
             },
         ];
         for message in code {
@@ -672,8 +891,27 @@ mod tests {
                 text: Bytes::from_static(b"hello"),
             },
             ToManager::Ready { lacks: Vec::new() },
+            ToManager::Retriable {
+                frame: 1,
+                first: 2,
+                count: 3,
+                busy: 4,
+                records: Bytes::from_static(b"r"),
+            },
             ToManager::Ready {
                 lacks: vec!["numpy".to_owned(), "größe".to_owned()],
+            },
+            ToManager::Initialized {
+                error: Bytes::from_static(b"ValueError: no"),
+            },
+            ToManager::Fetch {
+                digest: [7; 32],
+                offset: 1 << 33,
+                bytes: PIECE_BYTES_MAX,
+            },
+            ToManager::Leaving,
+            ToManager::Differs {
+                packages: vec!["numpy 1.26.4, not 2.1.0".to_owned()],
             },
         ];
         for message in back {
@@ -696,15 +934,15 @@ mod tests {
             );
         }
         let long = ToManager::Ready {
-            lacks: vec!["\u{fc}".repeat(LACKS_NAME_BYTES_MAX)],
+            lacks: vec!["\u{fc}".repeat(NAME_BYTES_MAX)],
         };
         let (handler, head) = long.encode();
-        assert_eq!(head.len(), 2 + LACKS_NAME_BYTES_MAX - 1, "whole characters");
+        assert_eq!(head.len(), 2 + NAME_BYTES_MAX - 1, "whole characters");
         assert!(ToManager::decode(handler, head).is_ok());
-        let mut longer = vec![b'x'; 2 + LACKS_NAME_BYTES_MAX + 1];
+        let mut longer = vec![b'x'; 2 + NAME_BYTES_MAX + 1];
         longer[..2].copy_from_slice(&256_u16.to_be_bytes());
         assert!(ToManager::decode(5, longer.into()).is_err());
-        let lacks = vec!["x".to_owned(); LACKS_MAX + 1];
+        let lacks = vec!["x".to_owned(); NAMES_MAX + 1];
         let (handler, head) = ToManager::Ready { lacks }.encode();
         let mut more = head.to_vec();
         assert!(
@@ -713,6 +951,31 @@ mod tests {
         );
         more.extend([0, 1, b'x']);
         assert!(ToManager::decode(handler, more.into()).is_err());
+        for line in ["", "numpy\u{1b}[2J", "numpy 1\n"] {
+            let packages = vec![line.to_owned()];
+            let (handler, head) = ToManager::Differs { packages }.encode();
+            let expected = Err(MessageError("differs"));
+            assert_eq!(ToManager::decode(handler, head), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_initializers_error_is_bounded_and_a_piece_too() {
+        let error = Bytes::from(vec![b'x'; INITIALIZER_ERROR_BYTES_MAX + 1]);
+        let (handler, head) = ToManager::Initialized { error }.encode();
+        assert_eq!(head.len(), INITIALIZER_ERROR_BYTES_MAX, "its end");
+        let longer = [&head[..], b"x"].concat();
+        assert!(ToManager::decode(handler, head).is_ok());
+        assert!(ToManager::decode(handler, longer.into()).is_err());
+        for (bytes, is_read) in [(0, false), (1, true), (PIECE_BYTES_MAX + 1, false)] {
+            let fetch = ToManager::Fetch {
+                digest: [0; 32],
+                offset: 0,
+                bytes,
+            };
+            let (handler, head) = fetch.encode();
+            assert_eq!(ToManager::decode(handler, head).is_ok(), is_read);
+        }
     }
 
     #[test]

@@ -68,10 +68,24 @@ pub struct Outcomes {
 pub enum Contents {
     /// Values and exceptions. None is a pickle unless the origin is trusted.
     Records(RecordReader, Arc<Origin>),
+    /// Exceptions for which items run again, after the last of so many attempts.
+    Exhausted {
+        /// The exceptions.
+        records: RecordReader,
+        /// Whose they are.
+        origin: Arc<Origin>,
+        /// How often each item has run.
+        attempts: u32,
+    },
     /// Pickles from an origin that must send data: they were thrown away unread.
     Refused(Arc<Origin>),
     /// The item took down so many workers, one after the other, while it ran alone.
-    WorkersLost(u32),
+    WorkersLost {
+        /// How many.
+        count: u32,
+        /// How the process of the last one ended, if that is known.
+        last_end: Option<Arc<str>>,
+    },
     /// The item is larger than what the slot takes that it was for.
     TooLarge {
         /// The bytes of its message.

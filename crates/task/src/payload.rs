@@ -343,6 +343,36 @@ mod tests {
             prop_assert!(reader.next_record().unwrap().is_none());
         }
 
+        /// Aim: two builders joined make the batch that one would have made. Method: cut a list anywhere, an exception here and there.
+        #[test]
+        fn joined_builders_are_one(items in items(), cut in any::<u16>(), exception in any::<u16>()) {
+            let cut = cut as usize % (items.len() + 1);
+            let exception = exception as usize % items.len();
+            let build = |builder: &mut BatchBuilder, numbers: Range<usize>| {
+                for number in numbers {
+                    let (body, bulk) = &items[number];
+                    let bulk = bulk.iter().cloned().map(Bytes::from).collect();
+                    match number == exception {
+                        true => builder.push_exception(Format::Pickle, body),
+                        false => builder.push(Format::Pickle, body, &[], bulk),
+                    }
+                }
+            };
+            let (mut whole, mut first, mut second) = Default::default();
+            build(&mut whole, 0..items.len());
+            build(&mut first, 0..cut);
+            build(&mut second, cut..items.len());
+            first.append(&mut second);
+            prop_assert_eq!(second.count(), 0);
+            prop_assert_eq!(first.bytes(), whole.bytes());
+            let (joined, whole) = (first.take(Origin::user()), whole.take(Origin::user()));
+            prop_assert_eq!(joined.exceptions(), whole.exceptions());
+            prop_assert_eq!(joined.sizes(), whole.sizes());
+            for item in 0..whole.count() {
+                prop_assert_eq!(joined.range(item, 1), whole.range(item, 1));
+            }
+        }
+
         /// Arbitrary bytes never panic.
         #[test]
         fn garbage_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), count in 0_u32..5) {

@@ -2,6 +2,7 @@
 
 mod actions;
 mod answers;
+mod functions;
 mod streams;
 
 pub use answers::{Answered, ReceiveError};
@@ -18,7 +19,10 @@ use exoskel_flow::{
 };
 
 use self::answers::Heads;
-use crate::message::{Call, Digest, EncodedMessage, SegmentFunctions, SlotEndpoint};
+use self::functions::FunctionsAtSlot;
+use crate::message::{
+    Call, Digest, EncodedMessage, ItemRules, SegmentFunctions, SlotEndpoint, ToSlot,
+};
 use crate::outcome::{Origin, Outcomes};
 use crate::tokens::Tokens;
 
@@ -42,6 +46,10 @@ pub struct StreamPlan {
     pub call: Call,
     /// How many items may be inside at a time.
     pub tickets: Tickets,
+    /// How long an item may run.
+    pub timeout: Option<Duration>,
+    /// The classes of exceptions for which an item runs again, pickled as a function is.
+    pub retries_on: Option<Function>,
 }
 
 /// What the driver must do now.
@@ -82,6 +90,27 @@ pub struct Opening {
     pub is_hungry: bool,
 }
 
+/// How far a stream is, in items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamState {
+    /// The stream, by the driver's number.
+    pub stream: u64,
+    /// Handed over by the user, and at no slot.
+    pub waiting: u64,
+    /// At slots.
+    pub running: u64,
+    /// With an outcome.
+    pub done: u64,
+}
+
+impl StreamState {
+    /// Whether slots are needed.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.waiting + self.running > 0
+    }
+}
+
 /// Carries what slots say to the [`Scheduler`] and its actions to the slots.
 ///
 /// After every call the driver asks for [`poll_effect`](Self::poll_effect) until there is none, and again when
@@ -95,10 +124,14 @@ pub struct Router {
     /// From the scheduler's number of a stream to the driver's.
     numbers: BTreeMap<StreamId, u64>,
     effects: VecDeque<Effect>,
+    /// How the process of the slot that was removed last ended, if that is known.
+    last_end: Option<Arc<str>>,
     /// Of the last answer: kept to save allocations.
     heads: Heads,
     /// The most bytes of a message.
     message_bytes_max: u64,
+    /// The bytes of functions' pickles that a slot keeps, beyond those that its streams use.
+    function_bytes_max: u64,
 }
 
 /// What a slot has been told.
@@ -106,7 +139,7 @@ pub struct Router {
 struct Slot {
     origin: Arc<Origin>,
     message_bytes_max: u64,
-    functions: HashSet<Digest>,
+    functions: FunctionsAtSlot,
     streams: HashSet<u64>,
 }
 
@@ -115,6 +148,7 @@ struct Stream {
     id: StreamId,
     functions: Vec<Function>,
     call: Call,
+    rules: ItemRules,
     segments: Vec<SegmentFunctions>,
     bounded: bool,
     /// One for each segment.
@@ -135,17 +169,20 @@ struct Backlogged {
 }
 
 impl Router {
-    /// A router without slots and streams. Messages have at most `message_bytes_max` bytes.
+    /// A router without slots and streams. Messages have at most `message_bytes_max` bytes. Slots keep functions of at most
+    /// `function_bytes_max` bytes in all (of their pickles), or as many as their streams use if that is more.
     #[must_use]
-    pub fn new(config: SchedulerConfig, message_bytes_max: u64) -> Self {
+    pub fn new(config: SchedulerConfig, message_bytes_max: u64, function_bytes_max: u64) -> Self {
         Self {
             scheduler: Scheduler::new(config),
             slots: BTreeMap::new(),
             streams: BTreeMap::new(),
             numbers: BTreeMap::new(),
             effects: VecDeque::new(),
+            last_end: None,
             heads: Heads::default(),
             message_bytes_max,
+            function_bytes_max,
         }
     }
 
@@ -168,22 +205,36 @@ impl Router {
         let known = Slot {
             origin,
             message_bytes_max,
-            functions: HashSet::new(),
+            functions: FunctionsAtSlot::default(),
             streams: HashSet::new(),
         };
         self.slots.insert(slot, known);
         Ok(())
     }
 
-    /// A slot is gone. Its items are suspects only if it is lost. Says what it did; nothing if it never got work.
+    /// A slot is gone. Its items are suspects only if it is lost. `end` says how its process ended, if that is known; the items that
+    /// fail with it say so, up to the next call of this. Says what the slot did; nothing if it never got work.
     pub fn remove_slot(
         &mut self,
         slot: u32,
         departure: Departure,
+        end: Option<Arc<str>>,
         now: Duration,
     ) -> Option<SlotStatistics> {
+        self.last_end = end;
         self.slots.remove(&slot)?;
         self.scheduler.remove_slot(SlotId(slot), departure, now)
+    }
+
+    /// The slot is asked whether it is still there, and gets nothing more until it is [resumed](Self::resume_slot).
+    pub fn probe_slot(&mut self, slot: u32) {
+        self.scheduler.suspend_slot(SlotId(slot));
+        self.send(slot, &ToSlot::Probe);
+    }
+
+    /// The slot may get work again.
+    pub fn resume_slot(&mut self, slot: u32, now: Duration) {
+        self.scheduler.resume_slot(SlotId(slot), now);
     }
 
     /// The most bytes of records and bulk parts that a slot may send now: no results beyond this can count.
@@ -208,6 +259,19 @@ impl Router {
     #[must_use]
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// How far each stream is.
+    pub fn streams(&self) -> impl Iterator<Item = StreamState> {
+        self.streams.iter().map(|(number, stream)| {
+            let progress = self.scheduler.progress(stream.id).unwrap_or_default();
+            StreamState {
+                stream: *number,
+                waiting: stream.backlog.len() as u64 + progress.ready,
+                running: progress.out,
+                done: progress.finished,
+            }
+        })
     }
 
     /// For each bounded stream, how many items its user may hand over.

@@ -1,6 +1,10 @@
 //! The slot's side: frames come in, items go out one by one, results gather until it is time to send them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod deadline;
+
+pub use deadline::{Overdue, TimeoutAnswer};
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -8,9 +12,10 @@ use bytes::Bytes;
 use exoskel_flow::Lease;
 use thiserror::Error;
 
+use self::deadline::{Deadline, TimeLimit};
 use crate::message::{
-    ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, ReceivedMessage, SlotEndpoint,
-    ToManager, ToSlot,
+    Digest, ENVELOPE_BYTES_MAX, EncodedMessage, Execute, MessageError, PIECE_BYTES_MAX,
+    ReceivedMessage, SlotEndpoint, ToManager, ToSlot,
 };
 use crate::payload::{Record, RecordReader, RecordWriter};
 
@@ -124,8 +129,10 @@ pub struct SlotQueue {
     result_bytes_max: u64,
     code: VecDeque<ToSlot>,
     jobs: VecDeque<QueuedFrame>,
-    /// The streams whose programs are known.
-    programs: HashSet<u32>,
+    /// The streams whose programs are known, and how long their items may run.
+    programs: HashMap<u32, Option<TimeLimit>>,
+    /// How many of them have a limit.
+    limited: usize,
     pending: Pending,
     /// Large results that wait for a grant, and their streams.
     held: HashMap<(u64, u64), (u32, Pending)>,
@@ -133,11 +140,29 @@ pub struct SlotQueue {
     started: Option<Duration>,
     /// The frame of the running item, and whether that keeps a lease.
     running: Option<(u64, bool)>,
-    /// The frame whose items have passed the serial function, and how many of them have no result yet.
-    rest: Option<(u64, u64)>,
+    /// Until when what runs must have ended, if it must.
+    deadline: Option<Deadline>,
+    /// The deadline of an item for which something is loaded.
+    paused: Option<Deadline>,
+    /// What of a frame has passed the serial function and has no result yet.
+    rest: Option<Rest>,
+    /// What ran didn't end, and was answered for: nothing that it still gives counts.
+    has_given_up: bool,
     /// Where a record is written before it is known whether it may go.
     scratch: RecordWriter,
+    /// Pieces of shared contents that were asked for: nothing until they come.
+    pieces: HashMap<(Digest, u64), Option<Vec<u8>>>,
+    /// Nothing more is started.
+    is_leaving: bool,
     ended: Option<String>,
+}
+
+/// The items of a frame that have passed the serial function: the last of those up to `end`.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    frame: u64,
+    left: u64,
+    end: u64,
 }
 
 #[derive(Debug)]
@@ -148,8 +173,18 @@ struct QueuedFrame {
     end: u64,
 }
 
+/// What a record says of its item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Outcome,
+    /// The program wants the item to be run again for it.
+    Retriable,
+}
+
 #[derive(Debug, Default)]
 struct Pending {
+    kind: Kind,
     frame: u64,
     first: u64,
     busy: u64,
@@ -165,13 +200,19 @@ impl SlotQueue {
             result_bytes_max: message_bytes_max.saturating_sub(ENVELOPE_BYTES_MAX),
             code: VecDeque::new(),
             jobs: VecDeque::new(),
-            programs: HashSet::new(),
+            programs: HashMap::new(),
+            limited: 0,
             pending: Pending::default(),
             held: HashMap::new(),
             started: None,
             running: None,
+            deadline: None,
+            paused: None,
             rest: None,
+            has_given_up: false,
             scratch: RecordWriter::default(),
+            pieces: HashMap::new(),
+            is_leaving: false,
             ended: None,
         }
     }
@@ -187,6 +228,25 @@ impl SlotQueue {
         self.ended.is_some()
     }
 
+    /// The slot is to leave: what has not been started goes back, now and when it comes. Says what is to be sent.
+    pub fn leave(&mut self, passage: &SerialPassage) -> Vec<Outgoing> {
+        if std::mem::replace(&mut self.is_leaving, true) {
+            return Vec::new();
+        }
+        let mut outgoing = vec![Outgoing::from(ToManager::Leaving)];
+        let frames: Vec<u64> = self.jobs.iter().map(|job| job.execute.frame).collect();
+        for frame in frames {
+            outgoing.extend(self.recall(frame, u32::MAX, passage));
+        }
+        outgoing
+    }
+
+    /// Whether the slot [leaves](Self::leave) and has nothing left to say.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.is_leaving && self.is_idle() && self.held.is_empty()
+    }
+
     /// Takes what to do next; from now on it runs.
     pub fn begin(&mut self, passage: &SerialPassage, now: Duration) -> Work {
         let work = self.next(now);
@@ -195,6 +255,7 @@ impl SlotQueue {
             if *lease == Lease::Kept {
                 passage.0.store(IN_SERIAL, Ordering::SeqCst);
             }
+            self.expect(*key, now);
         }
         work
     }
@@ -209,12 +270,38 @@ impl SlotQueue {
         now: Duration,
         write: impl FnOnce(&mut RecordWriter),
     ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.finish_as(key, Kind::Outcome, now, write)
+    }
+
+    /// Takes an exception that the program wants the item to be run again for, as [`finish`](Self::finish) takes an outcome.
+    ///
+    /// # Errors
+    /// When it is over the size limit; nothing of it is kept then.
+    pub fn finish_retriable(
+        &mut self,
+        key: ItemKey,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
+        self.finish_as(key, Kind::Retriable, now, write)
+    }
+
+    fn finish_as(
+        &mut self,
+        key: ItemKey,
+        kind: Kind,
+        now: Duration,
+        write: impl FnOnce(&mut RecordWriter),
+    ) -> Result<Vec<Outgoing>, TooLarge> {
         let ItemKey {
             stream,
             frame,
             index,
             grant,
         } = key;
+        if self.has_given_up {
+            return Ok(Vec::new());
+        }
         let busy = self.elapsed(now);
         write(&mut self.scratch);
         let bytes = self.scratch.bytes();
@@ -227,16 +314,19 @@ impl SlotQueue {
         }
         let mut outgoing = Vec::new();
         let complete = self.complete(frame);
-        let follows = self.pending.frame == frame && self.pending.next() == index;
+        self.expect_rest(key, now);
+        let is_same = self.pending.kind == kind && self.pending.frame == frame;
+        let follows = is_same && self.pending.next() == index;
         if !follows || bytes > grant {
-            let earlier = std::mem::replace(&mut self.pending, Pending::new(frame, index));
+            let new = Pending::new(kind, frame, index);
+            let earlier = std::mem::replace(&mut self.pending, new);
             outgoing.extend(earlier.into_outgoing());
         }
         if bytes > grant {
-            let mut large = Pending::new(frame, index);
+            let mut large = Pending::new(kind, frame, index);
             large.writer.append(&mut self.scratch);
             // Nobody grants what a forgotten stream has made.
-            if self.programs.contains(&stream) {
+            if self.programs.contains_key(&stream) {
                 self.held.insert((frame, index), (stream, large));
             }
             outgoing.push(Outgoing::from(ToManager::Announced {
@@ -266,6 +356,9 @@ impl SlotQueue {
 
     /// All items of a frame have passed the serial function.
     pub fn release(&mut self, frame: u64, now: Duration) -> Outgoing {
+        if let Some(Deadline { key, .. }) = self.deadline {
+            self.expect_rest(key, now);
+        }
         let busy = self.elapsed(now);
         ToManager::Released { frame, busy }.into()
     }
@@ -274,6 +367,45 @@ impl SlotQueue {
     #[must_use]
     pub fn ready(&self, lacks: Vec<String>) -> Outgoing {
         ToManager::Ready { lacks }.into()
+    }
+
+    /// Packages have other versions here than at the manager, one line for each. Says what is to be sent.
+    #[must_use]
+    pub fn differs(&self, packages: Vec<String>) -> Outgoing {
+        ToManager::Differs { packages }.into()
+    }
+
+    /// The initializer has run, or raised what is told here. Says what is to be sent.
+    #[must_use]
+    pub fn initialized(&self, error: Bytes) -> Outgoing {
+        ToManager::Initialized { error }.into()
+    }
+
+    /// Asks for a piece of shared contents, of `bytes` at most, or of as many as a message may have. Says what is to be sent.
+    #[must_use]
+    pub fn fetch(&mut self, digest: Digest, offset: u64, bytes: u32) -> Outgoing {
+        let bytes_max = self.result_bytes_max.min(PIECE_BYTES_MAX.into()) as u32;
+        let bytes = bytes.min(bytes_max);
+        self.pieces.entry((digest, offset)).or_default();
+        ToManager::Fetch {
+            digest,
+            offset,
+            bytes,
+        }
+        .into()
+    }
+
+    /// Takes a piece that was asked for, if it is there. It is empty where the contents aren't at the manager any more.
+    pub fn take_piece(&mut self, digest: Digest, offset: u64) -> Option<Vec<u8>> {
+        let piece = self.pieces.get_mut(&(digest, offset))?.take()?;
+        self.pieces.remove(&(digest, offset));
+        Some(piece)
+    }
+
+    /// Whether somebody waits for pieces of shared contents, or one that has come is still here.
+    #[must_use]
+    pub fn awaits_pieces(&self) -> bool {
+        !self.pieces.is_empty()
     }
 
     /// A task has printed something. Says what is to be sent.
@@ -304,6 +436,7 @@ impl SlotQueue {
     ) -> Vec<Outgoing> {
         match message {
             ToSlot::Execute(execute) => {
+                let frame = execute.frame;
                 let reader = RecordReader::new(execute.records.clone(), bulk);
                 let next = execute.first;
                 let end = next.saturating_add(execute.count.into());
@@ -313,20 +446,14 @@ impl SlotQueue {
                     next,
                     end,
                 });
-                Vec::new()
+                if self.is_leaving {
+                    self.recall(frame, u32::MAX, passage)
+                } else {
+                    Vec::new()
+                }
             }
-            ToSlot::Recall { frame, count } => {
-                let (first, count) = self.give_back(frame, count);
-                let released = self.is_last_of(frame) && passage.has_passed();
-                let recalled = ToManager::Recalled {
-                    frame,
-                    first,
-                    count,
-                };
-                let released = released.then_some(ToManager::Released { frame, busy: 0 });
-                let answers = [Some(recalled), released];
-                answers.into_iter().flatten().map(Outgoing::from).collect()
-            }
+            ToSlot::Recall { frame, count } => self.recall(frame, count, passage),
+            ToSlot::Probe => vec![ToManager::Probed.into()],
             ToSlot::Grant { frame, index } => {
                 let held = self.held.remove(&(frame, index));
                 held.and_then(|(_, held)| held.into_outgoing())
@@ -336,14 +463,24 @@ impl SlotQueue {
             ToSlot::Forget { stream } => {
                 // The manager still counts on an answer for what waits here.
                 let answers = self.forget_jobs(stream);
-                self.programs.remove(&stream);
+                let limit = self.programs.remove(&stream).flatten();
+                self.limited -= usize::from(limit.is_some());
                 self.held.retain(|_, (of, _)| *of != stream);
                 self.code.push_back(ToSlot::Forget { stream });
                 answers
             }
+            ToSlot::Piece { digest, offset } => {
+                // What nobody asked for is dropped.
+                if let Some(place) = self.pieces.get_mut(&(digest, offset)) {
+                    *place = Some(bulk.into_iter().next().unwrap_or_default());
+                }
+                Vec::new()
+            }
             code => {
-                if let ToSlot::Define { stream, .. } = &code {
-                    self.programs.insert(*stream);
+                if let ToSlot::Define { stream, rules, .. } = &code {
+                    let limit = rules.timeout.map(TimeLimit::new);
+                    self.limited += usize::from(limit.is_some());
+                    self.programs.insert(*stream, limit);
                 }
                 self.code.push_back(code);
                 Vec::new()
@@ -382,6 +519,9 @@ impl SlotQueue {
     }
 
     fn next(&mut self, now: Duration) -> Work {
+        if self.has_given_up && self.ended.is_none() {
+            return Work::Nothing;
+        }
         if let Some(code) = self.code.pop_front() {
             return Work::Code(code);
         }
@@ -394,12 +534,13 @@ impl SlotQueue {
             return Work::Nothing;
         };
         let (frame, passed) = (job.execute.frame, job.next - job.execute.first);
-        if passed == 0 && !self.programs.contains(&job.execute.stream) {
+        if passed == 0 && !self.programs.contains_key(&job.execute.stream) {
             return Work::Nothing;
         }
         if self.started.is_none() {
             self.started = Some(now);
         }
+        let end = job.next;
         let item = job.take();
         if job.next >= job.end && (item.is_none() || job.execute.lease != Lease::PassedOn) {
             self.jobs.pop_front();
@@ -408,7 +549,11 @@ impl SlotQueue {
             Some(item) => Work::Item(item),
             // A frame whose lease is passed on stays until all of its items have been taken and seen.
             None if passed > 0 => {
-                self.rest = Some((frame, passed));
+                self.rest = Some(Rest {
+                    frame,
+                    left: passed,
+                    end,
+                });
                 Work::Rest { frame }
             }
             None => Work::Nothing,
@@ -426,9 +571,9 @@ impl SlotQueue {
     fn complete(&mut self, frame: u64) -> bool {
         self.running = None;
         match &mut self.rest {
-            Some((of, left)) if *of == frame => {
-                *left = left.saturating_sub(1);
-                let complete = *left == 0;
+            Some(rest) if rest.frame == frame => {
+                rest.left = rest.left.saturating_sub(1);
+                let complete = rest.left == 0;
                 if complete {
                     self.rest = None;
                 }
@@ -449,7 +594,8 @@ impl SlotQueue {
 
     /// Takes what is pending; what comes next in the same frame follows on it.
     fn take_pending(&mut self) -> Pending {
-        let rest = Pending::new(self.pending.frame, self.pending.next());
+        let Pending { kind, frame, .. } = self.pending;
+        let rest = Pending::new(kind, frame, self.pending.next());
         std::mem::replace(&mut self.pending, rest)
     }
 
@@ -471,6 +617,20 @@ impl SlotQueue {
             .into()
         };
         frames.into_iter().map(answer).collect()
+    }
+
+    /// Gives back up to `count` items of a frame that have not been started.
+    fn recall(&mut self, frame: u64, count: u32, passage: &SerialPassage) -> Vec<Outgoing> {
+        let (first, count) = self.give_back(frame, count);
+        let released = self.is_last_of(frame) && passage.has_passed();
+        let recalled = ToManager::Recalled {
+            frame,
+            first,
+            count,
+        };
+        let released = released.then_some(ToManager::Released { frame, busy: 0 });
+        let answers = [Some(recalled), released];
+        answers.into_iter().flatten().map(Outgoing::from).collect()
     }
 
     /// Takes up to `count` items off the end of a frame.
@@ -524,8 +684,9 @@ impl QueuedFrame {
 }
 
 impl Pending {
-    fn new(frame: u64, first: u64) -> Self {
+    fn new(kind: Kind, frame: u64, first: u64) -> Self {
         Self {
+            kind,
             frame,
             first,
             ..Self::default()
@@ -535,12 +696,22 @@ impl Pending {
     /// The message, unless there is nothing in it.
     fn into_outgoing(mut self) -> Option<Outgoing> {
         let (count, records, bulk) = self.writer.take();
-        let message = ToManager::Results {
-            frame: self.frame,
-            first: self.first,
-            count,
-            busy: self.busy,
-            records,
+        let (frame, first, busy) = (self.frame, self.first, self.busy);
+        let message = match self.kind {
+            Kind::Outcome => ToManager::Results {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            },
+            Kind::Retriable => ToManager::Retriable {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            },
         };
         (count > 0).then(|| Outgoing {
             message: message.with_bulk(bulk),

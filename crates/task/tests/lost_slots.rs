@@ -32,6 +32,8 @@ fn plan() -> StreamPlan {
         functions: (0..3).map(function).collect(),
         call: Call::Item,
         tickets: Tickets::Bounded,
+        timeout: None,
+        retries_on: None,
     }
 }
 
@@ -55,7 +57,7 @@ impl Site {
             ..SchedulerConfig::default()
         };
         let mut site = Self {
-            router: Router::new(config, MESSAGE_BYTES_MAX),
+            router: Router::new(config, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX),
             now: Duration::ZERO,
             inboxes: BTreeMap::new(),
             next_slot: 0,
@@ -96,9 +98,10 @@ impl Site {
                 }
                 Effect::Deliver { outcomes, .. } => {
                     let mut values = match outcomes.contents {
-                        Contents::WorkersLost(_) | Contents::TooLarge { .. } => None,
+                        Contents::WorkersLost { .. } | Contents::TooLarge { .. } => None,
                         Contents::Refused(origin) => panic!("refused of {origin:?}"),
                         Contents::Records(reader, _) => Some(reader),
+                        Contents::Exhausted { attempts, .. } => panic!("{attempts} attempts"),
                     };
                     for index in outcomes.first..outcomes.first + u64::from(outcomes.count) {
                         let value = values
@@ -147,7 +150,8 @@ impl Site {
             let value = reader.next_record().unwrap().unwrap().body[0];
             if self.deadly.contains(&(execute.segment, value)) {
                 self.inboxes.remove(&slot);
-                self.router.remove_slot(slot, Departure::Lost, self.now);
+                self.router
+                    .remove_slot(slot, Departure::Lost, None, self.now);
                 return self.start_slot();
             }
             let mut builder = BatchBuilder::default();

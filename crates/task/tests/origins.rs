@@ -44,7 +44,7 @@ struct Site {
 impl Site {
     /// A stream through `stages` serial stages, with no slots yet.
     fn new(stages: u32, config: SchedulerConfig) -> Self {
-        let mut router = Router::new(config, 1 << 20);
+        let mut router = Router::new(config, 1 << 20, 1 << 20);
         let stage = |number| Skeleton::Seq(FunctionId(number));
         let function = |number: u32| Function {
             digest: [number as u8; 32],
@@ -55,6 +55,8 @@ impl Site {
             functions: (0..stages).map(function).collect(),
             call: Call::Item,
             tickets: Tickets::Unbounded,
+            timeout: None,
+            retries_on: None,
         };
         router.open(STREAM, plan, NOW).unwrap();
         Self {
@@ -81,7 +83,7 @@ impl Site {
 
     fn leave(&mut self, slot: u32) {
         self.frames.remove(&slot);
-        self.router.remove_slot(slot, Departure::Orderly, NOW);
+        self.router.remove_slot(slot, Departure::Orderly, None, NOW);
         self.pump();
     }
 
@@ -173,7 +175,8 @@ impl Site {
 fn fate(contents: &mut Contents) -> Fate {
     match contents {
         Contents::Refused(origin) => Fate::Refused(origin.worker.clone(), origin.is_trusted()),
-        Contents::WorkersLost(count) => panic!("{count} workers lost"),
+        Contents::Exhausted { attempts, .. } => panic!("{attempts} attempts"),
+        Contents::WorkersLost { count, .. } => panic!("{count} workers lost"),
         Contents::TooLarge { bytes, maximum } => panic!("{bytes} bytes of {maximum}"),
         Contents::Records(reader, origin) => {
             let record = reader.next_record().unwrap().unwrap();

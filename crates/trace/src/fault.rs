@@ -71,7 +71,7 @@ pub enum TraceFault {
     },
     /// Files of programs of different sizes are in one folder.
     #[error(
-        "got a file of a run of {got} ranks beside one of {expected}, expected files of one run: trace again into a new folder, or take those of the other run away"
+        "got a file of a run of {got} ranks beside one of {expected}, expected files of one run: remove the other run's files, or trace again into a new folder"
     )]
     OtherRun {
         /// As this file says.

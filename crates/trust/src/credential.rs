@@ -15,13 +15,24 @@ pub enum CredentialFileError {
     /// It can't be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It holds something else.
+    /// It holds no certificate or no key at all.
+    #[error(
+        "{} is no credential, expected a file that \"exoskel pki issue\" wrote, or a certificate of a grid with its private key: {source}",
+        path.display()
+    )]
+    NoCredential {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        source: Box<CredentialError>,
+    },
+    /// What it holds is not in order.
     #[error("{}: {source}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: CredentialError,
+        source: Box<CredentialError>,
     },
 }
 
@@ -31,7 +42,17 @@ pub enum CredentialFileError {
 /// [`CredentialFileError`] when others can read the file, when it is no regular file, or when it holds no good credential.
 pub fn read_credential(path: impl AsRef<Path>) -> Result<Credential, CredentialFileError> {
     let path = path.as_ref();
-    let text = read_private(path, CREDENTIAL_BYTES_MAX)?;
+    let text = match read_private(path, CREDENTIAL_BYTES_MAX) {
+        // A wrong file is no leak: nobody is to get a new key because of the mode of a text without one.
+        Err(FileError::NotPrivate { path, mode }) => {
+            let text = read_public(&path, CREDENTIAL_BYTES_MAX)?;
+            if holds_key(&text) {
+                return Err(FileError::NotPrivate { path, mode }.into());
+            }
+            text
+        }
+        other => other?,
+    };
     Credential::from_pem(&text).map_err(|source| content(path, source))
 }
 
@@ -67,9 +88,18 @@ pub fn read_revocation_lists(
     revocation_lists_from_pem(&text).map_err(|source| content(path, source))
 }
 
+/// Whether a text has what stands around every kind of private key.
+fn holds_key(text: &[u8]) -> bool {
+    const LABEL: &[u8] = b"PRIVATE KEY-----";
+    text.windows(LABEL.len()).any(|window| window == LABEL)
+}
+
 fn content(path: &Path, source: CredentialError) -> CredentialFileError {
-    CredentialFileError::Content {
-        path: path.to_owned(),
-        source,
+    let (path, source) = (path.to_owned(), Box::new(source));
+    match *source {
+        CredentialError::NoCertificate | CredentialError::NoKey => {
+            CredentialFileError::NoCredential { path, source }
+        }
+        _ => CredentialFileError::Content { path, source },
     }
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use exoskel_identity::Authorization;
-use exoskel_identity::authorization::AuthorizationError;
+use exoskel_identity::authorization::{AuthorizationError, RuleSource};
 
 use crate::document::Document;
 use crate::policy_file::{PolicyFile, PolicyFileError};
 use crate::renewal::Renewal;
-use crate::stamp::Stamps;
+use crate::stamp::{CHANGES_LISTED_MAX, Stamps};
 
 /// The rules of one policy file with the ban list and the grid-mapfile that it names. What can't be read keeps its last good
 /// state.
@@ -22,6 +22,9 @@ pub struct Rules {
     seen: Mutex<Seen>,
 }
 
+/// What is said of a change after which everything means what it meant.
+const UNCHANGED: &str = "the rules, bans and accounts in force are the same as before";
+
 /// What the last reading saw.
 #[derive(Debug)]
 struct Seen {
@@ -29,6 +32,8 @@ struct Seen {
     stamps: Stamps,
     /// The policy of which the lists could not be read. It may name others than the rules in force do.
     unread: Option<Authorization>,
+    /// Why the files are not in force as they are.
+    fault: Option<String>,
 }
 
 /// Why rules can't be read. Whoever wrote them must act.
@@ -38,7 +43,7 @@ pub enum RulesError {
     #[error(transparent)]
     File(#[from] PolicyFileError),
     /// A file that says something else than rules.
-    #[error("{}: {reason}", file.display())]
+    #[error("{}{}{reason}", file.display(), if .reason.line.is_some() { ", " } else { ": " })]
     Content {
         /// Which one.
         file: PathBuf,
@@ -63,6 +68,7 @@ impl Rules {
             seen: Mutex::new(Seen {
                 stamps: seen,
                 unread: None,
+                fault: None,
             }),
         }))
     }
@@ -72,34 +78,65 @@ impl Rules {
         self.current.load_full()
     }
 
-    /// Reads again what has changed.
+    /// The file of these rules in which something is written down.
+    pub fn file_of(&self, rules: &Authorization, source: RuleSource) -> PathBuf {
+        let file = match source {
+            RuleSource::Policy { .. } => None,
+            RuleSource::BanList { .. } => self.policy.ban_list(rules),
+            RuleSource::GridMapfile { .. } => self.policy.grid_mapfile(rules),
+        };
+        file.unwrap_or_else(|| self.policy.name().into())
+    }
+
+    /// Why the files are not in force as they are; nothing when they are.
+    pub fn fault(&self) -> Option<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.fault.clone()
+    }
+
+    /// Reads again what has changed. A fault is said once; [`fault`](Self::fault) knows it from then on.
     pub fn renew(&self) -> Renewal {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut faults = Vec::new();
+        let mut changes = Vec::new();
         loop {
             let current = self.current.load();
             let now = stamps(&self.policy, seen.unread.as_ref().unwrap_or(&current));
             if seen.stamps == now {
                 return Renewal {
-                    changed: false,
                     faults,
+                    ..Renewal::default()
                 };
             }
+            changes.extend(now.since(&seen.stamps));
             // A policy that names other files from now on differs from these stamps, and is read once more.
             seen.stamps = now;
             match read(&self.policy) {
                 Ok(rules) => {
-                    seen.unread = None;
+                    let mut said = rules.changes_since(&current);
+                    if said.is_empty() {
+                        said.push(UNCHANGED.to_owned());
+                    }
+                    let more = said.len().saturating_sub(CHANGES_LISTED_MAX);
+                    said.truncate(CHANGES_LISTED_MAX);
+                    changes.extend(said);
+                    changes.extend(
+                        (more > 0).then(|| format!("{more} other rules, bans and accounts")),
+                    );
+                    (seen.unread, seen.fault) = (None, None);
                     self.current.store(Arc::new(rules));
                     return Renewal {
                         changed: true,
-                        faults: Vec::new(),
+                        changes,
+                        ..Renewal::default()
                     };
                 }
                 Err(error) => {
                     let text = self.policy.text().ok();
                     seen.unread = text.and_then(|text| Authorization::parse(&text).ok());
-                    faults = vec![format!("the rules in force are kept: {error}")];
+                    let fault = format!("the rules in force are kept: {error}");
+                    seen.fault = Some(fault.clone());
+                    faults = vec![fault];
                 }
             }
         }

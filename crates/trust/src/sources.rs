@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use exoskel_identity::{
-    Authorization, Credential, CredentialError, CredentialKind, IdentityError, PeerVerifier, Role,
-    TrustError,
+    Authorization, Credential, CredentialError, CredentialKind, Date, IdentityError, PeerVerifier,
+    Role, StaleList, TrustError,
 };
 use rustls_pki_types::UnixTime;
 
@@ -52,9 +52,11 @@ pub enum CredentialSourceError {
     },
     /// A credential of an `exoskel pki` for something else.
     #[error(
-        "got the credential of a {got}, expected a {expected}'s (exoskel pki issue --role {expected})"
+        "{file}: got the credential of a {got}, expected a {expected}'s (exoskel pki issue --role {expected})"
     )]
     Role {
+        /// Where the credential stands.
+        file: String,
         /// What it is for.
         got: Role,
         /// What it should be for.
@@ -62,10 +64,12 @@ pub enum CredentialSourceError {
     },
     /// A certificate of a grid for something else.
     #[error(
-        "got the grid credential of a {got}, expected a {expected}'s: a worker has a host certificate with its DNS names, a \
+        "{file}: got the grid credential of a {got}, expected a {expected}'s: a worker has a host certificate with its DNS names, a \
          manager a proxy or a person's certificate"
     )]
     GridRole {
+        /// Where the credential stands.
+        file: String,
         /// What it is for.
         got: Role,
         /// What it should be for.
@@ -80,9 +84,29 @@ pub enum CredentialSourceError {
     /// The authority in the credential.
     #[error(transparent)]
     Authority(#[from] TrustError),
+    /// A revocation list of the credential's authority that no longer says who is revoked.
+    #[error(
+        "{file}: the revocation list in it is stale since {}, now is {}: make a current one where the authority is \
+         (exoskel pki renew --list) and copy it here",
+        Date(*.next_update), Date(*.now)
+    )]
+    RevocationListStale {
+        /// Where the list stands.
+        file: String,
+        /// When the next list was due.
+        next_update: UnixTime,
+        /// The time of the check.
+        now: UnixTime,
+    },
     /// Peers would refuse it.
-    #[error("our own credential: {0}")]
-    Refused(#[source] IdentityError),
+    #[error("{file}, our own credential: {reason}")]
+    Refused {
+        /// Where the credential stands.
+        file: String,
+        /// Why they would.
+        #[source]
+        reason: Box<IdentityError>,
+    },
 }
 
 impl Sources {
@@ -96,42 +120,75 @@ impl Sources {
         role: Role,
         now: UnixTime,
     ) -> Result<(Credential, Arc<dyn PeerVerifier>), CredentialSourceError> {
-        let credential = self.read_credential()?;
+        let (credential, own_lists) = self.read_credential()?;
+        let credential = credential.for_role(role);
         let kind = credential.kind();
         let got = credential.identity().role;
         if got != role {
-            let expected = role;
+            let (file, expected) = (shown(self.credential.path()), role);
             return Err(match kind {
-                CredentialKind::Private => CredentialSourceError::Role { got, expected },
-                CredentialKind::Grid => CredentialSourceError::GridRole { got, expected },
+                CredentialKind::Private => CredentialSourceError::Role {
+                    file,
+                    got,
+                    expected,
+                },
+                CredentialKind::Grid => CredentialSourceError::GridRole {
+                    file,
+                    got,
+                    expected,
+                },
             });
         }
         let verifier: Arc<dyn PeerVerifier> = match &self.trust {
             Some(timed) => {
                 // What can't be read keeps its last good state; `SourceChanges` says so.
-                timed.reload();
+                timed.refresh();
                 timed.trust().clone()
             }
             None if kind == CredentialKind::Grid => {
                 return Err(CredentialSourceError::NoTrustAnchors);
             }
-            None => Arc::new(credential.authority(0)?),
+            None => {
+                let authority = credential.authority(0)?;
+                if let Some(stale) = authority.stale_list(now) {
+                    return Err(self.stale(stale, own_lists, now));
+                }
+                Arc::new(authority)
+            }
         };
         // With a private authority beside a grid, only peers know whether they accept the own credential.
         if self.trust.is_none() || kind == CredentialKind::Grid {
-            credential
-                .verify_own(&*verifier, now)
-                .map_err(CredentialSourceError::Refused)?;
+            credential.verify_own(&*verifier, now).map_err(|reason| {
+                CredentialSourceError::Refused {
+                    file: shown(self.credential.path()),
+                    reason: Box::new(reason),
+                }
+            })?;
         }
         Ok((credential, verifier))
     }
 
-    fn read_credential(&self) -> Result<Credential, CredentialSourceError> {
+    /// `own_lists` of the lists came with the credential.
+    fn stale(&self, stale: StaleList, own_lists: usize, now: UnixTime) -> CredentialSourceError {
+        let file = match &self.revocation_list {
+            Some(path) if stale.position >= own_lists => Some(path.as_path()),
+            _ => self.credential.path(),
+        };
+        CredentialSourceError::RevocationListStale {
+            file: shown(file),
+            next_update: stale.next_update,
+            now,
+        }
+    }
+
+    /// The credential, and how many of its revocation lists came with it.
+    fn read_credential(&self) -> Result<(Credential, usize), CredentialSourceError> {
         let mut credential = match (&self.credential, &self.key) {
             (Document::File(path), None) => read_credential(path)?,
             (Document::File(path), Some(key)) => read_credential_and_key(path, key)?,
             (Document::Memory(pem), _) => Credential::from_pem(pem)?,
         };
+        let own_lists = credential.revocation_lists().len();
         if let Some(path) = &self.revocation_list {
             let lists = read_revocation_lists(path)?;
             credential.add_revocation_lists(lists).map_err(|reason| {
@@ -141,7 +198,7 @@ impl Sources {
                 }
             })?;
         }
-        Ok(credential)
+        Ok((credential, own_lists))
     }
 
     /// Notices from now on when any of the sources has changed.
@@ -161,6 +218,14 @@ impl Sources {
     }
 }
 
+/// What to call the file of a credential in a message, or the credential where it is in none.
+fn shown(file: Option<&Path>) -> String {
+    file.map_or_else(
+        || "the credential".to_owned(),
+        |path| path.display().to_string(),
+    )
+}
+
 /// Whether any of a node's sources has changed.
 #[derive(Debug)]
 pub struct SourceChanges {
@@ -177,8 +242,8 @@ impl SourceChanges {
         let faults = faults.unwrap_or_default();
         if SourceState::of(&self.sources, self.ban_list.as_deref()) == self.seen {
             return Renewal {
-                changed: false,
                 faults,
+                ..Renewal::default()
             };
         }
         self.ban_list = self.sources.ban_list();
@@ -186,6 +251,7 @@ impl SourceChanges {
         Renewal {
             changed: true,
             faults,
+            ..Renewal::default()
         }
     }
 }

@@ -13,7 +13,14 @@ use crate::trust::{OpenTrustError, Trust, TrustDirectories};
 pub struct TimedTrust {
     trust: Arc<Trust>,
     interval: Duration,
-    looked: Arc<Mutex<Instant>>,
+    last: Arc<Mutex<LastLook>>,
+}
+
+#[derive(Debug)]
+struct LastLook {
+    at: Instant,
+    /// What was found at fault since somebody last asked for it.
+    unsaid: Vec<String>,
 }
 
 impl TimedTrust {
@@ -23,10 +30,15 @@ impl TimedTrust {
     /// [`OpenTrustError`] says which one can't be used.
     pub fn open(directories: TrustDirectories, interval: Duration) -> Result<Self, OpenTrustError> {
         let cache = DecisionCacheLimits::default();
+        let trust = Trust::open(directories, GridSettings::default(), cache)?;
+        let last = LastLook {
+            at: Instant::now(),
+            unsaid: trust.faults(),
+        };
         Ok(Self {
-            trust: Trust::open(directories, GridSettings::default(), cache)?,
+            trust,
             interval,
-            looked: Arc::new(Mutex::new(Instant::now())),
+            last: Arc::new(Mutex::new(last)),
         })
     }
 
@@ -35,14 +47,37 @@ impl TimedTrust {
         &self.trust
     }
 
-    /// Reads the directories again if the interval has passed; nothing is new otherwise.
+    /// Reads the directories again if the interval has passed. The faults are those that were found since the last time.
     pub fn reload(&self) -> Renewal {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked.elapsed() < self.interval {
-            return Renewal::default();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.look(&mut last);
+        Renewal {
+            changed,
+            faults: std::mem::take(&mut last.unsaid),
+            ..Renewal::default()
         }
-        *looked = Instant::now();
-        self.trust.reload()
+    }
+
+    /// Reads the directories again if the interval has passed, for somebody who can't say what is at fault. The next
+    /// [`reload`](Self::reload) says it.
+    pub fn refresh(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look(&mut last);
+    }
+
+    /// Whether anything has changed.
+    fn look(&self, last: &mut LastLook) -> bool {
+        if last.at.elapsed() < self.interval {
+            return false;
+        }
+        last.at = Instant::now();
+        let Renewal {
+            changed, faults, ..
+        } = self.trust.reload();
+        let new = faults.into_iter();
+        let new: Vec<_> = new.filter(|fault| !last.unsaid.contains(fault)).collect();
+        last.unsaid.extend(new);
+        changed
     }
 
     /// Grows with each change, whoever noticed it.

@@ -19,9 +19,10 @@ use webpki::RawPublicKeyEntity;
 /// helpers read the leaf as an ordinary end entity and refuse proxies.
 ///
 /// # Security
-/// Clients must show a certificate. A server's name is not compared with the one that was dialled; that is the judge's to do.
+/// Clients must show a certificate, unless [`without_certificate`](Self::without_certificate) says otherwise. A server's name is not compared with the one that was dialled; that is the judge's to do.
 pub struct ChainVerifier<Judge> {
     judge: Judge,
+    is_mandatory: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -33,7 +34,17 @@ where
     pub fn new(provider: &CryptoProvider, judge: Judge) -> Self {
         Self {
             judge,
+            is_mandatory: true,
             algorithms: provider.signature_verification_algorithms,
+        }
+    }
+
+    /// Lets clients finish the handshake that show no certificate at all. `judge` never sees them.
+    #[must_use]
+    pub fn without_certificate(self, allowed: bool) -> Self {
+        Self {
+            is_mandatory: !allowed,
+            ..self
         }
     }
 
@@ -147,6 +158,10 @@ impl<Judge> ClientCertVerifier for ChainVerifier<Judge>
 where
     Judge: Fn(&[CertificateDer<'_>], UnixTime) -> Result<(), Error> + Send + Sync,
 {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_mandatory
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         // A hundred names of authorities in each handshake would help no client.
         &[]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use exoskel_identity::{
-    DecisionCache, DecisionCacheLimits, DecisionCacheStatistics, Expected, GridSettings,
-    GridVerifier, IdentityError, PeerVerifier, SettingsError, TrustReport, TrustStore,
+    BadFile, DecisionCache, DecisionCacheLimits, DecisionCacheStatistics, Expected, GridSettings,
+    GridVerifier, IdentityError, ListFault, PeerVerifier, SettingsError, TrustReport, TrustStore,
     VerifiedIdentity,
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -23,6 +23,18 @@ pub struct TrustDirectories {
     pub anchors: PathBuf,
     /// VOMS servers, most often `/etc/grid-security/vomsdir`. Without it attributes count for nothing.
     pub vomsdir: Option<PathBuf>,
+}
+
+impl TrustDirectories {
+    /// Where a file is that could not be used.
+    pub fn path_of(&self, bad: &BadFile) -> PathBuf {
+        // Those of the vomsdir stand in a folder of their organisation.
+        let directory = match &self.vomsdir {
+            Some(vomsdir) if bad.name.contains('/') => vomsdir,
+            _ => &self.anchors,
+        };
+        directory.join(&bad.name)
+    }
 }
 
 /// Why trust directories can't be used at all. The site's administrator must act.
@@ -80,7 +92,7 @@ impl Trust {
         let settings = Arc::new(settings);
         let found = look(&directories)?;
         let stamps = found.stamps();
-        let (store, report, faults) = load(found, None, 1);
+        let (store, report, faults) = load(&directories, found, None, 1);
         if !report.authorities.iter().any(|one| one.is_usable) {
             return Err(OpenTrustError::NoAuthority {
                 directory: directories.anchors,
@@ -139,6 +151,28 @@ impl Trust {
             .clone()
     }
 
+    /// For which lists' sake everybody whom they cover is refused at that time.
+    pub fn list_faults(&self, now: UnixTime) -> Vec<ListFault> {
+        self.report().list_faults(&self.settings, now)
+    }
+
+    /// Whether some authority may sign a name that a pattern of rules means.
+    pub fn may_sign_some(&self, pattern: &str) -> bool {
+        let current = self.current();
+        current.store().may_sign_some(pattern, &self.settings)
+    }
+
+    /// The directories that are read.
+    pub fn directories(&self) -> &TrustDirectories {
+        &self.directories
+    }
+
+    /// What the last load could not read.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.faults.clone()
+    }
+
     /// Reads the directories again if any file in them has changed. Verdicts made meanwhile use the old generation, those
     /// made afterwards the new one.
     ///
@@ -150,45 +184,50 @@ impl Trust {
             Ok(found) => found,
             Err(error) => {
                 return Renewal {
-                    changed: false,
-                    faults: vec![error.to_string()],
+                    faults: vec![format!("{error}; what was read before counts")],
+                    ..Renewal::default()
                 };
             }
         };
         let stamps = found.stamps();
         if stamps == known.stamps {
             return Renewal {
-                changed: false,
                 faults: known.faults.clone(),
+                ..Renewal::default()
             };
         }
         let current = self.current();
         let generation = current.store().generation() + 1;
-        let (store, report, faults) = load(found, Some(current.store()), generation);
+        let (store, report, faults) =
+            load(&self.directories, found, Some(current.store()), generation);
         match GridVerifier::new(Arc::new(store), self.settings.clone()) {
             Ok(new) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
             }
             Err(error) => {
                 return Renewal {
-                    changed: false,
                     faults: vec![error.to_string()],
+                    ..Renewal::default()
                 };
             }
         }
         // Verdicts of the old generation are never found again; this frees their memory.
         self.cache.clear();
+        let changes = stamps.since(&known.stamps);
         known.stamps = stamps;
         known.report = Arc::new(report);
         known.faults.clone_from(&faults);
         Renewal {
             changed: true,
+            changes,
             faults,
+            ..Renewal::default()
         }
     }
 }
 
 fn load(
+    directories: &TrustDirectories,
     found: Found,
     previous: Option<&Arc<TrustStore>>,
     generation: u64,
@@ -202,7 +241,8 @@ fn load(
         } else {
             "it counts for nothing"
         };
-        format!("{}: {}; {kept}", bad.name, bad.reason)
+        let file = directories.path_of(bad);
+        format!("{}: {}; {kept}", file.display(), bad.reason)
     }));
     (store, report, faults)
 }

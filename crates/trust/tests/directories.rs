@@ -8,9 +8,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use exoskel_identity::{DecisionCacheLimits, GridSettings, PeerVerifier as _};
-use exoskel_trust::{OpenTrustError, Trust, TrustDirectories};
+use exoskel_trust::{OpenTrustError, Renewal, TimedTrust, Trust, TrustDirectories};
 
 /// A copy of the vectors' directories, which is gone when this is dropped.
 struct Copy(PathBuf);
@@ -130,6 +131,29 @@ fn a_file_that_can_not_be_read_keeps_its_last_good_state() {
     assert_eq!(lists(&trust), before);
     // It is said again for as long as it is so.
     assert_eq!(trust.reload().faults, reload.faults);
+}
+
+/// Aim: a fault is said by whoever can say it, whoever found it. Method: one that is there at the start, within the interval; one that a
+/// handshake found, and that is over when the next one looks.
+#[test]
+fn what_somebody_else_found_is_said() {
+    let copy = Copy::new();
+    let list = copy.file(".r0");
+    let content = fs::read(&list).unwrap();
+    fs::write(&list, "").unwrap();
+    let name = list.file_name().unwrap().to_str().unwrap();
+    let open = |interval| TimedTrust::open(copy.directories(), interval).unwrap();
+    let (late, timed) = (open(Duration::MAX), open(Duration::ZERO));
+    let says = |renewal: &Renewal| renewal.faults.iter().any(|fault| fault.contains(name));
+    assert!(says(&late.reload()));
+    assert_eq!(late.clone().reload(), Renewal::default());
+    timed.reload();
+    fs::write(&list, "no list").unwrap();
+    timed.clone().refresh();
+    fs::write(&list, content).unwrap();
+    let said = timed.reload();
+    assert!(said.changed && says(&said), "{said:?}");
+    assert!(!says(&timed.reload()));
 }
 
 #[test]

@@ -10,6 +10,8 @@ from . import (
     WRONG_USAGE,
     UsageError,
     front,
+    gateway,
+    links,
     pki,
     policy,
     proxy,
@@ -62,8 +64,17 @@ def parser() -> argparse.ArgumentParser:
         description="Run one parallel program across machines you trust and machines you don't.",
         epilog="Start with: exoskel pki init; exoskel pki issue --role worker --name HOST; exoskel worker --help",
     )
+    every.add_argument(
+        "--version",
+        action="version",
+        version=version.versions(),
+        help="print the versions of Exoskel and Python",
+    )
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (pki, worker, up, policy, proxy, whoami, trust, front, sim, version):
+    for module in (
+        *(pki, worker, up, policy, links, gateway),
+        *(proxy, whoami, trust, front, sim, version),
+    ):
         module.add_commands(commands, common)
     return every
 

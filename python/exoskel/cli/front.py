@@ -16,9 +16,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "front",
         parents=[common],
         help="let grid users in to any HTTP server: TLS, proxies and VOMS in front, headers behind",
-        description="Terminate TLS for the HTTP server at --upstream, let in who proves to be a good grid user, and state who it is in headers "
-        "(Exoskel-Subject, Exoskel-VO, Exoskel-FQAN, Client-Cert). SIGHUP reads trust, rules and host certificate again; SIGTERM and Ctrl-C "
-        "end it in order. docs/administration.md explains the configuration file, which can say all this and more.",
+        description="Terminate TLS for the HTTP server at --upstream, and let in grid users with a good identity. Headers tell the server "
+        "who asks: Exoskel-Subject, Exoskel-VO, Exoskel-FQAN, Exoskel-Actions, Exoskel-Account and Client-Cert. The policy and its "
+        "lists are in force within a second of a change of their files, trust and host certificate within --trust-interval. So check a copy "
+        "(--policy COPY --check) and rename it into its place. SIGHUP reads all of these at once, says what has changed, and opens the logs "
+        "again; the configuration is read at the start only. SIGTERM and Ctrl-C end the front in order. The configuration file can "
+        "say all this and more, such as rules by path and method: docs/administration.md explains it.",
     )
     parser.add_argument(
         "--configuration", type=Path, metavar="FILE", help="a configuration; the other options win"
@@ -74,12 +77,24 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="where decisions are written: a file, stderr (default) or none",
     )
     parser.add_argument(
+        "--access-log",
+        metavar="FILE",
+        help="where requests are written, a line of JSON for each: a file, stderr or none (default)",
+    )
+    parser.add_argument(
+        "--refusals",
+        choices=("http", "tls"),
+        help="how clients are refused whom the policy refuses: http (default) answers 403 with the reason, tls ends the handshake",
+    )
+    parser.add_argument(
         "--monitor", metavar="ADDRESS", help="serve metrics and health here, without TLS"
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="read everything that is named here, say what is wrong with it, and end",
+        help="read everything that is named here, say what is wrong with it, and end. The exit code is 1 if it can't be used or nobody could "
+        "connect, and if the host certificate is out of date. It is 1 as well if a revocation list is stale, missing or unreadable. Run it on a copy, before a "
+        "file is put in its place",
     )
     parser.set_defaults(run=_front)
 
@@ -88,7 +103,16 @@ def _front(arguments: argparse.Namespace) -> int:
     from .. import _core, service
 
     names = ("configuration", "listen", "upstream", "secret", "chain", "certificate", "key")
-    more = ("trust_anchors", "vomsdir", "trust_interval", "policy", "audit", "monitor")
+    more = (
+        "trust_anchors",
+        "vomsdir",
+        "trust_interval",
+        "policy",
+        "audit",
+        "access_log",
+        "refusals",
+        "monitor",
+    )
     options = service.options(**{name: getattr(arguments, name) for name in (*names, *more)})
     if arguments.check:
         notes = _core.check_front(options)

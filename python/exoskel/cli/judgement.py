@@ -221,12 +221,26 @@ class Verdict:
             },
         }
 
+    def seconds_left(self) -> int | None:
+        """Return until when the certificates are valid, in seconds from the judgement on: below 0 where one has expired.
+
+        Returns
+        -------
+        int or None
+            None when no certificate can be read.
+        """
+        ends = [one["not_after"] for one in self.claims["certificates"] if "not_after" in one]
+        return min(ends) - self.at if ends else None
+
     def on_links(self) -> str:
-        """Return as whom an accepted identity meets workers and managers, or why it doesn't."""
+        """Return as whom an accepted identity meets others on links, or why it doesn't."""
         proven = self.proven or {}
+        name = proven.get("name")
         if proven.get("limited"):
-            return "refused, as a limited proxy starts no jobs"
-        return f"{proven.get('role')} {proven.get('name')}"
+            return f"peer {name}; as a manager refused, as a limited proxy starts no jobs"
+        roles = {"manager": "manager or peer", "worker": "worker, gateway, agent or peer"}
+        role = str(proven.get("role"))
+        return f"{roles.get(role, role)} {name}"
 
     def lines(self, path: Path) -> list[str]:
         """Return the answer for people, in the order of ``voms-proxy-info -all``."""
@@ -241,8 +255,7 @@ class Verdict:
         kind = _type(described) if certificates else "unknown"
         rows += [("identity", identity or "none"), ("type", kind)]
         rows += [("strength", leaf.get("key", "unknown")), ("path", str(path))]
-        ends = [one["not_after"] for one in certificates if "not_after" in one]
-        rows.append(("timeleft", duration(min(ends, default=0) - self.at)))
+        rows.append(("timeleft", duration(self.seconds_left() or 0)))
         # What is proven has no dates of its own; the claims say the same in that case.
         for claimed in self.claims["attributes"]:
             rows.append(("", f"=== VO {claimed['vo']} extension information ==="))

@@ -6,19 +6,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .report import Commands, report, table
+from ..errors import CredentialError
+from .report import Commands, duration, moment, report, table
 
-__all__ = ["DEFAULT_DIRECTORY", "add_commands", "issue"]
+__all__ = ["DEFAULT_DIRECTORY", "add_commands", "check_authority", "issue"]
 
 DEFAULT_DIRECTORY = Path("~/.exoskel/pki").expanduser()
-_ROLES = ("manager", "worker", "gateway", "agent")
+_ROLES = ("manager", "worker", "gateway", "agent", "peer")
 _DAYS = 90.0
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``pki init``, ``issue``, ``revoke`` and ``list``."""
+    """Add ``pki init``, ``issue``, ``renew``, ``revoke`` and ``list``."""
     parser = commands.add_parser(
-        "pki", help="make a private certification authority, issue and revoke credentials"
+        "pki", help="make a private certification authority; issue, renew and revoke credentials"
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
@@ -60,6 +61,28 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     issue_.add_argument("--force", action="store_true", help="replace the file if it is there")
     issue_.set_defaults(run=_issue)
 
+    renew = actions.add_parser(
+        "renew",
+        parents=[common, place],
+        help="renew a credential in its file, or the revocation list of the authority",
+        description="Renew the credential in FILE: the same role and name, a new key and certificate, and the current revocation list. "
+        "The file is replaced whole. A worker or manager that runs reads it within seconds. The old certificate stays valid until it "
+        "ends. With --list, sign the revocation list of the authority anew.",
+    )
+    what = renew.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="a credential of this authority"
+    )
+    what.add_argument(
+        "--list", action="store_true", help="renew the revocation list, DIR/revoked.crl"
+    )
+    renew.add_argument(
+        "--days",
+        type=_days,
+        help="how long the new one is valid (default: as long as the old credential, at least 90 days if that has expired; 90 for a list)",
+    )
+    renew.set_defaults(run=_renew)
+
     revoke = actions.add_parser(
         "revoke", parents=[common, place], help="revoke credentials by name or serial number"
     )
@@ -95,6 +118,25 @@ def issue(directory: Path, role: str, name: str, days: float = _DAYS) -> tuple[b
     return _core.pki_issue(os.fspath(directory), role, name, days)
 
 
+def check_authority(directory: Path) -> None:
+    """See that a directory holds an authority that can issue credentials.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the authority should be.
+
+    Raises
+    ------
+    ValueError, ExoskelError
+        If there is none, or it is damaged.
+    """
+    from .. import _core
+
+    _check_directory(directory)
+    _core.pki_list(os.fspath(directory))
+
+
 def _init(arguments: argparse.Namespace) -> int:
     from .. import _core
 
@@ -122,7 +164,7 @@ def _issue(arguments: argparse.Namespace) -> int:
     _core.write_credential(os.fspath(output), pem)
     report(
         arguments,
-        f"wrote {output}: {arguments.role} {arguments.name}, valid {arguments.days:g} days, serial {serial}\n"
+        f"wrote {output}: {arguments.role} {arguments.name}, valid {_validity(arguments.days)}, serial {serial}\n"
         "it holds a secret key: bring it to its owner over a safe way, readable by nobody else (0600)",
         {
             "file": output,
@@ -133,6 +175,58 @@ def _issue(arguments: argparse.Namespace) -> int:
         },
     )
     return 0
+
+
+def _renew(arguments: argparse.Namespace) -> int:
+    from .. import _core
+
+    _check_directory(arguments.directory)
+    directory = os.fspath(arguments.directory)
+    if arguments.list:
+        file = arguments.directory / "revoked.crl"
+        until = _core.pki_renew_list(directory, arguments.days)
+        report(
+            arguments,
+            f"renewed {file}: good until {moment(until)}\n"
+            "copy it to every host that has it; workers and managers that run read it within seconds",
+            {"list": file, "not_after": until},
+        )
+        return 0
+    # The file that a link leads to is what processes read.
+    file = Path(os.path.realpath(arguments.file))
+    renewed = _core.pki_renew(directory, file, arguments.days or _days_after_expiry(file))
+    _core.write_credential(file, renewed.pop("pem"))
+    ends = moment(renewed["old_not_after"])
+    is_over = renewed["old_not_after"] <= time.time()
+    report(
+        arguments,
+        f"renewed {file}: {renewed['role']} {renewed['name']}, a new key, valid until {moment(renewed['new_not_after'])}, "
+        f"serial {renewed['new_serial']}\n"
+        f"the old certificate, serial {renewed['old_serial']}, "
+        + (
+            f"expired on {ends}"
+            if is_over
+            else f"stays valid until {ends}; to end it now: exoskel pki revoke SERIAL"
+        ),
+        {"file": file, **renewed},
+    )
+    return 0
+
+
+def _days_after_expiry(file: Path) -> float | None:
+    """Return for how long to renew a credential that has expired: it may have been a short one by mistake. None if it has not expired."""
+    from .. import _core
+
+    try:
+        leaf, *_ = _core.certificates_of(file.read_bytes())
+    except CredentialError:
+        # Whoever reads it whole says what is wrong with it.
+        return None
+    (old,) = _core.chain_details([leaf])["certificates"]
+    if old["not_after"] > time.time():
+        return None
+    days: float = (old["not_after"] - old["not_before"]) / 86_400
+    return max(_DAYS, days)
 
 
 def _revoke(arguments: argparse.Namespace) -> int:
@@ -193,6 +287,13 @@ def _file_name(name: str) -> str:
     return "".join(
         character if character.isalnum() or character in ".-_" else "_" for character in name
     ).lstrip(".-")
+
+
+def _validity(days: float) -> str:
+    """Return a number of days in words, less than one in hours, minutes and seconds."""
+    if days < 1:
+        return duration(round(days * 86_400))
+    return f"{days:g} day{'s' if days != 1 else ''}"
 
 
 def _days(text: str) -> float:

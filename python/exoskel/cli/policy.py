@@ -1,6 +1,9 @@
 """``exoskel policy``: which rule decides how a wire is protected, and what somebody may do."""
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,10 @@ from ..peer_text import one_line
 from . import judgement
 from .report import Commands, report
 
-__all__ = ["add_commands", "check"]
+__all__ = ["Explained", "add_commands", "check", "explained"]
 
-# How answers of a worker are read.
-_RESULTS = {
-    "data": "read as data",
-    "pickle": "read as pickles: this worker can run code here",
-}
+# The protections, the strictest last.
+_STRICTNESS = ("plain", "integrity", "encrypted")
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -32,9 +32,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="say which rule decides for a wire, or for somebody's action",
         usage="%(prog)s FROM TO CLASS [--policy FILE]\n       %(prog)s --identity FILE --action NAME --policy FILE [...]",
-        description="Say which rule decides how a class of traffic between two places is protected, and why the others don't; or "
-        "whether the owner of a credential may do what a service calls by a name, by which rule, and what is missing if not. Exit code 1 "
-        "for an action that is denied.",
+        description="Say which rule protects a class of traffic between two places, and why the other rules don't. With --identity: say whether "
+        "the owner of a credential may do an action, by which rule, and what is missing if not. Exit code 1 for an action that is denied.",
     )
     explain.add_argument(
         "from_",
@@ -52,6 +51,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     )
     explain.add_argument(
         "--policy", type=Path, metavar="FILE", help="the policy (default: the built-in one)"
+    )
+    explain.add_argument(
+        "--other",
+        type=Path,
+        metavar="FILE",
+        help="the policy of the host at the other end; the stricter of both holds",
     )
     action = explain.add_argument_group("actions", "of services, in the place of a wire")
     action.add_argument(
@@ -86,22 +91,20 @@ def check(path: Path) -> None:
     """
     from .. import _core
 
-    try:
+    with _naming(path):
         _core.policy_check(_text(path))
-    except PolicyError as error:
-        raise PolicyError(f"{path}, {error}") from None
     _core.policy_check_lists(path)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     wire = [arguments.from_, arguments.to, arguments.class_]
     who = [arguments.identity, arguments.action]
-    if None not in who and arguments.policy is not None and not any(wire):
+    if None not in who and arguments.policy is not None and not any([*wire, arguments.other]):
         return _explain_action(arguments)
     if None not in wire and not any(who):
         return _explain_wire(arguments)
     raise ValueError(
-        "expected either FROM, TO and CLASS, or all of --identity, --action and --policy"
+        "expected either FROM, TO and CLASS (with --other if there are two policies), or all of --identity, --action and --policy"
     )
 
 
@@ -122,7 +125,9 @@ def _explain_action(arguments: argparse.Namespace) -> int:
             chain, arguments.at, arguments.policy, arguments.action
         )
     except AuthenticationError as error:
-        raise AuthenticationError(f"{arguments.identity}: nobody is proven: {error}") from None
+        raise AuthenticationError(
+            f"{arguments.identity}: the credential could not be verified: {error}"
+        ) from None
     lines = [
         f"{arguments.action} by {one_line(decision['identity'])}: {'allowed' if decision['allowed'] else 'denied'}",
         f"  decided by: {decision['rule'] or 'no rule, and what nothing allows is denied'}",
@@ -136,22 +141,109 @@ def _explain_action(arguments: argparse.Namespace) -> int:
 def _explain_wire(arguments: argparse.Namespace) -> int:
     from .. import _core
 
-    text = None if arguments.policy is None else _text(arguments.policy)
-    verdict = _core.policy_explain(text, arguments.from_, arguments.to, arguments.class_)
+    wire = (arguments.from_, arguments.to, arguments.class_)
+    answer = explained(
+        arguments.policy, arguments.other, lambda text: _core.policy_explain(text, *wire)
+    )
     lines = [
-        f"{arguments.class_} from {arguments.from_} to {arguments.to}: {verdict['protection']}",
-        f"  decided by: {verdict['rule']}",
-        *(f"  {reason}" for reason in verdict["reasons"]),
-        f"  results: {_RESULTS[verdict['results']]}",
+        f"{arguments.class_} from {arguments.from_} to {arguments.to}: {answer.holds}",
+        *answer.lines,
+        *(f"  {line}" for line in answer.results),
     ]
-    report(arguments, "\n".join(lines), verdict)
+    report(arguments, "\n".join(lines), answer.data)
     return 0
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What one policy, or those of both ends, say of a wire or a link."""
+
+    holds: str
+    """The protection that holds."""
+    holds_unproven: str | None
+    """The same when a gateway, relay or NAT is between; None inside one host."""
+    lines: list[str]
+    """The reasons for people."""
+    results: list[str]
+    """How results of each end are read, for people; nothing for a link."""
+    data: dict[str, Any]
+    """The answer for machines."""
+
+
+def explained(
+    policy: Path | None, other: Path | None, ask: Callable[[str | None], dict[str, Any]]
+) -> Explained:
+    """Ask the policies of one end or both.
+
+    Parameters
+    ----------
+    policy, other : Path or None
+        The policy of this end, the built-in one if absent, and of the other end.
+    ask : callable
+        The question, for the text of a policy.
+
+    Returns
+    -------
+    Explained
+        The answer.
+
+    Raises
+    ------
+    PolicyError
+        If a file can't be used, or the question is about nothing.
+    """
+    from .. import _core
+
+    for path in (policy, other):
+        if path is not None:
+            with _naming(path):
+                _core.policy_check(_text(path))
+    verdict = ask(None if policy is None else _text(policy))
+    # For people; `results` says the same to machines.
+    results = verdict.pop("results_lines", [])
+    holds, unproven = verdict["protection"], verdict["unproven"]
+    if other is None:
+        theirs = None
+        end = (
+            "the policy of the other end may ask for more, and the stricter one holds: see --other"
+        )
+    else:
+        theirs = ask(_text(other))
+        theirs.pop("results_lines", None)
+        holds = _stricter(holds, theirs["protection"])
+        unproven = unproven and _stricter(unproven, theirs["unproven"])
+        end = f"the policy of the other end, {other}, asks for {theirs['protection']} by {theirs['rule']}; the stricter one holds"
+    lines = [
+        f"  decided by: {verdict['rule']}"
+        + (
+            ""
+            if holds == verdict["protection"]
+            else f", with {verdict['protection']}, and the other end"
+        ),
+        *(f"  {reason}" for reason in verdict["reasons"]),
+        f"  {end}",
+    ]
+    return Explained(holds, unproven, lines, results, {**verdict, "holds": holds, "other": theirs})
+
+
+def _stricter(one: str, other: str) -> str:
+    return max(one, other, key=_STRICTNESS.index)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     check(arguments.policy)
     report(arguments, f"{arguments.policy}: valid", {"policy": arguments.policy, "valid": True})
     return 0
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have the error for a policy's text, which begins with the line if it is about one, begin with the file."""
+    try:
+        yield
+    except PolicyError as error:
+        separator = ", " if str(error).startswith("line ") else ": "
+        raise PolicyError(f"{path}{separator}{error}") from None
 
 
 def _text(path: Path) -> str:

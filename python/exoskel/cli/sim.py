@@ -5,39 +5,44 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..peer_text import one_line
 from . import INTERRUPTED, UsageError
 from .report import Commands, report, report_error, table
+from .sim_progress import as_usage, shown
+from .sim_seeds import add_seed_commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..sim import Table
-    from ..sim.seeds import SystemRun
 
 __all__ = ["add_commands"]
 
 # Where a run ends that isn't told where its files go.
 OUT = Path("key-cache-paper")
-# Where there is no terminal (a log file, a batch system), one line this often.
-LINE_SECONDS = 5.0
 # What `--config` shows of a run; the CSV file has all.
-SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms")
+SHOWN = ("hit_rate", "latency_us", "latency_p99_us", "completion_ms", "slowdown")
 # What each way of running knows, the first one that is asked for; a scenario may be given other traces.
 OPTIONS = {
     "--paper": ("--out", "--figure", "--seeds", "--quick", "--traces"),
-    "--config": ("--out", "--seeds"),
-    "--trace": ("--entries", "--ways", "--lookup", "--policy", "--rank", "--live"),
+    "--config": ("--out", "--seeds", "--slowdown", "--ranks-per-card"),
+    "--trace": (
+        "--entries",
+        "--ways",
+        "--lookup",
+        "--policy",
+        "--rank",
+        "--ranks-per-card",
+        "--hit",
+        "--live",
+    ),
 }
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
-    """Add ``sim capacity``, ``sim keycache``, ``sim pack``, ``sim on-off``, ``sim requests`` and ``sim system``."""
+    """Add ``sim capacity``, ``sim keycache``, ``sim pack``, ``sim on-off``, ``sim requests``, ``sim system`` and ``sim links``."""
     parser = commands.add_parser(
         "sim",
         help="simulate session-key caches (how many keys fit, what a miss costs), or the whole system with faults",
@@ -47,7 +52,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     _add_keycache(actions, common)
     _add_pack(actions, common)
     _add_synthetic(actions, common)
-    _add_system(actions, common)
+    add_seed_commands(actions, common)
 
 
 def _add_capacity(actions: Commands, common: argparse.ArgumentParser) -> None:
@@ -59,7 +64,11 @@ def _add_capacity(actions: Commands, common: argparse.ArgumentParser) -> None:
         "and is silent (OFF) in turn. Example: exoskel sim capacity --entries 128 --off-on 7.66 --hit 0.9",
     )
     parser.add_argument(
-        "--entries", type=int, required=True, metavar="N", help="keys that the cache holds"
+        "--entries",
+        type=_sizes,
+        required=True,
+        metavar="N[,N...]",
+        help="keys that the cache holds, such as 128 or 64,128,256",
     )
     parser.add_argument(
         "--off-on",
@@ -83,9 +92,9 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         "keycache",
         parents=[common],
         help="run a trace or a scenario through a session-key cache, or make all figures of the paper",
-        description="One of: --trace FILE --entries N (a hit rate: keys only, no time); --config FILE (interconnect cards, switches and schedulers in "
-        "virtual time); --paper (every table and figure of the paper that this repeats). docs/key-cache-study.md explains the scenario file, "
-        "docs/paper-key-cache.md what came out.",
+        description="Give --trace FILE and --entries N for a hit rate, without time. Give --config FILE for interconnect cards, switches and "
+        "schedulers in virtual time; docs/key-cache-study.md explains the file. Give --paper for every table and figure of the paper in "
+        "docs/paper-key-cache.md.",
     )
     parser.add_argument(
         "--trace",
@@ -94,7 +103,16 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         help="messages of a parallel program, as `exoskel sim pack` and Manager(trace=...) write them (.skct, .skct.zst)",
     )
     parser.add_argument(
-        "--entries", type=int, metavar="N", help="keys that the cache of each rank holds"
+        "--entries",
+        type=_sizes,
+        metavar="N[,N...]",
+        help="keys that the cache of each card holds, such as 6 or 2,4,8",
+    )
+    parser.add_argument(
+        "--hit",
+        type=float,
+        metavar="P",
+        help="with --trace: a hit rate between 0 and 1; say which size reaches it, or that no cache can",
     )
     parser.add_argument(
         "--ways",
@@ -117,6 +135,12 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         type=int,
         metavar="R",
         help="look at this rank's cache alone: 0 is the manager in what Manager(trace=...) wrote (default: all, pooled)",
+    )
+    parser.add_argument(
+        "--ranks-per-card",
+        type=int,
+        metavar="N",
+        help="ranks on one node, which share its card and key cache (default: 1, or what the scenario says)",
     )
     parser.add_argument(
         "--live",
@@ -146,6 +170,11 @@ def _add_keycache(actions: Commands, common: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="runs of each point, each with its own seed (default: 20 with --paper, else 1)",
+    )
+    parser.add_argument(
+        "--slowdown",
+        action="store_true",
+        help="with --config: also run each combination without security, and show how much longer it takes with it",
     )
     parser.add_argument(
         "--quick", action="store_true", help="with --paper: little input, to see that it works"
@@ -197,8 +226,8 @@ def _add_synthetic(actions: Commands, common: argparse.ArgumentParser) -> None:
     add(
         "on-off",
         "make up a trace: processes that are silent and send to one other process, in turn",
-        "Make a trace (.skct) of processes that are silent (OFF) and then send to one other process (ON), in turn, each for times drawn evenly between 0 and "
-        "twice their means. Nobody waits for anybody before the end.",
+        "Make a trace (.skct) of processes that are silent (OFF) and send to one other process (ON), in turn. The times are drawn evenly between 0 and "
+        "twice their means. No process waits for another one before the end.",
         {
             "ranks": (16, "processes"),
             "periods": (200, "ON periods of each process"),
@@ -215,34 +244,6 @@ def _add_synthetic(actions: Commands, common: argparse.ArgumentParser) -> None:
         "and is no measurement of it.",
         {"ranks": (16, "processes"), "each": (1_000, "requests of each process")},
     )
-
-
-def _add_system(actions: Commands, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser(
-        "system",
-        parents=[common],
-        help="play a manager, its workers and users in virtual time, with faults, from seeds",
-        description="Play the whole system in virtual time, with what goes wrong, and check what is promised. One of: --seed N (one seed), --from N --count M "
-        "(many, on all processors), --minutes T (fresh ones for so long). Each is played twice, and both plays must be the same. Exit code 1 if a promise "
-        "was broken, 130 if none was until Ctrl-C. docs/virtual-time.md explains what is real in it. Example: exoskel sim system --minutes 5",
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="play this seed")
-    parser.add_argument(
-        "--scenario",
-        action="store_true",
-        help="with --seed: print what it is made of, too (shown in any case if it fails)",
-    )
-    parser.add_argument(
-        "--from", dest="first", type=int, metavar="N", help="the first of many seeds"
-    )
-    parser.add_argument("--count", type=int, metavar="M", help="how many seeds")
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        metavar="T",
-        help="play seeds for so long; fresh ones, unless --from says where to begin",
-    )
-    parser.set_defaults(run=_system)
 
 
 def _pack(arguments: argparse.Namespace) -> int:
@@ -271,7 +272,7 @@ def _synthetic(arguments: argparse.Namespace) -> int:
     from ..sim.files import named
 
     make = getattr(sim, arguments.traffic)
-    with _as_usage():
+    with as_usage():
         made = make(arguments.out, **{name: getattr(arguments, name) for name in arguments.numbers})
     text = f"{named(made.file)}: {made.records} calls of {made.ranks} ranks; {made.note}"
     report(arguments, text, {**made._asdict(), "file": str(made.file)})
@@ -281,10 +282,20 @@ def _synthetic(arguments: argparse.Namespace) -> int:
 def _capacity(arguments: argparse.Namespace) -> int:
     from .. import sim
 
-    with _as_usage():
-        answer = sim.capacity(arguments.entries, arguments.off_on, arguments.hit)
-    data = {"entries": arguments.entries, "off_on": arguments.off_on, "hit": arguments.hit}
-    report(arguments, str(answer), {"capacity": answer, **data})
+    with as_usage():
+        answers = [
+            sim.capacity(size, arguments.off_on, arguments.hit) for size in arguments.entries
+        ]
+    given = {"off_on": arguments.off_on, "hit": arguments.hit}
+    rows = [
+        {"entries": size, "capacity": answer}
+        for size, answer in zip(arguments.entries, answers, strict=True)
+    ]
+    if len(rows) == 1:
+        report(arguments, str(answers[0]), {**rows[0], **given})
+    else:
+        lines = [tuple(row.values()) for row in rows]
+        report(arguments, table(("entries", "capacity"), lines), {"rows": rows, **given})
     return 0
 
 
@@ -315,20 +326,20 @@ def _keycache(arguments: argparse.Namespace) -> int:
     )
 
 
-@contextlib.contextmanager
-def _as_usage() -> Iterator[None]:
-    """For what refuses nothing but the values of options."""
+def _sizes(text: str) -> list[int]:
     try:
-        yield
-    except ValueError as error:
-        raise UsageError(*error.args) from error
+        return [int(size) for size in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected whole numbers with commas between them, such as 2,4,8"
+        ) from None
 
 
 def _check_options(arguments: argparse.Namespace, way: str) -> None:
     """Refuse what a way of running doesn't know, so that nobody takes it for done."""
     known = OPTIONS.get(way, ())
     for option in dict.fromkeys(option for options in OPTIONS.values() for option in options):
-        given = getattr(arguments, option.removeprefix("--"))
+        given = getattr(arguments, option.removeprefix("--").replace("-", "_"))
         # 0 is given, too.
         if given is not None and given is not False and option not in known:
             fitting = [name for name, options in OPTIONS.items() if option in options]
@@ -338,7 +349,7 @@ def _check_options(arguments: argparse.Namespace, way: str) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    from ..sim.runs import execute, read_trace, trace_run
+    from ..sim.runs import read_trace, trace_rows, trace_run
 
     if arguments.entries is None:
         raise UsageError("entries: got none, expected --entries N, the keys that a cache holds")
@@ -346,21 +357,67 @@ def _trace(arguments: argparse.Namespace) -> int:
         return _live(arguments)
     trace = read_trace(arguments.trace)
     lookup, policy = arguments.lookup or "message", arguments.policy or "lru"
-    with _as_usage():
-        run = trace_run(trace, arguments.entries, arguments.ways, lookup, policy, arguments.rank)
-        [row] = execute([run])
+    wanted: float | None = arguments.hit
+    if wanted is not None and not 0 < wanted < 1:
+        raise UsageError(f"got --hit {wanted:g}, expected a number between 0 and 1")
+    with as_usage():
+        rows = trace_rows(
+            [
+                trace_run(
+                    trace,
+                    size,
+                    arguments.ways,
+                    lookup,
+                    policy,
+                    arguments.rank,
+                    arguments.ranks_per_card,
+                )
+                for size in arguments.entries
+            ]
+        )
     ranks = (
         f"{trace.ranks} ranks"
         if arguments.rank is None
         else f"rank {arguments.rank} of {trace.ranks}"
     )
-    text = (
-        f"{one_line(row['trace'])}: hit rate {_rate(row['hit_rate'])} ({row['hits']} of {row['lookups']} lookups, one for each "
-        f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
-    )
-    data = {**_numbers(row), "ranks": trace.ranks, "file": str(arguments.trace)}
-    report(arguments, text, data)
+    if arguments.ranks_per_card is not None:
+        ranks += f", {arguments.ranks_per_card} to a card"
+    row = rows[0]
+    data: dict[str, Any] = {"ranks": trace.ranks, "file": str(arguments.trace)}
+    if len(rows) == 1:
+        data = {**_numbers(row), **data}
+        lines = [
+            f"{one_line(row['trace'])}: hit rate {_rate(row['hit_rate'])} ({row['hits']} of {row['lookups']} lookups, one for each "
+            f"{row['lookup']}; {ranks}, {row['entries']} entries, {row['ways']} ways, {row['policy']})"
+        ]
+    else:
+        data["rows"] = [_numbers(one) for one in rows]
+        columns = ("entries", "ways", "hits", "lookups")
+        cells = [(*(one[name] for name in columns), _rate(one["hit_rate"])) for one in rows]
+        lines = [
+            f"{one_line(row['trace'])}: {ranks}, {row['policy']}, one lookup for each {row['lookup']}",
+            table((*columns, "hit rate"), cells),
+        ]
+    if wanted is not None:
+        reached = [one["entries"] for one in rows if one["hit_rate"] >= wanted]
+        data |= {"hit": wanted, "reached_with": min(reached, default=None)}
+        lines.append(_reached(rows, wanted, reached))
+    report(arguments, "\n".join(lines), data)
     return 0
+
+
+def _reached(rows: list[dict[str, Any]], wanted: float, reached: list[int]) -> str:
+    """Say which size reaches a hit rate; of a short trace, how many first uses keep every cache from it."""
+    row = rows[0]
+    if reached:
+        return f"{wanted:g} is reached with {min(reached)} entries"
+    if row["hit_rate_max"] >= wanted:
+        largest = max(one["entries"] for one in rows)
+        return f"{wanted:g} is not reached with {largest} entries; with room for all keys the hit rate is {_rate(row['hit_rate_max'])}"
+    return (
+        f"{wanted:g} can't be reached by any cache: {row['first_uses']} of {row['lookups']} lookups are the first use of a key. "
+        f"So the hit rate is {_rate(row['hit_rate_max'])} at most. A longer trace has a smaller share of first uses"
+    )
 
 
 def _rate(rate: float) -> str:
@@ -377,11 +434,20 @@ def _live(arguments: argparse.Namespace) -> int:
         )
     if arguments.rank is not None:
         raise UsageError("got --live with --rank, expected it without: all ranks' nodes run")
-    found = live(arguments.trace, arguments.entries, ways=arguments.ways)
+    if arguments.ranks_per_card is not None:
+        raise UsageError(
+            "got --live with --ranks-per-card, expected it without: each rank is a node of its own"
+        )
+    if arguments.hit is not None:
+        raise UsageError("got --live with --hit, expected it without")
+    if len(arguments.entries) > 1:
+        raise UsageError("got --live with several --entries, expected one number")
+    [entries] = arguments.entries
+    found = live(arguments.trace, entries, ways=arguments.ways)
     text = (
         f"{one_line(found.trace)}: hit rate {_rate(found.hit_rate)} over real links, {_rate(found.predicted_hit_rate)} predicted "
-        f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {arguments.entries} entries; "
-        "each direction has a key, so peers that talk both ways take two entries, not one as without --live)"
+        f"({found.hits} of {found.lookups} lookups, {found.predicted_hits} of {found.predicted_lookups}; {entries} entries). "
+        "With --live, each direction has a key: peers that talk both ways take two entries, not one"
     )
     report(arguments, text, {**_numbers(found._asdict()), "file": str(arguments.trace)})
     return 0
@@ -395,11 +461,13 @@ def _scenario(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         ready(arguments.out)
     try:
-        with _shown(arguments) as progress:
+        with shown(arguments) as progress:
             runs = sim.keycache(
                 arguments.trace,
                 scenario=arguments.config,
                 seeds=arguments.seeds,
+                ranks_per_card=arguments.ranks_per_card,
+                slowdown=arguments.slowdown,
                 progress=lambda done, total: progress(named(arguments.config.name), done, total),
             )
     except Stopped as stopped:
@@ -444,7 +512,7 @@ def _kept(runs: Table, folder: Path, config: Path) -> list[Path]:
         return files
     unfinished.unlink(missing_ok=True)
     with contextlib.suppress(ModuleNotFoundError):
-        picture = scenario_picture(runs, SHOWN)
+        picture = scenario_picture(runs, _shown_of(runs), named(config.name))
         from ..sim.figures import style
 
         with style.applied():
@@ -462,13 +530,18 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 def _means(runs: Table) -> str:
     """A line for each combination: means over its seeds, with half of their 95 % confidence intervals."""
-    cells = runs.over_seeds(SHOWN)
-    given = [name for name in cells if not name.startswith(SHOWN)]
+    shown = _shown_of(runs)
+    cells = runs.over_seeds(shown)
+    given = [name for name in cells if not name.startswith(shown)]
     lines = [
-        [*(str(cell[name]) for name in given), *(_measured(cell, name) for name in SHOWN)]
+        [*(str(cell[name]) for name in given), *(_measured(cell, name) for name in shown)]
         for cell in cells.rows
     ]
-    return table([*given, *SHOWN], lines)
+    return table([*given, *shown], lines)
+
+
+def _shown_of(runs: Table) -> tuple[str, ...]:
+    return tuple(name for name in SHOWN if name in runs)
 
 
 def _measured(cell: dict[str, Any], name: str) -> str:
@@ -487,7 +560,7 @@ def _paper(arguments: argparse.Namespace) -> int:
     if arguments.traces is not None:
         asked["traces"] = arguments.traces
     try:
-        with _shown(arguments) as progress:
+        with shown(arguments) as progress:
             made = sim.paper(
                 out,
                 figures=arguments.figure or (),
@@ -503,153 +576,3 @@ def _paper(arguments: argparse.Namespace) -> int:
     text = f"{len(made)} tables and figures in {out}"
     report(arguments, text, {"folder": str(out), "figures": list(made), "files": files})
     return 0
-
-
-def _system(arguments: argparse.Namespace) -> int:
-    from ..sim.seeds import scenario, system
-
-    many = {
-        "--from": arguments.first is not None,
-        "--count": arguments.count is not None,
-        "--minutes": arguments.minutes is not None,
-    }
-    if arguments.seed is None:
-        if arguments.scenario:
-            raise UsageError("got --scenario alone, expected --seed N with it")
-        return _seeds(arguments)
-    if any(many.values()):
-        also = ", ".join(name for name, is_given in many.items() if is_given)
-        raise UsageError(f"got --seed with {also}, expected one seed or many")
-    with _as_usage():
-        run = system(arguments.seed)
-    asked = arguments.scenario or run.broken is not None
-    made_of = {"scenario": scenario(run.seed)} if asked else {}
-    text = "\n".join([*made_of.values(), _told(run)])
-    report(arguments, text, {**run._asdict(), "replay": _replay(run), **made_of})
-    return int(run.broken is not None)
-
-
-def _seeds(arguments: argparse.Namespace) -> int:
-    from ..sim.seeds import play
-
-    minutes, count = arguments.minutes, arguments.count
-    if minutes is None and (arguments.first is None) != (count is None):
-        got, missing = ("--count", "--from N") if count is not None else ("--from", "--count M")
-        raise UsageError(f"got {got} alone, expected {missing} with it, or --minutes T")
-    if minutes is None and count is None:
-        raise UsageError(
-            "got nothing to play, expected --seed N, --from N --count M, or --minutes T"
-        )
-    # Nobody has played those of this second.
-    first = int(time.time()) * 1_000_000 if arguments.first is None else arguments.first
-    done: list[SystemRun] = []
-    begun = time.monotonic()
-    interrupted = False
-    with _shown(arguments, "seeds" if minutes is None else "seconds") as progress:
-
-        def finished(run: SystemRun) -> None:
-            done.append(run)
-            title = f"from seed {first}"
-            if minutes is None:
-                progress(title, len(done), count)
-            else:
-                whole = max(round(minutes * 60), 1)
-                progress(title, min(round(time.monotonic() - begun), whole), whole)
-
-        try:
-            with _as_usage():
-                play(first, count, minutes=minutes, finished=finished)
-        except KeyboardInterrupt:
-            interrupted = True
-    return _summed(arguments, first, sorted(done), time.monotonic() - begun, interrupted)
-
-
-def _summed(
-    arguments: argparse.Namespace,
-    first: int,
-    runs: list[SystemRun],
-    seconds: float,
-    interrupted: bool,
-) -> int:
-    failed = [run for run in runs if run.broken is not None]
-    events = sum(run.events for run in runs)
-    lines = [_told(run) for run in failed]
-    lines.append(
-        f"{len(runs)} seeds from {first} in {seconds:.1f} s, each twice, {events:,} events: "
-        f"{len(failed)} failed{'; interrupted' if interrupted else ''}"
-    )
-    data = {
-        "from": first,
-        "played": len(runs),
-        "failed": [{**run._asdict(), "replay": _replay(run)} for run in failed],
-        "events": events,
-        "seconds": seconds,
-        "interrupted": interrupted,
-        "runs": [run._asdict() for run in runs],
-    }
-    report(arguments, "\n".join(lines), data)
-    return 1 if failed else INTERRUPTED if interrupted else 0
-
-
-def _told(run: SystemRun) -> str:
-    """Say what came of a seed."""
-    size = f"a manager and {run.workers} workers, {run.streams} streams, {run.items:,} items"
-    if run.broken is not None:
-        return (
-            f"seed {run.seed} broke a promise at event {run.events:,}, after {run.virtual_s:.6f} s ({size}): {run.broken}\n"
-            f"  replay: {_replay(run)}"
-        )
-    return (
-        f"seed {run.seed}: {size}\n"
-        f"  faults: {run.faults}, with {run.crashes} crashes; {run.restarts} restarts of the manager, {run.sessions} sessions, {run.slots_lost} slots lost\n"
-        f"  items: {run.outcomes:,} outcomes, {run.cancelled:,} taken back, {run.left:,} left when their user closed the stream\n"
-        f"  run: {run.events:,} events in {run.virtual_s:.3f} s of virtual time, digest {run.digest}, twice the same"
-    )
-
-
-def _replay(run: SystemRun) -> str:
-    return f"exoskel sim system --seed {run.seed}"
-
-
-@contextlib.contextmanager
-def _shown(
-    arguments: argparse.Namespace, unit: str = "runs"
-) -> Iterator[Callable[[str, int, int], None]]:
-    """Show how far it is: a bar on a terminal, else a line now and then; nothing to machines."""
-    if arguments.json:
-        yield lambda _title, _done, _total: None
-        return
-    if not sys.stderr.isatty():
-        yield _Lines(unit)
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True, markup=False, highlight=False)) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(title: str, done: int, total: int) -> None:
-            if title not in tasks:
-                tasks[title] = bar.add_task(title, total=total)
-            bar.update(tasks[title], completed=done)
-
-        yield show
-
-
-class _Lines:
-    """Says on ``sys.stderr`` how far each figure is."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._title = ""
-        self._done = 0
-        self._said = 0.0
-
-    def __call__(self, title: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        # Of time, the end is reached before all that was begun has ended.
-        if title == self._title and done == self._done == total:
-            return
-        if title != self._title or done == total or now - self._said >= LINE_SECONDS:
-            self._title, self._done, self._said = title, done, now
-            print(f"{title}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)

@@ -1,8 +1,9 @@
 """The supervisor of a worker: it owns the listening socket and keeps the slot processes alive.
 
-It holds no keys and speaks to nobody; each slot reads the credential itself. A slot is the leader of a process group of its own, and
+It holds no keys and speaks to nobody; each slot reads the credential itself. Slots are forked by a `Zygote`. A slot is the leader of a process group of its own, and
 adopts what its tasks detach, as the supervisor does when a slot is gone: so what a task has started ends with its slot, whatever
-sessions and groups it makes. The kernel ends the slot when the supervisor dies.
+sessions and groups it makes. The kernel ends the slot when the supervisor dies. Nothing that goes wrong here ends what runs: a slot that
+can't be started is tried again, and a line that can't be written is counted.
 """
 
 import contextlib
@@ -11,8 +12,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from types import FrameType, TracebackType
@@ -20,11 +19,13 @@ from typing import Any, Self
 
 from .. import _core
 from ..options import sealed
+from ..worker_log import WorkerLog
+from ..zygote import Zygote
 
-__all__ = ["BAD_SETTING", "Supervisor"]
+__all__ = ["Supervisor"]
 
-# What a slot exits with when no other start could end better: a credential or a policy that can't be used.
-BAD_SETTING = 2
+# What a slot exits with when the manager that it dialled has another name than was meant.
+WRONG_MANAGER = 3
 # Asked to end, a slot has this long before it is killed; both together stay below two seconds.
 _END_SECONDS = 1.2
 # A slot that fails sooner than this after its start waits before the next one, longer each time.
@@ -33,9 +34,10 @@ _WAIT_SECONDS_MIN = 0.2
 _WAIT_SECONDS_MAX = 5.0
 # With `once`: how long the other slots of the same manager have to end by themselves.
 _LAST_SECONDS = 1.0
+# A slot that stands still for so long is replaced: its manager has given it up.
+_STOPPED_SECONDS = 10.0
 # What detached processes have to end, when they start others faster than these are ended.
 _ORPHANS_SECONDS = 0.5
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 
 
@@ -45,13 +47,15 @@ class Supervisor:
     Parameters
     ----------
     command : sequence of str
-        Starts a slot; its descriptors and ``--slot`` with its number are appended.
+        Starts a zygote, whose slots are given descriptors and ``--slot`` with their number.
     told : bytes
         What slots read from sealed memory.
     slots : int
         How many.
     once : bool
         Whether to end when the first manager is gone.
+    drain : float
+        How long, in seconds, what runs may take when the supervisor is told to end. A second signal ends everything at once.
     listener : _core.Listener, optional
         The socket that slots inherit; it is closed at the end.
     """
@@ -63,6 +67,7 @@ class Supervisor:
         slots: int,
         *,
         once: bool = False,
+        drain: float = 0.0,
         listener: _core.Listener | None = None,
     ) -> None:
         self._told = sealed(told)
@@ -72,23 +77,36 @@ class Supervisor:
             self._descriptors.append(listener.fileno())
             self._command += ["--listen-fd", str(listener.fileno())]
         self._once = once
+        self._drain = drain
+        self._log = WorkerLog()
         self._listener = listener
         self._slots = [_Slot(number) for number in range(slots)]
         self._selector = selectors.DefaultSelector()
         self._ends_at: float | None = None
         self._ending = False
+        # How often it was told to end.
+        self._told_to_end = 0
+        self._is_leaving = False
         self._failed = False
+        self._zygote: Zygote | None = None
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._handlers: dict[int, Any] = {}
+        self._woken_before = -1
         # Children of this process that are none of the supervisor's.
         self._others: set[int] = set()
 
     def __enter__(self) -> Self:
+        # A signal may come when the loop is about to wait, and Python's handlers run only after that.
+        self._woken_before = signal.set_wakeup_fd(
+            self._wake_writer.fileno(), warn_on_full_buffer=False
+        )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, self._on_signal)
+        # A child that stops says so by this only. It wakes the loop, and that is all.
+        self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._others = _children()
         self._prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
@@ -101,9 +119,11 @@ class Supervisor:
         traceback: TracebackType | None,
     ) -> None:
         self._end_all()
+        self._end_zygote()
         self._prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._woken_before)
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -117,10 +137,14 @@ class Supervisor:
         Returns
         -------
         int
-            The exit code: 0 when it was told to end, 1 when no slot can ever start.
+            The exit code: 0 when it was told to end, 1 when the manager that its slots dial is another one than was meant.
         """
         while not self._ending:
             now = time.monotonic()
+            if self._told_to_end > 1 or (self._told_to_end and not self._drain):
+                break
+            if self._told_to_end and not self._is_leaving:
+                self._leave(now)
             if self._ends_at is not None and (
                 now >= self._ends_at or not any(slot.process for slot in self._slots)
             ):
@@ -128,10 +152,41 @@ class Supervisor:
             for slot in self._slots:
                 if slot.process is None and slot.starts_at <= now and self._ends_at is None:
                     self._start(slot, now)
+                elif slot.process is not None:
+                    self._end_if_stopped(slot, slot.process, now)
             for key, _ in self._selector.select(self._pause(now)):
                 if key.data is not None:
                     self._on_exit(key.data)
+                else:
+                    self._drain_wake()
         return 1 if self._failed else 0
+
+    def _leave(self, now: float) -> None:
+        """Have all slots finish what runs, and let nobody in any more."""
+        self._is_leaving = True
+        if self._listener is not None:
+            self._listener.close()
+        running = [slot.process for slot in self._slots if slot.process is not None]
+        self._log.write(
+            f"worker: told to end; what runs has {self._drain:g} seconds, a second signal ends it at once"
+        )
+        for process in running:
+            # Not its group: what a task has started goes on with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        self._ends_at = now + self._drain + _END_SECONDS
+
+    def _end_if_stopped(self, slot: "_Slot", process: int, now: float) -> None:
+        """End a slot that has stood still for long: it keeps its manager's items from everybody else. One that is being debugged doesn't count."""
+        if _state(process) != "T":
+            slot.stopped_at = None
+        elif slot.stopped_at is None:
+            slot.stopped_at = now
+        elif now - slot.stopped_at >= _STOPPED_SECONDS:
+            self._log.write(
+                f"worker: slot {slot.number} has been stopped for {_STOPPED_SECONDS:g} seconds, starting another"
+            )
+            _signal_group(process, signal.SIGKILL)
 
     def _pause(self, now: float) -> float | None:
         times = [
@@ -139,53 +194,66 @@ class Supervisor:
         ]
         if self._ends_at is not None:
             times.append(self._ends_at)
+        times += [
+            slot.stopped_at + _STOPPED_SECONDS
+            for slot in self._slots
+            if slot.process is not None and slot.stopped_at is not None
+        ]
         return max(0.0, min(times) - now) if times else None
 
     def _start(self, slot: "_Slot", now: float) -> None:
-        supervisor = os.getpid()
-
-        def die_with_supervisor() -> None:
-            # In the child, before it becomes Python again: nothing here may take a lock.
-            self._prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            self._prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
-            if os.getppid() != supervisor:
-                os._exit(1)
-
-        slot.process = subprocess.Popen(
-            [*self._command, "--slot", str(slot.number)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=self._descriptors,
-            start_new_session=True,
-            # The supervisor has one thread, so that this is safe here.
-            preexec_fn=die_with_supervisor,
-        )
+        words = ["--slot", str(slot.number)]
+        if slot.starts:
+            words += ["--replacement", "1"]
+        try:
+            if self._zygote is None:
+                self._zygote = Zygote(self._command, self._descriptors)
+            process = self._zygote.fork(words, lambda: self._told_to_end > 0)
+        except OSError as error:
+            if error.errno is None:
+                self._end_zygote()
+            if self._told_to_end:
+                return None
+            return self._wait(slot, now, f"can't be started ({error})")
+        try:
+            slot.descriptor = os.pidfd_open(process)
+        except OSError as error:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            return self._wait(slot, now, f"can't be started ({error})")
+        slot.process = process
         slot.started = now
-        slot.descriptor = os.pidfd_open(slot.process.pid)
+        slot.starts += 1
         self._selector.register(slot.descriptor, selectors.EVENT_READ, slot)
+
+    def _end_zygote(self) -> None:
+        """End what forks slots, and a slot of which it has not told. The next start makes another."""
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+            self._end_orphans()
+
+    def _wait(self, slot: "_Slot", now: float, why: str) -> None:
+        """Have the next start of a slot wait, longer each time."""
+        slot.wait_seconds = min(_WAIT_SECONDS_MAX, max(_WAIT_SECONDS_MIN, 2 * slot.wait_seconds))
+        if slot.wait_seconds == _WAIT_SECONDS_MIN:
+            self._log.write(f"worker: slot {slot.number} {why}, starting another")
+        slot.starts_at = now + slot.wait_seconds
 
     def _on_exit(self, slot: "_Slot") -> None:
         code = self._reap(slot)
         now = time.monotonic()
+        if code == WRONG_MANAGER and all(slot.starts == 1 for slot in self._slots):
+            # It has said so. Nobody was served yet, so the name that was given is wrong, or the address.
+            self._failed = self._ending = True
+            return
         if code == 0:
-            slot.wait_seconds = 0.0
             if self._once and self._ends_at is None:
                 self._ends_at = now + _LAST_SECONDS
-        elif code == BAD_SETTING:
-            # It has said why; no other start could end better.
-            self._failed = self._ending = True
         elif now - slot.started < _HEALTHY_SECONDS:
-            slot.wait_seconds = min(
-                _WAIT_SECONDS_MAX, max(_WAIT_SECONDS_MIN, 2 * slot.wait_seconds)
-            )
-            if slot.wait_seconds == _WAIT_SECONDS_MIN:
-                print(
-                    f"worker: slot {slot.number} ended with code {code} at once, starting another",
-                    file=sys.stderr,
-                    flush=True,
-                )
-        else:
-            slot.wait_seconds = 0.0
-        slot.starts_at = now + slot.wait_seconds
+            return self._wait(slot, now, f"ended with code {code} at once")
+        slot.wait_seconds = 0.0
+        slot.starts_at = now
 
     def _reap(self, slot: "_Slot") -> int:
         process = slot.process
@@ -193,15 +261,18 @@ class Supervisor:
         self._selector.unregister(slot.descriptor)
         os.close(slot.descriptor)
         # Before it is reaped, while its group can't be another's: what a task left running ends here.
-        _signal_group(process.pid, signal.SIGKILL)
+        _signal_group(process, signal.SIGKILL)
         slot.process = None
-        code = process.wait()
+        slot.stopped_at = None
+        _, status = os.waitpid(process, 0)
         self._end_orphans()
-        return code
+        return os.waitstatus_to_exitcode(status)
 
     def _end_orphans(self) -> None:
         """End what has come to the supervisor: the rest of slots that are gone. Running slots keep their own."""
-        running = {slot.process.pid for slot in self._slots if slot.process is not None}
+        running = {slot.process for slot in self._slots if slot.process is not None}
+        if self._zygote is not None:
+            running.add(self._zygote.process)
         deadline = time.monotonic() + _ORPHANS_SECONDS
         while orphans := _children() - running - self._others:
             for orphan in orphans:
@@ -220,7 +291,10 @@ class Supervisor:
         running = [slot for slot in self._slots if slot.process is not None]
         for slot in running:
             if slot.process is not None:
-                _signal_group(slot.process.pid, signal.SIGTERM)
+                # To itself: leave at once. To all that its task has started: end.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.process, signal.SIGHUP)
+                _signal_group(slot.process, signal.SIGTERM)
         deadline = time.monotonic() + _END_SECONDS
         while any(slot.process is not None for slot in running):
             left = deadline - time.monotonic()
@@ -240,10 +314,7 @@ class Supervisor:
             self._wake_reader.recv(64)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._ending = True
-        # The loop may be about to wait; a full pipe wakes it as well.
-        with contextlib.suppress(BlockingIOError):
-            self._wake_writer.send(b"\0")
+        self._told_to_end += 1
 
 
 class _Slot:
@@ -251,17 +322,34 @@ class _Slot:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: int | None = None
         self.descriptor = -1
+        # How many processes it has had.
+        self.starts = 0
         self.started = 0.0
+        # Since when it has stood still, if it does.
+        self.stopped_at: float | None = None
         self.starts_at = 0.0
         self.wait_seconds = 0.0
 
 
 def _children() -> set[int]:
     """Return the children of this process. It has one thread, whose children are all there are."""
-    with open("/proc/thread-self/children", encoding="ascii") as file:
-        return set(map(int, file.read().split()))
+    try:
+        with open("/proc/thread-self/children", encoding="ascii") as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        # Without a descriptor for it: whoever asks next sees them.
+        return set()
+
+
+def _state(process: int) -> str:
+    """Return the state of a process as the kernel writes it: T has been stopped, t is at a debugger."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(") ")[2][:1]
+    except OSError:
+        return ""
 
 
 def _signal_group(leader: int, number: int) -> None:

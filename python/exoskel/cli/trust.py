@@ -44,7 +44,7 @@ def _check(arguments: argparse.Namespace) -> int:
     at = int(time.time()) if arguments.at is None else arguments.at
     found = trust.report(at)
     refused = [one for one in found["authorities"] if one["refused_because"]]
-    sound = not (refused or found["bad_files"])
+    sound = not (refused or found["bad_files"] or found["stale_lists"])
     report(
         arguments,
         "\n".join(_text(directory, found, at)),
@@ -72,9 +72,10 @@ def _text(directory: Path, found: Mapping[str, Any], at: int) -> list[str]:
         f"BAD     {one_line(bad['name'])}: {one_line(bad['reason'])}" for bad in found["bad_files"]
     ]
     lines += [
-        f"note    a revocation list of {one_line(name)} is here, its authority is not"
-        for name in found["lists_without_authority"]
+        f"note    {_files(one)}: a revocation list of {one_line(one['issuer'])}, whose certificate is not here; {_age(one, at)}"
+        for one in found["lists_without_authority"]
     ]
+    lines += [f"STALE   {one_line(text)}" for text in found["stale_lists"]]
     lines.append(
         f"{directory}: {len(authorities)} authorities, {refused} of them refused; {len(found['bad_files'])} bad files; "
         f"{found['voms_files']} files of VOMS servers"
@@ -85,11 +86,19 @@ def _text(directory: Path, found: Mapping[str, Any], at: int) -> list[str]:
 def _revocation(found: Mapping[str, Any] | None, at: int) -> str:
     if found is None:
         return "no revocation list"
+    return f"revocation list {_files(found)} {_age(found, at)}, {found['revoked']} revoked"
+
+
+def _files(found: Mapping[str, Any]) -> str:
+    return one_line(" ".join(found["files"]))
+
+
+def _age(found: Mapping[str, Any], at: int) -> str:
     left = found["next_update"] - at
-    due = f"due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
-    return (
-        f"revocation list {duration(found['age_seconds'])} old, {due}, {found['revoked']} revoked"
+    due = (
+        f"the next one is due in {duration(left)}" if left >= 0 else f"overdue by {duration(-left)}"
     )
+    return f"{duration(found['age_seconds'])} old, {due}"
 
 
 def _names(authority: Mapping[str, Any]) -> str:

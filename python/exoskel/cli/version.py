@@ -6,7 +6,12 @@ import platform
 from .. import __version__
 from .report import Commands, report
 
-__all__ = ["add_commands"]
+__all__ = ["add_commands", "versions"]
+
+
+def versions() -> str:
+    """Return the versions of Exoskel and Python, as text."""
+    return f"exoskel {__version__}, Python {platform.python_version()}"
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -18,10 +23,6 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _version(arguments: argparse.Namespace) -> int:
-    python = platform.python_version()
-    report(
-        arguments,
-        f"exoskel {__version__}, Python {python}",
-        {"exoskel": __version__, "python": python},
-    )
+    data = {"exoskel": __version__, "python": platform.python_version()}
+    report(arguments, versions(), data)
     return 0

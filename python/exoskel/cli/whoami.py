@@ -7,7 +7,7 @@ from .. import identity
 from ..errors import CredentialError
 from ..peer_text import one_line
 from . import judgement
-from .report import Commands, report
+from .report import Commands, duration, moment, report
 
 __all__ = ["add_commands"]
 
@@ -17,7 +17,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "whoami",
         parents=[common],
-        help="show who you are to grid services with the credential you have now",
+        help="show who you are to grid services, and for how long, with the credential you have now",
         description="Show the identity that peers see for the current credential: the first of X509_USER_PROXY, /tmp/x509up_uUID, "
         "X509_USER_CERT with X509_USER_KEY, and ~/.globus/usercert.pem. Exit code 1 if the trust directories here would refuse it.",
     )
@@ -42,7 +42,7 @@ def _whoami(arguments: argparse.Namespace) -> int:
         "named_by": files.named_by,
         "usable": fault is None,
     }
-    data |= {"unusable_because": fault, **verdict.data()}
+    data |= {"unusable_because": fault, "seconds_left": verdict.seconds_left(), **verdict.data()}
     report(arguments, "\n".join(_text(files, verdict, fault)), data)
     return 0 if verdict.accepted and fault is None else 1
 
@@ -65,6 +65,9 @@ def _text(
         lines.append("identity  : nobody, to those who trust what this host trusts")
         lines.append(f"claimed   : {one_line(verdict.claims['identity'] or 'nothing')}")
         lines.append(f"reason    : {one_line(str(verdict.reason))}")
+    left = verdict.seconds_left()
+    if left is not None:
+        lines.append(f"timeleft  : {duration(left)}, until {moment(verdict.at + left)}")
     if fault is not None:
         lines.append(f"unusable  : {one_line(fault)}")
     return lines

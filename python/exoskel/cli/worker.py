@@ -3,22 +3,31 @@
 import argparse
 import os
 import pickle
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from .. import _core
+from .. import _core, inner_threads
+from ..cores import usable_cores
 from ..errors import CredentialError
-from ..hosts import HostAddress, UnixAddress, parse_address
+from ..hosts import HostAddress, UnixAddress, parse_address_alone
 from ..identity import read_private
-from ..options import NodeOptions, add_arguments, as_command_line, checked, given
-from . import background, judgement, policy
+from ..options import SECONDS_MAX, WorkerOptions, add_arguments, as_command_line, checked, given
+from ..start_options import number_of_slots
+from . import background, policy
 from .report import Commands, report
 from .supervisor import Supervisor
 
 __all__ = ["add_commands"]
 
 _MANAGER_PORT = 7600
+_DRAIN_SECONDS = 30.0
+_ENDS = {
+    "stopped": "stopped",
+    "killed": "killed: it did not end when it was told to",
+    "none": "no worker was running in the background",
+}
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -27,44 +36,61 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "worker",
         parents=[common],
         help="offer slots of this host to managers",
-        description="Offer slots of this host to managers. Each slot is a process; it serves one manager at a time and is replaced "
-        "by a fresh one afterwards. Ends with Ctrl-C or SIGTERM, and leaves no process behind.",
+        description="Offer slots of this host to managers. Each slot is a process. It serves one manager, and is then replaced by a new one. "
+        "Ctrl-C or SIGTERM ends the worker when its running items are done (see --drain). A second signal ends it at once. No "
+        "process is left behind.",
     )
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help="wait for managers here: tcp://HOST:PORT, e.g. tcp://0.0.0.0:7601, or unix:/path for those of this account on this machine",
+        help="wait for managers here: tcp://HOST:PORT, e.g. tcp://0.0.0.0:7601, or unix:/path for those of this account on this machine; "
+        "without a port: 7601",
     )
     way.add_argument(
         "--join",
         metavar="ADDRESS",
-        help="dial a manager that listens at tcp://HOST:PORT or unix:/path: for workers behind a firewall",
+        help="dial a manager that listens at tcp://HOST:PORT or unix:/path: for workers behind a firewall; without a port: 7600. "
+        "A manager that isn't there is asked again, at last every 30 seconds; one that has the slots it needs calls when it needs more",
     )
     parser.add_argument(
         "--slots",
-        type=_slots,
+        type=number_of_slots,
         default=None,
         metavar="N",
-        help="how many (default: one per usable core)",
+        help="how many slots to offer (default: one per usable core)",
     )
     parser.add_argument(
         "--manager-name",
         metavar="NAME",
-        help="with --join: the name in the manager's certificate (default: the host in the address; an address in numbers "
-        "or a Unix socket accepts any manager that the authority and the policy allow)",
+        help="with --join: the name in the manager's certificate (default: the host in the address). Without a name, for an IP address or a Unix "
+        "socket, every manager that the authority and the policy allow is accepted",
     )
-    add_arguments(parser, NodeOptions)
-    parser.add_argument("--once", action="store_true", help="end when the first manager is gone")
+    add_arguments(parser, WorkerOptions)
     parser.add_argument(
+        "--drain",
+        type=_seconds,
+        default=None,
+        metavar="SECONDS",
+        help="how long running items may go on after the worker was told to end. Then they run elsewhere, and are not charged "
+        f"(default: {_DRAIN_SECONDS:g}; with --stop: as the worker was started)",
+    )
+    parser.add_argument("--once", action="store_true", help="end when the first manager is gone")
+    background_ = parser.add_mutually_exclusive_group()
+    background_.add_argument(
         "--background",
         action="store_true",
         help="return once the worker listens; it logs to ~/.exoskel/run",
     )
-    parser.add_argument(
+    background_.add_argument(
         "--stop",
         action="store_true",
         help="stop the worker in the background that listens on this port or Unix socket",
+    )
+    background_.add_argument(
+        "--status",
+        action="store_true",
+        help="say whether a worker runs in the background on this port or Unix socket; exit code 1 if not",
     )
     # The background worker tells its parent through this descriptor that it listens.
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
@@ -72,91 +98,152 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _worker(arguments: argparse.Namespace) -> int:
-    if (arguments.background or arguments.stop) and not arguments.listen:
-        arguments.parser.error("--background and --stop go with --listen")
-    if arguments.stop:
-        stopped = background.stop(parse_address(arguments.listen))
-        report(
-            arguments,
-            "stopped" if stopped else "no worker was running in the background",
-            {"stopped": stopped},
+    if (arguments.background or arguments.stop or arguments.status) and not arguments.listen:
+        arguments.parser.error("--background, --stop and --status go with --listen")
+    if arguments.background and getattr(parse_address_alone(arguments.listen), "port", None) == 0:
+        arguments.parser.error(
+            "--background needs a port other than 0, by which --status and --stop find the worker"
         )
+    if arguments.status:
+        return _status(arguments)
+    if arguments.stop:
+        end = background.stop(parse_address_alone(arguments.listen), arguments.drain)
+        killed = {"killed": True} if end == "killed" else {}
+        report(arguments, _ENDS[end], {"stopped": end != "none", **killed})
         return 0
     if arguments.credential is None:
         arguments.parser.error(
             "--credential is required (issue one with: exoskel pki issue --role worker --name HOST)"
         )
-    # Now, once, and not by each slot.
+    # Now, once, and not by each slot, and before the port is bound: nobody is to be told that a worker listens which can let nobody in.
     _check_credential(Path(arguments.credential), arguments.key and Path(arguments.key))
-    if arguments.trust_anchors is not None:
-        # Also before the port is bound: nobody is to be told that a worker listens which can let nobody in.
-        _core.GridTrust(arguments.trust_anchors, arguments.vomsdir, judgement.rules(arguments))
     if arguments.policy is not None:
         policy.check(Path(arguments.policy))
     if arguments.key_memory is not None:
         _core.check_key_memory(arguments.key_memory)
-    options = given(NodeOptions, arguments)
+    options = given(WorkerOptions, arguments)
+    node = dict(checked(WorkerOptions, "worker", options))
+    _core.check_worker(node)
     told: dict[str, Any] = {
-        "options": dict(checked(NodeOptions, "worker", options)),
-        "slots": arguments.slots or len(os.sched_getaffinity(0)),
+        "options": node,
+        "slots": arguments.slots or usable_cores(),
+        "drain": _DRAIN_SECONDS if arguments.drain is None else arguments.drain,
     }
     if arguments.background:
-        return _in_background(arguments, told["slots"], options)
+        return _in_background(arguments, told["slots"], told["drain"], options)
     slots = told["slots"]
+    told["environment"] = inner_threads.variables(told["options"]["inner_threads"], slots)
     listener: _core.Listener | None = None
     if arguments.join:
-        manager = parse_address(arguments.join, _MANAGER_PORT)
+        manager = parse_address_alone(arguments.join, _MANAGER_PORT)
         told["join"] = str(manager)
         told["manager_name"] = arguments.manager_name or _name_of_manager(manager)
         listens_at = None
         doing = {"join": _url(manager)}
     else:
-        listener = _core.Listener(str(parse_address(arguments.listen)))
-        listens_at = parse_address(listener.address)
+        listener = _core.Listener(str(parse_address_alone(arguments.listen)))
+        listens_at = parse_address_alone(listener.address)
         doing = {"listen": _url(listens_at)}
     supervisor = Supervisor(
         [sys.executable, "-P", "-m", "exoskel.slot"],
         pickle.dumps(told, 5),
         slots,
         once=arguments.once,
+        drain=told["drain"],
         listener=listener,
     )
-    with supervisor:
+    # Its place is its own until all slots have ended.
+    place = background.registered(
+        arguments.ready_fd,
+        listens_at,
+        told["drain"],
+        _certified_name(arguments.credential),
+        node["policy"] or "",
+    )
+    with place, supervisor:
+        background.announce(arguments.ready_fd)
         (verb, address), *_ = doing.items()
         text = f"listening on {address}" if verb == "listen" else f"joining {address}"
         # An address may be refused here, but only after the system has bound it: say so when it is true.
-        with background.registered(arguments.ready_fd, listens_at):
+        try:
             report(
                 arguments,
-                f"worker {text} with {slots} slot{'s' if slots != 1 else ''}",
+                f"worker {text} with {_slots_text(slots)}",
                 {**doing, "slots": slots},
             )
-            return supervisor.run()
+        except OSError:
+            # Nobody is there to read it, or the disk is full. What couldn't be written must not fail the end either.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        code = supervisor.run()
+        # Told again on its way out, it would end by the signal and not with this code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        return code
 
 
-def _in_background(arguments: argparse.Namespace, slots: int, options: dict[str, Any]) -> int:
-    address = parse_address(arguments.listen)
-    words = ["--listen", str(address), "--slots", str(slots), *as_command_line(options)]
+def _status(arguments: argparse.Namespace) -> int:
+    address = parse_address_alone(arguments.listen)
+    there = background.running(address)
+    if there is None:
+        report(
+            arguments, f"no worker runs in the background on {_url(address)}", {"running": False}
+        )
+        return 1
+    named = f" as {there.name}" if there.name else ""
+    ruled = f", policy {there.policy}" if there.policy else ", no policy"
+    report(
+        arguments,
+        f"a worker runs in the background on {_url(address)}{named}, process {there.process}, log {there.log}{ruled}",
+        {
+            "running": True,
+            "process": there.process,
+            "log": there.log,
+            "name": there.name,
+            "policy": there.policy,
+        },
+    )
+    return 0
+
+
+def _in_background(
+    arguments: argparse.Namespace, slots: int, drain: float, options: dict[str, Any]
+) -> int:
+    address = parse_address_alone(arguments.listen)
+    words = ["--listen", str(address), "--slots", str(slots), "--drain", str(drain)]
+    words += as_command_line(options)
     if arguments.once:
         words.append("--once")
     process_id, log = background.start(words, address)
     report(
         arguments,
-        f"worker listening on {_url(address)} with {slots} slots, process {process_id}, log {log}",
+        f"worker listening on {_url(address)} with {_slots_text(slots)}, process {process_id}, log {log}",
         {"listen": _url(address), "slots": slots, "process": process_id, "log": log},
     )
     return 0
 
 
 def _check_credential(path: Path, key: Path | None) -> None:
-    """See that files can be a credential; whether they are one, the slots find out."""
+    """See that files can be a credential, and nobody else can read the key."""
     secret = path if key is None else key
-    text = read_private(secret, bytes_max=1 << 23)
+    text = read_private(secret, bytes_max=1 << 23, is_pem=True)
     certificates = text if key is None else path.read_bytes()
     if b" PRIVATE KEY-----" not in text or b"-----BEGIN CERTIFICATE-----" not in certificates:
         raise CredentialError(
             f"{path} is no credential, expected a file that `exoskel pki issue` wrote, or a host certificate and its key"
         )
+
+
+def _certified_name(credential: str) -> str:
+    """Return the name that a private authority has certified; nothing for the host certificate of a grid, which may have many."""
+    leaf, *_ = _core.certificates_of(Path(credential).read_bytes())
+    if not _core.states_role(leaf):
+        return ""
+    identity: str = _core.chain_details([leaf])["identity"]
+    return identity.removeprefix("/CN=worker ")
+
+
+def _slots_text(slots: int) -> str:
+    return f"{slots} slot{'s' if slots != 1 else ''}"
 
 
 def _url(address: HostAddress | UnixAddress) -> str:
@@ -176,11 +263,11 @@ def _name_of_manager(address: HostAddress | UnixAddress) -> str | None:
     return None
 
 
-def _slots(text: str) -> int:
+def _seconds(text: str) -> float:
     try:
-        slots = int(text)
+        seconds = float(text)
     except ValueError:
-        slots = 0
-    if not 1 <= slots <= 4096:
-        raise argparse.ArgumentTypeError(f"got {text}, expected 1 to 4096 slots")
-    return slots
+        seconds = -1.0
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"got {text}, expected seconds from 0 to {SECONDS_MAX:g}")
+    return seconds

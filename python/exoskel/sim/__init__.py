@@ -2,7 +2,7 @@
 
 `capacity` answers from a formula. `keycache` runs traces through caches, keys only or on interconnect cards in virtual time, and
 returns tables. `live` runs a trace over real links between local nodes. `pack` makes traces of what other tools wrote, `on_off` and `requests` make them up. `paper` repeats the tables and figures of a paper (``docs/paper-key-cache.md``).
-`system` plays manager, workers and users in virtual time, with faults (``docs/virtual-time.md``)::
+`system` plays manager, workers and users in virtual time, with faults; `links` plays programs that link to each other (``docs/virtual-time.md``)::
 
     from exoskel import sim
 
@@ -10,14 +10,16 @@ returns tables. `live` runs a trace over real links between local nodes. `pack` 
     table = sim.keycache("traces/cg.A.16.skct.zst", entries=range(1, 9))
     table["hit_rate"], table.to_pandas()
     assert sim.system(seed=604264).broken is None
+    assert sim.links(seed=7, nodes=3, faults=["cut", "kill"]).broken is None
 
-Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[plot]'`` in a checkout has both. `capacity` and `system` need neither.
+Tables are NumPy arrays and pictures are drawn by matplotlib: ``pip install '.[plot]'`` in a checkout has both. `capacity`, `system` and `links` need neither.
 """
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .figures.produce import paper
     from .import_trace import Packed, pack
+    from .link_seeds import LinksRun, links
     from .live_runs import Live, live
     from .model import capacity
     from .runs import Stopped
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .tables import Table
 
 __all__ = [
+    "LinksRun",
     "Live",
     "Packed",
     "Stopped",
@@ -34,6 +37,7 @@ __all__ = [
     "Table",
     "capacity",
     "keycache",
+    "links",
     "live",
     "on_off",
     "pack",
@@ -43,6 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LinksRun": "link_seeds",
     "Live": "live_runs",
     "Packed": "import_trace",
     "Stopped": "runs",
@@ -50,6 +55,7 @@ _HOMES = {
     "Table": "tables",
     "capacity": "model",
     "keycache": "sweep",
+    "links": "link_seeds",
     "live": "live_runs",
     "on_off": "synthetic",
     "pack": "import_trace",

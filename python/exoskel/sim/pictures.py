@@ -18,18 +18,19 @@ __all__ = ["drawn", "scenario_picture"]
 
 def drawn(table: Table, x: str, y: str, by: str | None) -> Canvas:
     """Return what `Table.plot` promises."""
-    _need_matplotlib()
+    need_matplotlib()
     from .figures import style
 
     with style.applied():
         canvas, [panel] = style.canvas(1, 1)
         _fill(panel, table, x, y, by)
+        panel.set_title(f"{y} over {x}")
         if by is not None:
             panel.legend(title=by)
     return canvas
 
 
-def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
+def scenario_picture(runs: Table, measures: Sequence[str], title: str) -> Canvas:
     """Return a picture of a scenario's runs: a panel for each measure, over the parameter with most values, if it can be one of numbers.
 
     Parameters
@@ -38,13 +39,15 @@ def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
         The runs; what is varied stands before ``seed``. Where nothing is, the seeds stand beside each other.
     measures : sequence of str
         Columns that were measured. Those without a number are left out.
+    title : str
+        What stands above the panels.
 
     Raises
     ------
     ModuleNotFoundError
         If matplotlib isn't there.
     """
-    _need_matplotlib()
+    need_matplotlib()
     from .figures import style
 
     names = list(runs)
@@ -65,6 +68,8 @@ def scenario_picture(runs: Table, measures: Sequence[str]) -> Canvas:
         canvas, panels = style.canvas(1, len(shown))
         for panel, measure in zip(panels, shown, strict=True):
             _fill(panel, cells, x, measure, by)
+            panel.set_title(f"{measure} over {x}")
+        canvas.suptitle(title)
         if by is not None:
             style.legend(canvas, panels[0], 4)
     return canvas
@@ -81,7 +86,8 @@ def _independent(runs: Table, names: Sequence[str]) -> list[str]:
     return kept
 
 
-def _need_matplotlib() -> None:
+def need_matplotlib() -> None:
+    """Raise `ModuleNotFoundError` if it isn't there, and say who has it."""
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError(
             "got no matplotlib, expected it for pictures: pip install '.[plot]' in a checkout of Exoskel",
@@ -109,8 +115,7 @@ def _fill(panel: Axes, table: Table, x: str, y: str, by: str | None) -> None:
         )
     draw = style.lines if _are_numbers([row[x] for row in rows]) and x != "seed" else style.bars
     draw(panel, Table(rows), x, y, kind)
-    panel.set_xlabel(x)
-    panel.set_ylabel(y)
+    style.labels(panel, x, y)
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 from .. import _core
+from ..cores import usable_cores
 from .arguments import whole_number
 from .files import named, read_bounded
 
@@ -24,6 +24,7 @@ __all__ = [
     "Unfinished",
     "execute",
     "read_trace",
+    "trace_rows",
     "trace_run",
 ]
 
@@ -32,6 +33,9 @@ _OVER = {
     "packets": ("latency_us", "latency_p50_us", "latency_p99_us"),
     "lookups": ("hit_rate", "cache_hit_rate", "prefetch_hit_rate"),
 }
+
+# Keys of the largest cache that there is.
+ENTRIES_MAX = 1 << 22
 
 # Takes how many of how many runs are done.
 Progress = Callable[[int, int], None]
@@ -142,7 +146,7 @@ def execute(
 
     jobs = [dict(run.job) for run in runs if run.job is not None]
     try:
-        _core.key_cache_runs(jobs, threads or len(os.sched_getaffinity(0)), finished)
+        _core.key_cache_runs(jobs, threads or usable_cores(), finished)
     except KeyboardInterrupt:
         text = f"interrupted after {len(done)} of {len(runs)} runs"
         raise Unfinished(text, kept(), len(runs)) from None
@@ -175,6 +179,56 @@ def read_trace(path: str | PathLike[str]) -> _core.KeyCacheTrace:
     return _core.KeyCacheTrace(named(path), content)
 
 
+def trace_rows(runs: Sequence[Run], progress: Progress | None = None) -> list[dict[str, Any]]:
+    """Run traces through caches, and count the first uses of keys, which miss in a cache of any size.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        As `trace_run` makes them.
+    progress : callable, optional
+        Called after each run with the numbers done and in all.
+
+    Returns
+    -------
+    list of dict
+        As `execute` returns them, each with ``first_uses``, and ``hit_rate_max``, which no cache exceeds; NaN without lookups.
+
+    Raises
+    ------
+    ValueError, Failed, Unfinished
+        As `execute` does.
+    """
+    jobs = [dict(run.job or {}) for run in runs]
+    kinds = [(id(job["trace"]), job["lookup"], job["ranks_per_card"]) for job in jobs]
+    # With room for all keys nothing leaves a cache: what misses is a first use.
+    whole = {
+        kind: trace_run(
+            job["trace"],
+            _keys_max(job["trace"], job["ranks_per_card"]),
+            None,
+            job["lookup"],
+            "lru",
+            job["rank"],
+            job["ranks_per_card"],
+        )
+        for kind, job in zip(kinds, jobs, strict=True)
+    }
+    unbounded = dict(zip(whole, execute([*whole.values()]), strict=True))
+    rows = execute(runs, progress)
+    for kind, row in zip(kinds, rows, strict=True):
+        of_all = unbounded[kind]
+        row["first_uses"] = of_all["lookups"] - of_all["hits"]
+        row["hit_rate_max"] = of_all["hit_rate"]
+    return rows
+
+
+def _keys_max(trace: _core.KeyCacheTrace, ranks_per_card: int) -> int:
+    """How many keys a card can need: of its ranks with all those on other cards, or of a single one with itself, too."""
+    others = trace.ranks if ranks_per_card == 1 else trace.ranks - ranks_per_card
+    return min(max(ranks_per_card * others, 1), ENTRIES_MAX)
+
+
 def trace_run(
     trace: _core.KeyCacheTrace,
     entries: int,
@@ -182,6 +236,7 @@ def trace_run(
     lookup: str,
     policy: str,
     rank: int | None = None,
+    ranks_per_card: int | None = None,
 ) -> Run:
     """Return the run of one trace through one shape of cache.
 
@@ -190,7 +245,7 @@ def trace_run(
     trace : KeyCacheTrace
         The messages.
     entries : int
-        Keys that the cache of each rank holds.
+        Keys that the cache of each card holds.
     ways : int or None
         Places where a key may be; None for all.
     lookup : str
@@ -198,7 +253,9 @@ def trace_run(
     policy : str
         ``"lru"``, ``"clock"`` or ``"s3-fifo"``.
     rank : int, optional
-        Whose cache alone is looked at; all ranks' if absent.
+        Whose card's cache alone is looked at; those of all if absent.
+    ranks_per_card : int, optional
+        Ranks that share a card and its cache; 1 if absent.
 
     Raises
     ------
@@ -213,5 +270,10 @@ def trace_run(
     if rank is not None:
         rank = whole_number("rank", rank)
     words = {"lookup": lookup, "policy": policy}
-    cell = {"trace": trace.name, **shape, **words} | ({} if rank is None else {"rank": rank})
-    return Run(cell, {"kind": "trace", "trace": trace, "rank": rank, **shape, **words})
+    if ranks_per_card is not None:
+        ranks_per_card = whole_number("ranks_per_card", ranks_per_card, least=1)
+    asked = {"rank": rank, "ranks_per_card": ranks_per_card}
+    cell = {"trace": trace.name, **shape, **words}
+    cell |= {name: number for name, number in asked.items() if number is not None}
+    job = {"kind": "trace", "trace": trace, **shape, **words, **asked}
+    return Run(cell, {**job, "ranks_per_card": ranks_per_card or 1})

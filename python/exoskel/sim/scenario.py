@@ -20,7 +20,7 @@ import itertools
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -116,6 +116,30 @@ class Scenario:
             {key: _values(key, values) for key, values in sweep.items()},
             seeds,
         )
+
+    def vary(self, key: str, values: object) -> None:
+        """Set a key to one value or several, in place of what the scenario says; None leaves it.
+
+        Parameters
+        ----------
+        key : str
+            Of a card.
+        values : object
+            One, or a list of them.
+
+        Raises
+        ------
+        ValueError
+            If it can't have such a value.
+        """
+        if values is None:
+            return
+        self.parameters.pop(key, None)
+        self.sweep.pop(key, None)
+        if isinstance(values, Iterable) and not isinstance(values, str):
+            self.sweep[key] = _values(key, values)
+        else:
+            self.parameters[key] = _value(key, key, values)
 
     def runs(self) -> list[Run]:
         """Return one run for each combination and seed.

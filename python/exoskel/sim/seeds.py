@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import _core
+from ..cores import usable_cores
 
-__all__ = ["SystemRun", "play", "scenario", "system"]
+__all__ = ["SystemRun", "play", "play_seeds", "scenario", "seed_number", "system"]
+
+# What came of a seed: a named tuple that begins with its seed.
+Run = TypeVar("Run", bound=tuple[Any, ...])
 
 # Seeds have 64 bits.
 SEED_MAX = 2**64 - 1
@@ -84,7 +87,7 @@ def system(seed: int) -> SystemRun:
     ValueError
         If it is no seed.
     """
-    [run] = play(_seed("seed", seed), 1)
+    [run] = play(seed_number("seed", seed), 1)
     return run
 
 
@@ -101,7 +104,7 @@ def scenario(seed: int) -> str:
     ValueError
         If it is no seed.
     """
-    return _core.system_scenario(_seed("seed", seed))
+    return _core.system_scenario(seed_number("seed", seed))
 
 
 def play(
@@ -139,7 +142,56 @@ def play(
     KeyboardInterrupt
         On Ctrl-C; ``finished`` was told what was done.
     """
-    _seed("first", first)
+
+    def engine(
+        first: int,
+        count: int | None,
+        seconds: float | None,
+        threads: int,
+        take: Callable[[dict[str, Any]], object],
+    ) -> None:
+        _core.system_runs(first, count, seconds, threads, take)
+
+    return play_seeds(
+        engine,
+        lambda row: SystemRun(**row),
+        first,
+        count,
+        minutes=minutes,
+        threads=threads,
+        finished=finished,
+    )
+
+
+def play_seeds(
+    engine: Callable[
+        [int, int | None, float | None, int, Callable[[dict[str, Any]], object]], None
+    ],
+    made: Callable[[dict[str, Any]], Run],
+    first: int,
+    count: int | None,
+    *,
+    minutes: float | None,
+    threads: int | None,
+    finished: Callable[[Run], object] | None,
+) -> list[Run]:
+    """Play seeds by an engine, as `play` does.
+
+    Parameters
+    ----------
+    engine : callable
+        Called with the first seed, their number, the seconds, the threads, and what takes the row of each seed.
+    made : callable
+        Makes of a row what came of the seed.
+    first, count, minutes, threads, finished
+        As in `play`.
+
+    Raises
+    ------
+    ValueError
+        If an argument can't be: the text names it.
+    """
+    seed_number("first", first)
     if count is None and minutes is None:
         raise ValueError("count: got none, expected a number of seeds, or minutes")
     if count is not None and not 1 <= count <= SEED_MAX:
@@ -149,20 +201,34 @@ def play(
     # A year: longer times are not told apart from mistakes.
     if minutes is not None and not 0 < minutes <= 366 * 24 * 60:
         raise ValueError(f"minutes: got {minutes:g}, expected more than 0 and at most a year")
-    runs: list[SystemRun] = []
+    runs: list[Run] = []
 
     def take(row: dict[str, Any]) -> None:
-        run = SystemRun(**row)
+        run = made(row)
         runs.append(run)
         if finished is not None:
             finished(run)
 
     seconds = None if minutes is None else minutes * 60
-    _core.system_runs(first, count, seconds, threads or len(os.sched_getaffinity(0)), take)
+    engine(first, count, seconds, threads or usable_cores(), take)
     return sorted(runs)
 
 
-def _seed(name: str, seed: int) -> int:
+def seed_number(name: str, seed: int) -> int:
+    """Return a seed.
+
+    Parameters
+    ----------
+    name : str
+        What it is, for the message.
+    seed : int
+        What was given.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
     if not 0 <= seed <= SEED_MAX:
         raise ValueError(f"{name}: got {seed}, expected a seed from 0 to {SEED_MAX}")
     return seed

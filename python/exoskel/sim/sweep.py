@@ -10,14 +10,16 @@ from typing import Any, TypeAlias
 
 from .arguments import refused, several
 from .files import checksum, named
-from .runs import Failed, Progress, Stopped, execute, read_trace, trace_run
-from .scenario import Scenario, effective
+from .runs import Failed, Progress, Run, Stopped, execute, read_trace, trace_rows, trace_run
+from .scenario import Scenario, card_run, effective
 from .tables import Table
 
 __all__ = ["keycache"]
 
 _Files: TypeAlias = str | PathLike[str] | Iterable[str | PathLike[str]]
 
+# Parameters that only matter to cards with keys begin so.
+_OF_KEYS = ("cache_", "prefetch_", "key_", "derivation_", "lookup_", "cipher_", "receive_lookup_")
 # What a scenario has in place of the arguments that shape a cache.
 _IN_SCENARIO = {
     "entries": "cache_entries in it",
@@ -36,13 +38,15 @@ def keycache(
     lookup: str | Iterable[str] | None = None,
     policy: str | Iterable[str] | None = None,
     rank: int | None = None,
+    ranks_per_card: int | Iterable[int] | None = None,
     scenario: str | PathLike[str] | Mapping[str, Any] | None = None,
     seeds: int | None = None,
+    slowdown: bool = False,
     progress: Progress | None = None,
 ) -> Table:
     """Run traces through session-key caches.
 
-    Without a scenario, only the order of keys counts: each rank has a cache, each message or packet that it sends or receives looks up
+    Without a scenario, only the order of keys counts: each rank has a card with a cache, each message or packet that it sends or receives looks up
     the key of its peer. There is no chance in it. With a scenario, cards, switches and schedulers run in virtual time.
 
     Parameters
@@ -59,10 +63,16 @@ def keycache(
         Which key leaves: ``"lru"``, as if absent, ``"clock"``, ``"s3-fifo"``.
     rank : int, optional
         Whose cache alone is looked at, without a scenario: 0 is the manager in what ``Manager(trace=...)`` wrote. All ranks' if absent.
+    ranks_per_card : int or ints, optional
+        Consecutive ranks that are on one node and share its card and cache, 1 if absent. What they send each other needs no key. With a scenario: in place of
+        what that says.
     scenario : path or mapping, optional
         A scenario file (see `exoskel.sim.scenario`), or what such a file would say.
     seeds : int, optional
         Runs of each combination of a scenario; its own number if absent.
+    slowdown : bool
+        Also run each combination of a scenario without security (``keys = "none"``), with the same seeds. The column ``slowdown`` is
+        the completion time over that of the run without security: 1.05 is five percent longer.
     progress : callable, optional
         Called after each run with the numbers done and in all.
 
@@ -70,7 +80,7 @@ def keycache(
     -------
     Table
         NumPy arrays by column. Without a scenario a row for each combination, with ``hit_rate`` (0..1, pooled over ranks, sends and
-        receives), ``lookups`` and ``hits``; with one a row for each combination and seed, where NaN stands for what was not measured.
+        receives), ``lookups``, ``hits``, ``first_uses`` (lookups that no cache can hit) and ``hit_rate_max``; with one a row for each combination and seed, where NaN stands for what was not measured.
 
     Raises
     ------
@@ -94,40 +104,50 @@ def keycache(
                 raise ValueError(
                     f"{name}: got {given!r} beside a scenario, expected {_IN_SCENARIO[name]}"
                 )
-        return _scenario(trace, scenario, seeds, progress)
+        return _scenario(trace, scenario, seeds, ranks_per_card, slowdown, progress)
     if seeds is not None:
         raise ValueError(
             f"seeds: got {seeds!r} without a scenario, expected none: there is no chance in it"
+        )
+    if slowdown:
+        raise ValueError(
+            f"slowdown: got {slowdown!r} without a scenario, expected none: there is no time in it"
         )
     if trace is None or entries is None:
         missing = "trace" if trace is None else "entries"
         raise ValueError(f"{missing}: got none, expected one, or a scenario")
     traces = [read_trace(file) for file in _files(trace)]
     runs = [
-        trace_run(*shape, rank)
-        for shape in itertools.product(
+        trace_run(file, size, places, unit, kind, rank, sharing)
+        for file, size, places, unit, kind, sharing in itertools.product(
             traces,
             _sizes("entries", entries),
             _sizes("ways", ways),
             _words("lookup", "message" if lookup is None else lookup),
             _words("policy", "lru" if policy is None else policy),
+            _sizes("ranks_per_card", ranks_per_card),
         )
     ]
-    return Table(execute(runs, progress))
+    return Table(trace_rows(runs, progress))
 
 
 def _scenario(
     trace: _Files | None,
     scenario: str | PathLike[str] | Mapping[str, Any],
     seeds: int | None,
+    ranks_per_card: int | Iterable[int] | None,
+    slowdown: bool,
     progress: Progress | None,
 ) -> Table:
     if isinstance(scenario, Mapping):
-        return _run(Scenario.of(scenario, Path()), trace, seeds, progress)
+        asked = Scenario.of(scenario, Path())
+        asked.vary("ranks_per_card", ranks_per_card)
+        return _run(asked, trace, seeds, slowdown, progress)
     path = Path(scenario)
     asked = Scenario.read(path)
+    asked.vary("ranks_per_card", ranks_per_card)
     try:
-        return _run(asked, trace, seeds, progress)
+        return _run(asked, trace, seeds, slowdown, progress)
     except Failed as failed:
         failed.args = (f"{named(path)}: {failed}",)
         raise
@@ -136,7 +156,11 @@ def _scenario(
 
 
 def _run(
-    asked: Scenario, trace: _Files | None, seeds: int | None, progress: Progress | None
+    asked: Scenario,
+    trace: _Files | None,
+    seeds: int | None,
+    slowdown: bool,
+    progress: Progress | None,
 ) -> Table:
     if trace is not None:
         asked.traces = _files(trace)
@@ -161,11 +185,60 @@ def _run(
         **{k: fixed[k] for k in fixed if k not in asked.sweep},
     }
     try:
-        rows = execute(runs, progress)
+        rows = _with_slowdown(asked, runs, progress) if slowdown else execute(runs, progress)
     except Stopped as stopped:
         stopped.parameters = parameters
         raise
     return Table(rows, parameters)
+
+
+def _with_slowdown(
+    asked: Scenario, runs: list[Run], progress: Progress | None
+) -> list[dict[str, Any]]:
+    """Run all, and before them each combination once without security; what differs in keys alone shares one."""
+    read = {path: read_trace(path) for path in asked.traces}
+    jobs = [read[path] for path in asked.traces]
+    bare: dict[tuple[object, ...], Run] = {}
+    places = []
+    for cell in asked.cells():
+        parameters = {**asked.parameters, **cell, "keys": "none"}
+        # What is no matter without keys would make one run into many.
+        shape = {k: v for k, v in effective(parameters).items() if not k.startswith(_OF_KEYS)}
+        kept = {k: v for k, v in parameters.items() if not k.startswith(_OF_KEYS)}
+        for seed in range(asked.seeds):
+            place = (*shape.items(), seed)
+            places.append(place)
+            if place not in bare:
+                bare[place] = card_run({}, jobs, kept, seed)
+    total = len(bare) + len(runs)
+
+    def shown(before: int) -> Progress | None:
+        return None if progress is None else lambda done, _total: progress(before + done, total)
+
+    try:
+        ends = execute([*bare.values()], shown(0))
+    except Stopped as stopped:
+        # Of what was asked for nothing is done.
+        stopped.rows = []
+        raise
+    without = dict(zip(bare, ends, strict=True))
+
+    def compared(rows: list[dict[str, Any]]) -> None:
+        known = {(*((name, row[name]) for name in asked.sweep), row["seed"]): row for row in rows}
+        combinations = (
+            (*cell.items(), seed) for cell in asked.cells() for seed in range(asked.seeds)
+        )
+        for combination, place in zip(combinations, places, strict=True):
+            if (row := known.get(combination)) is not None:
+                row["slowdown"] = row["completion_ms"] / without[place]["completion_ms"]
+
+    try:
+        rows = execute(runs, shown(len(bare)))
+    except Stopped as stopped:
+        compared(stopped.rows)
+        raise
+    compared(rows)
+    return rows
 
 
 def _files(trace: _Files) -> list[Path]:

@@ -1,27 +1,81 @@
 //! Which local account somebody works under.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
+use super::rule::RuleSource;
 
 /// Accounts by distinguished names and attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccountMap {
     /// Whole names, by the form in which they are compared.
-    subjects: HashMap<String, String>,
+    subjects: HashMap<String, MappedAccount>,
     /// The others, in the order in which they were written.
-    patterns: Vec<(IdentityPattern, String)>,
+    patterns: Vec<MappedAccount>,
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+struct MappedAccount {
+    pattern: IdentityPattern,
+    account: String,
+    source: RuleSource,
 }
 
 impl AccountMap {
-    /// Adds an entry. Of two for one name, the first counts.
-    pub(crate) fn add(&mut self, pattern: IdentityPattern, account: String) {
-        match pattern.only_subject() {
-            Some(subject) => {
-                self.subjects.entry(subject).or_insert(account);
+    /// Whose account is another one than `before`, a phrase for each.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let (now, then) = (self.entries(), before.entries());
+        for (name, account) in &now {
+            match then.get(name) {
+                Some(old) if old == account => {}
+                Some(_) => changes.push(format!("\"{name}\" has another account")),
+                None => changes.push(format!("\"{name}\" is new")),
             }
-            None => self.patterns.push((pattern, account)),
+        }
+        let gone = then.keys().filter(|name| !now.contains_key(*name));
+        changes.extend(gone.map(|name| format!("\"{name}\" is gone")));
+        let order = |map: &Self| -> Vec<String> {
+            let patterns = map.patterns.iter().map(|one| one.pattern.to_string());
+            patterns.collect()
+        };
+        if changes.is_empty() && order(self) != order(before) {
+            changes.push("the order of its patterns has changed".to_owned());
+        }
+        changes
+    }
+
+    /// Each pattern, with where it stands.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = (RuleSource, &IdentityPattern)> {
+        let all = self.subjects.values().chain(&self.patterns);
+        all.map(|one| (one.source, &one.pattern))
+    }
+
+    /// Each name and pattern as it is written, with the account that counts.
+    fn entries(&self) -> BTreeMap<String, &str> {
+        let patterns = self.patterns.iter().rev();
+        let patterns = patterns.map(|one| (one.pattern.to_string(), one.account.as_str()));
+        let subjects = self.subjects.iter();
+        patterns
+            .chain(subjects.map(|(subject, one)| (subject.clone(), one.account.as_str())))
+            .collect()
+    }
+
+    /// Adds an entry. Of two for one name, the first counts.
+    pub(crate) fn add(&mut self, pattern: IdentityPattern, account: String, source: RuleSource) {
+        let subject = pattern.only_subject();
+        let mapped = MappedAccount {
+            pattern,
+            account,
+            source,
+        };
+        match subject {
+            Some(subject) => {
+                self.subjects.entry(subject).or_insert(mapped);
+            }
+            None => self.patterns.push(mapped),
         }
     }
 
@@ -34,20 +88,16 @@ impl AccountMap {
             facts.fqans.iter().find_map(|fqan| {
                 self.patterns
                     .iter()
-                    .find(|(pattern, _)| pattern.matches_attribute(fqan))
+                    .find(|one| one.pattern.matches_attribute(fqan))
             })
         };
         let by_pattern = || {
             self.patterns
                 .iter()
-                .find(|(pattern, _)| pattern.is_of_subjects() && pattern.admits(facts))
+                .find(|one| one.pattern.is_of_subjects() && one.pattern.admits(facts))
         };
         whole
-            .or_else(|| {
-                by_attribute()
-                    .or_else(by_pattern)
-                    .map(|(_, account)| account)
-            })
-            .map(String::as_str)
+            .or_else(|| by_attribute().or_else(by_pattern))
+            .map(|one| one.account.as_str())
     }
 }

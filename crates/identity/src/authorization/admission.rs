@@ -9,7 +9,7 @@ use super::rule::RuleSource;
 use crate::claim::Role;
 
 /// Patterns by role, for those who are let in or kept out.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoleLists {
     /// In the order of [`Role::ALL`]. Nothing: the file has no such list.
     lists: [Option<Vec<IdentityPattern>>; Role::ALL.len()],
@@ -31,6 +31,7 @@ fn position(role: Role) -> usize {
         Role::Worker => 1,
         Role::Gateway => 2,
         Role::Agent => 3,
+        Role::Peer => 4,
     }
 }
 
@@ -41,6 +42,7 @@ pub(crate) const fn list_name(role: Role) -> &'static str {
         Role::Worker => "workers",
         Role::Gateway => "gateways",
         Role::Agent => "agents",
+        Role::Peer => "peers",
     }
 }
 

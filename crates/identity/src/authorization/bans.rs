@@ -1,6 +1,6 @@
 //! Who is kept out, whatever else lets them in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::facts::Facts;
 use super::pattern::IdentityPattern;
@@ -29,6 +29,28 @@ impl Bans {
         let from_policy = |source: &RuleSource| matches!(source, RuleSource::Policy { .. });
         self.subjects.retain(|_, (_, source)| from_policy(source));
         self.patterns.retain(|(_, source)| from_policy(source));
+    }
+
+    /// Each pattern, with where it stands.
+    pub(crate) fn patterns(&self) -> impl Iterator<Item = (RuleSource, &IdentityPattern)> {
+        let all = self.subjects.values().chain(&self.patterns);
+        all.map(|(pattern, source)| (*source, pattern))
+    }
+
+    /// Which bans are new and which are gone, a phrase for each.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<String> {
+        let (now, then) = (self.entries(), before.entries());
+        let new = now.iter().filter(|(name, _)| !then.contains_key(*name));
+        let new = new.map(|(name, source)| format!("the ban of \"{name}\" ({source}) is new"));
+        let gone = then.keys().filter(|name| !now.contains_key(*name));
+        new.chain(gone.map(|name| format!("the ban of \"{name}\" is gone")))
+            .collect()
+    }
+
+    fn entries(&self) -> BTreeMap<String, RuleSource> {
+        let all = self.subjects.values().chain(&self.patterns);
+        all.map(|(pattern, source)| (pattern.to_string(), *source))
+            .collect()
     }
 
     /// The ban that is about this one.

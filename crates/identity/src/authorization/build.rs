@@ -7,19 +7,17 @@ use super::account_map::AccountMap;
 use super::admission::{RoleLists, list_name};
 use super::bans::Bans;
 use super::error::{AuthorizationError, AuthorizationProblem};
-use super::file::{AccountTable, AuthorizationTables, RuleTable};
+use super::file::{AccountTable, AuthorizationTables, RuleTable, TunnelTable};
 use super::pattern::IdentityPattern;
-use super::rule::{Actions, Rule, RuleSource};
+use super::rule::{Actions, EVERYBODY, Rule, RuleSource};
 use super::site_lists::account_name;
+use super::tunnel::TunnelRule;
 use crate::claim::Role;
 use crate::limits::{AUTHORIZATION_RULES_MAX, WORD_BYTES_MAX};
 use crate::policy_text::{LIST_ENTRIES_MAX, OneOrMany, line_of};
 
 /// The word for every action.
 const ANY: &str = "any";
-
-/// The word for everybody.
-const EVERYBODY: &str = "*";
 
 /// Checks the tables. `text` is what they were read from, for the line numbers.
 pub(crate) fn build(
@@ -35,14 +33,28 @@ pub(crate) fn build(
     Ok(Authorization {
         allowed_roles: builder.role_lists(
             "[allow]",
-            [allow.managers, allow.workers, allow.gateways, allow.agents],
+            [
+                allow.managers,
+                allow.workers,
+                allow.gateways,
+                allow.agents,
+                allow.peers,
+            ],
         )?,
         denied_roles: builder.role_lists(
             "[deny]",
-            [deny.managers, deny.workers, deny.gateways, deny.agents],
+            [
+                deny.managers,
+                deny.workers,
+                deny.gateways,
+                deny.agents,
+                deny.peers,
+            ],
         )?,
         allow: builder.rules("allow.rule", &allow.rule)?,
         deny: builder.rules("deny.rule", &deny.rule)?,
+        allowed_tunnels: builder.tunnels("allow.tunnel", &allow.tunnel)?,
+        denied_tunnels: builder.tunnels("deny.tunnel", &deny.tunnel)?,
         bans: builder.bans(&deny.banned)?,
         accounts: builder.accounts(&accounts.map)?,
         ban_list: deny.ban_list,
@@ -135,21 +147,52 @@ impl Builder<'_> {
 
     fn rule(&self, table: &Spanned<RuleTable>) -> Result<Rule, AuthorizationError> {
         let written = table.get_ref();
-        if written.dn.is_none() && written.vo.is_none() && written.fqan.is_none() {
+        let has_condition = written.name.is_some()
+            || written.dn.is_some()
+            || written.vo.is_some()
+            || written.fqan.is_some();
+        if !has_condition {
             return Err(self.error(table, AuthorizationProblem::NoCondition));
         }
+        let names = written.name.as_ref().map(|words| self.names(words));
         let subjects = written.dn.as_ref().map(|words| self.subjects(words));
         let fqans = written.fqan.as_ref().map(|words| self.attributes(words));
-        let vos = written.vo.as_ref().map(|words| self.words("vo", words));
+        let vos = written.vo.as_ref().map(|words| self.organisations(words));
         Ok(Rule {
             line: self.line(table),
             actions: self.actions(&written.action)?,
+            names: names.transpose()?,
             subjects: subjects.transpose()?,
             vos: vos.transpose()?,
             fqans: fqans.transpose()?,
             limited: written.limited,
             independent: written.independent,
         })
+    }
+
+    fn tunnels(
+        &self,
+        list: &'static str,
+        tables: &[Spanned<TunnelTable>],
+    ) -> Result<Vec<TunnelRule>, AuthorizationError> {
+        if let [first, ..] = tables
+            && tables.len() > AUTHORIZATION_RULES_MAX
+        {
+            let count = tables.len();
+            return Err(self.error(first, AuthorizationProblem::TooManyRules { list, count }));
+        }
+        let rule = |table: &Spanned<TunnelTable>| {
+            let written = table.get_ref();
+            let expected = "the name of a node, like ocean.example.org, or a distinguished name";
+            Ok(TunnelRule {
+                line: self.line(table),
+                from: self.kind("from", &written.from, "", |_, _| true)?,
+                to: self.kind("to", &written.to, expected, |_, pattern| {
+                    !pattern.is_of_attributes()
+                })?,
+            })
+        };
+        tables.iter().map(rule).collect()
     }
 
     fn actions(&self, words: &Spanned<OneOrMany<String>>) -> Result<Actions, AuthorizationError> {
@@ -190,6 +233,33 @@ impl Builder<'_> {
                 Err(self.error(words, AuthorizationProblem::BadWord { key, text }))
             }
         }
+    }
+
+    fn organisations(
+        &self,
+        words: &Spanned<OneOrMany<String>>,
+    ) -> Result<Vec<String>, AuthorizationError> {
+        let organisations = self.words("vo", words)?;
+        match organisations.iter().find(|word| word.contains('/')) {
+            None => Ok(organisations),
+            Some(word) => {
+                let problem = AuthorizationProblem::WrongKind {
+                    list: "`vo`".to_owned(),
+                    text: word.clone(),
+                    expected: "the name of a virtual organisation without slashes, like atlas",
+                };
+                Err(self.error(words, problem))
+            }
+        }
+    }
+
+    /// Names in certificates of a private authority, and host names.
+    fn names(
+        &self,
+        words: &Spanned<OneOrMany<String>>,
+    ) -> Result<Vec<IdentityPattern>, AuthorizationError> {
+        let expected = "a name like lab1.example.org or alice@example.org; distinguished names stand in `dn`, attributes in `fqan`";
+        self.kind("name", words, expected, |_, pattern| pattern.is_of_names())
     }
 
     /// Distinguished names, or `*` for everybody.
@@ -282,7 +352,8 @@ impl Builder<'_> {
             }
             let account = account_name(written.account.get_ref())
                 .map_err(|problem| self.error(&written.account, problem))?;
-            accounts.add(pattern, account);
+            let line = self.line(word);
+            accounts.add(pattern, account, RuleSource::Policy { line });
         }
         Ok(accounts)
     }

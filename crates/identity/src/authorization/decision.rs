@@ -15,6 +15,8 @@ pub struct Decision {
     pub allowed: bool,
     /// The rule or the ban that decides; nothing, when no rule is about them.
     pub rule: Option<RuleSource>,
+    /// Whether it is a ban that decides.
+    pub is_ban: bool,
     /// What was asked, and what decided or is missing.
     pub reason: String,
 }
@@ -38,6 +40,7 @@ impl Decision {
         Self {
             allowed: false,
             rule: Some(source),
+            is_ban: true,
             reason: format!(
                 "{}: \"{pattern}\" is banned ({source})",
                 asked(facts, action)
@@ -50,6 +53,7 @@ impl Decision {
         Self {
             allowed: false,
             rule: Some(source),
+            is_ban: false,
             reason: format!("{}: denied by the rule at {source}", asked(facts, action)),
         }
     }
@@ -59,6 +63,7 @@ impl Decision {
         Self {
             allowed: true,
             rule: Some(source),
+            is_ban: false,
             reason: format!("{}: allowed by the rule at {source}", asked(facts, action)),
         }
     }
@@ -98,6 +103,7 @@ impl Decision {
         Self {
             allowed: false,
             rule: None,
+            is_ban: false,
             reason: format!("{}: {rules}{faults}", asked(facts, action)),
         }
     }

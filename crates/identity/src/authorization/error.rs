@@ -108,8 +108,8 @@ pub enum AuthorizationProblem {
     },
     /// A rule for everybody, which nobody writes by leaving something out.
     #[error(
-        "this rule has neither `dn` nor `vo` nor `fqan`, so it would be about everybody that any trusted authority \
-         knows: if that is meant, write dn = \"*\""
+        "this rule has neither `name` nor `dn` nor `vo` nor `fqan`, so it would be about everybody that any trusted \
+         authority knows: if that is meant, write dn = \"*\""
     )]
     NoCondition,
     /// A list without an entry.

@@ -12,6 +12,8 @@ use crate::voms::{AttributeFault, VomsAttributes};
 pub(crate) struct Facts<'a> {
     pub(crate) role: Role,
     pub(crate) name: &'a str,
+    /// What people call them: the distinguished name in a grid, which rules are written in, also of a host.
+    pub(crate) asker: &'a str,
     /// The distinguished name; nothing for certificates of a private authority, in which it means nothing.
     pub(crate) subject: Option<SlashName>,
     /// Whose proxy an independent one is. What is denied to them is denied to it.
@@ -34,6 +36,10 @@ impl<'a> Facts<'a> {
         Self {
             role: who.role(),
             name: who.name(),
+            asker: who
+                .grid_subject()
+                .filter(|subject| !subject.is_empty())
+                .unwrap_or_else(|| who.name()),
             subject: who.grid_subject().and_then(SlashName::parse),
             owners: who
                 .owners()
@@ -63,7 +69,7 @@ impl Facts<'_> {
 /// Who asks, in a few words.
 impl fmt::Display for Facts<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.name)?;
+        formatter.write_str(self.asker)?;
         if self.limited {
             formatter.write_str(" (limited proxy)")?;
         }

@@ -29,8 +29,11 @@ pub struct AllowTable {
     pub(crate) workers: Option<Vec<Spanned<String>>>,
     pub(crate) gateways: Option<Vec<Spanned<String>>>,
     pub(crate) agents: Option<Vec<Spanned<String>>>,
+    pub(crate) peers: Option<Vec<Spanned<String>>>,
     #[serde(default)]
     pub(crate) rule: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    pub(crate) tunnel: Vec<Spanned<TunnelTable>>,
 }
 
 /// `[deny]`: the same the other way round, and the bans.
@@ -41,8 +44,11 @@ pub struct DenyTable {
     pub(crate) workers: Option<Vec<Spanned<String>>>,
     pub(crate) gateways: Option<Vec<Spanned<String>>>,
     pub(crate) agents: Option<Vec<Spanned<String>>>,
+    pub(crate) peers: Option<Vec<Spanned<String>>>,
     #[serde(default)]
     pub(crate) rule: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    pub(crate) tunnel: Vec<Spanned<TunnelTable>>,
     #[serde(default)]
     pub(crate) banned: Vec<Spanned<String>>,
     pub(crate) ban_list: Option<String>,
@@ -62,11 +68,20 @@ pub struct AccountsTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleTable {
     pub(crate) action: Spanned<OneOrMany<String>>,
+    pub(crate) name: Option<Spanned<OneOrMany<String>>>,
     pub(crate) dn: Option<Spanned<OneOrMany<String>>>,
     pub(crate) vo: Option<Spanned<OneOrMany<String>>>,
     pub(crate) fqan: Option<Spanned<OneOrMany<String>>>,
     pub(crate) limited: Option<bool>,
     pub(crate) independent: Option<bool>,
+}
+
+/// `[[allow.tunnel]]` and `[[deny.tunnel]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TunnelTable {
+    pub(crate) from: Spanned<OneOrMany<String>>,
+    pub(crate) to: Spanned<OneOrMany<String>>,
 }
 
 /// An entry of `map`.

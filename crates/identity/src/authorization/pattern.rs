@@ -4,8 +4,10 @@ use std::fmt;
 
 use super::facts::Facts;
 use super::name_pattern::{NamePattern, PatternProblem};
+use crate::distinguished_name::written_type;
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::slash_name::{is_slash_name, normal_form};
+use crate::verified::VerifiedIdentity;
 use crate::voms::{CAPABILITY, ROLE, is_part_byte};
 
 /// A pattern of who somebody is. Its spelling says of what it is one:
@@ -61,6 +63,37 @@ impl IdentityPattern {
         matches!(self.kind, PatternKind::Subject(_))
     }
 
+    /// The type of a part that no distinguished name has, as `XX` of `/DC=org/XX=Alice`; nothing when all types are known. A pattern of
+    /// something else has none.
+    pub fn unknown_type(&self) -> Option<&str> {
+        let PatternKind::Subject(_) = &self.kind else {
+            return None;
+        };
+        let mut parts = self.text.split('/');
+        parts.find_map(|part| {
+            let (kind, _) = part.split_once('=')?;
+            // What stands behind a slash of a value can be anything: `CN=host/a b=c`.
+            let is_type = !kind.is_empty()
+                && kind
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+            (is_type && written_type(part).is_none()).then_some(kind)
+        })
+    }
+
+    /// The virtual organisation of which attributes are meant; nothing for another kind of pattern.
+    pub fn organisation(&self) -> Option<&str> {
+        match &self.kind {
+            PatternKind::Attribute(pattern) => pattern.parts.first().map(AsRef::as_ref),
+            _ => None,
+        }
+    }
+
+    /// Whether the pattern is one of names in certificates of a private authority, and of host names.
+    pub fn is_of_names(&self) -> bool {
+        matches!(self.kind, PatternKind::Name(_))
+    }
+
     /// Whether a node of this name, and of this distinguished name in slash form if it has one, is one of those meant.
     ///
     /// # Security
@@ -73,6 +106,14 @@ impl IdentityPattern {
             }
             PatternKind::Attribute(_) => false,
         }
+    }
+
+    /// Whether it lets in somebody who has proven who they are, as a rule of a policy with this pattern would.
+    ///
+    /// # Security
+    /// A name that the holder of an independent proxy chose lets nobody in; an attribute does.
+    pub fn lets_in(&self, who: &VerifiedIdentity) -> bool {
+        self.admits(&Facts::of(who))
     }
 
     /// Whether it lets somebody in. Whoever holds an independent proxy chose its name, which is therefore none to be let in by.

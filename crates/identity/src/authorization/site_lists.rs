@@ -63,7 +63,7 @@ pub(crate) fn read_grid_mapfile(text: &str) -> Result<AccountMap, AuthorizationE
                 problem,
             })
         })?;
-        accounts.add(pattern, account);
+        accounts.add(pattern, account, RuleSource::GridMapfile { line });
     }
     Ok(accounts)
 }

@@ -52,6 +52,7 @@ fn person<'a>(name: &'a str, fqans: &[&str]) -> Facts<'a> {
     Facts {
         role: Role::Manager,
         name,
+        asker: name,
         subject: SlashName::parse(name),
         owners: vec![],
         is_of_grid: true,
@@ -362,6 +363,98 @@ fn deny_wins_and_a_missing_list_lets_a_private_authoritys_role_in() {
     assert!(!agent.is_allowed(), "an empty list lets nobody in");
 }
 
+fn of_private_authority(role: Role, name: &str) -> Facts<'_> {
+    Facts {
+        role,
+        name,
+        subject: None,
+        is_of_grid: false,
+        asker: name,
+        ..person("", &[])
+    }
+}
+
+/// A rule by name is for those who have no distinguished name that counts.
+#[test]
+fn an_action_is_allowed_by_a_name_of_a_private_authority() {
+    let rules = Authorization::parse(
+        "[[allow.rule]]\naction = \"coupler.surface\"\nname = [\"atmosphere.example.org\", \"plot*.example.org\"]\n\
+         [[deny.rule]]\naction = \"coupler.surface\"\nname = \"plotter-13.example.org\"\n",
+    )
+    .unwrap();
+    let ask = |name| rules.decide_about(&of_private_authority(Role::Peer, name), "coupler.surface");
+    for name in ["atmosphere.example.org", "plotter.example.org"] {
+        let decision = ask(name);
+        assert!(decision.allowed, "{decision}");
+        assert_eq!(decision.rule, Some(RuleSource::Policy { line: 1 }));
+    }
+    let denied = ask("plotter-13.example.org");
+    assert_eq!(
+        (denied.allowed, denied.rule),
+        (false, Some(RuleSource::Policy { line: 4 }))
+    );
+    let refused = ask("ocean.example.org");
+    assert_eq!(
+        refused.reason,
+        "action \"coupler.surface\" asked by ocean.example.org without attributes: no [[allow.rule]] of the policy fits: \
+         the one at line 1 asks for name \"atmosphere.example.org\" or \"plot*.example.org\""
+    );
+    for name in ["atmosphere.example.org.evil.net", "x.plotter.example.org"] {
+        assert!(!ask(name).allowed, "{name}");
+    }
+}
+
+/// Attack: somebody of a grid, whose distinguished name ends like a name of ours, or whom `*` would mean elsewhere.
+#[test]
+fn no_distinguished_name_is_a_name_of_ours() {
+    for pattern in ["*", "*.example.org"] {
+        let text = format!("[[allow.rule]]\naction = \"read\"\nname = \"{pattern}\"");
+        let rules = Authorization::parse(&text).unwrap();
+        for name in ["/DC=org/CN=a.example.org", ALICE] {
+            assert!(!rules.decide_about(&person(name, &["/vo"]), "read").allowed);
+        }
+        let ours = of_private_authority(Role::Peer, "a.example.org");
+        assert!(rules.decide_about(&ours, "read").allowed);
+    }
+}
+
+/// The list of peers is a list like the others; a role of a grid's people, who choose it, is no right.
+#[test]
+fn peers_have_lists_of_their_own() {
+    let rules = Authorization::parse(&format!(
+        "[allow]\npeers = [\"*.example.org\", \"{ALICE}\"]\nmanagers = []\n[deny]\npeers = [\"x.example.org\"]"
+    ))
+    .unwrap();
+    let admitted = |facts: &Facts<'_>| admit(&rules, facts, false).to_string();
+    let ours = |name| admitted(&of_private_authority(Role::Peer, name));
+    assert_eq!(
+        ours("ocean.example.org"),
+        "allowed by \"*.example.org\" in [allow] peers"
+    );
+    assert_eq!(
+        ours("x.example.org"),
+        "refused by \"x.example.org\" in [deny] peers"
+    );
+    assert_eq!(
+        ours("ocean.example.net"),
+        "refused, as [allow] peers has no pattern for it"
+    );
+    let as_peer = |name| Facts {
+        role: Role::Peer,
+        limited: true,
+        ..person(name, &[])
+    };
+    // A limited proxy starts no jobs, and a peer has none run.
+    assert!(admit(&rules, &as_peer(ALICE), false).is_allowed());
+    assert!(!admit(&rules, &person(ALICE, &[]), false).is_allowed());
+    assert!(!admit(&rules, &as_peer(BOB), false).is_allowed());
+    let unlisted = Authorization::default();
+    assert!(matches!(
+        admit(&unlisted, &as_peer(ALICE), false),
+        Admission::NoList { role: Role::Peer }
+    ));
+}
+
 /// A grid's authorities know tens of thousands of people and hosts.
 #[test]
 fn a_missing_list_lets_nobody_in_whom_only_a_grid_vouches_for() {
@@ -477,7 +570,7 @@ fn a_file_that_could_not_be_meant_is_refused_with_its_line() {
         ("[allow]\nmanager = []", "line 2: unknown field `manager`"),
         (
             "[[allow.rule]]\naction = \"read\"",
-            "line 1: this rule has neither `dn` nor `vo` nor `fqan`",
+            "line 1: this rule has neither `name` nor `dn` nor `vo` nor `fqan`",
         ),
         (
             "[[allow.rule]]\nvo = \"vo\"",
@@ -514,6 +607,18 @@ fn a_file_that_could_not_be_meant_is_refused_with_its_line() {
         (
             "[[allow.rule]]\naction = \"a\"\nfqan = \"/DC=org/CN=a\"",
             "line 3: `fqan`: got",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nname = \"/DC=org/CN=a\"",
+            "line 3: `name`: got \"/DC=org/CN=a\", expected a name like",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nname = []",
+            "line 3: `name` is empty",
+        ),
+        (
+            "[[allow.rule]]\naction = \"a\"\nname = \"a?\"",
+            "line 3: `name`: pattern \"a?\"",
         ),
         (
             "[[allow.rule]]\naction = \"a\"\nfqan = \"/*\"",
@@ -594,5 +699,223 @@ proptest! {
             .with_grid_mapfile(&format!("\"{quoted}\" {account}"))
             .unwrap();
         prop_assert_eq!(rules.account_of(&person(&name, &[])), Some(account.as_str()));
+    }
+}
+
+#[test]
+fn what_rules_say_otherwise_is_named_with_its_line() {
+    let before = site().with_bans("/DC=org/CN=Old\n").unwrap();
+    assert_eq!(before.changes_since(&before), Vec::<String>::new());
+    // A line more at the top moves every rule and changes none.
+    let moved = Authorization::parse(&format!("# moved\n{SITE}")).unwrap();
+    let moved = moved.with_bans("# moved\n/DC=org/CN=Old\n").unwrap();
+    assert_eq!(moved.changes_since(&before), Vec::<String>::new());
+    let text = "[[allow.rule]]\naction = \"connect\"\ndn = \"*\"\n";
+    let one = Authorization::parse(text).unwrap();
+    let other = Authorization::parse(
+        "[[allow.rule]]\naction = \"conect\"\ndn = \"*\"\n[accounts]\nmap = [{ fqan = \"/vo\", account = \"vo\" }]\n",
+    );
+    let other = other.unwrap().with_bans("\n/DC=org/CN=New\n").unwrap();
+    assert_eq!(
+        other.changes_since(&one),
+        [
+            "the [[allow.rule]] at line 1 is new: action \"conect\" for dn \"*\"",
+            "the [[allow.rule]] that was at line 1 is gone: action \"connect\" for dn \"*\"",
+            "the ban of \"/DC=org/CN=New\" (line 2 of the ban list) is new",
+            "[accounts] map: \"/vo\" is new",
+        ]
+    );
+    let again = one.changes_since(&other);
+    assert!(
+        again.contains(&"the ban of \"/DC=org/CN=New\" is gone".to_owned()),
+        "{again:?}"
+    );
+    assert!(
+        again.contains(&"[accounts] map: \"/vo\" is gone".to_owned()),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_change_of_order_that_counts_is_one() {
+    let map = |entries: [&str; 2]| {
+        let text = format!("[accounts]\nmap = [{}, {}]\n", entries[0], entries[1]);
+        Authorization::parse(&text).unwrap()
+    };
+    let (all, role) = (
+        "{ fqan = \"/vo/*\", account = \"all\" }",
+        "{ fqan = \"/vo/Role=production\", account = \"production\" }",
+    );
+    assert_eq!(
+        map([role, all]).changes_since(&map([all, role])),
+        ["[accounts] map: the order of its patterns has changed"]
+    );
+    let rule = "[[allow.rule]]\naction = [\"read\", \"list\"]\nvo = \"vo\"\nfqan = \"/vo/Role=a\"\nlimited = false\n";
+    let rules = Authorization::parse(rule).unwrap();
+    assert_eq!(
+        rules.changes_since(&Authorization::default()),
+        [
+            "the [[allow.rule]] at line 1 is new: action \"read\", \"list\" for vo \"vo\" and fqan \"/vo/Role=a\" and a proxy that \
+             is not limited"
+        ]
+    );
+    let gate = Authorization::parse(GATE).unwrap();
+    let open = Authorization::parse("[allow]\nmanagers = []\n").unwrap();
+    assert_eq!(
+        open.changes_since(&gate),
+        [
+            "the tables [[allow.tunnel]] have changed",
+            "the tables [[deny.tunnel]] have changed",
+            "the lists of roles in [allow] have changed",
+            "the ban of \"/DC=org/DC=grid/CN=Mallory\" is gone",
+        ]
+    );
+}
+
+#[test]
+fn every_pattern_of_names_has_its_place() {
+    let rules = "[[deny.rule]]\naction = \"any\"\ndn = \"/CN=a\"\n[deny]\nbanned = [\n\"/CN=b\"]\n\
+                 [accounts]\nmap = [{ dn = \"/CN=c\", account = \"c\" }]\n";
+    let rules = Authorization::parse(rules).unwrap();
+    let rules = rules.with_bans("# bans\n/CN=d\n").unwrap();
+    let rules = rules.with_grid_mapfile("\"/CN=e\" e\n").unwrap();
+    let mut places: Vec<String> = rules
+        .patterns()
+        .map(|(source, pattern)| format!("{pattern}: {source}"))
+        .collect();
+    places.sort();
+    assert_eq!(
+        places,
+        [
+            "/CN=a: line 1 of the policy",
+            "/CN=b: line 6 of the policy",
+            "/CN=c: line 8 of the policy",
+            "/CN=d: line 2 of the ban list",
+            "/CN=e: line 1 of the grid-mapfile",
+        ]
+    );
+}
+
+#[test]
+fn a_type_that_no_name_has_is_known() {
+    let unknown = |text: &str| {
+        let pattern = IdentityPattern::parse(text).unwrap();
+        pattern.unknown_type().map(str::to_owned)
+    };
+    assert_eq!(unknown("/DC=org/XX=Alice"), Some("XX".to_owned()));
+    assert_eq!(unknown("/CD=org/*"), Some("CD".to_owned()));
+    for known in [
+        "/DC=org/CN=Alice",
+        "/dc=org/Email=a@b",
+        "/1.2.3=x/CN=a",
+        "/CN=host/a b=c",
+        "/vo/Role=x",
+        "*",
+    ] {
+        assert_eq!(unknown(known), None, "{known}");
+    }
+}
+
+#[test]
+fn a_rule_against_everybody_is_known() {
+    let denies = |rule: &str| {
+        let rules = Authorization::parse(&format!("[[deny.rule]]\n{rule}\n")).unwrap();
+        rules.denied_to_everybody("write")
+    };
+    assert_eq!(denies("action = \"write\"\ndn = \"*\""), Some(1));
+    assert_eq!(denies("action = \"any\"\ndn = [\"/CN=a\", \"*\"]"), Some(1));
+    assert_eq!(denies("action = \"read\"\ndn = \"*\""), None);
+    assert_eq!(denies("action = \"write\"\ndn = \"/DC=org/*\""), None);
+    assert_eq!(
+        denies("action = \"write\"\ndn = \"*\"\nlimited = true"),
+        None
+    );
+}
+
+#[test]
+fn a_virtual_organisation_is_named_without_slashes() {
+    let rule = "[[allow.rule]]\naction = \"read\"\nvo = \"/vo\"\n";
+    let error = Authorization::parse(rule).unwrap_err().to_string();
+    assert!(error.starts_with("line 3: `vo`: got \"/vo\""), "{error}");
+}
+
+const GATE: &str = r#"
+[deny]
+banned = ["/DC=org/DC=grid/CN=Mallory"]
+
+[[allow.tunnel]]
+from = ["*.lab.example.org", "/vo/Role=production"]
+to = "*.cloud.example.org"
+
+[[deny.tunnel]]
+from = "lab13.lab.example.org"
+to = "*"
+"#;
+
+/// Who comes with a certificate of a private authority.
+fn node(name: &str) -> Facts<'_> {
+    Facts {
+        name,
+        subject: None,
+        is_of_grid: false,
+        asker: name,
+        role: Role::Worker,
+        ..person(BOB, &[])
+    }
+}
+
+#[test]
+fn tunnels_go_where_a_rule_leads_and_nowhere_else() {
+    let rules = Authorization::parse(GATE).unwrap();
+    let ask = |facts: &Facts<'_>, to: &str| rules.tunnel_for(facts, to);
+    let ocean = node("ocean.lab.example.org");
+    let decision = ask(&ocean, "gpu3.cloud.example.org");
+    assert!(decision.allowed, "{decision}");
+    assert_eq!(decision.rule, Some(RuleSource::Policy { line: 5 }));
+    // The other way round, another target, another asker.
+    assert!(!ask(&node("gpu3.cloud.example.org"), "ocean.lab.example.org").allowed);
+    assert!(ask(&ocean, "gpu3.example.org").reason.ends_with(
+        "a tunnel to gpu3.example.org asked by ocean.lab.example.org without attributes: \
+         no [[allow.tunnel]] of the policy leads there"
+    ));
+    let stranger = ask(&node("x.example.org"), "gpu3.cloud.example.org");
+    assert!(
+        stranger
+            .reason
+            .contains("the one at line 5 asks for \"*.lab.example.org\""),
+        "{stranger}"
+    );
+    let producer = person(BOB, &["/vo", "/vo/Role=production"]);
+    assert!(ask(&producer, "gpu3.cloud.example.org").allowed);
+    // Denied and banned.
+    let denied = ask(&node("lab13.lab.example.org"), "gpu3.cloud.example.org");
+    assert_eq!(
+        (denied.allowed, denied.rule),
+        (false, Some(RuleSource::Policy { line: 9 }))
+    );
+    let mallory = person(
+        "/DC=org/DC=grid/CN=Mallory",
+        &["/vo", "/vo/Role=production"],
+    );
+    assert!(ask(&mallory, "gpu3.cloud.example.org").is_ban);
+    // Without rules about tunnels there are none.
+    let silent = Authorization::default();
+    assert!(!silent.tunnel_for(&ocean, "gpu3.cloud.example.org").allowed);
+}
+
+#[test]
+fn rules_about_tunnels_name_their_line_when_they_are_wrong() {
+    for (text, expected) in [
+        ("[[allow.tunnel]]\nfrom = \"*\"\n", "to"),
+        ("[[allow.tunnel]]\nfrom = []\nto = \"*\"\n", "from"),
+        (
+            "[[allow.tunnel]]\nfrom = \"*\"\nto = \"/vo/Role=x\"\n",
+            "the name of a node",
+        ),
+        ("[[allow.tunnel]]\nfrom = \"a[1]\"\nto = \"*\"\n", "from"),
+    ] {
+        let error = Authorization::parse(text).unwrap_err();
+        assert!(error.line.is_some(), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }

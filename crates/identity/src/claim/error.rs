@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::claim::Role;
 use crate::limits::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
 use crate::peer_text::PeerText;
 
@@ -21,7 +22,7 @@ pub enum ClaimError {
     #[error("got several names, expected exactly one")]
     SeveralNames,
     /// The role is none of ours.
-    #[error("got role {got}, expected manager, worker, gateway or agent")]
+    #[error("got role {got}, expected manager, worker, gateway, agent or peer")]
     UnknownRole {
         /// What stood there.
         got: PeerText,
@@ -41,6 +42,14 @@ pub enum ClaimError {
     BadSubject {
         /// What stood there.
         got: PeerText,
+    },
+    /// The role of a host, with a distinguished name.
+    #[error(
+        "got a distinguished name of a {got}, expected one of a manager or a peer: hosts have DNS names"
+    )]
+    PersonsRole {
+        /// The role.
+        got: Role,
     },
     /// A URI of our scheme that this version doesn't know. It could be a restriction, so it can't be ignored.
     #[error("got the statement {got}, expected only \"exoskel:role:...\" and \"exoskel:name:...\"")]

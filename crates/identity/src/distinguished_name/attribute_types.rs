@@ -95,7 +95,7 @@ pub(crate) fn of_alias(name: &str) -> Option<&'static str> {
 
 /// The type that a text at this place names, up to its `=`, in the spelling of OpenSSL: a short name, one of its older
 /// spellings, or an object identifier with dots. Nothing for other text.
-pub(super) fn written_type(text: &str) -> Option<&str> {
+pub(crate) fn written_type(text: &str) -> Option<&str> {
     // A name ends where another character stands, so that a long line is not searched again for each of its slashes.
     let end = text.find(|one: char| !one.is_ascii_alphanumeric() && one != '.')?;
     let (name, _) = text

@@ -498,6 +498,11 @@ impl<'a> Search<'a> {
         if now > list.next_update {
             return Err(IdentityError::RevocationListStale {
                 certificate: self.which(node),
+                file: self
+                    .store
+                    .files_of_list(list)
+                    .first()
+                    .map(|&name| name.into()),
                 next_update: list.next_update,
                 now,
             });

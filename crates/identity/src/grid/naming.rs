@@ -10,8 +10,13 @@ use crate::verified::Expected;
 use crate::which_certificate::WhichCertificate;
 use crate::x509::{AlternativeName, Certificate, Purposes};
 
-/// The roles that a host certificate may stand for.
-const HOST_ROLES: [Role; 3] = [Role::Worker, Role::Gateway, Role::Agent];
+/// The roles that somebody of a grid may have, by their name: of a host, or a distinguished name.
+pub(crate) fn roles_of(name: &str) -> &'static [Role] {
+    match name.starts_with('/') {
+        true => &Role::OF_PERSONS,
+        false => &Role::OF_HOSTS,
+    }
+}
 
 /// What a judged chain may be called.
 pub(super) enum Names {
@@ -74,17 +79,23 @@ impl Names {
 
     /// The identity where nobody expects another one.
     pub(super) fn identity(&self) -> Result<Identity, IdentityError> {
-        self.as_role(Role::Worker, None)
+        self.as_role(self.roles()[0], None)
     }
 
-    /// The identity that fits best what is expected: a host certificate may stand for each of the host roles and for
-    /// each of its names.
+    /// The identity that fits best what is expected: a certificate may stand for several roles, and that of a host for each of its
+    /// names. Of several expected roles, the peer's own statement decides later: see
+    /// [`VerifiedIdentity::in_role`](crate::VerifiedIdentity::in_role).
     pub(super) fn identity_for(&self, expected: &Expected<'_>) -> Result<Identity, IdentityError> {
-        let role = HOST_ROLES
-            .into_iter()
-            .find(|role| expected.roles.contains(role))
-            .unwrap_or(Role::Worker);
-        self.as_role(role, expected.name)
+        let roles = self.roles();
+        let fitting = roles.iter().find(|role| expected.roles.contains(role));
+        self.as_role(*fitting.unwrap_or(&roles[0]), expected.name)
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        match self {
+            Self::Person { .. } => &Role::OF_PERSONS,
+            Self::Host { .. } => &Role::OF_HOSTS,
+        }
     }
 
     fn as_role(&self, role: Role, name: Option<&str>) -> Result<Identity, IdentityError> {
@@ -92,7 +103,7 @@ impl Names {
             Self::Person {
                 certificate,
                 subject,
-            } => Identity::of_subject(subject).map_err(|reason| claim(certificate, reason)),
+            } => Identity::of_subject(role, subject).map_err(|reason| claim(certificate, reason)),
             Self::Host { certificate, names } => {
                 let wanted = name
                     .and_then(|wanted| names.iter().find(|name| name.eq_ignore_ascii_case(wanted)));

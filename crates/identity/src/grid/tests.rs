@@ -59,6 +59,43 @@ fn a_user_and_his_proxies_are_one_manager() {
     );
 }
 
+/// A person may be a manager or a peer, a host a worker, gateway, agent or peer. What is expected decides; of several roles, what the
+/// peer states.
+#[test]
+fn anybody_of_a_grid_may_be_a_peer_and_nobody_any_role() {
+    let root = authority("CA");
+    let alice = issue(user_parameters("alice"), &root);
+    let host = issue(host_parameters(&["lab1.example.org"]), &root);
+    let verifier = verifier(directory(&root));
+    for (chain, name, roles) in [
+        (&alice, "/O=Grid/OU=alice", &Role::OF_PERSONS[..]),
+        (&host, "lab1.example.org", &Role::OF_HOSTS[..]),
+    ] {
+        for expected in Role::ALL {
+            let met = meet(&verifier, &[chain], &[expected], None);
+            match roles.contains(&expected) {
+                true => assert_eq!(met.unwrap().to_string(), format!("{expected} {name}")),
+                false => assert!(matches!(met, Err(IdentityError::WrongRole { .. }))),
+            }
+        }
+        let peer = meet(&verifier, &[chain], &Role::ALL, None).unwrap();
+        assert_eq!(
+            peer.role(),
+            roles[0],
+            "the one that is meant if nobody says"
+        );
+        for role in Role::ALL {
+            let stated = peer.in_role(role);
+            assert_eq!(stated.is_some(), roles.contains(&role), "{name} {role}");
+            if let Some(stated) = stated {
+                assert_eq!((stated.role(), stated.name()), (role, name));
+                assert_eq!(stated.subject(), peer.subject());
+                assert_eq!(stated.fingerprint(), peer.fingerprint());
+            }
+        }
+    }
+}
+
 #[test]
 fn an_identity_ends_with_the_first_thing_that_proves_it() {
     let root = authority("CA");

@@ -54,6 +54,7 @@ impl PrivateAuthority {
                 let certificate = which(details, first(&stale).unwrap_or(0));
                 IdentityError::RevocationListStale {
                     certificate,
+                    file: None,
                     next_update,
                     now,
                 }

@@ -43,6 +43,15 @@ impl IssuerRules {
         self.namespaces.is_some()
     }
 
+    /// Whether some name could be permitted of those that a pattern means, in [`normal_form`] and with `*` for any text.
+    pub(super) fn could_permit(&self, pattern: &str) -> bool {
+        let could = |rules: &Option<Vec<NameRule>>| {
+            let is_met = |rule: &NameRule| rule.permits && rule.pattern.meets(pattern);
+            rules.as_ref().is_none_or(|rules| rules.iter().any(is_met))
+        };
+        could(&self.signing_policy) && could(&self.namespaces)
+    }
+
     /// Whether both kinds, where they say anything, permit the name (in [`normal_form`]). What a statement denies, no
     /// other one permits.
     pub(crate) fn check(&self, name: &str) -> Result<(), Forbidding> {
@@ -169,6 +178,10 @@ impl Pattern {
         })
     }
 
+    fn meets(&self, other: &str) -> bool {
+        have_a_text_in_common(self.texts.join("*").as_bytes(), other.as_bytes())
+    }
+
     fn matches(&self, name: &str) -> bool {
         let Some((first, rest)) = self.texts.split_first() else {
             return false;
@@ -191,6 +204,27 @@ impl Pattern {
         }
         true
     }
+}
+
+/// Whether some text is meant by both patterns, in which `*` stands for any text.
+fn have_a_text_in_common(one: &[u8], other: &[u8]) -> bool {
+    // For each place in `other`: whether the rest of both has one. Filled from the end of `one` to its beginning.
+    let ends = |rest: &[u8]| rest.iter().all(|sign| *sign == b'*');
+    let mut below: Vec<bool> = (0..=other.len())
+        .map(|place| ends(&other[place..]))
+        .collect();
+    for place in (0..one.len()).rev() {
+        let mut row = vec![false; other.len() + 1];
+        row[other.len()] = ends(&one[place..]);
+        for at in (0..other.len()).rev() {
+            row[at] = match (one[place], other[at]) {
+                (b'*', _) | (_, b'*') => below[at] || row[at + 1],
+                (sign, same) => sign == same && below[at + 1],
+            };
+        }
+        below = row;
+    }
+    below[0]
 }
 
 fn text(content: &[u8]) -> Result<&str, BadFileReason> {

@@ -1,13 +1,18 @@
 //! What a load of the trust directories found, for the people who keep them.
 
+use std::collections::BTreeSet;
+
 use rustls_pki_types::UnixTime;
+use thiserror::Error;
 
 use super::authority::{Authority, AuthorityKind, may_sign};
 use super::bad_file::BadFile;
 use crate::date::Date;
 use crate::distinguished_name::DistinguishedName;
 use crate::grid::{GridSettings, NameSpaces, Revocation};
-use crate::revocation::RevocationList;
+
+/// What is said of an authority without a list.
+const WITHOUT_LIST: &str = "it has no revocation list (HASH.r0): run fetch-crl";
 
 /// What a load of the trust directories found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +23,12 @@ pub struct TrustReport {
     pub authorities: Vec<AuthorityReport>,
     /// The files that could not be used.
     pub bad_files: Vec<BadFile>,
-    /// Names of the issuers of revocation lists that no certificate of the directory belongs to.
-    pub lists_without_authority: Vec<DistinguishedName>,
+    /// The newest revocation list of each issuer whose certificate is not in the directory.
+    pub lists_without_authority: Vec<RevocationListReport>,
     /// How many files of the vomsdir are in use.
     pub voms_files: usize,
+    /// The virtual organisations that have such a file. Attributes of others count for nothing.
+    pub organisations: BTreeSet<String>,
 }
 
 /// One certificate of the directory of authorities.
@@ -68,9 +75,13 @@ pub enum SelfSignature {
     },
 }
 
-/// The revocation list of an authority.
+/// A revocation list of the directory of authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationListReport {
+    /// Who issued it.
+    pub issuer: DistinguishedName,
+    /// The files that hold it.
+    pub files: Vec<String>,
     /// When it was made.
     pub this_update: UnixTime,
     /// When the next one is due.
@@ -79,9 +90,90 @@ pub struct RevocationListReport {
     pub revoked: usize,
 }
 
+impl RevocationListReport {
+    /// Why nobody whom it covers is accepted at that time, with the names of its files; nothing while it is current.
+    pub fn stale(&self, now: UnixTime) -> Option<String> {
+        (now > self.next_update).then(|| {
+            format!(
+                "its revocation list {} is stale since {}: run fetch-crl",
+                self.files.join(" "),
+                Date(self.next_update)
+            )
+        })
+    }
+}
+
+/// A revocation list for whose sake everybody whom it covers is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{authority}: {fault}")]
+pub struct ListFault {
+    /// The authority, in slash form.
+    pub authority: String,
+    /// What is wrong with its list, and what to do.
+    pub fault: String,
+}
+
+impl TrustReport {
+    /// The lists that are stale at that time, each in words with its issuer and its files. Of an authority that isn't usable or is out
+    /// of date no list is missed.
+    pub fn stale_lists(&self, now: UnixTime) -> Vec<String> {
+        let stale = self.stale(now);
+        stale.map(|one| one.to_string()).collect()
+    }
+
+    fn stale(&self, now: UnixTime) -> impl Iterator<Item = ListFault> {
+        let of_authorities = self
+            .authorities
+            .iter()
+            .filter(move |one| one.is_usable && one.out_of_date(now).is_none())
+            .filter_map(|one| one.revocation_list.as_ref());
+        of_authorities
+            .chain(&self.lists_without_authority)
+            .filter_map(move |list| {
+                Some(ListFault {
+                    authority: list.issuer.slash(),
+                    fault: list.stale(now)?,
+                })
+            })
+    }
+
+    /// The lists for whose sake everybody whom they cover is refused at that time by these settings: those
+    /// of [`stale_lists`](Self::stale_lists), and those that are missing or can't be used.
+    pub fn list_faults(&self, settings: &GridSettings, now: UnixTime) -> Vec<ListFault> {
+        let without = self.authorities.iter().filter(|one| {
+            one.is_usable && one.out_of_date(now).is_none() && one.revocation_list.is_none()
+        });
+        let without = without.filter_map(|authority| {
+            let fault = match (self.bad_list_of(authority), settings.revocation) {
+                (Some(bad), _) => format!(
+                    "its revocation list {} can't be used: {}: run fetch-crl",
+                    bad.name, bad.reason
+                ),
+                (None, Revocation::Require) => WITHOUT_LIST.to_owned(),
+                (None, Revocation::WhereListed) => return None,
+            };
+            Some(ListFault {
+                authority: authority.subject.slash(),
+                fault,
+            })
+        });
+        self.stale(now).chain(without).collect()
+    }
+
+    fn bad_list_of(&self, authority: &AuthorityReport) -> Option<&BadFile> {
+        let hash = |file: &str| file.split('.').next().map(str::to_owned);
+        self.bad_files.iter().find(|bad| {
+            let of = hash(&bad.name);
+            let kind = bad.name.split_once('.').map(|(_, kind)| kind);
+            kind.is_some_and(|kind| kind.starts_with('r'))
+                && authority.files.iter().any(|file| hash(file) == of)
+        })
+    }
+}
+
 impl AuthorityReport {
     /// What there is to say about an authority, and about the list in use that it has signed, if there is one.
-    pub(super) fn of(authority: &Authority, list: Option<&RevocationList>) -> Self {
+    pub(super) fn of(authority: &Authority, list: Option<RevocationListReport>) -> Self {
         let certificate = &authority.certificate;
         let self_signature = if !certificate.is_self_issued() {
             SelfSignature::ByAnother {
@@ -104,11 +196,7 @@ impl AuthorityReport {
             not_after: certificate.not_after,
             is_usable: authority.kind != AuthorityKind::Unusable
                 && !certificate.purposes().allow_neither(),
-            revocation_list: list.map(|list| RevocationListReport {
-                this_update: list.this_update,
-                next_update: list.next_update,
-                revoked: list.len(),
-            }),
+            revocation_list: list,
             has_signing_policy: authority
                 .rules
                 .as_ref()
@@ -156,13 +244,10 @@ impl AuthorityReport {
         let mut lacking = Vec::new();
         match &self.revocation_list {
             None if settings.revocation == Revocation::Require => {
-                lacking.push("it has no revocation list (HASH.r0): run fetch-crl".to_owned());
+                lacking.push(WITHOUT_LIST.to_owned());
             }
-            Some(list) if now > list.next_update => lacking.push(format!(
-                "its revocation list is stale since {}: run fetch-crl",
-                Date(list.next_update)
-            )),
-            _ => {}
+            Some(list) => lacking.extend(list.stale(now)),
+            None => {}
         }
         // An intermediate without files of its own is bound by its issuer's.
         let is_bound = self.has_signing_policy

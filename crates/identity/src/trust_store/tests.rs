@@ -63,7 +63,7 @@ fn a_directory_is_read_and_reported() {
         [
             format!("it expired on {}", Date(at(NOW + 1000 * DAY))),
             format!(
-                "its revocation list is stale since {}: run fetch-crl",
+                "its revocation list 00000001.r0 is stale since {}: run fetch-crl",
                 Date(at(NOW + 10 * DAY))
             ),
         ]
@@ -308,7 +308,10 @@ fn a_list_without_its_authority_is_reported() {
     let root = authority("CA");
     let (_, report) = load(vec![file("00000001.r0", list(&root, 1, NOW + DAY, &[]))]);
     assert_eq!(report.bad_files, []);
-    assert_eq!(report.lists_without_authority[0].slash(), "/O=Grid/CN=CA");
+    assert_eq!(
+        report.lists_without_authority[0].issuer.slash(),
+        "/O=Grid/CN=CA"
+    );
 }
 
 #[test]
@@ -392,7 +395,7 @@ fn a_file_that_cannot_be_read_is_not_an_absent_one() {
     let alice = issue(user_parameters("alice"), &root);
     let settings = GridSettings {
         revocation: crate::Revocation::WhereListed,
-        name_spaces: crate::NameSpaces::WherePresent,
+        name_spaces: NameSpaces::WherePresent,
         ..GridSettings::default()
     };
     let present_to = |files: Vec<TrustFile>| {

@@ -150,7 +150,7 @@ pub enum AttributeProblem {
     /// Nobody here trusts that organisation.
     #[error(
         "the vomsdir has neither {vo}/{host}.lsc nor a certificate in {vo}/ that bears the name of its signer {signer}: \
-         add one if this site serves {vo}"
+         this site's administrators add one if the site serves {vo}"
     )]
     UnknownServer {
         /// The organisation.
@@ -162,8 +162,8 @@ pub enum AttributeProblem {
     },
     /// A `.lsc` file needs the signer's certificate from the attribute certificate.
     #[error(
-        "it carries no certificate of its signer, expected one, as {vo}/{host}.lsc states names only: \
-         put the server's certificate into the vomsdir as {vo}/{host}.pem, or renew the VOMS server"
+        "it carries no certificate of its signer, and {vo}/{host}.lsc states names only: \
+         this site's administrators can put the certificate into {vo}/{host}.pem"
     )]
     NoSignerCertificate {
         /// The organisation.
@@ -182,7 +182,7 @@ pub enum AttributeProblem {
     /// The chain is not one of those that the site's administrator wrote down.
     #[error(
         "its signer's chain is {}, which is none of the chains in {vo}/{host}.lsc: \
-         correct that file if the VOMS server has a new certificate",
+         this site's administrators correct that file if the VOMS server has a new certificate",
         joined(.got)
     )]
     OtherChain {
@@ -206,8 +206,8 @@ pub enum AttributeProblem {
     Signer(Box<IdentityError>),
     /// The site has another certificate of that name.
     #[error(
-        "its signature is not one of the certificate of {signer} in the vomsdir, or not by an algorithm that counts \
-         ({algorithm}): renew the certificate there if the VOMS server has a new one"
+        "its signature is not by the certificate of {signer} in the vomsdir, or by an algorithm that counts ({algorithm}): \
+         this site's administrators renew that certificate if the server's is new"
     )]
     OtherThanPinned {
         /// Whose certificate that is.

@@ -1,7 +1,7 @@
 //! From a chain to what its owner may do.
 
 use exoskel_identity::Authorization;
-use exoskel_identity::authorization::RuleSource;
+use exoskel_identity::authorization::{IdentityPattern, RuleSource};
 
 use crate::manifest::VECTORS;
 
@@ -115,5 +115,29 @@ fn a_ban_holds_for_all_proxies() {
             Some(RuleSource::BanList { line: 1 }),
             "{name}: {decision}"
         );
+    }
+}
+
+/// A pattern alone lets in whom a rule with it would: by name, by attribute, and never by a name that somebody chose for an independent proxy.
+#[test]
+fn a_pattern_lets_in_whom_a_rule_would() {
+    let vectors = &*VECTORS;
+    for name in [
+        "voms",
+        "voms_none",
+        "voms_limited",
+        "independent_below_attributes",
+    ] {
+        let who = vectors.judge(vectors.case(name)).unwrap();
+        let lets_in = |pattern: &str| IdentityPattern::parse(pattern).unwrap().lets_in(&who);
+        let by_name = !who.is_independent();
+        assert_eq!(lets_in(who.grid_subject().unwrap()), by_name, "{name}");
+        assert_eq!(lets_in("/DC=org/DC=example/*"), by_name, "{name}");
+        assert_eq!(lets_in("*"), by_name, "{name}");
+        assert!(!lets_in("/DC=org/DC=example/O=Users/CN=Nobody"), "{name}");
+        let has_role = who
+            .fqans()
+            .any(|fqan| fqan.to_string().starts_with("/testvo/Role=production"));
+        assert_eq!(lets_in("/testvo/Role=production"), has_role, "{name}");
     }
 }

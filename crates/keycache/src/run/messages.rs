@@ -93,7 +93,11 @@ impl Run<'_> {
         }
         flight.begun_at = now;
         self.on_the_way += 1;
-        if flight.source == flight.destination {
+        // Within a node it is a copy in memory, and those are left out.
+        if self
+            .ranks_per_card
+            .shared(flight.source, flight.destination)
+        {
             self.agenda.plan(now, super::Event::Delivered(message));
         } else {
             self.network

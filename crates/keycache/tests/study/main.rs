@@ -6,6 +6,7 @@
     reason = "traces are files, and a test may read them"
 )]
 
+mod cards;
 mod packets;
 mod programs;
 mod properties;

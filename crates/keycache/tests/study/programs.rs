@@ -417,7 +417,7 @@ fn a_job_needs_a_node_for_each_rank() {
     let error = Study::new(bare(2), vec![job]).unwrap_err().to_string();
     assert_eq!(
         error,
-        "trace test: got 3 ranks, but nodes = 2: each rank of a job needs a node of its own"
+        "trace test: got 3 ranks, but nodes = 2 and ranks_per_card = 1: there is no room for more than 2 of a job"
     );
     assert_eq!(
         Study::new(bare(2), Vec::new()).unwrap_err(),

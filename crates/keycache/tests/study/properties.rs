@@ -1,8 +1,9 @@
 //! Any program on any card: nothing is lost, nothing gets stuck, nothing is faster than it can be.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use exoskel_keycache::sequence::ReplacementPolicy;
+use exoskel_keycache::sequence::{Lookup, ReplacementPolicy, keys};
 use exoskel_keycache::{
     Forwarding, KeySource, Level, LookupUnit, Parameters, ReplayProgram, SchedulerKind, Study,
     SwitchKind,
@@ -11,7 +12,7 @@ use exoskel_trace::{Operation, TraceRecord};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::workload::{after, call, program};
+use super::workload::{after, call, program, trace};
 
 const RANKS: u16 = 4;
 
@@ -52,6 +53,10 @@ fn act() -> impl Strategy<Value = (u64, Act)> {
 }
 
 fn build(acts: &[(u64, Act)]) -> Arc<ReplayProgram> {
+    program(calls(acts))
+}
+
+fn calls(acts: &[(u64, Act)]) -> Vec<Vec<TraceRecord>> {
     let mut ranks: Vec<Vec<TraceRecord>> = vec![Vec::new(); RANKS.into()];
     let mut open = [0_i32; RANKS as usize];
     for (request, (gap, act)) in acts.iter().enumerate() {
@@ -89,7 +94,7 @@ fn build(acts: &[(u64, Act)]) -> Arc<ReplayProgram> {
             }
         }
     }
-    program(ranks)
+    ranks
 }
 
 fn parameters() -> impl Strategy<Value = Parameters> {
@@ -97,7 +102,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         select(vec![SwitchKind::OutputQueued, SwitchKind::Crossbar]),
         select(vec![Forwarding::CutThrough, Forwarding::StoreAndForward]),
         1..4_u32,
-        1..4_u32,
+        (1..4_u32, select(vec![1, 2, 4_u32])),
         select(vec![1, 32, 256, 2_048_u32]),
         select(vec![1_000_000_u64, 1_000_000_000, 12_500_000_000]),
     );
@@ -133,12 +138,14 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         select(vec![Level::Packet, Level::Packet, Level::Message]),
     );
     (network, security, processors).prop_map(|(network, security, processors)| {
-        let (switch_kind, switch_forwarding, switch_places, card_places, payload, rate) = network;
+        let (switch_kind, switch_forwarding, switch_places, card, payload, rate) = network;
+        let (card_places, ranks_per_card) = card;
         let (keys, lookup_unit, cache_policy, entries, buffer, (overlaps, pipelined)) = security;
         let (scheduler, quantum_ns, context_switch_ns, level) = processors;
         Parameters {
             level,
-            nodes: RANKS.into(),
+            nodes: u32::from(RANKS) / ranks_per_card,
+            ranks_per_card,
             switch_kind,
             switch_forwarding,
             switch_buffer_packets: switch_places,
@@ -164,10 +171,11 @@ fn parameters() -> impl Strategy<Value = Parameters> {
 }
 
 /// Packets of all messages between different nodes, and the longest message.
-fn sizes(acts: &[(u64, Act)], payload: u32) -> (u64, u64) {
+fn sizes(acts: &[(u64, Act)], payload: u32, ranks_per_card: u32) -> (u64, u64) {
     let job = build(acts);
     let single = Parameters {
         nodes: RANKS.into(),
+        ranks_per_card,
         keys: KeySource::None,
         packet_payload_bytes: payload,
         ..Parameters::default()
@@ -189,7 +197,7 @@ proptest! {
         instances in 1..4_usize,
         seed in any::<u64>(),
     ) {
-        let (messages, packets) = sizes(&acts, parameters.packet_payload_bytes);
+        let (messages, packets) = sizes(&acts, parameters.packet_payload_bytes, parameters.ranks_per_card);
         let jobs = vec![build(&acts); instances];
         let count = instances as u64;
         let study = Study::new(parameters.clone(), jobs).unwrap();
@@ -215,5 +223,34 @@ proptest! {
         let mut run = study.start(seed).unwrap();
         while !run.advance(7).unwrap() {}
         prop_assert_eq!(run.outcome(), outcome);
+    }
+
+    /// With room for all keys each end of a session misses once, so misses count sessions: pairs of ranks that talk and don't share a card.
+    #[test]
+    fn more_ranks_a_card_never_need_more_sessions(
+        acts in prop::collection::vec(act(), 1..40),
+        seed in any::<u64>(),
+    ) {
+        let (whole, job) = (trace(calls(&acts)), build(&acts));
+        let mut before = u64::MAX;
+        for ranks_per_card in [1, 2, 4_u16] {
+            let parameters = Parameters {
+                nodes: u32::from(RANKS / ranks_per_card),
+                ranks_per_card: ranks_per_card.into(),
+                cache_entries: 16,
+                ..Parameters::default()
+            };
+            let outcome = Study::new(parameters, vec![job.clone()]).unwrap().run(seed).unwrap();
+            let pairs: BTreeSet<_> = (0..RANKS)
+                .flat_map(|rank| keys(&whole, rank.into(), Lookup::Message).map(move |(peer, _)| (rank, peer)))
+                .filter(|(rank, peer)| rank / ranks_per_card != peer / ranks_per_card)
+                .map(|(rank, peer)| (rank.min(peer), rank.max(peer)))
+                .collect();
+            prop_assert_eq!(outcome.misses, 2 * pairs.len() as u64);
+            prop_assert!(outcome.misses <= before);
+            prop_assert_eq!(outcome.messages, job.messages() as u64);
+            before = outcome.misses;
+        }
+        prop_assert_eq!(before, 0, "all on one card");
     }
 }

@@ -85,7 +85,12 @@ fn runs_have_the_digests_that_they_had() {
     };
     let one = ["cg.S.16"];
     let several = ["mg.S.16", "lu.S.16", "mg.S.16"];
-    let cases: [(&str, &[&str], Parameters, u64); 9] = [
+    let four = Parameters {
+        nodes: 4,
+        ranks_per_card: 4,
+        ..coscheduled(SchedulerKind::DynamicCoscheduling)
+    };
+    let cases: [(&str, &[&str], Parameters, u64); 10] = [
         ("paper", &one, paper.clone(), 0x5363_6a52_3c8c_c7e8),
         ("crossbar", &one, crossbar, 0x5918_59a5_5b74_592d),
         ("messages", &one, messages, 0x815c_9d41_c92c_d46c),
@@ -125,6 +130,7 @@ fn runs_have_the_digests_that_they_had() {
             coscheduled(SchedulerKind::Gang),
             0xcaa8_fbbb_04dc_de2d,
         ),
+        ("four ranks a card", &several, four, 0xb49c_3696_18a3_37bc),
     ];
     let mut wrong = Vec::new();
     for (what, names, parameters, expected) in cases {

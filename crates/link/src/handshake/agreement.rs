@@ -10,8 +10,9 @@ use thiserror::Error;
 
 use crate::error::CodecError;
 use crate::handshake::{
-    Accept, Answer, EXPORTER_BYTES, HandshakeError, Hello, NotAllowed, Offer, PROTOCOL, Refuse,
-    RefuseReason, Statement, accept, check_accept, session_config, session_secret,
+    Accept, Answer, EXPORTER_BYTES, HandshakeError, Hello, NotAllowed, Offer, PROTOCOL, Purpose,
+    Refuse, RefuseReason, Statement, accept, check_accept, session_config, session_secret,
+    shared_memory,
 };
 use crate::keys::KeyStore;
 use crate::policy::PlaceProof;
@@ -27,16 +28,25 @@ pub struct HelloSent {
 }
 
 impl HelloSent {
-    /// Says what this side offers.
+    /// Says what this side offers for a session.
     ///
     /// # Errors
     /// [`CodecError`] when something in the offer is over its limit.
     pub fn new(offer: Offer) -> Result<Self, CodecError> {
+        Self::to(Purpose::Session, offer)
+    }
+
+    /// Says what this side wants and offers.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn to(purpose: Purpose, offer: Offer) -> Result<Self, CodecError> {
         let hello = Hello {
             protocol: PROTOCOL,
             statement: offer.statement.clone(),
             minimum: offer.minimum,
             ciphers: offer.ciphers.clone(),
+            purpose,
         };
         let bytes = hello.encode()?;
         Ok(Self {
@@ -109,7 +119,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The server's part: judges a Hello. `certified` is the client's identity as its certificate proves it, `admitted` what our policy
+    /// The server's part, for a session: judges a Hello. `certified` is the client's identity as its certificate proves it, `admitted` what our policy
     /// says of it; `judge` may refuse a client whom the policy allows and whose versions fit.
     ///
     /// # Errors
@@ -131,6 +141,9 @@ impl Agreement {
             offer
                 .mismatch(&hello.statement)
                 .map_err(|error| error.refusal())?;
+            if hello.purpose != Purpose::Session {
+                return Err(no_gateway());
+            }
             judge(&hello)?;
             let (accept, proof) = accept(&hello, certified, offer)?;
             Ok((hello, accept, proof))
@@ -159,6 +172,16 @@ impl Agreement {
     /// What the two ends' views of the way prove.
     pub fn proof(&self) -> PlaceProof {
         self.proof
+    }
+
+    /// Whether the session goes through shared memory, if there is any: both ends are willing, and each has the kernel's word that the
+    /// other is on the same host.
+    pub fn shares_memory(&self) -> bool {
+        let statements = [&self.hello.statement, &self.accept.statement];
+        self.proof == PlaceProof::SameHost
+            && statements
+                .into_iter()
+                .all(|statement| shared_memory::is_willing(&statement.properties))
     }
 
     /// What the peer said of itself.
@@ -203,6 +226,14 @@ impl Agreement {
         let mut config = session_config(self.side, &self.hello, &self.accept);
         change(&mut config);
         Session::new(config, secret, keys, now)
+    }
+}
+
+/// Sessions are all that ordinary nodes have.
+fn no_gateway() -> Refuse {
+    Refuse {
+        reason: RefuseReason::NotAllowed,
+        text: "this node is no gateway: it connects nobody, and takes no registrations".into(),
     }
 }
 

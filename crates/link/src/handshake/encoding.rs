@@ -1,5 +1,7 @@
 //! Hello and the answer as bytes. Everything has a limit, and everything has one spelling.
 
+use exoskel_identity::Role;
+
 use crate::codec::{Reader, fitting_text, over, put_text};
 use crate::control::{put_protections, read_protections};
 use crate::error::CodecError;
@@ -7,6 +9,7 @@ use crate::handshake::fields::{
     put_ciphers, put_identity, put_reason, put_statement, read_cipher, read_ciphers, read_identity,
     read_reason, read_statement, unknown,
 };
+use crate::handshake::purpose::{put_purpose, read_purpose};
 use crate::handshake::{
     Accept, Answer, HANDSHAKE_BYTES_MAX, HandshakeError, Hello, MinimumProtections, PROTOCOL,
     Refuse,
@@ -29,6 +32,7 @@ impl Hello {
         put_protections(&mut out, self.minimum.unproven);
         put_ciphers(&mut out, &self.ciphers)?;
         put_statement(&mut out, &self.statement)?;
+        put_purpose(&mut out, &self.purpose)?;
         finish(out)
     }
 
@@ -46,14 +50,23 @@ impl Hello {
         };
         let ciphers = read_ciphers(&mut reader)?;
         let statement = read_statement(&mut reader, identity)?;
+        let purpose = read_purpose(&mut reader)?;
         reader.end("hello")?;
         Ok(Self {
             protocol: PROTOCOL,
             statement,
             minimum,
             ciphers,
+            purpose,
         })
     }
+}
+
+/// The role that a Hello states, if it is one as far as that.
+pub(crate) fn stated_role(hello: &[u8]) -> Option<Role> {
+    let mut reader = begin(hello).ok()?;
+    let identity = read_identity(&mut reader).ok()?;
+    Some(identity.role)
 }
 
 impl Answer {

@@ -8,7 +8,7 @@ use exoskel_identity::{Identity, PeerText, Role};
 use crate::codec::{Reader, over, put_text};
 use crate::control::read_limited;
 use crate::error::CodecError;
-use crate::handshake::{Path, RefuseReason, Statement};
+use crate::handshake::{Path, ProcessNumber, RefuseReason, Statement};
 use crate::keys::CipherSuite;
 use crate::limits::Limits;
 
@@ -19,26 +19,28 @@ const KEY_BYTES_MAX: usize = 100;
 /// The longest value of a version or property.
 const VALUE_BYTES_MAX: usize = 1000;
 /// The longest name of a node: a host name, or a distinguished name of a grid.
-const NAME_BYTES_MAX: usize = exoskel_identity::limits::SUBJECT_BYTES_MAX;
+pub(super) const NAME_BYTES_MAX: usize = exoskel_identity::limits::SUBJECT_BYTES_MAX;
 
 type Pairs = Vec<(PeerText, PeerText)>;
 
-pub(super) fn put_identity(out: &mut Vec<u8>, identity: &Identity) -> Result<(), CodecError> {
+pub(crate) fn put_identity(out: &mut Vec<u8>, identity: &Identity) -> Result<(), CodecError> {
     out.push(match identity.role {
         Role::Manager => 1,
         Role::Worker => 2,
         Role::Gateway => 3,
         Role::Agent => 4,
+        Role::Peer => 5,
     });
     put_text(out, "name", &identity.name, NAME_BYTES_MAX)
 }
 
-pub(super) fn read_identity(reader: &mut Reader<'_>) -> Result<Identity, CodecError> {
+pub(crate) fn read_identity(reader: &mut Reader<'_>) -> Result<Identity, CodecError> {
     let role = match reader.u8("role")? {
         1 => Role::Manager,
         2 => Role::Worker,
         3 => Role::Gateway,
         4 => Role::Agent,
+        5 => Role::Peer,
         other => return Err(unknown("role", other)),
     };
     let name = reader.text("name", NAME_BYTES_MAX)?;
@@ -101,6 +103,7 @@ pub(super) fn put_statement(out: &mut Vec<u8>, statement: &Statement) -> Result<
     put_path(out, statement.path);
     out.extend_from_slice(&statement.policy_generation.to_be_bytes());
     out.extend_from_slice(&statement.job.to_be_bytes());
+    out.extend_from_slice(statement.process.bytes());
     put_pairs(out, &statement.versions)?;
     put_pairs(out, &statement.properties)
 }
@@ -138,6 +141,7 @@ pub(super) fn read_statement(
         path: read_path(reader)?,
         policy_generation: reader.u64("policy generation")?,
         job: reader.u32("job")?,
+        process: ProcessNumber::new(reader.array("process number")?),
         versions: read_pairs(reader)?,
         properties: read_pairs(reader)?,
     })
@@ -239,6 +243,7 @@ pub(super) fn put_reason(out: &mut Vec<u8>, reason: &RefuseReason) -> Result<(),
         RefuseReason::Limit => 6,
         RefuseReason::Malformed => 7,
         RefuseReason::Cipher => 8,
+        RefuseReason::Unreachable => 9,
     });
     if let RefuseReason::Version { of, expected, got } = reason {
         for text in [of, expected, got] {
@@ -262,6 +267,7 @@ pub(super) fn read_reason(reader: &mut Reader<'_>) -> Result<RefuseReason, Codec
         6 => RefuseReason::Limit,
         7 => RefuseReason::Malformed,
         8 => RefuseReason::Cipher,
+        9 => RefuseReason::Unreachable,
         other => return Err(unknown("reason of a refusal", other)),
     })
 }

@@ -65,16 +65,15 @@ impl Offer {
     }
 }
 
-/// What no policy can go below: between hosts nobody on the wire may alter what is executed or what steers the run.
+/// What no policy can go below: between hosts nobody on the wire may alter what is executed, nor read or alter what steers.
 fn universal_minimum(proof: PlaceProof) -> Protections {
-    let weakest = match proof {
-        PlaceProof::SameHost => Protection::Plain,
-        PlaceProof::Direct | PlaceProof::Unproven => Protection::Integrity,
-    };
-    Protections {
-        control: weakest,
-        code: weakest,
-        data: Protection::Plain,
+    match proof {
+        PlaceProof::SameHost => Protections::all(Protection::Plain),
+        PlaceProof::Direct | PlaceProof::Unproven => Protections {
+            control: Protection::Encrypted,
+            code: Protection::Integrity,
+            data: Protection::Plain,
+        },
     }
 }
 
@@ -155,7 +154,7 @@ pub fn check_accept(
     Ok(proof)
 }
 
-/// No peer can ask for heartbeats more often than four times in this time.
+/// The least time that two sides agree on, whatever they state. A heartbeat comes four times in it.
 const DEAD_AFTER_MIN: Duration = Duration::from_millis(100);
 
 /// The configuration of the session that follows, for either side.
@@ -164,15 +163,16 @@ pub fn session_config(side: Side, hello: &Hello, accept: &Accept) -> SessionConf
         Side::Client => (&hello.statement, &accept.statement),
         Side::Server => (&accept.statement, &hello.statement),
     };
+    // One time for both: a side that waits longer than the other would be cut off by it.
+    let dead_after = own.dead_after.min(peer.dead_after).max(DEAD_AFTER_MIN);
     SessionConfig {
         protections: accept.protections,
         cipher: accept.cipher,
         limits: own.limits,
         peer_limits: peer.limits,
-        dead_after: own.dead_after,
-        // Often enough for the less patient of the two, within reason.
-        heartbeat_every: own.dead_after.min(peer.dead_after).max(DEAD_AFTER_MIN) / 4,
-        // Who belongs to no job works for the peer's, and its messages are as much a sign of that job's turn.
+        dead_after,
+        heartbeat_every: dead_after / 4,
+        // Who belongs to no job works for the peer's.
         job: if own.job == 0 { peer.job } else { own.job },
         ..SessionConfig::new(side)
     }

@@ -3,16 +3,19 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use exoskel_identity::authorization::Admission;
 use exoskel_identity::{
     Credential, Expected, Identity, IdentityError, PeerText, PeerVerifier, Role, VerifiedIdentity,
 };
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::UnixTime;
 use thiserror::Error;
 
-use crate::handshake::{MinimumProtections, Offer, Path, Statement};
+use crate::handshake::{
+    MinimumProtections, Offer, Path, ProcessNumber, Statement, shared_memory, stated_role,
+};
 use crate::keys::{CipherSuite, KeyStore};
 use crate::limits::Limits;
-use crate::policy::{PlaceProof, Policy, Wire, WireEnd, WireNode};
+use crate::policy::{PlaceProof, Policy, ProtectionVerdict, Raise, Wire, WireEnd, WireNode};
 use crate::protection::{Protection, Protections};
 
 /// What this node brings to every handshake.
@@ -28,12 +31,15 @@ pub struct NodeConfig {
     pub peer_roles: Vec<Role>,
     /// Code and data get at least this, whatever the policy says.
     pub minimum: Protection,
+    /// Whether somebody asks [`link_protection`](NodeConfig::link_protection) for each link of our sessions, ours and the peers'. Then
+    /// rules about endpoints can ask for less than the class has, and a handshake states the least that any link can get.
+    pub asks_for_each_link: bool,
     /// What we are willing to hold.
     pub limits: Limits,
     /// A silent peer is dead after this time.
     pub dead_after: Duration,
     /// How long a handshake may take.
-    pub patience: Duration,
+    pub handshake_time: Duration,
     /// Software versions; those named in [`NodeConfig::same_versions`] must agree.
     pub versions: Vec<(String, String)>,
     /// Names of versions that both ends must share.
@@ -42,14 +48,23 @@ pub struct NodeConfig {
     pub keys: KeyStore,
     /// The job that we belong to; 0: none.
     pub job: u32,
+    /// Which process of our node we are, as long as we live.
+    pub process: ProcessNumber,
+    /// Whether sessions with processes of this host go through shared memory, where the peer is willing too.
+    pub shared_memory: bool,
     /// Anything else, for the peer.
     pub properties: Vec<(String, String)>,
 }
 
 /// Our policy doesn't let us do business with a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct NotAllowed(String);
+#[error("{peer}: {admission}")]
+pub struct NotAllowed {
+    /// Who it is.
+    pub peer: Identity,
+    /// What the policy says of it.
+    pub admission: Admission,
+}
 
 /// Why a running session has to end, when its peer is judged again.
 #[derive(Debug, Error)]
@@ -65,10 +80,8 @@ pub enum NoLongerGood {
 /// What a running session is judged by again.
 #[derive(Clone, Debug)]
 pub struct PeerRecord {
-    /// Who the peer is.
-    pub identity: Identity,
-    /// Its certificates as presented, leaf first, DER.
-    pub chain: Vec<Vec<u8>>,
+    /// Who the peer is, with its certificates.
+    pub peer: VerifiedIdentity,
     /// How we see the way to it.
     pub path: Path,
     /// What both views of the way prove.
@@ -87,7 +100,10 @@ impl NodeConfig {
         if admission.is_allowed() {
             return Ok(());
         }
-        Err(NotAllowed(format!("{}: {admission}", peer.identity())))
+        Err(NotAllowed {
+            peer: peer.identity().clone(),
+            admission,
+        })
     }
 
     /// What we bring to an agreement with this peer, which we see over `path`. `ciphers` are those of our records, the fastest on this
@@ -97,6 +113,11 @@ impl NodeConfig {
             Path::SameHost { .. } => PlaceProof::SameHost,
             Path::Network { .. } | Path::Relayed => PlaceProof::Direct,
         };
+        let mut properties = stated(&self.properties);
+        if self.shared_memory && proof == PlaceProof::SameHost {
+            let (name, value) = shared_memory::WILLING;
+            properties.push((name.into(), value.into()));
+        }
         Offer {
             statement: Statement {
                 identity: self.credential.identity(),
@@ -106,7 +127,8 @@ impl NodeConfig {
                 path,
                 policy_generation: self.policy.generation(),
                 job: self.job,
-                properties: stated(&self.properties),
+                process: self.process,
+                properties,
             },
             minimum: MinimumProtections {
                 proven: self.minimum_for(path, peer, proof),
@@ -127,15 +149,39 @@ impl NodeConfig {
         record: &PeerRecord,
         now: UnixTime,
     ) -> Result<Protections, NoLongerGood> {
-        let certificates = record.chain.iter().map(Vec::as_slice);
-        let chain: Vec<CertificateDer<'_>> = certificates.map(CertificateDer::from).collect();
         let expected = Expected {
-            roles: &[record.identity.role],
-            name: Some(&record.identity.name),
+            roles: &[record.peer.role()],
+            name: Some(record.peer.name()),
         };
-        let peer = self.verifier.verify(&chain, now, &expected)?;
+        let peer = self.verifier.verify(record.peer.chain(), now, &expected)?;
         self.admit(&peer, record.chosen)?;
         Ok(self.minimum_for(record.path, &peer, record.proof))
+    }
+
+    /// A peer as what it states to be in its Hello, where its certificate may stand for that role and we expect it. Otherwise it stays
+    /// what it was found to be, and the handshake refuses a statement that says something else.
+    ///
+    /// # Security
+    /// The peer chooses among the roles of [`VerifiedIdentity::in_role`]: admit it after this.
+    #[must_use]
+    pub fn in_stated_role(&self, peer: VerifiedIdentity, hello: &[u8]) -> VerifiedIdentity {
+        let stated = stated_role(hello).filter(|role| self.peer_roles.contains(role));
+        stated.and_then(|role| peer.in_role(role)).unwrap_or(peer)
+    }
+
+    /// Which protection our policy and our settings want at least for a link to an endpoint of this name with the peer of a running
+    /// session.
+    pub fn link_protection(&self, record: &PeerRecord, endpoint: &str) -> Protection {
+        self.link_verdict(record, endpoint).protection
+    }
+
+    /// As [`link_protection`](Self::link_protection), with the reasons.
+    pub fn link_verdict(&self, record: &PeerRecord, endpoint: &str) -> ProtectionVerdict {
+        let mut verdict = self.on_wire(record.path, &record.peer, record.proof, |wire| {
+            self.policy.link_protection(wire, endpoint)
+        });
+        verdict.raise(self.minimum, Raise::Setting);
+        verdict
     }
 
     /// The trust domain that a peer is certain to be in, if it is in one.
@@ -153,7 +199,14 @@ impl NodeConfig {
 
     /// The least that our policy allows for each class on this wire.
     fn minimum_for(&self, path: Path, peer: &VerifiedIdentity, proof: PlaceProof) -> Protections {
-        let minimum = self.on_wire(path, peer, proof, |wire| self.policy.protections(wire));
+        let minimum = self.on_wire(path, peer, proof, |wire| match self.asks_for_each_link {
+            true => self.policy.least_protections(wire),
+            false => self.policy.protections(wire),
+        });
+        // Whoever forwards is to see nothing, whatever rules say of wires to anybody.
+        if path == Path::Relayed {
+            return Protections::all(Protection::Encrypted);
+        }
         Protections {
             code: minimum.code.max(self.minimum),
             data: minimum.data.max(self.minimum),

@@ -8,51 +8,29 @@ use super::replacement::{LeastRecentlyUsed, Replacement};
 /// "No slot" in the list of free ones.
 const NONE: u32 = u32::MAX;
 
-/// What a cache has done since it was made or since [`Cache::reset_counters`].
+/// What a cache has done since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Counters {
     /// Lookups that found their key in the cache.
     pub hits: u64,
-    /// Lookups that found it nowhere.
+    /// Lookups that did not.
     pub misses: u64,
-    /// Lookups that found it in the prefetch buffer.
-    pub prefetch_hits: u64,
     /// Keys that had to make room for others.
     pub evictions: u64,
-    /// Keys that were put into the prefetch buffer, whether they were used from there or not.
-    pub prefetches: u64,
 }
 
 impl Counters {
     /// All lookups.
     pub fn lookups(&self) -> u64 {
-        self.hits + self.misses + self.prefetch_hits
-    }
-
-    /// The share of lookups that found their key, in the cache or in the buffer: 0..1, and 0 before the first.
-    pub fn hit_rate(&self) -> f64 {
-        match self.lookups() {
-            0 => 0.0,
-            lookups => (self.hits + self.prefetch_hits) as f64 / lookups as f64,
-        }
+        self.hits + self.misses
     }
 }
-
-/// The place of a value that was just found; good until the cache is changed.
-#[derive(Clone, Copy)]
-pub(super) struct CachePlace(u32);
 
 /// A key that a lookup didn't find, and where it belongs: its owner goes on from there. Good until the key comes in.
 #[derive(Clone, Copy)]
 pub struct Absent<K> {
     key: K,
     place: KeyPlace,
-}
-
-impl<K: Copy> Absent<K> {
-    pub(super) fn key(&self) -> K {
-        self.key
-    }
 }
 
 /// A bounded cache. It allocates when it is made and never again.
@@ -107,20 +85,14 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         self.index.is_empty()
     }
 
-    /// What it has done. `prefetch_hits` and `prefetches` are zero: see [`super::PrefetchingCache`].
+    /// What it has done.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Begins to count anew, as after the time in which a study lets a cache fill.
-    pub fn reset_counters(&mut self) {
-        self.counters = Counters::default();
-    }
-
     /// Looks a key up, which counts and makes it recently used.
     pub fn get(&mut self, key: K) -> Option<&mut V> {
-        let slot = self.look_up(key).ok()?;
-        Some(self.value_mut(slot))
+        self.look_up(key).ok()
     }
 
     /// Looks a key up without a trace.
@@ -142,7 +114,7 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
             self.policy.used(place.set, slot);
             return self.slots[slot as usize].replace((key, value));
         }
-        self.fill(Absent { key, place }, value).1
+        self.fill(Absent { key, place }, value)
     }
 
     /// The key, if it isn't there; leaves no trace.
@@ -167,19 +139,6 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         Some(value)
     }
 
-    /// Drops all keys and values for which `keep` says no. Takes time in proportion to the entries.
-    pub fn retain(&mut self, mut keep: impl FnMut(K, &mut V) -> bool) {
-        for slot in 0..self.slots.len() {
-            let unwanted = match &mut self.slots[slot] {
-                Some((key, value)) => (!keep(*key, value)).then_some(*key),
-                None => None,
-            };
-            if let Some(key) = unwanted {
-                self.remove(key);
-            }
-        }
-    }
-
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.slots.iter().flatten().map(|(_, value)| value)
     }
@@ -188,30 +147,21 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
         self.counters.hits += hits;
     }
 
-    /// Looks a key up, which counts and makes it recently used. In two steps with [`Self::value_mut`], since a caller that goes on
-    /// to insert can't hold the value of the lookup.
-    pub(super) fn look_up(&mut self, key: K) -> Result<CachePlace, Absent<K>> {
+    /// As [`Self::get`]; a key that isn't there comes back as what [`Self::fill`] takes.
+    pub(super) fn look_up(&mut self, key: K) -> Result<&mut V, Absent<K>> {
         let place = self.geometry.place(key);
-        match self.slot_of(place, key) {
-            Some(slot) => {
-                self.counters.hits += 1;
-                self.policy.used(place.set, slot);
-                Ok(CachePlace(slot))
-            }
-            None => {
-                self.counters.misses += 1;
-                Err(Absent { key, place })
-            }
-        }
-    }
-
-    pub(super) fn value_mut(&mut self, slot: CachePlace) -> &mut V {
-        let held = self.slots[slot.0 as usize].as_mut();
-        &mut held.expect("a slot that was just found is filled").1
+        let Some(slot) = self.slot_of(place, key) else {
+            self.counters.misses += 1;
+            return Err(Absent { key, place });
+        };
+        self.counters.hits += 1;
+        self.policy.used(place.set, slot);
+        let held = self.slots[slot as usize].as_mut();
+        Ok(&mut held.expect("a slot that was just found is filled").1)
     }
 
     /// Puts in the value of a key that isn't there, in place of the one that the policy gives up if the key's set is full.
-    pub(super) fn fill(&mut self, absent: Absent<K>, value: V) -> (CachePlace, Option<(K, V)>) {
+    pub(super) fn fill(&mut self, absent: Absent<K>, value: V) -> Option<(K, V)> {
         let Absent { key, place } = absent;
         debug_assert!(self.slot_of(place, key).is_none(), "the key came in since");
         let evicted = self.make_room_in(place.set);
@@ -227,7 +177,7 @@ impl<K: CacheKey, V, P: Replacement> Cache<K, V, P> {
                 .map_or(0, |(key, _)| geometry.place(*key).identity)
         });
         self.policy.filled(place.set, slot, place.identity);
-        (CachePlace(slot), evicted)
+        evicted
     }
 
     fn slot_of(&self, place: KeyPlace, key: K) -> Option<u32> {

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use super::name::{KeyName, KeyOrigin, NO_JOB};
+use super::name::{KeyName, KeyOrigin};
 use super::ready::{Fetched, KnownKey, ReadyKey, ReadyKeys};
 use super::schedule::{CipherSuite, EpochSecret, RecordKey, SessionSecret};
 use super::store::KeyStore;
@@ -19,24 +19,18 @@ pub struct DirectionKeys {
     cipher: CipherSuite,
     secret: EpochSecret,
     epoch: u64,
-    /// The job that the session belongs to; the last one that a message was for, if it belongs to none.
-    job: u32,
-    has_own_job: bool,
     /// By protection, what the batch that is under way has used.
     in_hand: [Option<Arc<ReadyKey>>; 3],
     pub(super) known: [KnownKey; 3],
-    turns: bool,
 }
 
 impl DirectionKeys {
-    /// The keys of the direction in which `sender` writes, in its first epoch. If this node belongs to a `job` (not 0), all of its messages
-    /// count for that, whatever the peer calls the jobs of its links.
+    /// The keys of the direction in which `sender` writes, in its first epoch.
     pub fn new(
         store: &KeyStore,
         secret: &SessionSecret,
         sender: Side,
         cipher: CipherSuite,
-        job: u32,
     ) -> Self {
         let ready = Arc::clone(&store.node.ready);
         Self {
@@ -45,11 +39,8 @@ impl DirectionKeys {
             cipher,
             secret: EpochSecret::first(secret, sender),
             epoch: 0,
-            job,
-            has_own_job: job != NO_JOB,
             in_hand: [None, None, None],
             known: Default::default(),
-            turns: false,
             ready,
         }
     }
@@ -59,14 +50,13 @@ impl DirectionKeys {
         self.epoch
     }
 
-    /// The key for a record of this protection and job, for as long as the batch lasts. Job 0 is that of control records, which are
-    /// nobody's messages: heartbeats of a job that sleeps don't wake it.
+    /// The key for a record of this protection, for as long as the batch lasts.
     #[inline]
-    pub fn get(&mut self, protection: Protection, job: u32) -> &RecordKey {
+    pub fn get(&mut self, protection: Protection) -> &RecordKey {
         let place = usize::from(protection.code());
         let key = match self.in_hand[place].take() {
             Some(key) => key,
-            None => self.find(place, protection, job),
+            None => self.find(place, protection),
         };
         &self.in_hand[place].insert(key).key
     }
@@ -75,9 +65,6 @@ impl DirectionKeys {
     #[inline]
     pub fn release(&mut self) {
         self.in_hand = [None, None, None];
-        if core::mem::take(&mut self.turns) {
-            self.store.turn_to(self.job);
-        }
     }
 
     /// Moves on to the next epoch and erases what there is of this one.
@@ -87,12 +74,8 @@ impl DirectionKeys {
         self.epoch += 1;
     }
 
-    fn find(&mut self, place: usize, protection: Protection, job: u32) -> Arc<ReadyKey> {
-        let is_message = job != NO_JOB;
-        if is_message && !self.has_own_job {
-            self.job = job;
-        }
-        if let Some(key) = (self.ready).at_hand(&self.known[place], self.job, is_message) {
+    fn find(&mut self, place: usize, protection: Protection) -> Arc<ReadyKey> {
+        if let Some(key) = self.ready.at_hand(&self.known[place]) {
             return key;
         }
         let name = self.name(protection);
@@ -101,12 +84,7 @@ impl DirectionKeys {
             cipher: self.cipher,
             protection,
         };
-        let Fetched {
-            key,
-            was_ready,
-            turns,
-        } = self.store.fetch(name, self.job, is_message, &origin);
-        self.turns |= turns;
+        let Fetched { key, was_ready } = self.store.fetch(name, &origin);
         // A key that is found a second time is worth it; others come and go.
         if was_ready {
             let known = &mut self.known[place];
@@ -130,7 +108,7 @@ impl DirectionKeys {
         self.in_hand = [None, None, None];
         self.known = Default::default();
         let names = Protection::ALL.map(|protection| self.name(protection));
-        self.store.forget(self.job, names);
+        self.store.forget(names);
     }
 }
 

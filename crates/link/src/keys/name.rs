@@ -4,9 +4,6 @@ use super::geometry::CacheKey;
 use super::schedule::{CipherSuite, EpochSecret};
 use crate::protection::Protection;
 
-/// The job of records and links that belong to none. (A record calls its job a group: `docs/protocol.md`.)
-pub(super) const NO_JOB: u32 = 0;
-
 /// What tells a key from every other key. The epoch is part of it, so an old epoch's key is never found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyName {

@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::protection::Protection;
 use crate::record::TAG_BYTES;
+use crate::resumption::ResumptionKey;
 use crate::session::Side;
 
 /// The bytes of every secret of the schedule.
@@ -97,6 +98,20 @@ impl SessionSecret {
     /// A secret given as bytes, for tests, vectors and simulations.
     pub fn from_bytes(bytes: &[u8; SECRET_BYTES]) -> Self {
         Self(Prk::new_less_safe(HKDF_SHA256, bytes))
+    }
+
+    /// What proofs that are made for the session contain. It may be known: it says nothing of any key.
+    pub(crate) fn binding(&self) -> [u8; SECRET_BYTES] {
+        let mut bytes = [0; SECRET_BYTES];
+        expand(&self.0, &[b"exoskel/1 binding"], &mut bytes);
+        bytes
+    }
+
+    /// By which both ends resume links of the session in a later one.
+    pub(crate) fn resumption_key(&self) -> ResumptionKey {
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+        expand(&self.0, &[b"exoskel/1 resumption key"], &mut *bytes);
+        ResumptionKey::new(bytes)
     }
 }
 

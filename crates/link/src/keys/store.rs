@@ -3,26 +3,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
 
-use thiserror::Error;
-
 use super::cache::Counters;
 use super::compact::{COMPACT_KEY_BYTES, CompactKeys, KeyMemory};
-use super::geometry::GeometryError;
+use super::geometry::{Geometry, GeometryError};
 use super::name::{KeyName, KeyOrigin};
-use super::prefetch::PrefetchError;
 use super::ready::{Fetched, ReadyKey, ReadyKeys, StoreCounters, Tiers};
-use super::settings::{KEYS_OF_SESSION, KeyStoreSettings};
-
-/// A store that can't be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum KeyStoreError {
-    /// The prefetch buffer.
-    #[error(transparent)]
-    Prefetch(#[from] PrefetchError),
-    /// The memory for compact keys.
-    #[error("the memory for compact keys: {0}")]
-    Memory(#[from] GeometryError),
-}
+use super::settings::{KEYS_OF_SESSION, room_for_sessions};
 
 /// The keys of all sessions of a node: a handle, cheap to clone.
 ///
@@ -56,16 +42,13 @@ impl Drop for NodeStore {
 }
 
 impl KeyStore {
-    /// A store with these settings that no other node shares; compact keys are in `memory`, [`COMPACT_KEY_BYTES`] each. With memory for none,
-    /// every miss derives.
+    /// A store with so much room for ready keys, which no other node shares; compact keys are in `memory`, [`COMPACT_KEY_BYTES`] each. With
+    /// memory for none, every miss derives.
     ///
     /// # Errors
-    /// [`KeyStoreError`] names the parameter that can't be.
-    pub fn new(
-        settings: KeyStoreSettings,
-        memory: Box<dyn KeyMemory>,
-    ) -> Result<Self, KeyStoreError> {
-        Ok(Self::sharing(&ReadyKeys::new(settings)?, memory)?)
+    /// [`GeometryError`] if the memory is for more keys than can be numbered.
+    pub fn new(room: Geometry, memory: Box<dyn KeyMemory>) -> Result<Self, GeometryError> {
+        Self::sharing(&ReadyKeys::new(room), memory)
     }
 
     /// A store of one of the nodes that share `ready`; its compact keys are in `memory`, its own.
@@ -100,8 +83,8 @@ impl KeyStore {
     /// protected.
     pub fn in_ordinary_memory(sessions: usize) -> Self {
         let memory = vec![0; sessions * KEYS_OF_SESSION * COMPACT_KEY_BYTES];
-        Self::new(KeyStoreSettings::for_sessions(sessions), Box::new(memory))
-            .expect("settings for a number of sessions are possible")
+        Self::new(room_for_sessions(sessions), Box::new(memory))
+            .expect("so many keys can be numbered")
     }
 
     /// What was done since this node came, for all nodes that share its ready keys.
@@ -111,9 +94,7 @@ impl KeyStore {
             contexts: Counters {
                 hits: now.contexts.hits - before.contexts.hits,
                 misses: now.contexts.misses - before.contexts.misses,
-                prefetch_hits: now.contexts.prefetch_hits - before.contexts.prefetch_hits,
                 evictions: now.contexts.evictions - before.contexts.evictions,
-                prefetches: now.contexts.prefetches - before.contexts.prefetches,
             },
             expansions: now.expansions - before.expansions,
             derivations: now.derivations - before.derivations,
@@ -123,9 +104,8 @@ impl KeyStore {
     /// Expanded contexts and compact keys that it holds now, for all nodes that share its ready keys.
     pub fn held(&self) -> (usize, usize) {
         let tiers = self.lock();
-        let contexts = tiers.contexts.len() + tiers.contexts.buffered();
         let tables = tiers.tables.iter().flatten();
-        (contexts, tables.map(CompactKeys::len).sum())
+        (tiers.contexts.len(), tables.map(CompactKeys::len).sum())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Tiers> {
@@ -133,29 +113,13 @@ impl KeyStore {
     }
 
     /// The key of this name, from the first tier that has it.
-    pub(super) fn fetch(
-        &self,
-        name: KeyName,
-        job: u32,
-        is_message: bool,
-        origin: &KeyOrigin<'_>,
-    ) -> Fetched {
-        let ready = &*self.node.ready;
+    pub(super) fn fetch(&self, name: KeyName, origin: &KeyOrigin<'_>) -> Fetched {
         let mut tiers = self.lock();
-        let turns = is_message
-            && ready.has_buffer
-            && ready.recent.swap(job, Relaxed) == job
-            && tiers.contexts.active() != Some(job);
-        // What is in the buffer will need room as well.
-        let is_ahead = tiers.contexts.buffered() > 0;
-        let coming = is_ahead.then(|| tiers.contexts.absent(name)).flatten();
-        let spare = coming.and_then(|absent| ready.make_room(&mut tiers, &absent));
         let absent = match tiers.contexts.look_up(name) {
             Ok(key) => {
                 return Fetched {
                     key: Arc::clone(key),
                     was_ready: true,
-                    turns,
                 };
             }
             Err(absent) => absent,
@@ -165,8 +129,7 @@ impl KeyStore {
             tiers.expansions += 1;
             key
         } else {
-            // The longest way, and the only one that is gone without the lock. The key stays absent: this direction alone brings it, and no buffer
-            // is filled with what isn't in the table.
+            // The longest way, and the only one that is gone without the lock. The key stays absent: this direction alone brings it.
             drop(tiers);
             let raw = origin.secret.record_key(origin.cipher, origin.protection);
             let key = raw.expand(origin.cipher);
@@ -177,46 +140,23 @@ impl KeyStore {
             }
             key
         };
-        // Without the lock somebody else may have taken the room.
-        let room = ready.make_room(&mut tiers, &absent);
-        let key = ReadyKey::new(key, room.or(spare));
-        tiers.contexts.fill_absent(job, absent, Arc::clone(&key));
+        let room = self.node.ready.make_room(&mut tiers, &absent);
+        let key = ReadyKey::new(key, room);
+        tiers.contexts.fill(absent, Arc::clone(&key));
         Fetched {
             key,
             was_ready: false,
-            turns,
         }
-    }
-
-    /// It is this job's turn: expands what the buffer should have of it. Only from compact keys, since the secrets are the sessions'.
-    pub(super) fn turn_to(&self, job: u32) {
-        let mut tiers = self.lock();
-        let mut wanted = core::mem::take(&mut tiers.wanted);
-        tiers.contexts.settle();
-        tiers.contexts.wanted(job, &mut wanted);
-        tiers.contexts.activate(Some(job));
-        self.node.ready.active.store(job, Relaxed);
-        for name in wanted.drain(..) {
-            match tiers.compact(name).and_then(|table| table.expand(name)) {
-                Some(key) => {
-                    tiers.expansions += 1;
-                    tiers.contexts.fill(job, name, ReadyKey::new(key, None));
-                }
-                // It would be wanted for ever, and take the place of one that can be had.
-                None => drop(tiers.contexts.remove(job, name)),
-            }
-        }
-        tiers.wanted = wanted;
     }
 
     /// Erases these keys: their epoch or their session is over.
-    pub(super) fn forget(&self, job: u32, names: [KeyName; 3]) {
+    pub(super) fn forget(&self, names: [KeyName; 3]) {
         let mut tiers = self.lock();
         let mut gone = [None, None, None];
         for (name, gone) in names.into_iter().zip(&mut gone) {
-            *gone = tiers.contexts.remove(job, name);
+            *gone = tiers.contexts.remove(name);
             if let Some(key) = gone {
-                tiers.contexts.add_uses(name, key.uses.load(Relaxed));
+                tiers.contexts.add_hits(key.uses.load(Relaxed));
             }
             if let Some(table) = tiers.compact(name) {
                 table.remove(name);

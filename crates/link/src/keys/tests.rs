@@ -3,18 +3,17 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use super::name::NO_JOB;
 use super::ready::TURNOVER_PARTS;
 use super::{
     COMPACT_KEY_BYTES, CipherSuite, DirectionKeys, EpochSecret, Geometry, KeyMemory, KeyStore,
-    KeyStoreSettings, PrefetchSettings, ReadyKeys, SessionSecret, StoreCounters,
+    ReadyKeys, SessionSecret, StoreCounters, room_for_sessions,
 };
 use crate::protection::Protection;
 use crate::session::Side;
 
 fn direction(store: &KeyStore, secret: u8) -> DirectionKeys {
     let secret = SessionSecret::from_bytes(&[secret; 32]);
-    DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm, NO_JOB)
+    DirectionKeys::new(store, &secret, Side::Client, CipherSuite::Aes256Gcm)
 }
 
 fn memory(store: &KeyStore) -> Vec<u8> {
@@ -24,7 +23,7 @@ fn memory(store: &KeyStore) -> Vec<u8> {
 
 fn use_all(keys: &mut DirectionKeys) {
     for protection in Protection::ALL {
-        keys.get(protection, NO_JOB);
+        keys.get(protection);
     }
     keys.release();
 }
@@ -54,12 +53,12 @@ fn compact_keys_are_erased_when_they_leave() {
 /// An eviction from the compact table leaves nothing of the key that went.
 #[test]
 fn a_row_is_written_over() {
-    let settings = KeyStoreSettings::for_sessions(1);
-    let store = KeyStore::new(settings, Box::new(vec![0; COMPACT_KEY_BYTES])).unwrap();
+    let memory_of_one = Box::new(vec![0; COMPACT_KEY_BYTES]);
+    let store = KeyStore::new(room_for_sessions(1), memory_of_one).unwrap();
     let (mut first, mut second) = (direction(&store, 1), direction(&store, 2));
-    first.get(Protection::Plain, NO_JOB);
+    first.get(Protection::Plain);
     let before = memory(&store);
-    second.get(Protection::Plain, NO_JOB);
+    second.get(Protection::Plain);
     let after = memory(&store);
     assert!(
         before
@@ -86,12 +85,9 @@ fn memory_that_is_gone_is_no_key() {
         }
     }
     let gone = Arc::new(AtomicU64::new(0));
-    let settings = KeyStoreSettings {
-        contexts: Geometry::fully_associative(1).unwrap(),
-        prefetch: PrefetchSettings::NONE,
-    };
+    let room = Geometry::fully_associative(1).unwrap();
     let lent = (Gone, vec![0; 4 * COMPACT_KEY_BYTES], Arc::clone(&gone));
-    let store = KeyStore::new(settings, Box::new(lent)).unwrap();
+    let store = KeyStore::new(room, Box::new(lent)).unwrap();
     let mut keys = direction(&store, 1);
     use_all(&mut keys);
     use_all(&mut keys);
@@ -106,14 +102,11 @@ fn memory_that_is_gone_is_no_key() {
 /// gone with the batch, however often it was used.
 #[test]
 fn an_evicted_key_is_gone_though_its_session_knew_it() {
-    let settings = KeyStoreSettings {
-        contexts: Geometry::fully_associative(TURNOVER_PARTS).unwrap(),
-        prefetch: PrefetchSettings::NONE,
-    };
-    let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
+    let room = Geometry::fully_associative(TURNOVER_PARTS).unwrap();
+    let store = KeyStore::new(room, Box::new(vec![])).unwrap();
     let mut keys = direction(&store, 0);
     let use_one = |keys: &mut DirectionKeys| {
-        keys.get(Protection::Plain, NO_JOB);
+        keys.get(Protection::Plain);
         keys.release();
     };
     let lookups = 5;
@@ -147,17 +140,14 @@ fn an_evicted_key_is_gone_though_its_session_knew_it() {
 /// Uses without the lock are remembered often enough: a key that is always used stays, whatever else comes and goes.
 #[test]
 fn a_key_in_constant_use_stays() {
-    let settings = KeyStoreSettings {
-        contexts: Geometry::fully_associative(2 * TURNOVER_PARTS).unwrap(),
-        prefetch: PrefetchSettings::NONE,
-    };
-    let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
+    let room = Geometry::fully_associative(2 * TURNOVER_PARTS).unwrap();
+    let store = KeyStore::new(room, Box::new(vec![])).unwrap();
     let mut constant = direction(&store, 0);
     let mut others = [(); 4 * TURNOVER_PARTS].map(|()| direction(&store, 1));
     for _ in 0..4 {
         for other in &mut others {
             for keys in [other, &mut constant] {
-                keys.get(Protection::Plain, NO_JOB);
+                keys.get(Protection::Plain);
                 keys.release();
             }
         }
@@ -167,38 +157,10 @@ fn a_key_in_constant_use_stays() {
     assert_eq!((counters.hits, counters.misses), (rounds - 1, rounds + 1));
 }
 
-/// Whose turn it is follows from messages, and in a node that belongs to a job from that alone: neither control records, as heartbeats, nor
-/// a peer's word change it.
-#[test]
-fn only_messages_are_a_sign_of_a_turn() {
-    let store = KeyStore::new(
-        KeyStoreSettings::for_contexts(2).unwrap(),
-        Box::new(vec![0; 8 * COMPACT_KEY_BYTES]),
-    )
-    .unwrap();
-    let mut keys = [1, 2, NO_JOB].map(|job| {
-        let secret = SessionSecret::from_bytes(&[job as u8; 32]);
-        DirectionKeys::new(&store, &secret, Side::Client, CipherSuite::Aes256Gcm, job)
-    });
-    let active = |keys: &mut DirectionKeys, job| {
-        for _ in 0..3 {
-            keys.get(Protection::Integrity, job);
-            keys.release();
-        }
-        store.lock().contexts.active()
-    };
-    assert_eq!(active(&mut keys[0], NO_JOB), None);
-    assert_eq!(active(&mut keys[0], 1), Some(1));
-    assert_eq!(active(&mut keys[1], NO_JOB), Some(1));
-    assert_eq!(active(&mut keys[1], 1), Some(2));
-    // Who belongs to none goes by the links.
-    assert_eq!(active(&mut keys[2], 1), Some(1));
-}
-
 /// Nodes of one process share what is ready and nothing else: each has its compact keys in its own memory, and takes them along.
 #[test]
 fn nodes_share_ready_keys_and_no_memory() {
-    let ready = ReadyKeys::new(KeyStoreSettings::for_contexts(4).unwrap()).unwrap();
+    let ready = ReadyKeys::new(Geometry::fully_associative(4).unwrap());
     let lent = || Box::new(vec![0; 3 * COMPACT_KEY_BYTES]);
     let stores = [(); 3].map(|()| KeyStore::sharing(&ready, lent()).unwrap());
     let mut keys = [0, 1, 2].map(|number| direction(&stores[number], 1));
@@ -223,19 +185,16 @@ fn nodes_share_ready_keys_and_no_memory() {
 /// Keys in hand outlive their eviction, so a batch never loses its key in the middle.
 #[test]
 fn a_key_in_hand_stays() {
-    let settings = KeyStoreSettings {
-        contexts: Geometry::fully_associative(1).unwrap(),
-        prefetch: PrefetchSettings::NONE,
-    };
-    let store = KeyStore::new(settings, Box::new(vec![])).unwrap();
+    let room = Geometry::fully_associative(1).unwrap();
+    let store = KeyStore::new(room, Box::new(vec![])).unwrap();
     let mut keys = direction(&store, 1);
     let seal = |keys: &mut DirectionKeys| {
-        let key = keys.get(Protection::Plain, NO_JOB);
+        let key = keys.get(Protection::Plain);
         key.seal(0, b"", &mut []).unwrap()
     };
     let first = seal(&mut keys);
     let mut other = direction(&store, 2);
-    other.get(Protection::Plain, NO_JOB);
+    other.get(Protection::Plain);
     let misses = store.counters().contexts.misses;
     assert_eq!(seal(&mut keys), first);
     assert_eq!(store.counters().contexts.misses, misses);

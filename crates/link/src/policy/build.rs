@@ -7,8 +7,9 @@ use exoskel_identity::policy_text::{LIST_ENTRIES_MAX, OneOrMany, line_of};
 use toml::Spanned;
 
 use super::domain::{DOMAINS_MAX, Domain, DomainSet, HOST};
+use super::endpoint::EndpointPattern;
 use super::error::{PolicyError, PolicyProblem};
-use super::file::{ClassWord, DomainTable, PolicyFile, RULES_MAX, RuleTable};
+use super::file::{ClassWord, DomainTable, ENDPOINTS_MAX, PolicyFile, RULES_MAX, RuleTable};
 use super::range::AddressRange;
 use super::rule::{Classes, Rule, RuleEnd};
 use super::verdict::RuleName;
@@ -209,7 +210,14 @@ impl Builder<'_> {
         let written = table.get_ref();
         let from = self.side("from", &written.from, domains)?;
         let to = self.side("to", &written.to, domains)?;
-        let classes = self.classes(written.class.as_ref())?;
+        let endpoints = written.endpoint.as_ref();
+        let endpoints = endpoints.map(|words| self.endpoints(words)).transpose()?;
+        // Links to endpoints with a name carry data, unless the rule says otherwise.
+        let unsaid = match endpoints {
+            Some(_) => Classes::DATA,
+            None => Classes::ALL,
+        };
+        let classes = self.classes(written.class.as_ref(), unsaid)?;
         let protection = Protection::from(written.protection);
         let host_at_one_end =
             (from.names_host() && !to.admits_host()) || (to.names_host() && !from.admits_host());
@@ -224,6 +232,7 @@ impl Builder<'_> {
             from,
             to,
             classes,
+            endpoints,
             protection,
         })
     }
@@ -256,12 +265,36 @@ impl Builder<'_> {
         Ok(RuleEnd::Domains(set))
     }
 
+    fn endpoints(
+        &self,
+        words: &Spanned<OneOrMany<String>>,
+    ) -> Result<Vec<EndpointPattern>, PolicyError> {
+        let OneOrMany(entries) = words.get_ref();
+        if entries.is_empty() {
+            return Err(self.error(words, PolicyProblem::EmptyList { key: "endpoint" }));
+        }
+        if entries.len() > ENDPOINTS_MAX {
+            let problem = PolicyProblem::TooManyEndpoints {
+                count: entries.len(),
+            };
+            return Err(self.error(words, problem));
+        }
+        let parse = |text: &String| {
+            EndpointPattern::parse(text).map_err(|problem| {
+                let text = text.clone();
+                self.error(words, PolicyProblem::Endpoint { text, problem })
+            })
+        };
+        entries.iter().map(parse).collect()
+    }
+
     fn classes(
         &self,
         words: Option<&Spanned<OneOrMany<ClassWord>>>,
+        unsaid: Classes,
     ) -> Result<Classes, PolicyError> {
         let Some(words) = words else {
-            return Ok(Classes::ALL);
+            return Ok(unsaid);
         };
         let mut classes = Classes::default();
         for word in &words.get_ref().0 {

@@ -39,7 +39,7 @@ impl ResultsFormat {
     pub const fn explained(self) -> &'static str {
         match self {
             Self::Data => "read as data",
-            Self::Pickle => "read as pickles: this worker can run code here",
+            Self::Pickle => "read as pickles: where it is a worker, it can run code at its manager",
         }
     }
 }
@@ -51,7 +51,7 @@ impl std::fmt::Display for ResultsFormat {
 }
 
 /// A named set of hosts whose wires their owner declares safe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Domain {
     pub(crate) name: String,
     pub(crate) addresses: Vec<AddressRange>,

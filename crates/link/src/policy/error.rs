@@ -7,9 +7,11 @@ use exoskel_identity::authorization::{AuthorizationError, AuthorizationProblem, 
 use exoskel_identity::policy_text::{BYTES_MAX, LIST_ENTRIES_MAX};
 
 use super::domain::{DOMAINS_MAX, HOST};
-use super::file::RULES_MAX;
+use super::endpoint::EndpointProblem;
+use super::file::{ENDPOINTS_MAX, RULES_MAX};
 use super::range::RangeProblem;
 use super::verdict::RuleName;
+use crate::control::NAME_BYTES_MAX;
 
 /// A policy file that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +109,8 @@ pub enum PolicyProblem {
     },
     /// A domain that could be entered by anybody.
     #[error(
-        "domain `{domain}` has no names, so it would never be trusted: an address says where a host seems to be, \
-         not who it is; add names = [\"*.site.example.org\"] with patterns of the names in its certificates"
+        "domain `{domain}` has no names, so it would never be trusted: add patterns of the names in its certificates, \
+         such as names = [\"*.site.example.org\"]"
     )]
     NoNames {
         /// Its name.
@@ -156,6 +158,22 @@ pub enum PolicyProblem {
         /// The key.
         key: &'static str,
     },
+    /// More endpoints in one rule than it may name.
+    #[error(
+        "`endpoint` has {count} entries, expected {ENDPOINTS_MAX} at most: use patterns like \"flux.*\", or several rules"
+    )]
+    TooManyEndpoints {
+        /// How many.
+        count: usize,
+    },
+    /// An entry of `endpoint`.
+    #[error("`endpoint`: pattern {text:?}: {problem}")]
+    Endpoint {
+        /// The entry.
+        text: String,
+        /// What is wrong with it.
+        problem: EndpointProblem,
+    },
     /// A rule about a domain that isn't there.
     #[error("unknown domain {name:?} in `{key}`, expected one of {known}")]
     UnknownDomain {
@@ -176,8 +194,8 @@ pub enum PolicyProblem {
     },
     /// `host` to another machine.
     #[error(
-        "`{HOST}` is a wire that stays inside one machine, so it must stand in `from` and in `to`: \
-         a rule for the wires from here to others names this machine's domain"
+        "`{HOST}` stays inside one machine: got it in only one of `from` and `to`, expected it in both; \
+         for wires to other machines, name this machine's domain"
     )]
     HostAtOneEnd,
     /// Plain for strangers.
@@ -215,6 +233,25 @@ pub enum ExplainError {
         "{text:?} has no name that a certificate could hold: names have letters, digits and `. - _ : @ +`"
     )]
     Name {
+        /// What was given.
+        text: String,
+    },
+    /// Neither an address nor a domain nor a name.
+    #[error(
+        "got {text:?}, expected a NAME (ocean.example.org), a NAME@ADDRESS (ocean.example.org@192.0.2.7), an ADDRESS, \
+         or one of the domains {known}"
+    )]
+    Node {
+        /// What was given.
+        text: String,
+        /// The policy's domains.
+        known: String,
+    },
+    /// A name that no endpoint can have.
+    #[error(
+        "got the endpoint {text:?}, expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters"
+    )]
+    Endpoint {
         /// What was given.
         text: String,
     },

@@ -9,9 +9,10 @@ use super::Policy;
 use super::build::known_domains;
 use super::domain::{HOST, Membership, ResultsFormat};
 use super::error::ExplainError;
-use super::rule::{Fit, Rule, RuleEnd, decide};
+use super::rule::{Fit, PolicyQuestion, Rule, RuleEnd, decide};
 use super::verdict::{DecidedBy, ProtectionVerdict, Raise};
 use super::wire::{PlaceProof, WireNode};
+use crate::control::NAME_BYTES_MAX;
 use crate::{Protection, TrafficClass};
 
 /// What a wire gets, and why. Displayed as several lines of text.
@@ -23,13 +24,17 @@ pub struct Explanation {
     pub to: String,
     /// The class of traffic.
     pub class: TrafficClass,
+    /// The endpoint of the link, if it is about one link and not about all of the class.
+    pub endpoint: Option<String>,
     /// What decides, when both ends see the same pair of addresses.
     pub verdict: ProtectionVerdict,
     /// What the wire gets when they don't, or a gateway is between; nothing for `host`, where that
     /// can't be.
     pub unproven: Option<ProtectionVerdict>,
-    /// How results that come from the end `to` are decoded.
+    /// How results are decoded that come from the end `to`, if it is a worker.
     pub results: ResultsFormat,
+    /// The same of the end `from`.
+    pub results_of_from: ResultsFormat,
     /// The steps to the verdict, a sentence each.
     pub reasons: Vec<String>,
 }
@@ -44,21 +49,43 @@ impl Explanation {
     pub fn rule(&self) -> String {
         self.verdict.decided_by.to_string()
     }
+
+    /// How results are read, whichever end is the worker: a line for each end where they differ.
+    pub fn results_lines(&self) -> Vec<String> {
+        let of = |end: &str, results: ResultsFormat| {
+            format!("results of {end}: {}", results.explained())
+        };
+        let to = of(&self.to, self.results);
+        if self.results_of_from == self.results {
+            let same = match self.from == self.to {
+                true => "",
+                false => "; the same the other way round",
+            };
+            return vec![format!("{to}{same}")];
+        }
+        vec![of(&self.from, self.results_of_from), to]
+    }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to, class) = (&self.from, &self.to, self.class);
-        writeln!(
-            formatter,
-            "{class} from {from} to {to}: {}",
-            self.protection()
-        )?;
+        let (from, to, protection) = (&self.from, &self.to, self.protection());
+        match &self.endpoint {
+            Some(name) => writeln!(
+                formatter,
+                "link from {from} to the endpoint {name} of {to}: {protection}"
+            )?,
+            None => writeln!(
+                formatter,
+                "{} from {from} to {to}: {protection}",
+                self.class
+            )?,
+        }
         writeln!(formatter, "  decided by: {}", self.rule())?;
         for reason in &self.reasons {
             writeln!(formatter, "  {reason}")?;
         }
-        write!(formatter, "  results: {}", self.results.explained())
+        write!(formatter, "  {}", self.results_lines().join("\n  "))
     }
 }
 
@@ -76,6 +103,40 @@ pub(crate) fn explain(
     to: &str,
     class: TrafficClass,
 ) -> Result<Explanation, ExplainError> {
+    let question = PolicyQuestion {
+        class,
+        endpoint: None,
+    };
+    explain_question(policy, from, to, question)
+}
+
+pub(crate) fn explain_link(
+    policy: &Policy,
+    from: &str,
+    to: &str,
+    endpoint: &str,
+) -> Result<Explanation, ExplainError> {
+    let is_name = !endpoint.is_empty()
+        && endpoint.len() <= NAME_BYTES_MAX
+        && !endpoint.chars().any(char::is_control);
+    if !is_name {
+        return Err(ExplainError::Endpoint {
+            text: endpoint.to_owned(),
+        });
+    }
+    let question = PolicyQuestion {
+        class: TrafficClass::Data,
+        endpoint: Some(endpoint),
+    };
+    explain_question(policy, from, to, question)
+}
+
+fn explain_question(
+    policy: &Policy,
+    from: &str,
+    to: &str,
+    question: PolicyQuestion<'_>,
+) -> Result<Explanation, ExplainError> {
     for (end, other) in [(from, to), (to, from)] {
         if end == HOST && other != HOST {
             return Err(ExplainError::HostAtOneEnd {
@@ -83,11 +144,12 @@ pub(crate) fn explain(
             });
         }
     }
-    let (one, other) = (end(policy, from)?, end(policy, to)?);
-    let verdict = decide(&policy.rules, &one.membership, &other.membership, class);
+    let is_link = question.endpoint.is_some();
+    let (one, other) = (end(policy, from, is_link)?, end(policy, to, is_link)?);
+    let verdict = decide(&policy.rules, &one.membership, &other.membership, question);
     let unproven = (from != HOST).then(|| {
         let (one, other) = (one.membership.unproven(), other.membership.unproven());
-        decide(&policy.rules, &one, &other, class)
+        decide(&policy.rules, &one, &other, question)
     });
     let mut reasons = vec![format!("{}: {}", one.text, one.reason)];
     if other.text != one.text {
@@ -97,7 +159,7 @@ pub(crate) fn explain(
         policy,
         &one.membership,
         &other.membership,
-        class,
+        question,
     ));
     if verdict.decided_by == DecidedBy::Default {
         reasons.push("no rule fits: encrypted".to_owned());
@@ -108,6 +170,9 @@ pub(crate) fn explain(
                 "{class} is never plain: raised to {}",
                 verdict.protection
             ));
+        }
+        Some(Raise::ControlBetweenHosts) => {
+            reasons.push("control between hosts is always encrypted".to_owned());
         }
         Some(raise) => reasons.push(format!("raised to {} by {raise}", verdict.protection)),
         None => {}
@@ -120,16 +185,18 @@ pub(crate) fn explain(
     Ok(Explanation {
         from: one.text,
         to: other.text,
-        class,
+        class: question.class,
+        endpoint: question.endpoint.map(str::to_owned),
         verdict,
         unproven,
         results: policy.results(&other.membership),
+        results_of_from: policy.results(&one.membership),
         reasons,
     })
 }
 
-/// Reads one end. An `@` can be part of a name, never of an address.
-fn end(policy: &Policy, text: &str) -> Result<ExplainedEnd, ExplainError> {
+/// Reads one end. An `@` can be part of a name, never of an address. The end of a link can be a name alone.
+fn end(policy: &Policy, text: &str, is_link: bool) -> Result<ExplainedEnd, ExplainError> {
     if let Some(index) = policy.domains.iter().position(|domain| domain.name == text) {
         return Ok(member(policy, text, index));
     }
@@ -145,20 +212,17 @@ fn end(policy: &Policy, text: &str) -> Result<ExplainedEnd, ExplainError> {
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(address);
-    let address: IpAddr = bare.parse().map_err(|_| unreadable())?;
-    // The role doesn't matter here; the spelling does, as certificates have one for each name.
-    let name = match name {
-        Some(subject) if subject.starts_with('/') => Some(subject.to_owned()),
-        Some(name) => match Identity::new(Role::Worker, name) {
-            Ok(identity) => Some(identity.name),
-            Err(_) => {
-                return Err(ExplainError::Name {
-                    text: text.to_owned(),
-                });
-            }
-        },
-        None => None,
+    let address: IpAddr = match bare.parse() {
+        Ok(address) => address,
+        Err(_) if is_link => return named_only(policy, text),
+        Err(_) => return Err(unreadable()),
     };
+    let spelt = |name| {
+        spelt(name).ok_or_else(|| ExplainError::Name {
+            text: text.to_owned(),
+        })
+    };
+    let name = name.map(spelt).transpose()?;
     let membership = Membership::of(
         &policy.domains,
         Some(address),
@@ -170,6 +234,31 @@ fn end(policy: &Policy, text: &str) -> Result<ExplainedEnd, ExplainError> {
         text: text.to_owned(),
         membership,
         reason,
+    })
+}
+
+/// A name as certificates have it, which have one spelling for each. The role doesn't matter here.
+fn spelt(name: &str) -> Option<String> {
+    if name.starts_with('/') {
+        return Some(name.to_owned());
+    }
+    let identity = Identity::new(Role::Worker, name).ok()?;
+    Some(identity.name)
+}
+
+/// Somebody of whose place nothing is known.
+fn named_only(policy: &Policy, text: &str) -> Result<ExplainedEnd, ExplainError> {
+    let name = spelt(text).ok_or_else(|| ExplainError::Node {
+        text: text.to_owned(),
+        known: known_domains(&policy.domains, &[]),
+    })?;
+    let node = Some(node(&name));
+    Ok(ExplainedEnd {
+        text: text.to_owned(),
+        membership: Membership::of(&policy.domains, None, node, PlaceProof::Direct),
+        reason: format!(
+            "in no domain for certain, as its address is not known: give {text}@ADDRESS to see it"
+        ),
     })
 }
 
@@ -267,13 +356,18 @@ fn rule_reasons(
     policy: &Policy,
     one: &Membership,
     other: &Membership,
-    class: TrafficClass,
+    question: PolicyQuestion<'_>,
 ) -> Vec<String> {
     let mut reasons = Vec::new();
     for (position, rule) in policy.rules.iter().enumerate() {
         let text = describe(policy, rule);
-        if !rule.classes.contains(class) {
-            reasons.push(format!("{text}: not for {class}"));
+        if !rule.is_about(question) {
+            let class = question.class;
+            reasons.push(match question.endpoint {
+                _ if !rule.classes.contains(class) => format!("{text}: not for {class}"),
+                Some(name) => format!("{text}: not for the endpoint {name}"),
+                None => format!("{text}: for links to these endpoints only"),
+            });
             continue;
         }
         match rule.fit(one, other) {
@@ -303,8 +397,15 @@ fn describe(policy: &Policy, rule: &Rule) -> String {
         RuleEnd::Domains(set) => policy.names_of(set).collect::<Vec<_>>().join(" or "),
     };
     let (from, to) = (side(rule.from), side(rule.to));
+    let endpoints = rule
+        .endpoints
+        .as_ref()
+        .map_or_else(String::new, |patterns| {
+            let texts: Vec<_> = patterns.iter().map(ToString::to_string).collect();
+            format!(" to {}", texts.join(" or "))
+        });
     format!(
-        "{}, {from} - {to}, {}, {}",
+        "{}, {from} - {to}, {}{endpoints}, {}",
         rule.name, rule.classes, rule.protection
     )
 }

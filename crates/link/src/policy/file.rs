@@ -18,6 +18,9 @@ use crate::Protection;
 /// takes.
 pub(crate) const RULES_MAX: usize = 256;
 
+/// Patterns of one rule's `endpoint`. Each is compared with those of the rules before it, and with the name of each link that opens.
+pub(crate) const ENDPOINTS_MAX: usize = 64;
+
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +57,7 @@ pub(crate) struct RuleTable {
     pub(crate) from: Spanned<OneOrMany<String>>,
     pub(crate) to: Spanned<OneOrMany<String>>,
     pub(crate) class: Option<Spanned<OneOrMany<ClassWord>>>,
+    pub(crate) endpoint: Option<Spanned<OneOrMany<String>>>,
     pub(crate) protection: ProtectionWord,
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::{Protection, TrafficClass};
 
 use super::domain::{DomainSet, Membership};
+use super::endpoint::EndpointPattern;
 use super::verdict::{DecidedBy, ProtectionVerdict, Raise, RuleName};
 
 /// Who may stand at one end of a rule's wires.
@@ -71,6 +72,12 @@ impl Classes {
         data: true,
     };
 
+    pub(crate) const DATA: Self = Self {
+        control: false,
+        code: false,
+        data: true,
+    };
+
     pub(crate) fn contains(self, class: TrafficClass) -> bool {
         match class {
             TrafficClass::Control => self.control,
@@ -104,13 +111,23 @@ impl fmt::Display for Classes {
     }
 }
 
-/// One rule.
+/// What a wire is asked about: a class, or one link of that class.
 #[derive(Clone, Copy, Debug)]
+pub(crate) struct PolicyQuestion<'a> {
+    pub(crate) class: TrafficClass,
+    /// The endpoint of the link.
+    pub(crate) endpoint: Option<&'a str>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) name: RuleName,
     pub(crate) from: RuleEnd,
     pub(crate) to: RuleEnd,
     pub(crate) classes: Classes,
+    /// The endpoints whose links it is about; nothing: all of them, and each class as a whole.
+    pub(crate) endpoints: Option<Vec<EndpointPattern>>,
     pub(crate) protection: Protection,
 }
 
@@ -121,8 +138,31 @@ impl Rule {
         from: RuleEnd::Domains(DomainSet::HOST),
         to: RuleEnd::Domains(DomainSet::HOST),
         classes: Classes::ALL,
+        endpoints: None,
         protection: Protection::Plain,
     };
+
+    /// Whether it says the same as another, wherever both stand.
+    pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
+        let moved = Self {
+            name: other.name,
+            ..self.clone()
+        };
+        moved == *other
+    }
+
+    /// Whether it says something of this traffic, on whatever wire.
+    pub(crate) fn is_about(&self, question: PolicyQuestion<'_>) -> bool {
+        self.classes.contains(question.class) && self.admits_endpoint(question.endpoint)
+    }
+
+    fn admits_endpoint(&self, endpoint: Option<&str>) -> bool {
+        match (&self.endpoints, endpoint) {
+            (None, _) => true,
+            (Some(patterns), Some(name)) => patterns.iter().any(|pattern| pattern.matches(name)),
+            (Some(_), None) => false,
+        }
+    }
 
     /// How far a wire between the two is one of this rule's. A wire has no direction (replies
     /// travel where their requests did), so both ways round count.
@@ -136,17 +176,54 @@ impl Rule {
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let straight = self.from.covers(other.from) && self.to.covers(other.to);
         let crossed = self.from.covers(other.to) && self.to.covers(other.from);
-        self.classes.covers(other.classes) && (straight || crossed)
+        self.classes.covers(other.classes) && self.covers_endpoints(other) && (straight || crossed)
+    }
+
+    fn covers_endpoints(&self, other: &Self) -> bool {
+        match (&self.endpoints, &other.endpoints) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(ours), Some(others)) => others
+                .iter()
+                .all(|other| ours.iter().any(|pattern| pattern.covers(other))),
+        }
     }
 }
 
-/// What nothing may go below. Only bulk data can be plain: whoever can alter code or control on a
-/// wire owns both of its ends.
-pub(crate) const fn floor(class: TrafficClass) -> Protection {
+/// What nothing may go below, and why. Only bulk data can be plain: whoever can alter code or control on a wire owns both of its
+/// ends. Between hosts nobody reads what steers, either.
+fn minimum(class: TrafficClass, one: &Membership, other: &Membership) -> (Protection, Raise) {
+    let is_inside = [one, other]
+        .iter()
+        .all(|end| end.certain.intersects(DomainSet::HOST));
     match class {
-        TrafficClass::Control | TrafficClass::Code => Protection::Integrity,
-        TrafficClass::Data => Protection::Plain,
+        TrafficClass::Control if !is_inside => (Protection::Encrypted, Raise::ControlBetweenHosts),
+        TrafficClass::Control | TrafficClass::Code => {
+            (Protection::Integrity, Raise::Minimum(class))
+        }
+        TrafficClass::Data => (Protection::Plain, Raise::Minimum(class)),
     }
+}
+
+/// The least that a link of this class between the two can get, whatever its endpoint is called.
+pub(crate) fn least(
+    rules: &[Rule],
+    one: &Membership,
+    other: &Membership,
+    class: TrafficClass,
+) -> Protection {
+    let whole = PolicyQuestion {
+        class,
+        endpoint: None,
+    };
+    let of_class = decide(rules, one, other, whole).protection;
+    let of_endpoints = rules
+        .iter()
+        .filter(|rule| rule.endpoints.is_some() && rule.classes.contains(class))
+        .filter(|rule| rule.fit(one, other) == Fit::Certain)
+        .map(|rule| rule.protection);
+    let (minimum, _) = minimum(class, one, other);
+    of_endpoints.fold(of_class, Protection::min).max(minimum)
 }
 
 /// Finds the protection of a wire between the two.
@@ -158,11 +235,11 @@ pub(crate) fn decide(
     rules: &[Rule],
     one: &Membership,
     other: &Membership,
-    class: TrafficClass,
+    question: PolicyQuestion<'_>,
 ) -> ProtectionVerdict {
     let mut strictest: Option<(Protection, RuleName)> = None;
     let mut decision = (Protection::Encrypted, DecidedBy::Default);
-    for rule in rules.iter().filter(|rule| rule.classes.contains(class)) {
+    for rule in rules.iter().filter(|rule| rule.is_about(question)) {
         match rule.fit(one, other) {
             Fit::Never => {}
             Fit::Possible => {
@@ -186,6 +263,7 @@ pub(crate) fn decide(
     if let Some((protection, name)) = strictest {
         verdict.raise(protection, Raise::Rule(name));
     }
-    verdict.raise(floor(class), Raise::Minimum(class));
+    let (minimum, reason) = minimum(question.class, one, other);
+    verdict.raise(minimum, reason);
     verdict
 }

@@ -9,6 +9,7 @@ use crate::Protection;
 
 mod bad_files;
 mod guide;
+mod links;
 mod properties;
 
 const SITE: &str = r#"
@@ -167,11 +168,22 @@ fn a_strict_rule_cannot_be_shaken_off() {
 
 #[test]
 fn code_and_control_are_never_plain() {
-    for class in [TrafficClass::Control, TrafficClass::Code] {
+    for (class, between_hosts, raise) in [
+        (
+            TrafficClass::Control,
+            Protection::Encrypted,
+            Raise::ControlBetweenHosts,
+        ),
+        (
+            TrafficClass::Code,
+            Protection::Integrity,
+            Raise::Minimum(TrafficClass::Code),
+        ),
+    ] {
         let verdict = ask(&site(), [HEAD, LAB1], PlaceProof::Direct, class);
-        assert_eq!(verdict.protection, Protection::Integrity);
+        assert_eq!(verdict.protection, between_hosts);
         assert_eq!(verdict.said, Protection::Plain);
-        assert_eq!(verdict.raised_by, Some(Raise::Minimum(class)));
+        assert_eq!(verdict.raised_by, Some(raise));
         let inside = ask(
             &Policy::builtin(),
             [HEAD, LAB1],
@@ -383,8 +395,24 @@ code from head.example.org@10.1.0.1 to lab1.example.org@10.1.2.3: integrity
   2 later rules were not asked
   code is never plain: raised to integrity
   through a NAT, relay, tunnel or gateway: integrity: rule 3 (line 21)
-  results: read as pickles: this worker can run code here"
+  results of lab1.example.org@10.1.2.3: read as pickles: where it is a worker, it can run code at its manager; the same the other way round"
     );
+}
+
+/// Whoever asks with the worker first must not read what holds for the manager's end.
+#[test]
+fn an_explanation_names_the_end_whose_results_are_meant() {
+    let lines = |from: &str, to: &str| {
+        let explained = site().explain(from, to, TrafficClass::Data).unwrap();
+        explained.results_lines()
+    };
+    let cloud = "cloud1.example.net@198.51.100.7";
+    let data = format!("results of {cloud}: read as data");
+    let pickles = format!(
+        "results of {HEAD}: read as pickles: where it is a worker, it can run code at its manager"
+    );
+    assert_eq!(lines(HEAD, cloud), [pickles.clone(), data.clone()]);
+    assert_eq!(lines(cloud, HEAD), [data, pickles]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{Protection, TrafficClass};
 /// Which protection a wire gets, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtectionVerdict {
-    /// What the wire's links get.
+    /// What the wire's links get, or the link that was asked about.
     pub protection: Protection,
     /// What the deciding rule says by itself, which is never stricter.
     pub said: Protection,
@@ -68,6 +68,10 @@ pub enum Raise {
     Rule(RuleName),
     /// This class never goes that low.
     Minimum(TrafficClass),
+    /// Control leaves a host encrypted, or not at all.
+    ControlBetweenHosts,
+    /// This process was started with a minimum of its own.
+    Setting,
     /// The other end demands it.
     Peer,
 }
@@ -79,6 +83,9 @@ impl fmt::Display for Raise {
             Self::Minimum(class) => {
                 write!(formatter, "the safety rule that {class} is never plain")
             }
+            Self::ControlBetweenHosts => formatter
+                .write_str("the safety rule that control between hosts is always encrypted"),
+            Self::Setting => formatter.write_str("the minimum that this process was started with"),
             Self::Peer => formatter.write_str("the policy of the other end"),
         }
     }

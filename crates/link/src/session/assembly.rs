@@ -207,7 +207,7 @@ pub(super) struct Pool {
 
 impl Pool {
     /// The most buffers and bytes kept.
-    const BUFFERS_MAX: usize = 16;
+    const BUFFERS_MAX: usize = 256;
     const BYTES_MAX: usize = 16 << 20;
 
     pub(super) fn give(&mut self, buffer: Vec<u8>) {

@@ -19,7 +19,7 @@ pub const CLOSING_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug, Error)]
 pub enum Ended {
     /// Closed in order by one of the ends. The reason is the first one that either end gave.
-    #[error("closed: {0:?}")]
+    #[error("closed: {0}")]
     Closed(CloseReason),
     /// The session's rules were broken, or the peer fell silent.
     #[error(transparent)]
@@ -204,7 +204,11 @@ impl Session {
 
     /// Ends the session over a fault of the peer or the wire; the peer is told by a Close.
     pub(super) fn fail(&mut self, error: SessionError) -> SessionError {
-        self.drop_queued(CloseReason::Fault(error.to_string().into()));
+        let reason = match &error {
+            SessionError::PeerDead(_) => CloseReason::Silence,
+            other => CloseReason::Fault(other.to_string().into()),
+        };
+        self.drop_queued(reason);
         self.closing.failure = Some(error.clone());
         error
     }

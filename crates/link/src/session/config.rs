@@ -44,13 +44,18 @@ pub struct SessionConfig {
     pub dead_after: Duration,
     /// A heartbeat goes out when nothing else did for so long.
     pub heartbeat_every: Duration,
-    /// The job that links opened by this side belong to, and for which all messages here count; 0: none, then they count for
-    /// the jobs of their links.
+    /// The job that links opened by this side belong to; 0: none.
     pub job: u32,
     /// When the session ends because a verified identity does.
     pub expires_at: Option<Duration>,
     /// The size of bulk segments that this side sends, at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
+    /// Whether this side decides itself about links to endpoints that it doesn't offer to everybody
+    /// ([`Event::LinkAsked`](crate::Event::LinkAsked)), instead of having none of that name.
+    pub asks: bool,
+    /// Whether nobody but the two ends' own processes can touch what carries the session, as memory that they share. A plain record then has
+    /// no tag at all, a Head neither. Both ends must say the same.
+    pub is_private: bool,
     /// When this side changes its keys, and when it holds the peer to it.
     pub epoch: EpochLimits,
 }
@@ -70,6 +75,8 @@ impl SessionConfig {
             job: 0,
             expires_at: None,
             segment_bytes: SEGMENT_BYTES_MAX,
+            asks: false,
+            is_private: false,
             epoch: EpochLimits::default(),
         }
     }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::message::{LinkId, Message};
-use crate::protection::TrafficClass;
+use crate::protection::{Protection, TrafficClass};
+use crate::resumption::LinkLife;
 use crate::session::assembly::Assembly;
 use crate::session::config::Side;
 
@@ -14,6 +15,15 @@ pub(super) struct Link {
     pub(super) class: TrafficClass,
     pub(super) job: u32,
     pub(super) state: LinkState,
+    /// What the records that this side seals have at least, and those that it opens. They differ while a change is under way.
+    pub(super) sending: Protection,
+    pub(super) receiving: Protection,
+    /// Nothing goes out before the peer has answered.
+    pub(super) waits: bool,
+    /// What its opener has said of its life; once it is accepted, what holds.
+    pub(super) life: LinkLife,
+    /// The credit that has come back, all together.
+    pub(super) credited: u64,
     /// How many handlers the endpoint has; not known to the opener before the answer.
     pub(super) handlers: Option<u16>,
     /// Messages that wait, and their bytes.
@@ -30,12 +40,40 @@ pub(super) struct Link {
     /// What the application has consumed and the peer does not know of yet.
     pub(super) returned: u64,
     pub(super) assembly: Option<Assembly>,
+    pub(super) traffic: LinkTraffic,
+}
+
+/// The messages that a link has carried so far, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTraffic {
+    /// Messages of this side whose first record is sealed.
+    pub messages_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Whole messages of the peer.
+    pub messages_received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+}
+
+impl LinkTraffic {
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.messages_sent += 1;
+        self.bytes_sent = self.bytes_sent.saturating_add(bytes);
+    }
+
+    pub(super) fn received(&mut self, bytes: u64) {
+        self.messages_received += 1;
+        self.bytes_received = self.bytes_received.saturating_add(bytes);
+    }
 }
 
 /// Where a link is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
     Open,
+    /// The peer wants to open it, and this side has not answered.
+    Asked,
     /// This side refused it: what still comes is dropped until the opener's LinkClose.
     Refused,
     /// Nothing more may be queued; when the queue is empty the peer is told.
@@ -65,6 +103,11 @@ impl Link {
             class,
             job,
             state: LinkState::Open,
+            sending: Protection::Plain,
+            receiving: Protection::Plain,
+            waits: false,
+            life: LinkLife::OneSession,
+            credited: 0,
             handlers: None,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -74,7 +117,13 @@ impl Link {
             window: signed(window),
             returned: 0,
             assembly: None,
+            traffic: LinkTraffic::default(),
         }
+    }
+
+    /// Whether it outlives the session.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.life != LinkLife::OneSession
     }
 
     /// The bytes that its message will have which has come in part.
@@ -84,7 +133,14 @@ impl Link {
 
     /// Whether a record of it can go out now.
     pub(super) fn can_send(&self) -> bool {
-        self.current.is_some() || (self.credit > 0 && !self.queue.is_empty())
+        self.current.is_some() || (self.credit > 0 && !self.queue.is_empty() && !self.waits)
+    }
+
+    /// Drops what waits to go out, and says how many bytes that was.
+    pub(super) fn drop_queue(&mut self) -> u64 {
+        self.queue.clear();
+        self.current = None;
+        core::mem::take(&mut self.queued_bytes)
     }
 
     /// Whether everything queued has gone out.
@@ -186,6 +242,23 @@ impl LinkTable {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Link> {
         let links = self.by_client.iter().chain(self.by_server.iter());
         links.filter_map(Option::as_deref)
+    }
+
+    /// The credit that the peers of lasting links are to have back, however little it is: they keep what it stands for.
+    pub(super) fn take_returned(&mut self) -> Vec<(LinkId, u64)> {
+        let tables = [(1, &mut self.by_client), (2, &mut self.by_server)];
+        let mut taken = Vec::new();
+        for (first, links) in tables {
+            for (index, link) in links.iter_mut().enumerate() {
+                let link = link.as_deref_mut();
+                if let Some(link) = link.filter(|link| link.is_lasting() && link.returned > 0) {
+                    let bytes = core::mem::take(&mut link.returned);
+                    link.window = link.window.saturating_add(signed(bytes));
+                    taken.push((LinkId(2 * index as u32 + first), bytes));
+                }
+            }
+        }
+        taken
     }
 
     fn opened_by(&mut self, opener: Side) -> &mut Vec<Option<Box<Link>>> {

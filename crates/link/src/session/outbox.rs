@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 
 use crate::error::SessionError;
-use crate::record::{HEAD_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::record::{HEAD_BYTES_MAX, HEADER_BYTES, SEGMENT_BYTES_MAX};
 use crate::sealing::OVERHEAD_BYTES;
 
 /// Small records share blocks of this size, so that they leave together in one write.
@@ -31,10 +31,11 @@ enum Chunk {
         start: usize,
         end: usize,
     },
-    /// Header and tag of a plain record whose body is the next chunk.
+    /// Header and tag of a plain record whose body is the next chunk. Where records have no tag, only the header counts.
     Front {
         bytes: [u8; OVERHEAD_BYTES],
         start: usize,
+        end: usize,
     },
     /// A user's buffer.
     Body(Bytes),
@@ -70,10 +71,22 @@ impl Outbox {
 
     /// Appends a plain record without touching its body.
     pub(super) fn append_plain(&mut self, front: [u8; OVERHEAD_BYTES], body: Bytes) {
-        self.bytes += front.len() + body.len();
+        self.append_behind(front, OVERHEAD_BYTES, body);
+    }
+
+    /// Appends a record that has no tag without touching its body.
+    pub(super) fn append_untagged(&mut self, header: [u8; HEADER_BYTES], body: Bytes) {
+        let mut front = [0; OVERHEAD_BYTES];
+        front[..HEADER_BYTES].copy_from_slice(&header);
+        self.append_behind(front, HEADER_BYTES, body);
+    }
+
+    fn append_behind(&mut self, front: [u8; OVERHEAD_BYTES], count: usize, body: Bytes) {
+        self.bytes += count + body.len();
         self.chunks.push_back(Chunk::Front {
             bytes: front,
             start: 0,
+            end: count,
         });
         self.chunks.push_back(Chunk::Body(body));
     }
@@ -136,7 +149,7 @@ impl Chunk {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Block { data, start, end } => &data[*start..*end],
-            Self::Front { bytes, start } => &bytes[*start..],
+            Self::Front { bytes, start, end } => &bytes[*start..*end],
             Self::Body(body) => body,
         }
     }
@@ -163,6 +176,8 @@ mod tests {
                 expected.extend(vec![index; count]);
                 outbox.append_plain([index; OVERHEAD_BYTES], Bytes::from(vec![index; 5]));
                 expected.extend([index; OVERHEAD_BYTES + 5]);
+                outbox.append_untagged([index; HEADER_BYTES], Bytes::from(vec![index; 3]));
+                expected.extend([index; HEADER_BYTES + 3]);
             }
             let mut left = Vec::new();
             while outbox.bytes() > 0 {

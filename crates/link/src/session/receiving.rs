@@ -103,8 +103,8 @@ impl Session {
             return None;
         }
         let is_plain = assembly.next_is_bulk(length as usize)
-            && self.receiving.of(link.class) == Protection::Plain;
-        let front = if is_plain {
+            && self.receiving.of(link.class).max(link.receiving) == Protection::Plain;
+        let front = if is_plain && !self.config.is_private {
             OVERHEAD_BYTES
         } else {
             HEADER_BYTES
@@ -160,7 +160,14 @@ impl Session {
         }
         match header.kind {
             RecordKind::Control | RecordKind::Head => {
-                let count = header.length as usize + OVERHEAD_BYTES;
+                // No link: said when the record is opened.
+                let is_tagged = header.kind == RecordKind::Control || self.is_tagged(header);
+                let overhead = if is_tagged {
+                    OVERHEAD_BYTES
+                } else {
+                    HEADER_BYTES
+                };
+                let count = header.length as usize + overhead;
                 if self.inbox.len() < count {
                     // A header that names no open link is known to be wrong before its body is here.
                     if header.kind == RecordKind::Head {
@@ -192,8 +199,14 @@ impl Session {
     fn open_head(&mut self, header: RecordHeader, count: usize) -> Result<(), SessionError> {
         let counter = self.opener.counter();
         let protection = self.protection_of(header)?;
+        let is_tagged = self.is_tagged(header);
         let record = self.inbox.take(count);
-        let body = self.opener.open_in_place(protection, header, record)?;
+        let body = if is_tagged {
+            self.opener.open_in_place(protection, header, record)?
+        } else {
+            self.opener.number(header)?;
+            &mut record[HEADER_BYTES..]
+        };
         let (envelope, first) = Envelope::read(body, &self.config.limits)
             .map_err(|source| SessionError::Content { counter, source })?;
         let unexpected = |why| SessionError::Unexpected {
@@ -226,6 +239,7 @@ impl Session {
                     "its end flag does not agree with the message's lengths",
                 ));
             }
+            link.traffic.received(envelope.head_bytes);
             if link.state != LinkState::Refused {
                 self.events.push_back(Event::Message {
                     link: header.link,
@@ -257,7 +271,12 @@ impl Session {
         if header.kind == RecordKind::HeadMore {
             protection = protection.max(Protection::Integrity);
         }
-        if protection == Protection::Plain {
+        if !self.is_tagged(header) {
+            self.opener.number(header)?;
+            self.inbox.take(HEADER_BYTES);
+            // Its body follows, and nothing else.
+            protection = Protection::Plain;
+        } else if protection == Protection::Plain {
             let Some(front) = self.inbox.peek::<OVERHEAD_BYTES>() else {
                 return Ok(false);
             };
@@ -335,13 +354,22 @@ impl Session {
         if let Some(assembly) = link.assembly.take_if(|assembly| assembly.is_complete())
             && link.state != LinkState::Refused
         {
+            link.traffic.received(assembly.bytes());
             self.events.push_back(assembly.into_event(id));
         }
     }
 
+    /// Whether a record of a link has a tag: see [`SessionConfig::is_private`](super::SessionConfig::is_private).
+    fn is_tagged(&self, header: RecordHeader) -> bool {
+        let is_plain =
+            |link: &Link| self.receiving.of(link.class).max(link.receiving) == Protection::Plain;
+        !(self.config.is_private && self.links.get(header.link).is_some_and(is_plain))
+    }
+
     /// The link's protection for a record of its own; a Head is never below integrity.
     fn protection_of(&self, header: RecordHeader) -> Result<Protection, SessionError> {
-        let protection = self.receiving.of(self.link_for(header)?.class);
+        let link = self.link_for(header)?;
+        let protection = self.receiving.of(link.class).max(link.receiving);
         match header.kind {
             RecordKind::Bulk => Ok(protection),
             _ => Ok(protection.max(Protection::Integrity)),

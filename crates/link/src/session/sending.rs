@@ -76,6 +76,9 @@ impl Session {
                 return Ok(true);
             }
             if self.timing.wants_heartbeat(now, &self.config) && self.outbox.bytes() == 0 {
+                let returned = self.links.take_returned().into_iter();
+                self.control
+                    .extend(returned.map(|(link, bytes)| ControlMessage::Credit { link, bytes }));
                 let (sealed, opened) = (self.sealer.counter(), self.opener.counter());
                 self.seal_control(ControlMessage::Heartbeat { sealed, opened })?;
                 return Ok(true);
@@ -98,7 +101,11 @@ impl Session {
         match &mut message {
             ControlMessage::LinkOpen {
                 class, protection, ..
-            } => *protection = self.sending.of(*class),
+            } => *protection = self.sending.of(*class).max(*protection),
+            ControlMessage::LinkProtection { link, protection } => {
+                let own = self.links.get(*link).map(|link| link.sending);
+                *protection = own.unwrap_or_default().max(*protection);
+            }
             ControlMessage::Protections(raised) => *raised = raised.stricter(self.sending),
             _ => {}
         }
@@ -113,8 +120,22 @@ impl Session {
             record[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(&body);
             sealer.seal_in_place(protection, header, record)
         })?;
-        if let ControlMessage::Protections(protections) = message {
-            self.sending = protections;
+        match message {
+            ControlMessage::Protections(protections) => self.sending = protections,
+            // What was stated is what the answer is held to.
+            ControlMessage::LinkOpen {
+                link, protection, ..
+            } => {
+                if let Some(link) = self.links.get_mut(link) {
+                    (link.sending, link.receiving) = (protection, protection);
+                }
+            }
+            ControlMessage::LinkProtection { link, protection } => {
+                if let Some(link) = self.links.get_mut(link) {
+                    link.sending = protection;
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -126,11 +147,23 @@ impl Session {
         };
         link.is_ready = false;
         if let Some(progress) = &mut link.current {
-            let protection = self.sending.of(link.class);
+            let protection = self.sending.of(link.class).max(link.sending);
             let segment = RecordSegment::next(progress, self.config.segment_bytes);
             let header = header(segment.kind, segment.end, id, link.job, segment.bytes.len());
             self.counts.bytes_sealed[usize::from(protection.code())] += segment.bytes.len() as u64;
-            if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
+            if self.config.is_private && protection == Protection::Plain {
+                self.sealer.number(header)?;
+                let body = segment.bytes.clone();
+                if body.len() > COPY_BYTES_MAX {
+                    self.outbox.append_untagged(header.encode(), body);
+                } else {
+                    self.outbox.append(body.len() + HEADER_BYTES, |record| {
+                        record[..HEADER_BYTES].copy_from_slice(&header.encode());
+                        record[HEADER_BYTES..].copy_from_slice(&body);
+                        Ok(())
+                    })?;
+                }
+            } else if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
                 if segment.bytes.len() > COPY_BYTES_MAX {
                     let front = self.sealer.seal_header(header)?;
                     let body = segment.bytes.clone();
@@ -161,9 +194,12 @@ impl Session {
         } else if link.credit > 0
             && let Some(message) = link.queue.pop_front()
         {
-            let protection = self.sending.of(link.class).max(Protection::Integrity);
+            let protection = self.sending.of(link.class).max(link.sending);
+            let is_tagged = !(self.config.is_private && protection == Protection::Plain);
+            let protection = protection.max(Protection::Integrity);
             let size = message.size();
             link.credit -= super::link::signed(size);
+            link.traffic.sent(size - Message::OVERHEAD_BYTES);
             let envelope_bytes = Envelope::encoded_bytes(&message);
             let first = message.head.len().min(HEAD_BYTES_MAX - envelope_bytes);
             let progress = Progress::after_first(message, first);
@@ -172,11 +208,20 @@ impl Session {
             let header = header(RecordKind::Head, end, id, link.job, length);
             let sealer = &mut self.sealer;
             self.counts.bytes_sealed[usize::from(protection.code())] += first as u64;
-            self.outbox.append(length + OVERHEAD_BYTES, |record| {
+            let overhead = if is_tagged {
+                OVERHEAD_BYTES
+            } else {
+                HEADER_BYTES
+            };
+            self.outbox.append(length + overhead, |record| {
                 let (envelope, rest) = record[HEADER_BYTES..].split_at_mut(envelope_bytes);
                 Envelope::encode(&progress.message, envelope);
                 rest[..first].copy_from_slice(&progress.message.head[..first]);
-                sealer.seal_in_place(protection, header, record)
+                if is_tagged {
+                    return sealer.seal_in_place(protection, header, record);
+                }
+                record[..HEADER_BYTES].copy_from_slice(&header.encode());
+                sealer.number(header)
             })?;
             if end {
                 link.queued_bytes -= size;

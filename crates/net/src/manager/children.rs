@@ -1,19 +1,20 @@
 //! The children of this process: how they are started, with their connection, credential and options, and ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use exoskel_identity::Role;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustls::pki_types::UnixTime;
 
 use super::attempt::AttemptError;
-use crate::descendants::end_with_descendants;
+use crate::descendants::{MARK, end_marked, end_with_descendants};
 use crate::descriptor::{inheritable, sealed_memory};
 use crate::pki::ThrowAwayAuthority;
 use crate::socket::Socket;
@@ -37,6 +38,8 @@ pub struct LocalWorkers {
 pub enum LocalTransport {
     /// An inherited socketpair.
     Socketpair,
+    /// Shared memory, beside an inherited socketpair. The same holds for workers that are reached over a Unix socket.
+    SharedMemory,
     /// TCP on loopback, for measurements and tests.
     Tcp,
 }
@@ -47,7 +50,17 @@ pub(super) type Started = Result<(Socket, String), AttemptError>;
 /// The children that run.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    running: HashMap<u32, Child>,
+    running: HashMap<u32, LocalSlot>,
+    /// Those of them that have had a session.
+    met: HashSet<u32>,
+}
+
+/// A child, which of this host's slots it is, and what all that it starts has in its environment.
+#[derive(Debug)]
+struct LocalSlot {
+    process: Child,
+    slot: u32,
+    mark: String,
 }
 
 impl Children {
@@ -74,7 +87,12 @@ impl Children {
             .map(|policy| sealed_memory("exoskel-policy", policy.as_bytes()));
         let policy = policy.transpose().map_err(failed)?;
         let mut process = Process::new(&local.command[0]);
+        let mark = format!("{}-{}-{number}", std::process::id(), now.as_nanos());
         process.args(&local.command[1..]).stdin(Stdio::null());
+        let slot = self.free_slot();
+        process.arg("--slot").arg(slot.to_string());
+        // Ctrl-C and a notebook's stop are for the group of the user's process: what runs in slots goes on, or is ended from here.
+        process.process_group(0).env(MARK, &mark);
         let mut give = |option: &str, descriptor: &OwnedFd| -> io::Result<()> {
             process
                 .arg(option)
@@ -88,36 +106,158 @@ impl Children {
             give("--policy-fd", policy).map_err(failed)?;
         }
         // The descriptors close here when `theirs`, `secret` and the others go, right after the child has its own.
-        let child = process.spawn().map_err(failed)?;
+        let process = process.spawn().map_err(failed)?;
+        let child = LocalSlot {
+            process,
+            slot,
+            mark,
+        };
         self.running.insert(number, child);
         Ok((socket, name))
     }
 
+    /// The lowest number that no running child has: what replaces a child can have its number, and its GPU.
+    fn free_slot(&self) -> u32 {
+        let is_free = |slot: &u32| self.running.values().all(|child| child.slot != *slot);
+        (0..).find(is_free).unwrap_or_default()
+    }
+
+    /// A child has a session.
+    pub(super) fn met(&mut self, number: u32) {
+        self.met.insert(number);
+    }
+
+    /// How the process of a child ended; none as long as it runs.
+    pub(super) fn process_end(&self, number: u32) -> Option<ProcessEnd> {
+        self.running
+            .get(&number)
+            .map_or(Some(ProcessEnd::Unknown), LocalSlot::process_end)
+    }
+
     /// Ends a child that has no session any more.
     pub(super) fn end(&mut self, number: u32) {
-        if let Some(mut child) = self.running.remove(&number) {
-            end(&mut child);
+        self.met.remove(&number);
+        if let Some(child) = self.running.remove(&number) {
+            // Its session was over before it was: the end of a task may have been the slot's, whatever it said to the system.
+            child.end(ChildState::Left);
         }
     }
 
-    /// Waits for children to leave by themselves, then makes them.
+    /// Waits for children to leave by themselves, then makes them. Those that only start have nothing to end in order.
     pub(super) async fn end_all(&mut self, patience: Duration) {
+        let met = std::mem::take(&mut self.met);
+        for (_, child) in self.running.extract_if(|number, _| !met.contains(number)) {
+            child.end(ChildState::Fallen);
+        }
         let deadline = Instant::now() + patience;
-        while !self.running.is_empty() && Instant::now() < deadline {
-            self.running
-                .retain(|_, child| matches!(child.try_wait(), Ok(None)));
+        while self
+            .running
+            .values()
+            .any(|child| child.state() == ChildState::Runs)
+            && Instant::now() < deadline
+        {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        for child in self.running.values_mut() {
-            end(child);
+        self.running
+            .drain()
+            .for_each(|(_, child)| child.end(ChildState::Fallen));
+    }
+}
+
+/// How the process of a child ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ProcessEnd {
+    /// By its exit code or by a signal, in words.
+    Known(String),
+    /// Somebody else in this process has waited for it.
+    Unknown,
+}
+
+/// What became of a child, from better to worse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ChildState {
+    Runs,
+    /// It has ended what its tasks left, as a slot does that leaves in order.
+    Left,
+    /// Nobody has ended what its tasks left.
+    Fallen,
+    /// Somebody else in this process has waited for it.
+    Unknown,
+}
+
+impl LocalSlot {
+    fn id(&self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.process.id()).ok()?)
+    }
+
+    fn process_end(&self) -> Option<ProcessEnd> {
+        let status = match waitid(WaitId::Pid(self.id()?), ENDED) {
+            Ok(status) => status?,
+            Err(_) => return Some(ProcessEnd::Unknown),
+        };
+        let code = status.exit_status().map(|code| format!("exit code {code}"));
+        let how = code.or_else(|| Some(killed_by(status.terminating_signal()?)));
+        Some(how.map_or(ProcessEnd::Unknown, ProcessEnd::Known))
+    }
+
+    /// Without waiting for it: until then nobody else has its number, or that of its group.
+    fn state(&self) -> ChildState {
+        match self.id().map(|id| waitid(WaitId::Pid(id), ENDED)) {
+            Some(Ok(None)) => ChildState::Runs,
+            Some(Ok(Some(status))) if status.exit_status() == Some(0) => ChildState::Left,
+            Some(Ok(Some(_))) => ChildState::Fallen,
+            Some(Err(_)) | None => ChildState::Unknown,
         }
     }
+
+    /// Ends it and what it has left, which is looked for everywhere if it is found in this state or a worse one.
+    fn end(mut self, suspicious: ChildState) {
+        let state = self.state();
+        if let Some(id) = self.id().filter(|_| state != ChildState::Unknown) {
+            if state == ChildState::Runs {
+                end_with_descendants(id);
+            }
+            let _ = kill_process_group(id, Signal::KILL);
+        }
+        if state >= suspicious {
+            end_marked(&self.mark);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// Asks whether a process has ended, without waiting for it.
+const ENDED: WaitIdOptions = WaitIdOptions::EXITED
+    .union(WaitIdOptions::NOHANG)
+    .union(WaitIdOptions::NOWAIT);
+
+/// The signals that end processes by themselves, or by whoever ends processes.
+const SIGNALS: [(Signal, &str); 12] = [
+    (Signal::HUP, "SIGHUP"),
+    (Signal::INT, "SIGINT"),
+    (Signal::QUIT, "SIGQUIT"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::TRAP, "SIGTRAP"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::KILL, "SIGKILL"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::TERM, "SIGTERM"),
+    (Signal::XCPU, "SIGXCPU"),
+];
+
+/// For people, to whom a number says little.
+fn killed_by(number: i32) -> String {
+    let known = SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number);
+    let name = known.map_or_else(String::new, |(_, name)| format!(" ({name})"));
+    format!("killed by signal {number}{name}")
 }
 
 /// A connected pair: ours, and the child's.
 fn pair(transport: LocalTransport) -> io::Result<(Socket, OwnedFd)> {
     match transport {
-        LocalTransport::Socketpair => {
+        LocalTransport::Socketpair | LocalTransport::SharedMemory => {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
             Ok((Socket::unix(ours)?, theirs.into()))
         }
@@ -133,14 +273,4 @@ fn pair(transport: LocalTransport) -> io::Result<(Socket, OwnedFd)> {
             }
         }
     }
-}
-
-fn end(child: &mut Child) {
-    // Until we have waited for it, nobody else has its number.
-    if let (Ok(None), Ok(number)) = (child.try_wait(), i32::try_from(child.id()))
-        && let Some(process) = Pid::from_raw(number)
-    {
-        end_with_descendants(process);
-    }
-    let _ = child.wait();
 }

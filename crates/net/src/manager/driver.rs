@@ -1,27 +1,44 @@
 //! The driver: gives its machine what happens, and does what it wants.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use exoskel_link::handshake::Refuse;
+use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
-use exoskel_node::manager::recruiter::SlotSources;
-use exoskel_node::manager::{JoinError, ManagerAction, ManagerSettings, Member, Recruited};
+use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
+use exoskel_node::manager::{
+    Arrival, JoinError, ManagerAction, ManagerSettings, Member, PieceWanted, Recruited,
+};
 use exoskel_node::{ManagerMachine, SessionId};
+use tokio::sync::Notify;
 
-use super::children::{Children, Started};
+use super::children::{Children, ProcessEnd, Started};
 use super::recruit::RecruitingPlace;
+use super::status::{self, ManagerStatus};
 use super::{
     Attempt, AttemptError, Command, ManagerConfig, Notice, ObservedMessage, Shared, StreamPlan,
 };
 use crate::connection::{Connection, Ended};
 use crate::establish::{Established, NodeConfig, PeerRecord, judge_again};
-use crate::result_queue::{ResultQueue, StreamEnd};
+use crate::host_file::HostLine;
+use crate::result_queue::{Origin, ResultQueue, StreamEnd};
 
-/// Places where attempts have failed, of which the last one is kept for the user.
-const ATTEMPTS_KEPT: usize = 1000;
+/// Messages that wait on a link on which a slot asks for pieces of shared contents. It asks for a few at once, and what waits
+/// is no copy.
+const PIECES_MAX: usize = 4096;
+
+/// The bytes of functions' pickles that each slot keeps, unless its streams use more.
+const FUNCTION_BYTES_MAX: u64 = 64 << 20;
+
+/// Items of a stream that keep all slots busy for a while: what is handed over beyond them may wait.
+const WAITING_ITEMS_MIN: u64 = 4096;
+
+/// Workers that dialled in and wait to be called, at most: one connection each.
+const WAITING_MAX: usize = 256;
 
 /// Everything that the driver's thread owns.
 pub(super) struct ManagerDriver {
@@ -33,6 +50,8 @@ pub(super) struct ManagerDriver {
     /// Where the outcomes of each stream go.
     queues: HashMap<u64, Arc<ResultQueue>>,
     children: Children,
+    /// Streams whose users need not tell of further items.
+    plenty: Vec<u64>,
     /// Where slots are to be asked for.
     wishes: Vec<RecruitingPlace>,
     /// Sessions with something queued.
@@ -41,13 +60,27 @@ pub(super) struct ManagerDriver {
     told: Recruited,
     /// Users that wait have something to look at.
     has_news: bool,
-    /// The config has changed since the manager began.
-    has_renewed: bool,
-    /// How all streams ended, if nobody is left.
-    given_up: Option<StreamEnd>,
+    /// How often the config has changed since the manager began.
+    renewals: u64,
+    /// Children that have no session any more.
+    leaving: Vec<u32>,
+    /// The user has been warned that nobody is left, and nobody has come since.
+    is_deserted: bool,
+    /// Those who dialled in, have proven who they are, and find no place; they are told when there is one.
+    waiting: Rc<Notify>,
     /// When the loop wakes for the machine.
     armed: Option<Duration>,
     is_shutting_down: bool,
+}
+
+/// The place of somebody who waits to be called.
+pub(super) struct WaitingPlace(Rc<Notify>);
+
+impl WaitingPlace {
+    /// Waits until there may be room.
+    pub(super) async fn called(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// A session's other end.
@@ -69,9 +102,13 @@ impl ManagerDriver {
         let settings = ManagerSettings {
             scheduler: config.scheduler.clone(),
             message_bytes_max: config.terms.limits.message_bytes_max,
+            function_bytes_max: FUNCTION_BYTES_MAX,
             sources,
+            patience: recruiting.patience,
+            seed: RandomState::new().build_hasher().finish(),
             setup_local: config.setup_local.clone(),
             setup_remote: config.setup_remote.clone(),
+            has_initializer: config.has_initializer,
         };
         Self {
             config,
@@ -81,12 +118,15 @@ impl ManagerDriver {
             peers: HashMap::new(),
             queues: HashMap::new(),
             children: Children::default(),
+            plenty: Vec::new(),
             wishes: Vec::new(),
             dirty: Vec::new(),
             told: Recruited::default(),
             has_news: false,
-            has_renewed: false,
-            given_up: None,
+            renewals: 0,
+            leaving: Vec::new(),
+            is_deserted: false,
+            waiting: Rc::default(),
             armed: None,
             is_shutting_down: false,
         }
@@ -136,11 +176,20 @@ impl ManagerDriver {
         self.children.start(local, number)
     }
 
+    /// A child has a session.
+    pub(super) fn child_met(&mut self, number: u32) {
+        self.children.met(number);
+    }
+
     fn command(&mut self, command: Command) {
         let now = self.now();
         match command {
             Command::Open(number, plan, queue) => self.open(number, plan, queue),
-            Command::Admit(number, batch) => self.machine.admit(number, batch, now),
+            Command::Admit(number, mut items) => {
+                let batch = items.take(Origin::user());
+                self.machine.admit(number, batch, now);
+                self.note_plenty(number);
+            }
             Command::EndOfInput(number) => self.machine.end_of_input(number, now),
             Command::Taken {
                 stream,
@@ -151,6 +200,14 @@ impl ManagerDriver {
                 // The user may have gone; then nobody needs the answer.
                 let _ = reply.send(self.machine.cancel(number, index, now));
             }
+            Command::CancelWaiting(number, reply) => {
+                // What came just before has begun, where a slot was free.
+                self.act_all();
+                let _ = reply.send(self.machine.cancel_waiting(number, now));
+            }
+            Command::IsWaiting(number, index, reply) => {
+                let _ = reply.send(self.machine.is_waiting(number, index));
+            }
             Command::Close(number) => {
                 self.queues.remove(&number);
                 self.machine.close_stream(number, now);
@@ -158,7 +215,37 @@ impl ManagerDriver {
             Command::Report(reply) => {
                 let _ = reply.send(self.machine.report());
             }
+            Command::Status(reply) => {
+                let _ = reply.send(self.status());
+            }
             Command::Shutdown => self.is_shutting_down = true,
+        }
+    }
+
+    fn status(&self) -> ManagerStatus {
+        let now = self.now();
+        let recruited = self.machine.recruited();
+        let attempts = self.shared.attempts();
+        let hosts = self.config.recruiting.hosts.iter();
+        let places = hosts.enumerate().zip(self.machine.places());
+        let recruiting = places.filter_map(|((position, host), state)| {
+            let place = RecruitingPlace::Host(position, host.clone()).to_string();
+            status::line(&place, state, &attempts, now)
+        });
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let workers = self.machine.report().into_iter();
+        ManagerStatus {
+            ready: recruited.ready,
+            wanted: number(self.machine.wanted()),
+            busy: number(self.machine.busy()),
+            streams: self.machine.router().streams().collect(),
+            recruiting: recruiting.collect(),
+            workers: workers
+                .map(|report| {
+                    let age = now.saturating_sub(report.since);
+                    (report, age)
+                })
+                .collect(),
         }
     }
 
@@ -167,24 +254,31 @@ impl ManagerDriver {
         if let Err(error) = self.machine.open(number, plan, now) {
             return queue.end(error.into());
         }
-        if let Some(end) = &self.given_up {
-            queue.end(end.clone());
-        }
         self.queues.insert(number, queue);
     }
 
-    /// Does everything the machine wants done, and lets it go out.
-    fn pump(&mut self) {
+    fn act_all(&mut self) {
         let now = self.now();
         while let Some(action) = self.machine.poll_action(now) {
             self.act(action);
         }
+    }
+
+    /// Does everything the machine wants done, and lets it go out.
+    fn pump(&mut self) {
+        self.act_all();
         for session in self.dirty.drain(..) {
             if let Some(peer) = self.peers.get(&session) {
                 peer.connection.flush();
             }
         }
+        // This takes a while: whoever goes on has what it is to do by now.
+        for child in self.leaving.drain(..) {
+            self.children.end(child);
+        }
         self.publish();
+        self.call_next();
+        self.look_for_items();
         let next = self.machine.next_timeout();
         let is_earlier = next.is_some_and(|next| self.armed.is_none_or(|armed| next < armed));
         if is_earlier || !self.wishes.is_empty() {
@@ -201,7 +295,11 @@ impl ManagerDriver {
             } => self.queue(session, link, message),
             ManagerAction::Deliver { stream, outcomes } => {
                 if let Some(queue) = self.queues.get(&stream) {
-                    queue.deliver(outcomes);
+                    let thrown_away = queue.deliver(outcomes);
+                    let now = self.now();
+                    for (first, count) in thrown_away {
+                        self.machine.taken(stream, first, count, now);
+                    }
                 }
             }
             ManagerAction::LimitReception { session, bytes } => {
@@ -224,17 +322,24 @@ impl ManagerDriver {
                     queue.end(StreamEnd::LostTrack);
                 }
             }
-            ManagerAction::GiveUp => self.give_up(),
+            ManagerAction::GiveUp { stream, waited } => self.give_up(stream, waited),
             ManagerAction::Start(number) => self.wishes.push(RecruitingPlace::Child(number)),
             ManagerAction::Dial(position) => {
                 let line = self.config.recruiting.hosts[position].clone();
                 self.wishes.push(RecruitingPlace::Host(position, line));
             }
-            ManagerAction::End(number) => self.children.end(number),
+            ManagerAction::End(number) => self.leaving.push(number),
+            ManagerAction::SendPiece {
+                session,
+                link,
+                piece,
+            } => self.send_piece(session, link, piece),
             ManagerAction::Tell(notice) => self.tell(notice),
+            ManagerAction::Wanted(worker) => self.forget_attempts(&worker.to_string()),
             ManagerAction::Unwanted { worker, why } => self.keep(Attempt {
                 worker: worker.to_string(),
                 place: worker.address,
+                is_of_stranger: false,
                 error: Arc::new(why.into()),
             }),
         }
@@ -246,12 +351,36 @@ impl ManagerDriver {
         };
         let bytes = message.head.len() + message.bulk.iter().map(Bytes::len).sum::<usize>();
         match peer.connection.queue(link, message) {
-            Ok(()) => self.observe(session, true, bytes),
+            Ok(()) => {
+                self.machine.sent(session, bytes as u64);
+                self.observe(session, true, bytes);
+            }
             Err(error) => self.machine.not_sent(session, &error),
         }
         if self.dirty.last() != Some(&session) {
             self.dirty.push(session);
         }
+    }
+
+    /// Sends a piece of shared contents. Who asks for more than it reads breaks the rules.
+    fn send_piece(&mut self, session: SessionId, link: LinkId, piece: PieceWanted) {
+        let Some(peer) = self.peers.get(&session) else {
+            return;
+        };
+        let waiting = peer
+            .connection
+            .with(|session| session.queued_messages(link));
+        if waiting >= PIECES_MAX {
+            let text = format!(
+                "got a wish for shared contents while {waiting} messages wait to be read, expected fewer than {PIECES_MAX}"
+            );
+            return peer.connection.abort(CloseReason::Fault(text.into()));
+        }
+        let contents = self
+            .config
+            .shared
+            .piece(&piece.digest, piece.offset, piece.bytes);
+        self.queue(session, link, piece.message(contents));
     }
 
     fn observe(&mut self, session: SessionId, is_sent: bool, bytes: usize) {
@@ -291,6 +420,33 @@ impl ManagerDriver {
         }
     }
 
+    /// With many items there is no need to hear of each further one.
+    fn note_plenty(&mut self, stream: u64) {
+        let Some(queue) = self.queues.get(&stream) else {
+            return;
+        };
+        if self.machine.waiting(stream) >= WAITING_ITEMS_MIN && !queue.has_plenty() {
+            queue.set_plenty(true);
+            self.plenty.push(stream);
+        }
+    }
+
+    /// Looks at what users have left since a stream had many items, if it has few now.
+    fn look_for_items(&mut self) {
+        let count = self.plenty.len();
+        let (machine, queues) = (&self.machine, &self.queues);
+        self.plenty.retain(|stream| {
+            let has_plenty = machine.waiting(*stream) >= WAITING_ITEMS_MIN;
+            if let Some(queue) = queues.get(stream).filter(|_| !has_plenty) {
+                queue.set_plenty(false);
+            }
+            has_plenty
+        });
+        if self.plenty.len() < count && self.shared.has_commands() {
+            self.shared.wake.notify_one();
+        }
+    }
+
     /// Something has happened in a session.
     pub(super) fn event(&mut self, session: SessionId, event: Event) {
         if let Event::Message {
@@ -327,7 +483,7 @@ impl ManagerDriver {
         let now = self.now();
         let connection = &established.connection;
         // The handshake began with what was in force then, and may have taken long.
-        if self.has_renewed
+        if self.renewals > 0
             && let Err(reason) = judge_again(&self.config.terms, &established.record, connection)
         {
             connection.abort(CloseReason::NotAllowed(reason.to_string().into()));
@@ -351,36 +507,87 @@ impl ManagerDriver {
                 record: established.record.clone(),
             };
             self.peers.insert(session, peer);
+            self.is_deserted = false;
             // What failed there before has got better.
-            let worker = place.to_string();
-            self.shared.change_readiness(|readiness| {
-                readiness.attempts.retain(|known| known.worker != worker);
-            });
+            self.forget_attempts(&place.to_string());
         }
         self.pump();
         session
     }
 
-    /// Somebody who dialled in has proven this name; keeps a place for it if it may have a session.
-    pub(super) fn admit_worker(&mut self, name: &str) -> Result<(), Refuse> {
+    /// Somebody who dialled in has proven this name: may it have a session, and when?
+    pub(super) fn admit_worker(&mut self, name: &str) -> Result<Arrival, Refuse> {
         let admitted = self.machine.admit_worker(name);
         self.publish();
+        self.call_next();
         admitted
+    }
+
+    /// How often there were new terms.
+    pub(super) fn renewals(&self) -> u64 {
+        self.renewals
+    }
+
+    /// Sends somebody away whose handshake began before the last new terms: what that handshake agreed on may not hold any more.
+    pub(super) fn check_current(&self, renewals: u64) -> Result<(), Refuse> {
+        if renewals == self.renewals {
+            return Ok(());
+        }
+        Err(Refuse {
+            reason: RefuseReason::Busy,
+            text: "the manager's credential, policy or lists have changed since the worker dialled; it has to dial again"
+                .into(),
+        })
+    }
+
+    /// Keeps somebody who waits to be called among the others who do, if there is a place for that.
+    pub(super) fn wait_for_room(&self) -> Result<WaitingPlace, Refuse> {
+        if Rc::strong_count(&self.waiting) > WAITING_MAX {
+            return Err(self.machine.busy_refusal());
+        }
+        Ok(WaitingPlace(self.waiting.clone()))
+    }
+
+    /// Calls the one who has waited longest, if there is room. Whoever then finds none waits again.
+    fn call_next(&self) {
+        if self.machine.has_room() {
+            self.waiting.notify_one();
+        }
     }
 
     /// Somebody who had a place did not get through the handshake.
     pub(super) fn leave_place(&mut self, place: &RecruitingPlace) {
         let now = self.now();
-        self.machine.attempt_failed(place.source(), false, now);
+        let prospect = Prospect::Passing;
+        self.machine.attempt_failed(place.source(), prospect, now);
         self.pump();
     }
 
     /// An attempt came to nothing.
     pub(super) fn attempt_failed(&mut self, place: &RecruitingPlace, error: AttemptError) {
-        let (is_final, now) = (!error.may_pass(), self.now());
-        self.machine.attempt_failed(place.source(), is_final, now);
+        let now = self.now();
+        let prospect = match (&error, place.source()) {
+            (AttemptError::Start(_), _) => Prospect::Passing,
+            // It had everything, and died.
+            (_, SlotSource::Child(_)) => Prospect::Doubtful,
+            (error, _) if error.may_pass() => Prospect::Passing,
+            _ => Prospect::Hopeless,
+        };
+        self.machine.attempt_failed(place.source(), prospect, now);
         self.note(place.attempt(error));
         self.pump();
+    }
+
+    /// How the process of this child ended; none as long as it runs.
+    pub(super) fn child_end(&self, number: u32) -> Option<ProcessEnd> {
+        self.children.process_end(number)
+    }
+
+    /// The process behind a session has ended.
+    pub(super) fn process_ended(&mut self, session: SessionId, end: &ProcessEnd) {
+        if let ProcessEnd::Known(how) = end {
+            self.machine.process_ended(session, how);
+        }
     }
 
     /// A session is over.
@@ -399,7 +606,27 @@ impl ManagerDriver {
             })
         });
         self.config.terms = terms;
-        self.has_renewed = true;
+        self.renewals += 1;
+        // Those who wait are judged again as well, by a handshake of now.
+        self.waiting.notify_waiters();
+        self.pump();
+    }
+
+    /// Takes up what the host file lists now. Slots that run stay. What it says the first time is known, unless it has changed since.
+    pub(super) fn relist(&mut self, mut lines: Vec<HostLine>, is_first: bool) {
+        let known = &mut self.config.recruiting.hosts;
+        if is_first && *known == lines {
+            return;
+        }
+        let mut is_listed = |line: &HostLine| {
+            let place = lines.iter().position(|listed| listed == line);
+            place.map(|place| lines.remove(place)).is_some()
+        };
+        let listed: Vec<bool> = known.iter().map(&mut is_listed).collect();
+        let names = lines.iter().map(|line| line.name.clone()).collect();
+        known.extend(lines);
+        let now = self.now();
+        self.machine.relist(&listed, names, now);
         self.pump();
     }
 
@@ -418,22 +645,26 @@ impl ManagerDriver {
     pub(super) fn keep(&mut self, attempt: Attempt) {
         self.has_news = true;
         self.shared.change_readiness(|readiness| {
-            let attempts = &mut readiness.attempts;
-            attempts.retain(|known| known.worker != attempt.worker);
-            attempts.push(attempt);
-            let surplus = attempts.len().saturating_sub(ATTEMPTS_KEPT);
-            attempts.drain(..surplus);
+            attempt.keep_in(&mut readiness.attempts);
         });
     }
 
-    /// Nobody is left to work and nobody can be found: all streams end with the reason.
-    fn give_up(&mut self) {
-        let end = StreamEnd::NoWorker(self.shared.attempts().into());
-        for queue in self.queues.values() {
-            queue.end(end.clone());
+    fn forget_attempts(&self, worker: &str) {
+        self.shared.change_readiness(|readiness| {
+            readiness.attempts.retain(|known| known.worker != worker);
+        });
+    }
+
+    /// Nobody is left to work on a stream and nobody will come: it ends with the reason.
+    fn give_up(&mut self, stream: u64, waited: Option<Duration>) {
+        let attempts = self.shared.attempts().into();
+        let end = StreamEnd::NoWorker { waited, attempts };
+        if !std::mem::replace(&mut self.is_deserted, true) {
+            self.tell(Notice::Warning(end.to_string()));
         }
-        self.tell(Notice::Warning(end.to_string()));
-        self.given_up = Some(end);
+        if let Some(queue) = self.queues.get(&stream) {
+            queue.end(end);
+        }
     }
 
     /// Ends all streams and, in order, all sessions.
@@ -475,6 +706,7 @@ fn member_of(established: &Established) -> Member {
         transport: transport.kind().to_owned(),
         proof: established.proof,
         protections: established.protections,
+        own_minimum: established.own_minimum,
         domain: established.domain.clone(),
         is_trusted: established.trusted_results,
         slots: number("slots"),

@@ -7,15 +7,15 @@ use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::{Attempt, AttemptError};
 use super::children::{LocalWorkers, Started};
-use crate::address::Address;
 use crate::establish::{Established, NodeConfig, dial};
+use crate::host_file::{HostFile, HostLine};
 use crate::listening::Listening;
 
 /// A worker whose answering slot was just taken is asked again after this time, by the same attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How often an attempt asks a worker again that says it is busy.
-const BUSY_MAX: u32 = 100;
+/// How often an attempt asks a worker again that says it is busy. The pauses double, as each answer costs both sides a handshake.
+const BUSY_MAX: u32 = 6;
 
 /// Where slots may come from.
 pub struct Recruiting {
@@ -25,17 +25,12 @@ pub struct Recruiting {
     pub local: Option<LocalWorkers>,
     /// Workers that listen.
     pub hosts: Vec<HostLine>,
+    /// The file that lists them, if it is one: what changes in it counts.
+    pub host_file: Option<HostFile>,
     /// Where workers may dial in.
     pub listen: Option<Listening>,
-}
-
-/// One line of a host file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostLine {
-    /// Where it listens.
-    pub address: Address,
-    /// The name its certificate must have.
-    pub name: String,
+    /// How long runs wait for a slot when none is left.
+    pub patience: Duration,
 }
 
 /// Where a slot is asked for.
@@ -81,6 +76,7 @@ impl RecruitingPlace {
         Attempt {
             worker: self.to_string(),
             place,
+            is_of_stranger: matches!(self, Self::DialledIn(_)) && !error.is_of_verified_peer(),
             error: error.into(),
         }
     }
@@ -93,20 +89,20 @@ pub(super) async fn dial_host(
     is_wanted: impl Fn() -> bool,
 ) -> Result<Established, AttemptError> {
     let mut result = dial_host_once(line, terms).await;
-    for _ in 0..BUSY_MAX {
+    for time in 0..BUSY_MAX {
         if !matches!(&result, Err(error) if error.is_busy()) || !is_wanted() {
             break;
         }
-        tokio::time::sleep(BUSY_PAUSE).await;
+        tokio::time::sleep(BUSY_PAUSE * (1 << time)).await;
         result = dial_host_once(line, terms).await;
     }
     result
 }
 
 async fn dial_host_once(line: &HostLine, terms: &NodeConfig) -> Result<Established, AttemptError> {
-    let connecting = tokio::time::timeout(terms.patience, line.address.connect()).await;
+    let connecting = tokio::time::timeout(terms.handshake_time, line.address.connect()).await;
     let socket = connecting
-        .map_err(|_| AttemptError::NoConnection(terms.patience))?
+        .map_err(|_| AttemptError::NoConnection(terms.handshake_time))?
         .map_err(AttemptError::Connect)?;
     Ok(dial(socket, terms, Some(line.name.clone())).await?)
 }

@@ -3,16 +3,22 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use exoskel_flow::Departure;
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::Hello;
+use exoskel_node::manager::Arrival;
+use exoskel_node::manager::breaks::departure_of;
+use exoskel_node::manager::recruiter::SlotSource;
 
 use super::attempt::is_of_worker;
+use super::children::ProcessEnd;
 use super::driver::ManagerDriver;
 use super::recruit::{RecruitingPlace, dial_child, dial_host};
 use super::{ManagerConfig, Notice, Shared};
 use crate::establish::{EstablishError, Established, welcome_in_place};
+use crate::host_file::HostFile;
 use crate::listening::{Listener, SocketFile};
 use crate::reception::{HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
@@ -21,6 +27,9 @@ use crate::sources::{NodeConfigRenewal, RENEWAL_TIME};
 
 /// How long an orderly end may take before the rest is cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
+/// How long after its connection a child may take to end.
+const CHILD_END_TIME: Duration = Duration::from_millis(200);
 
 /// Connections in the middle of their handshake at the listening address, at most.
 const HANDSHAKES_MAX: usize = 64;
@@ -36,13 +45,16 @@ pub(super) async fn run(
     listening: Option<(Listener, Option<SocketFile>)>,
     shared: Arc<Shared>,
 ) {
-    let renewal = config.renewal.take();
+    let (renewal, hosts) = (config.renewal.take(), config.recruiting.host_file.take());
     let driver = ManagerDriver::new(config, listening.is_some(), shared.clone());
     let driver = Rc::new(RefCell::new(driver));
     // The socket's file goes when this function ends, before its listener does.
     let (listener, _file) = listening.unzip();
     if let Some(listener) = listener {
         tokio::task::spawn_local(listen(driver.clone(), listener));
+    }
+    if let Some(hosts) = hosts {
+        tokio::task::spawn_local(watch_hosts(driver.clone(), hosts));
     }
     if let Some(renewal) = renewal {
         tokio::task::spawn_local(renew(driver.clone(), renewal));
@@ -94,6 +106,21 @@ async fn renew(driver: Driver, mut renewal: NodeConfigRenewal) {
     }
 }
 
+/// Takes up the host file when it has changed.
+async fn watch_hosts(driver: Driver, mut hosts: HostFile) {
+    loop {
+        tokio::time::sleep(RENEWAL_TIME).await;
+        match hosts.look() {
+            None => {}
+            Some((is_first, Ok(lines))) => driver.borrow_mut().relist(lines, is_first),
+            Some((_, Err(reason))) => {
+                let text = format!("kept the list of workers of before: {reason}");
+                driver.borrow_mut().tell(Notice::Warning(text));
+            }
+        }
+    }
+}
+
 /// Asks for one slot.
 async fn attempt(driver: Driver, place: RecruitingPlace) {
     let terms = driver.borrow().terms().clone();
@@ -113,7 +140,12 @@ async fn attempt(driver: Driver, place: RecruitingPlace) {
         RecruitingPlace::DialledIn(_) => return,
     };
     match result {
-        Ok(established) => serve(&driver, &established, &place),
+        Ok(established) => {
+            if let RecruitingPlace::Child(number) = place {
+                driver.borrow_mut().child_met(number);
+            }
+            serve(&driver, &established, &place);
+        }
         Err(error) => driver.borrow_mut().attempt_failed(&place, error),
     }
 }
@@ -127,12 +159,31 @@ fn serve(driver: &Driver, established: &Established, place: &RecruitingPlace) {
         return;
     };
     let (driver, connection) = (driver.clone(), established.connection.clone());
+    let source = place.source();
     tokio::task::spawn_local(async move {
         let ended = connection
             .run(|event| driver.borrow_mut().event(session, event))
             .await;
+        if let SlotSource::Child(number) = source
+            && departure_of(&ended) == Departure::Lost
+            && let Some(end) = child_end(&driver, number).await
+        {
+            driver.borrow_mut().process_ended(session, &end);
+        }
         driver.borrow_mut().ended(session, &ended);
     });
+}
+
+/// How a child whose connection broke has ended, if it has: its connection goes a moment before it does.
+async fn child_end(driver: &Driver, number: u32) -> Option<ProcessEnd> {
+    let deadline = Instant::now() + CHILD_END_TIME;
+    loop {
+        let end = driver.borrow().child_end(number);
+        if end.is_some() || Instant::now() >= deadline {
+            return end;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Accepts workers that dial in.
@@ -189,15 +240,35 @@ async fn welcome_worker(
     place: &RecruitingPlace,
     handshake: &HandshakePlace,
 ) -> Result<(), EstablishError> {
-    let terms = || Ok(driver.borrow().terms().clone());
+    let began = Cell::new(0);
+    let terms = || {
+        let driver = driver.borrow();
+        began.set(driver.renewals());
+        driver.terms().clone()
+    };
     let is_admitted = Cell::new(false);
-    let judge = |_: &Hello, peer: &VerifiedIdentity| {
-        driver.borrow_mut().admit_worker(peer.name())?;
-        is_admitted.set(true);
+    let judge = |_: &Hello, _: &VerifiedIdentity| {
         handshake.leave();
         Ok(())
     };
-    match welcome_in_place(socket, terms, judge, handshake).await {
+    let call = async |peer: &VerifiedIdentity| {
+        let mut waiting = None;
+        loop {
+            driver.borrow().check_current(began.get())?;
+            let admitted = driver.borrow_mut().admit_worker(peer.name())?;
+            if admitted == Arrival::Placed {
+                is_admitted.set(true);
+                return Ok(());
+            }
+            let place = match waiting.take() {
+                Some(place) => place,
+                None => driver.borrow().wait_for_room()?,
+            };
+            place.called().await;
+            waiting = Some(place);
+        }
+    };
+    match welcome_in_place(socket, terms, judge, call, handshake).await {
         Ok(established) => serve(driver, &established, place),
         Err(error) => {
             if is_admitted.get() {

@@ -34,6 +34,12 @@ const ISSUED: &str = "issued";
 /// so that a credential file never becomes useless before its certificate does.
 const REVOCATION_LIST_VALIDITY_MIN: Duration = Duration::from_secs(90 * DAY);
 
+/// Authorities and revocation lists that a credential holds beside those of its own authority.
+type OfOthers = (
+    Vec<CertificateDer<'static>>,
+    Vec<CertificateRevocationListDer<'static>>,
+);
+
 /// A private authority in a folder.
 ///
 /// # Security
@@ -143,7 +149,85 @@ impl AuthorityDirectory {
         validity: Duration,
         now: UnixTime,
     ) -> Result<Credential, PkiError> {
-        let identity = Identity::new(role, name)?;
+        self.issue_beside(Identity::new(role, name)?, validity, now, (vec![], vec![]))
+    }
+
+    /// Issues a credential that replaces one of this authority: the same role and name, a new key, the revocation list as it is
+    /// now, and whatever other authorities and lists the old credential holds. The old one stays good until it ends.
+    ///
+    /// Without a `validity` it is valid for as long as the old one was.
+    ///
+    /// # Errors
+    /// [`PkiError::NotIssued`] when this authority did not issue the old one, [`PkiError::NotRenewed`] when it was revoked; otherwise
+    /// those of [`issue`](Self::issue).
+    pub fn renew(
+        &self,
+        old: &Credential,
+        validity: Option<Duration>,
+        now: UnixTime,
+    ) -> Result<Credential, PkiError> {
+        let leaf = old.chain().first();
+        let recorded = self.recorded()?;
+        let found = recorded
+            .into_iter()
+            .find(|one| leaf == Some(&one.certificate))
+            .ok_or_else(|| PkiError::NotIssued {
+                got: old.identity().to_string(),
+            })?
+            .issued;
+        if found.revoked.is_some() {
+            return Err(PkiError::NotRenewed {
+                serial: found.serial,
+            });
+        }
+        let before = Duration::from_secs(
+            found
+                .not_after
+                .as_secs()
+                .saturating_sub(found.not_before.as_secs())
+                .saturating_sub(CLOCK_SKEW.as_secs()),
+        );
+        let (_, own_list) = self.current_list()?;
+        let is_of_another = |list: &CertificateRevocationListDer<'_>| {
+            RevocationListDetails::read(list).is_ok_and(|list| list.issuer != own_list.issuer)
+        };
+        let anchors = old.trust_anchors().iter();
+        let anchors = anchors.filter(|anchor| **anchor != self.root).cloned();
+        let lists = old.revocation_lists().iter();
+        let lists = lists.filter(|list| is_of_another(list)).cloned();
+        let beside = (anchors.collect(), lists.collect());
+        self.issue_beside(found.identity, validity.unwrap_or(before), now, beside)
+    }
+
+    /// Signs the revocation list anew, with what it revokes and the next number, so that it is good for at least `validity` from
+    /// now on, 90 days without one. Comes back with the time at which it becomes stale.
+    ///
+    /// # Errors
+    /// [`PkiError::Validity`] when the list would outlive the authority; otherwise when a file can't be read or written.
+    pub fn renew_list(
+        &self,
+        validity: Option<Duration>,
+        now: UnixTime,
+    ) -> Result<UnixTime, PkiError> {
+        let until = match validity {
+            Some(validity) => self.end_of(validity, now)?,
+            None => form::later(now, REVOCATION_LIST_VALIDITY_MIN),
+        };
+        let _lock = lock(&self.path)?;
+        let (_, list) = self.current_list()?;
+        let until = until.max(list.next_update);
+        self.sign_list(&self.issuer()?, list, until, now)?;
+        Ok(until)
+    }
+
+    /// Issues a credential that also holds authorities and revocation lists of others.
+    fn issue_beside(
+        &self,
+        identity: Identity,
+        validity: Duration,
+        now: UnixTime,
+        (mut anchors, mut lists): OfOthers,
+    ) -> Result<Credential, PkiError> {
         let not_after = self.end_of(validity, now)?;
         let _lock = lock(&self.path)?;
         let issuer = self.issuer()?;
@@ -154,7 +238,9 @@ impl AuthorityDirectory {
         let leaf = form::leaf(&identity, now, not_after)?.signed_by(&key, &issuer)?;
         let key = Zeroizing::new(key.serialize_der());
         let chain = vec![leaf.der().clone()];
-        let credential = Credential::new(chain, key, vec![self.root.clone()], vec![list])?;
+        anchors.insert(0, self.root.clone());
+        lists.insert(0, list);
+        let credential = Credential::new(chain, key, anchors, lists)?;
         let authority = credential.authority(0).map_err(CredentialError::Trust)?;
         let verified = credential
             .verify_own(&authority, now)
@@ -276,13 +362,19 @@ impl AuthorityDirectory {
             return Ok(current);
         }
         let until = until.max(form::later(now, REVOCATION_LIST_VALIDITY_MIN));
-        let signed = form::revocation_list(
-            issuer,
-            details.number.saturating_add(1),
-            &details.revoked,
-            now,
-            until,
-        )?;
+        self.sign_list(issuer, details, until, now)
+    }
+
+    /// Replaces the list by one with the next number.
+    fn sign_list(
+        &self,
+        issuer: &Issuer<'_, KeyPair>,
+        list: RevocationListDetails,
+        until: UnixTime,
+        now: UnixTime,
+    ) -> Result<CertificateRevocationListDer<'static>, PkiError> {
+        let number = list.number.saturating_add(1);
+        let signed = form::revocation_list(issuer, number, &list.revoked, now, until)?;
         write(
             &self.revocation_list_path(),
             signed.pem()?.as_bytes(),

@@ -274,3 +274,107 @@ fn issuing_and_revoking_at_once_loses_nothing() {
     let listed = AuthorityDirectory::open(&path).unwrap().list().unwrap();
     assert_eq!(listed.iter().filter(|one| one.revoked.is_some()).count(), 6);
 }
+
+/// A renewal is a new certificate for a new key, good for as long as the old one was, and the old one stays good.
+#[test]
+fn a_renewed_credential_is_the_same_identity_with_a_new_key() {
+    let folder = Folder::new();
+    let authority = AuthorityDirectory::initialise(folder.file("ca"), at(NOW)).unwrap();
+    let old = authority
+        .issue(Role::Worker, "lab1", Duration::from_secs(30 * DAY), at(NOW))
+        .unwrap();
+    let renewed = authority.renew(&old, None, at(NOW + 29 * DAY)).unwrap();
+    assert_eq!(renewed.identity(), old.identity());
+    assert_ne!(
+        renewed.key().secret_pkcs8_der(),
+        old.key().secret_pkcs8_der()
+    );
+    judge(&old, &renewed, Role::Worker, NOW + 58 * DAY).unwrap();
+    judge(&renewed, &renewed, Role::Worker, NOW + 58 * DAY).unwrap();
+    assert!(judge(&old, &renewed, Role::Worker, NOW + 60 * DAY).is_err());
+    judge(&renewed, &old, Role::Worker, NOW + 29 * DAY).unwrap();
+    assert_eq!(authority.list().unwrap().len(), 2);
+    let longer = authority
+        .renew(&renewed, Some(YEAR), at(NOW + 29 * DAY))
+        .unwrap();
+    judge(&longer, &longer, Role::Worker, NOW + 300 * DAY).unwrap();
+}
+
+#[test]
+fn a_renewal_keeps_whom_else_the_old_credential_trusts() {
+    let folder = Folder::new();
+    let authority = AuthorityDirectory::initialise(folder.file("ca"), at(NOW)).unwrap();
+    let other = AuthorityDirectory::initialise(folder.file("other"), at(NOW)).unwrap();
+    let theirs = other.issue(Role::Manager, "boss", YEAR, at(NOW)).unwrap();
+    let own = authority
+        .issue(Role::Worker, "lab1", YEAR, at(NOW))
+        .unwrap();
+    let key = own.key().secret_pkcs8_der().to_vec();
+    let both = Credential::new(
+        own.chain().to_vec(),
+        key.into(),
+        [own.trust_anchors(), theirs.trust_anchors()].concat(),
+        [own.revocation_lists(), theirs.revocation_lists()].concat(),
+    )
+    .unwrap();
+    judge(&both, &theirs, Role::Manager, NOW).unwrap();
+    let renewed = authority.renew(&both, None, at(NOW + DAY)).unwrap();
+    judge(&renewed, &theirs, Role::Manager, NOW + DAY).unwrap();
+    assert_eq!(
+        (
+            renewed.trust_anchors().len(),
+            renewed.revocation_lists().len()
+        ),
+        (2, 2)
+    );
+}
+
+#[test]
+fn what_was_revoked_or_issued_elsewhere_is_not_renewed() {
+    let folder = Folder::new();
+    let authority = AuthorityDirectory::initialise(folder.file("ca"), at(NOW)).unwrap();
+    let other = AuthorityDirectory::initialise(folder.file("other"), at(NOW)).unwrap();
+    let mine = authority
+        .issue(Role::Worker, "lab1", YEAR, at(NOW))
+        .unwrap();
+    assert!(matches!(
+        other.renew(&mine, None, at(NOW)),
+        Err(PkiError::NotIssued { .. })
+    ));
+    authority.revoke("lab1", at(NOW)).unwrap();
+    assert!(matches!(
+        authority.renew(&mine, None, at(NOW)),
+        Err(PkiError::NotRenewed { .. })
+    ));
+    assert_eq!(authority.list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_renewed_list_is_newer_and_revokes_the_same() {
+    let folder = Folder::new();
+    let authority = AuthorityDirectory::initialise(folder.file("ca"), at(NOW)).unwrap();
+    let mut manager = authority
+        .issue(Role::Manager, "boss", YEAR, at(NOW))
+        .unwrap();
+    let worker = authority
+        .issue(Role::Worker, "lab1", YEAR, at(NOW))
+        .unwrap();
+    authority.revoke("lab1", at(NOW)).unwrap();
+    let late = NOW + 360 * DAY;
+    let until = authority.renew_list(None, at(late)).unwrap();
+    assert_eq!(until, at(late + 90 * DAY));
+    assert_eq!(
+        authority.renew_list(Some(YEAR), at(late)).unwrap(),
+        at(late + 365 * DAY)
+    );
+    assert!(matches!(
+        authority.renew_list(Some(20 * YEAR), at(late)),
+        Err(PkiError::Validity { .. })
+    ));
+    let lists = read_revocation_lists(authority.revocation_list_path()).unwrap();
+    manager.add_revocation_lists(lists).unwrap();
+    assert!(matches!(
+        judge(&manager, &worker, Role::Worker, late),
+        Err(IdentityError::Revoked { .. })
+    ));
+}

@@ -24,9 +24,10 @@ use exoskel_net::manager::{
     Function, HostLine, ManagerConfig, ManagerNode, Notice, Readiness, Recruiting, StreamHandle,
     StreamPlan, Tickets,
 };
-use exoskel_net::message::{Call, Execute, RESULT_ENDPOINT, ToManager, ToSlot};
+use exoskel_net::message::{Call, Execute, PIECE_BYTES_MAX, RESULT_ENDPOINT, ToManager, ToSlot};
 use exoskel_net::payload::{BatchBuilder, Format, RecordReader, RecordWriter};
-use exoskel_net::result_queue::{Contents, Origin, OutcomeOrder, Taken};
+use exoskel_net::result_queue::{Contents, OutcomeOrder, Taken};
+use exoskel_net::shared_table::SharedTable;
 use exoskel_net::slot::{SlotNode, Work};
 use exoskel_net::socket::Socket;
 use tokio::sync::watch;
@@ -255,7 +256,7 @@ fn interpret(node: &SlotNode) {
                 let _ = node.release(frame);
                 passed.drain(..).for_each(finish);
             }
-            Work::Code(ToSlot::Setup { .. }) => drop(node.ready(Vec::new())),
+            Work::Code(ToSlot::Setup { .. }) => drop(node.ready(Vec::new(), Vec::new())),
             Work::Ended(_) => return,
             _ => {}
         }
@@ -347,8 +348,14 @@ pub(crate) fn outcomes(strike: Strike, times: usize) -> Outcome {
     }
 }
 
+/// What the managers here share.
+pub(crate) const SHARED: [u8; 32] = [7; 32];
+
 fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
+    let shared = Arc::new(SharedTable::default());
+    shared.insert(SHARED, vec![0; PIECE_BYTES_MAX as usize].into());
     let manager = ManagerNode::start(ManagerConfig {
+        at_end: || (),
         terms: site.manager(),
         renewal: None,
         observer: None,
@@ -361,9 +368,13 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
             local: None,
             hosts: workers.iter().map(|worker| worker.line.clone()).collect(),
             listen: None,
+            host_file: None,
+            patience: Duration::from_secs(60),
         },
         setup_local: Bytes::new(),
         setup_remote: Bytes::new(),
+        has_initializer: false,
+        shared,
     })
     .unwrap();
     let mut seen = Readiness::default();
@@ -388,13 +399,15 @@ fn manage(site: &Site, workers: &[Worker]) -> Vec<Notice> {
         functions: (0..3).map(function).collect(),
         call: Call::Item,
         tickets: Tickets::Unbounded,
+        timeout: None,
+        retries_on: None,
     };
     let stream = manager.open(plan, OutcomeOrder::Admission);
     let mut batch = BatchBuilder::default();
     for index in 0..ITEMS {
         batch.push(Format::Pickle, &index.to_be_bytes(), &[], Vec::new());
     }
-    stream.admit(batch.take(Origin::user()));
+    stream.admit(&mut batch);
     stream.end_of_input();
     take_all(&stream, deadline, &manager);
     // The driver is alive and well.

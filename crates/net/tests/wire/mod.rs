@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub(crate) mod folder;
+pub(crate) mod networks;
 pub(crate) mod raw;
 pub(crate) mod relay;
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use exoskel_identity::{Credential, Role, VerifiedIdentity};
-use exoskel_link::handshake::{Hello, Refuse};
+use exoskel_link::handshake::{Hello, ProcessNumber, Refuse};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::policy::Policy;
 use exoskel_link::{
@@ -106,13 +107,16 @@ pub(crate) fn terms(credential: Credential, peer_roles: &[Role]) -> NodeConfig {
         policy: Arc::new(Policy::builtin()),
         peer_roles: peer_roles.to_vec(),
         minimum: Protection::Plain,
+        asks_for_each_link: false,
         limits: Limits::default(),
         dead_after: Duration::from_secs(5),
-        patience: Duration::from_secs(5),
+        handshake_time: Duration::from_secs(5),
         versions: vec![("python".to_owned(), "3.11".to_owned())],
         same_versions: vec!["python".to_owned()],
         keys: KeyStore::in_ordinary_memory(8),
         job: 0,
+        process: ProcessNumber::new([5; 16]),
+        shared_memory: false,
         properties: Vec::new(),
     }
 }
@@ -152,6 +156,59 @@ pub(crate) fn accept(listening: &Listening) -> Socket {
     let descriptor = listening.as_fd().try_clone_to_owned().unwrap();
     let listener = std::os::unix::net::UnixListener::from(descriptor);
     Socket::unix(listener.accept().unwrap().0).unwrap()
+}
+
+/// What a session can go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Tcp,
+    Socketpair,
+    SharedMemory,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::Tcp, Self::Socketpair, Self::SharedMemory];
+
+    pub(crate) async fn sockets(self) -> (Socket, Socket) {
+        match self {
+            Self::Tcp => tcp().await,
+            Self::Socketpair | Self::SharedMemory => socketpair(),
+        }
+    }
+
+    /// The kind of transport that tables name.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Socketpair => "socketpair",
+            Self::SharedMemory => "shared memory",
+        }
+    }
+
+    /// Two ends that meet this way.
+    pub(crate) async fn meet(
+        self,
+        client: &NodeConfig,
+        server: &NodeConfig,
+    ) -> (Established, Established) {
+        let willing = |config: &NodeConfig| NodeConfig {
+            shared_memory: self == Self::SharedMemory,
+            ..config.clone()
+        };
+        let sockets = self.sockets().await;
+        let (client, server) = meet(sockets, &willing(client), None, &willing(server)).await;
+        let (client, server) = (client.unwrap(), server.unwrap());
+        for end in [&client, &server] {
+            assert_eq!(end.connection.transport().kind(), self.kind());
+        }
+        (client, server)
+    }
+
+    /// Two served ends that have met this way.
+    pub(crate) async fn sessions(self, client: &NodeConfig, server: &NodeConfig) -> (End, End) {
+        let (client, server) = self.meet(client, server).await;
+        (End::serve(client), End::serve(server))
+    }
 }
 
 type Outcome = Result<Established, EstablishError>;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use exoskel_identity::{Credential, Role};
-use exoskel_net::tls::{Handshake, Tls, TlsError};
+use exoskel_identity::{Credential, PeerVerifier, Role};
+use exoskel_net::tls::{Handshake, Tls, TlsError, TlsFault};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -17,6 +17,16 @@ impl RawClient {
     /// Shakes hands with a server to the end of TLS.
     pub(crate) async fn connect(stream: TcpStream, credential: &Credential, peer: Role) -> Self {
         let verifier = Arc::new(credential.authority(1).unwrap());
+        Self::connect_judging(stream, credential, verifier, peer).await
+    }
+
+    /// The same, with a judge of the server who isn't the credential's own authority.
+    pub(crate) async fn connect_judging(
+        stream: TcpStream,
+        credential: &Credential,
+        verifier: Arc<dyn PeerVerifier>,
+        peer: Role,
+    ) -> Self {
         let engine = Tls::client(credential, verifier, vec![peer], None).unwrap();
         let mut client = Self { stream, engine };
         client.write().await;
@@ -43,7 +53,7 @@ impl RawClient {
     }
 
     async fn read(&mut self) -> Result<(), TlsError> {
-        let gone = |error: std::io::Error| TlsError::Protocol(error.to_string());
+        let gone = |error| TlsError::Protocol(TlsFault::Buffer(error));
         let mut record = vec![0; 5];
         self.stream.read_exact(&mut record).await.map_err(gone)?;
         let length = usize::from(u16::from_be_bytes([record[3], record[4]]));

@@ -79,7 +79,9 @@ impl Relay {
     pub(crate) async fn unix(relay: &Listening, server: &Listening) -> (Self, (Socket, Socket)) {
         let stream = |socket| match socket {
             Socket::Unix(stream) => stream,
-            Socket::Tcp(_) => panic!("expected a Unix socket"),
+            Socket::Tcp(_) | Socket::Relayed(_) | Socket::Command(_) => {
+                panic!("expected a Unix socket")
+            }
         };
         let (client, near) = unix(relay).await;
         let (far, server) = unix(server).await;

@@ -9,7 +9,7 @@ use exoskel_task::message::ReceivedMessage;
 use exoskel_task::router::Answered;
 
 use super::notice::{Notice, Output, readable};
-use super::{ManagerLink, ManagerMachine};
+use super::{ManagerAction, ManagerLink, ManagerMachine, PieceWanted, Presence};
 use crate::session::SessionId;
 
 impl ManagerMachine {
@@ -56,8 +56,51 @@ impl ManagerMachine {
     fn answered(&mut self, session: SessionId, answered: Answered, now: Duration) {
         match answered {
             Answered::Items => {}
+            Answered::Differs(packages) => self.differs(session, &packages),
             Answered::Ready(lacks) => self.ready(session, &lacks, now),
+            Answered::Initialized(error) => self.initialized(session, &error, now),
+            Answered::Fetch {
+                digest,
+                offset,
+                bytes,
+            } => {
+                let piece = PieceWanted {
+                    digest,
+                    offset,
+                    bytes,
+                };
+                self.send_piece(session, piece);
+            }
+            Answered::Leaving => self.leaving(session),
+            Answered::Probed => self.probed(session, now),
             Answered::Output { stream, text } => self.printed(session, stream, &text),
+        }
+    }
+
+    fn probed(&mut self, session: SessionId, now: Duration) {
+        let Some(slot) = self.slots.get_mut(&session) else {
+            return;
+        };
+        slot.presence = match slot.presence {
+            Presence::AskedTooEarly => {
+                self.router.probe_slot(session.0);
+                Presence::Asked
+            }
+            Presence::Asked | Presence::Certain => {
+                self.router.resume_slot(session.0, now);
+                Presence::Certain
+            }
+        };
+    }
+
+    fn send_piece(&mut self, session: SessionId, piece: PieceWanted) {
+        if let Some(slot) = self.slots.get(&session) {
+            let link = slot.code;
+            self.actions.push_back(ManagerAction::SendPiece {
+                session,
+                link,
+                piece,
+            });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Whose doing the end of a session is, and workers whose sessions break again and again.
+//! Whose doing the end of a session is, workers whose sessions break again and again, and workers that are lost with all their slots.
 
 use std::collections::HashMap;
 
@@ -22,6 +22,8 @@ pub fn departure_of(ended: &Ended) -> Departure {
             CloseReason::Finished
             | CloseReason::ShuttingDown
             | CloseReason::Expired
+            // It heard nothing from us: we stood still, or the network did.
+            | CloseReason::Silence
             | CloseReason::NotAllowed(_),
         ) => Departure::Orderly,
         Ended::Transport(_)

@@ -19,6 +19,8 @@ pub struct Member {
     pub proof: PlaceProof,
     /// What was agreed.
     pub protections: Protections,
+    /// What our own policy and options ask for, at least. What was agreed is more where the other end asks for more.
+    pub own_minimum: Protections,
     /// The trust domain that it is in, or none.
     pub domain: Option<String>,
     /// Whether its results may be pickles.

@@ -14,13 +14,16 @@ use exoskel_task::payload::Format;
 use thiserror::Error;
 
 use super::breaks::departure_of;
-use super::notice::{Notice, Unwanted};
-use super::recruiter::SlotSource;
-use super::{ManagerAction, ManagerLink, ManagerMachine, Member, Slot, SlotState};
+use super::notice::{EarlyPhase, Notice, Unwanted};
+use super::recruiter::{Prospect, SlotSource};
+use super::{ManagerAction, ManagerLink, ManagerMachine, Member, Presence, Slot, SlotState};
 use crate::session::SessionId;
 
 /// Workers that can't run the program, of which the reasons are kept.
 const UNFIT_MAX: usize = 1000;
+
+/// Workers with other versions of packages, which are told of once.
+const DIFFERING_MAX: usize = 1000;
 
 /// Why a session that was made is of no use.
 #[derive(Clone, Debug, Error)]
@@ -33,39 +36,61 @@ pub enum JoinError {
     Session(#[from] SessionError),
 }
 
+/// What becomes of somebody who dialled in and may have a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Its place is kept until it [joins](ManagerMachine::join) or the attempt [fails](ManagerMachine::attempt_failed).
+    Placed,
+    /// There are the slots that were asked for. It is asked in as soon as there [is room](ManagerMachine::has_room).
+    Waits,
+}
+
 impl ManagerMachine {
-    /// Somebody who dialled in has proven this name: may it have a session? If so, its place is kept until it
-    /// [joins](Self::join) or the attempt [fails](Self::attempt_failed).
+    /// Somebody who dialled in has proven this name: may it have a session?
     ///
     /// # Errors
     /// What it is told.
-    pub fn admit_worker(&mut self, name: &str) -> Result<(), Refuse> {
+    pub fn admit_worker(&mut self, name: &str) -> Result<Arrival, Refuse> {
         if let Some(why) = self.unwanted(name) {
             return Err(Refuse {
                 reason: RefuseReason::NotAllowed,
                 text: why.refusal().into(),
             });
         }
-        self.recruiter.reserve(self.slots.len()).map_err(|wanted| {
-            let text = format!("the manager has the {wanted} slots it asked for");
-            Refuse {
-                reason: RefuseReason::Busy,
-                text: text.into(),
-            }
-        })
+        if !self.has_room() {
+            return Ok(Arrival::Waits);
+        }
+        self.recruiter.reserve();
+        Ok(Arrival::Placed)
+    }
+
+    /// Whether somebody who dials in has a place.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.is_closing && self.recruiter.has_room(self.slots.len())
+    }
+
+    /// What somebody is told who finds no place, nor one in which to wait.
+    #[must_use]
+    pub fn busy_refusal(&self) -> Refuse {
+        let wanted = self.recruiter.wanted();
+        Refuse {
+            reason: RefuseReason::Busy,
+            text: format!("the manager has all slots it asked for ({wanted})").into(),
+        }
     }
 
     /// Why a worker of this name gets no session, if that is known: it can't run the program, or is set aside.
     #[must_use]
     pub fn unwanted(&self, name: &str) -> Option<Unwanted> {
-        let lacks = self.unfit.get(name).cloned().map(Unwanted::Lacks);
-        lacks.or_else(|| self.breaks.set_aside(name).map(Unwanted::SetAside))
+        let unfit = self.unfit.get(name).cloned();
+        unfit.or_else(|| self.breaks.set_aside(name).map(Unwanted::SetAside))
     }
 
-    /// An attempt came to nothing; `is_final` when another one can't end better.
-    pub fn attempt_failed(&mut self, source: SlotSource, is_final: bool, now: Duration) {
-        self.recruiter.landed();
-        self.recruiter.failed(source, is_final);
+    /// An attempt came to nothing; `prospect` says whether another one may end better.
+    pub fn attempt_failed(&mut self, source: SlotSource, prospect: Prospect, now: Duration) {
+        self.recruiter.landed(source);
+        self.recruiter.failed(source, prospect, now);
         self.release(source, now);
     }
 
@@ -82,7 +107,7 @@ impl ManagerMachine {
     ) -> Result<SessionId, JoinError> {
         // It may have been set aside while it was dialled.
         if let Some(why) = self.unwanted(&member.identity.name) {
-            self.attempt_failed(source, true, now);
+            self.attempt_failed(source, Prospect::Hopeless, now);
             return Err(why.into());
         }
         let id = self.next_session;
@@ -90,13 +115,14 @@ impl ManagerMachine {
             Ok(links) => links,
             Err(error) => {
                 self.endpoints.end(id);
-                self.attempt_failed(source, false, now);
+                self.attempt_failed(source, Prospect::Passing, now);
                 return Err(error.into());
             }
         };
         self.next_session = SessionId(id.0 + 1);
-        self.recruiter.landed();
+        self.recruiter.landed(source);
         self.recruiter.succeeded(source, member.slots);
+        self.patience.pause();
         self.recruited.pending += 1;
         let origin = Origin {
             worker: member.identity.name.clone(),
@@ -107,7 +133,7 @@ impl ManagerMachine {
             },
         };
         let answers = origin.format;
-        let worker = self.workers.join(member);
+        let worker = self.workers.join(member, now);
         self.tell(Notice::Audit(format!(
             "accepted {} at {}: {} ({:?}, domain {})",
             member.identity,
@@ -124,6 +150,9 @@ impl ManagerMachine {
             source,
             state: SlotState::Joining,
             message_bytes_max: session.peer_message_bytes_max(),
+            process_end: None,
+            presence: Presence::Certain,
+            bytes_sent: 0,
         };
         self.slots.insert(id, slot);
         if self.is_closing {
@@ -171,7 +200,8 @@ impl ManagerMachine {
         Ok((tasks, code))
     }
 
-    /// A slot has its settings: it gets work, or leaves when it lacks modules that the program needs.
+    /// A slot has its settings: it gets work, now or when its initializer has run, or leaves when it lacks modules that the
+    /// program needs.
     pub(super) fn ready(&mut self, session: SessionId, lacks: &[String], now: Duration) {
         let Some(slot) = self.slots.get_mut(&session) else {
             return;
@@ -180,15 +210,15 @@ impl ManagerMachine {
             return;
         }
         if lacks.is_empty() {
-            slot.state = SlotState::Ready;
+            slot.state = SlotState::Initializing;
             self.recruited.ready += 1;
             self.recruited.pending -= 1;
-            // The number is new and the limit on slots is checked when they are recruited.
-            let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
-            let _ = self.router.add_slot(session.0, origin, bytes_max, now);
+            if !self.settings.has_initializer {
+                self.begin_work(session, now);
+            }
             return;
         }
-        slot.state = SlotState::Unfit;
+        slot.state = SlotState::Unfit { is_final: true };
         let worker = slot.worker.clone();
         self.actions.push_back(ManagerAction::Close {
             session,
@@ -199,16 +229,72 @@ impl ManagerMachine {
             .map(|name| PeerText::new(name).unquoted())
             .collect();
         let what = shown.join(", ");
-        let why = Unwanted::Lacks(what.clone());
+        let why = Unwanted::Lacks(what);
         // Its other slots lack the same.
-        let is_new =
-            self.unfit.len() < UNFIT_MAX && self.unfit.insert(worker.name.clone(), what).is_none();
-        if is_new {
+        if self.keep_unfit(&worker.name, why.clone()) {
             self.tell(Notice::Warning(format!("{worker} {why}")));
         }
         self.recruiter.set_aside(&worker.name);
-        self.actions
-            .push_back(ManagerAction::Unwanted { worker, why });
+        self.tell_unwanted(worker, why);
+    }
+
+    /// A slot has packages of other versions than the manager. Its worker's other slots have the same.
+    pub(super) fn differs(&mut self, session: SessionId, packages: &[String]) {
+        let Some(slot) = self.slots.get(&session) else {
+            return;
+        };
+        let worker = slot.worker.clone();
+        if self.differing.len() >= DIFFERING_MAX || !self.differing.insert(worker.clone()) {
+            return;
+        }
+        let shown = packages.iter().map(|line| PeerText::new(line).unquoted());
+        let what = shown.collect::<Vec<String>>().join(", ");
+        self.tell(Notice::Warning(format!(
+            "{worker} has other versions than the manager: {what}; results may differ: install the same at both"
+        )));
+    }
+
+    /// A slot has all that it needs for work.
+    pub(super) fn begin_work(&mut self, session: SessionId, now: Duration) {
+        let Some(slot) = self.slots.get_mut(&session) else {
+            return;
+        };
+        slot.state = SlotState::Ready;
+        self.recruiter.proved(slot.source);
+        self.patience.renew();
+        if self.unwanted.remove(&slot.worker) {
+            self.actions
+                .push_back(ManagerAction::Wanted(slot.worker.clone()));
+        }
+        // The number is new and the limit on slots is checked when they are recruited.
+        let (origin, bytes_max) = (slot.origin.clone(), slot.message_bytes_max);
+        let _ = self.router.add_slot(session.0, origin, bytes_max, now);
+    }
+
+    /// Remembers why a worker can't run the program; says whether that is news.
+    pub(super) fn keep_unfit(&mut self, name: &str, why: Unwanted) -> bool {
+        self.unfit.len() < UNFIT_MAX && self.unfit.insert(name.to_owned(), why).is_none()
+    }
+
+    /// A slot finishes what runs and goes.
+    pub(super) fn leaving(&mut self, session: SessionId) {
+        let Some(slot) = self.slots.get_mut(&session) else {
+            return;
+        };
+        match std::mem::replace(&mut slot.state, SlotState::Leaving) {
+            SlotState::Ready | SlotState::Initializing => self.recruited.ready -= 1,
+            SlotState::Joining => self.recruited.pending -= 1,
+            other @ (SlotState::Unfit { .. } | SlotState::Leaving) => {
+                slot.state = other;
+                return;
+            }
+        }
+        let worker = slot.worker.clone();
+        let is_going = |slot: &&Slot| slot.state == SlotState::Leaving;
+        let others = self.slots.len() - self.slots.values().filter(is_going).count();
+        self.tell(Notice::Warning(format!(
+            "{worker} leaves: it was told to end; slots that go on: {others}"
+        )));
     }
 
     /// Judges all peers again, by what `judge` says of each, after credentials, policy or revocation lists have changed.
@@ -231,6 +317,13 @@ impl ManagerMachine {
         }
     }
 
+    /// The process of a slot has ended like this: for a child, whose parent knows. Comes before the [end](Self::ended) of its session.
+    pub fn process_ended(&mut self, session: SessionId, how: &str) {
+        if let Some(slot) = self.slots.get_mut(&session) {
+            slot.process_end = Some(how.into());
+        }
+    }
+
     /// A session is over: its items are put back, and its source is asked again, or another, as its end says.
     pub fn ended(&mut self, session: SessionId, end: &Ended, now: Duration) {
         self.endpoints.end(session);
@@ -238,40 +331,102 @@ impl ManagerMachine {
             return;
         };
         let departure = departure_of(end);
-        let statistics = self.router.remove_slot(session.0, departure, now);
+        let blamed = match departure {
+            Departure::Lost if slot.presence != Presence::Certain => Departure::Broken,
+            other => other,
+        };
+        if departure == Departure::Lost {
+            self.doubt(&slot.worker.name);
+        }
+        let statistics = self
+            .router
+            .remove_slot(session.0, blamed, slot.process_end.clone(), now);
         let statistics = statistics.unwrap_or_default();
         let outstanding = statistics.put_back;
         if departure == Departure::Orderly && statistics.items > 0 {
             self.breaks.kept(&slot.worker.name);
         }
-        let is_unfit = slot.state == SlotState::Unfit;
+        let is_unfit = matches!(slot.state, SlotState::Unfit { .. });
+        let has_left = slot.state == SlotState::Leaving && departure == Departure::Orderly;
+        // Who is told to end says that it leaves. What ends by itself in the middle of its work has an item that ran for too long, or was told to end at once.
+        let is_own_end = !has_left && matches!(end, Ended::Closed(CloseReason::ShuttingDown));
+        let how = match &slot.process_end {
+            Some(how) => how.to_string(),
+            None => end.to_string(),
+        };
         let state = match departure {
             _ if is_unfit => "unfit",
+            _ if has_left || is_own_end => "left",
             Departure::Orderly if outstanding == 0 => "left",
             _ => "lost",
         };
-        self.workers.leave(&slot.worker, statistics, state);
-        if slot.state == SlotState::Ready {
-            self.recruited.ready -= 1;
-        } else {
-            self.recruited.pending -= 1;
+        let worker = &slot.worker;
+        self.workers
+            .leave(worker, statistics, slot.bytes_sent, state, now);
+        match slot.state {
+            SlotState::Ready | SlotState::Initializing => self.recruited.ready -= 1,
+            SlotState::Joining | SlotState::Unfit { .. } => self.recruited.pending -= 1,
+            SlotState::Leaving => {}
         }
-        if !self.is_closing && !is_unfit {
+        if has_left && outstanding > 0 && !self.is_closing {
+            self.tell(Notice::Warning(format!(
+                "{} has left before its items were done; items that run again: {outstanding}, which is not held against them",
+                slot.worker,
+            )));
+        } else if is_own_end && !self.is_closing && !is_unfit {
+            self.tell(Notice::Warning(format!(
+                "{} has ended a slot in the middle of its work, as it does when an item runs for too long; items put back: {outstanding}, slots that go on: {}",
+                slot.worker,
+                self.slots.len(),
+            )));
+        } else if !self.is_closing && !is_unfit && !has_left {
             let others = self.slots.len();
             self.tell(Notice::Warning(format!(
-                "lost {} ({end}); items put back: {outstanding}, slots that go on: {others}",
+                "lost {} ({how}); items put back: {outstanding}, slots that go on: {others}",
                 slot.worker,
             )));
         }
         let is_set_aside = departure == Departure::Broken && self.breaks_again(session, &slot, end);
-        if is_unfit || is_set_aside {
-            self.recruiter.failed(slot.source, true);
-        } else if departure == Departure::Broken {
-            self.recruiter.failed(slot.source, false);
-        } else {
-            self.recruiter.proved(slot.source);
+        let prospect = match slot.state {
+            _ if is_set_aside => Some(Prospect::Hopeless),
+            SlotState::Unfit { is_final: true } => Some(Prospect::Hopeless),
+            SlotState::Unfit { is_final: false } => Some(Prospect::Passing),
+            SlotState::Joining | SlotState::Initializing => Some(Prospect::Doubtful),
+            SlotState::Ready | SlotState::Leaving => {
+                (departure == Departure::Broken).then_some(Prospect::Passing)
+            }
+        };
+        match prospect {
+            Some(prospect) => self.recruiter.failed(slot.source, prospect, now),
+            None => self.recruiter.rest(slot.source, now),
+        }
+        if let (SlotSource::Child(_), Some(Prospect::Doubtful)) = (slot.source, prospect)
+            && !self.recruiter.has_hope_of_children()
+        {
+            let phase = match slot.state {
+                SlotState::Initializing => EarlyPhase::Initializing,
+                _ => EarlyPhase::Joining,
+            };
+            self.tell_unwanted(slot.worker, Unwanted::LostEarly(phase, how));
         }
         self.release(slot.source, now);
+    }
+
+    /// A slot of this worker is lost. What took it may have taken all that ran beside it, so each is asked whether it is still there,
+    /// and gets nothing until it answers.
+    fn doubt(&mut self, worker: &str) {
+        for (session, slot) in &mut self.slots {
+            if slot.state != SlotState::Ready || slot.worker.name != worker {
+                continue;
+            }
+            slot.presence = match slot.presence {
+                Presence::Certain => {
+                    self.router.probe_slot(session.0);
+                    Presence::Asked
+                }
+                _ => Presence::AskedTooEarly,
+            };
+        }
     }
 
     /// Counts a broken session; says whether its worker is set aside.
@@ -286,17 +441,14 @@ impl ManagerMachine {
             self.recruiter.set_aside(name);
             let why = Unwanted::SetAside(reason);
             self.tell(Notice::Warning(format!("{} {why}", slot.worker)));
-            self.actions.push_back(ManagerAction::Unwanted {
-                worker: slot.worker.clone(),
-                why,
-            });
+            self.tell_unwanted(slot.worker.clone(), why);
         }
         true
     }
 
     /// A slot or an attempt is gone: its source is asked again, or another.
     fn release(&mut self, source: SlotSource, now: Duration) {
-        self.recruiter.release(source, now);
+        self.recruiter.release(source);
         if let SlotSource::Child(child) = source {
             self.actions.push_back(ManagerAction::End(child));
         }

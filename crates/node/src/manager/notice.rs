@@ -1,5 +1,7 @@
 //! What the user of a manager is told besides outcomes.
 
+use std::fmt;
+
 use exoskel_identity::{Colours, PeerText};
 
 /// What is kept of one message of output. A slot sends it in pieces of so many bytes.
@@ -35,11 +37,35 @@ pub enum Unwanted {
     /// It doesn't have these modules, which the program imports.
     #[error("lacks {0}, which the program imports; it gets no items: install that there")]
     Lacks(String),
+    /// The initializer raised this there.
+    #[error("can't run the initializer: {0}")]
+    Uninitialized(String),
+    /// It is one of too many in a row that were lost before they could work.
+    #[error("was lost {0}: {1}")]
+    LostEarly(EarlyPhase, String),
     /// It broke too many sessions in a row.
     #[error(
         "is set aside and gets no more items: it {0}; check the wire to it and what is installed there"
     )]
     SetAside(String),
+}
+
+/// What a slot does before it gets work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyPhase {
+    /// It takes its settings in.
+    Joining,
+    /// It runs the initializer.
+    Initializing,
+}
+
+impl fmt::Display for EarlyPhase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Joining => "before it could work",
+            Self::Initializing => "while it ran the initializer",
+        })
+    }
 }
 
 impl Unwanted {
@@ -50,6 +76,10 @@ impl Unwanted {
             Self::Lacks(modules) => {
                 format!("the worker can't run the program: it lacks {modules}")
             }
+            Self::Uninitialized(error) => {
+                format!("the worker can't run the manager's initializer: {error}")
+            }
+            Self::LostEarly(phase, end) => format!("the worker was lost {phase}: {end}"),
             Self::SetAside(reason) => format!("the worker is set aside: it {reason}"),
         }
     }

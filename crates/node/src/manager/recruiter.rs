@@ -1,13 +1,24 @@
 //! Who is asked for a slot next, and when nobody is left: children of this process, places where workers listen, and
 //! workers that dial in.
+//!
+//! Places are asked, not slots: where an attempt has failed, one attempt at a time finds out whether that has changed, with
+//! pauses that grow. As soon as one succeeds, as many more as the worker has slots are made side by side. Only what waiting
+//! can't change ends this.
 
 use std::time::Duration;
 
-/// A place that failed is asked again after this time, as long as slots are missing.
-const RETRY_TIME: Duration = Duration::from_millis(500);
+use exoskel_determinism::SplitMix64;
 
-/// Failures in a row after which a source isn't asked again.
-pub const FAILURES_MAX: u32 = 6;
+use super::backoff::Backoff;
+
+/// Children that died before they could work, in a row, after which no other is started: what they need isn't there.
+pub const CHILDREN_LOST_MAX: u32 = 6;
+
+/// Attempts under way at once. Each is a handshake; with too many side by side none of them would end in time.
+const ATTEMPTS_MAX: usize = 64;
+
+/// Of these, attempts at places that failed before: they may hang for seconds and must not keep others waiting.
+const PROBES_MAX: usize = ATTEMPTS_MAX / 2;
 
 /// Where slots may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,13 +44,37 @@ pub enum SlotSource {
     DialledIn,
 }
 
+/// Whether another attempt at a place may end better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// Waiting may help.
+    Passing,
+    /// What was asked for had everything it needs from us, and came to nothing. After some of these in a row waiting won't help.
+    Doubtful,
+    /// Waiting can't help.
+    Hopeless,
+}
+
 /// What is to be done to get a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Start(u32),
     Dial(usize),
-    /// Nobody is left to work, and nobody can be asked.
-    GiveUp,
+}
+
+/// How recruiting at one place stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceState {
+    /// As many slots as it has, or as are wanted.
+    Served,
+    /// An attempt is under way.
+    Dialling,
+    /// An attempt follows at this time.
+    Waiting(Duration),
+    /// It is not asked any more: that can't end better.
+    Hopeless,
+    /// Its line is gone from the host file.
+    Unlisted,
 }
 
 /// What recruiting remembers.
@@ -48,71 +83,128 @@ pub(super) struct Recruiter {
     wanted: usize,
     in_flight: usize,
     next_child: u32,
-    children: bool,
-    child_failures: u32,
+    children: Option<ChildSource>,
     hosts: Vec<ListeningWorker>,
     listening: bool,
     retry_at: Option<Duration>,
-    has_given_up: bool,
+    random: SplitMix64,
+}
+
+#[derive(Debug, Default)]
+struct ChildSource {
+    backoff: Backoff,
+    attempts: usize,
+    /// Lost in a row before they could work.
+    lost: u32,
 }
 
 #[derive(Debug)]
 struct ListeningWorker {
     name: String,
+    /// Slots and attempts.
     in_use: u32,
+    attempts: u32,
     /// Slots it said it has; unknown before the first session.
     capacity: Option<u32>,
-    failures: u32,
+    backoff: Backoff,
+    /// No other attempt can end better.
+    is_hopeless: bool,
     /// It is not asked any more, whatever its other slots do.
     is_set_aside: bool,
-    /// Not to be asked before this time.
-    rest_until: Option<Duration>,
+    is_listed: bool,
+}
+
+impl ChildSource {
+    fn may_start(&self, now: Duration) -> bool {
+        self.has_hope()
+            && self.backoff.next_at() <= now
+            && (self.backoff.failures() == 0 || self.attempts == 0)
+    }
+
+    fn has_hope(&self) -> bool {
+        self.lost < CHILDREN_LOST_MAX
+    }
+}
+
+impl ListeningWorker {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            in_use: 0,
+            attempts: 0,
+            capacity: None,
+            backoff: Backoff::default(),
+            is_hopeless: false,
+            is_set_aside: false,
+            is_listed: true,
+        }
+    }
+
+    fn has_hope(&self) -> bool {
+        self.is_listed && !self.is_hopeless && !self.is_set_aside
+    }
+
+    /// It has failed, and nothing better is known yet.
+    fn is_failing(&self) -> bool {
+        self.backoff.failures() > 0
+    }
+
+    /// It may be asked, if its time has come.
+    fn is_askable(&self) -> bool {
+        self.has_hope()
+            && self.in_use < self.capacity.unwrap_or(1)
+            && (!self.is_failing() || self.attempts == 0)
+    }
 }
 
 impl Recruiter {
-    pub(super) fn new(sources: &SlotSources) -> Self {
-        let host = |name: &String| ListeningWorker {
-            name: name.clone(),
-            in_use: 0,
-            capacity: None,
-            failures: 0,
-            is_set_aside: false,
-            rest_until: None,
-        };
+    /// `seed`: of the pauses between attempts, which differ from one manager to the next.
+    pub(super) fn new(sources: &SlotSources, seed: u64) -> Self {
+        let hosts = sources.hosts.iter().cloned();
         Self {
             wanted: sources.slots as usize,
             in_flight: 0,
             next_child: 0,
-            children: sources.children,
-            child_failures: 0,
-            hosts: sources.hosts.iter().map(host).collect(),
+            children: sources.children.then(ChildSource::default),
+            hosts: hosts.map(ListeningWorker::new).collect(),
             listening: sources.listening,
             retry_at: None,
-            has_given_up: false,
+            random: SplitMix64::new(seed),
         }
+    }
+
+    /// How many slots are wanted.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted
     }
 
     /// What to do next, when `in_use` sessions there are; none for now if enough is under way.
     pub(super) fn next(&mut self, in_use: usize, now: Duration) -> Option<Wish> {
-        if in_use + self.in_flight >= self.wanted {
+        self.retry_at = None;
+        if !self.has_room(in_use) || self.in_flight >= ATTEMPTS_MAX {
             return None;
         }
-        if self.children && self.child_failures < FAILURES_MAX {
+        if let Some(children) = self
+            .children
+            .as_mut()
+            .filter(|children| children.may_start(now))
+        {
+            children.attempts += 1;
+            children.backoff.begin(now);
             self.in_flight += 1;
             self.next_child += 1;
             return Some(Wish::Start(self.next_child - 1));
         }
         if let Some(position) = self.next_host(now) {
+            let host = &mut self.hosts[position];
+            host.in_use += 1;
+            host.attempts += 1;
+            host.backoff.begin(now);
             self.in_flight += 1;
             return Some(Wish::Dial(position));
         }
-        if self.hosts.iter().any(|host| host.failures < FAILURES_MAX) {
-            self.retry_at.get_or_insert(now + RETRY_TIME);
-            return None;
-        }
-        let gives_up = in_use == 0 && !self.has_hope() && !self.has_given_up;
-        self.has_given_up |= gives_up;
-        gives_up.then_some(Wish::GiveUp)
+        self.retry_at = self.earliest(now);
+        None
     }
 
     /// When to ask for the next wish although nothing has happened.
@@ -125,58 +217,91 @@ impl Recruiter {
         self.retry_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// The host to ask next: the one with the fewest slots in use that may have another.
-    fn next_host(&mut self, now: Duration) -> Option<usize> {
-        let candidate = self
-            .hosts
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, host)| host.in_use < host.capacity.unwrap_or(1))
-            .filter(|(_, host)| {
-                host.failures < FAILURES_MAX && host.rest_until.is_none_or(|until| until <= now)
-            })
-            .min_by_key(|(position, host)| (host.failures, host.in_use, *position));
-        candidate.map(|(position, host)| {
-            host.in_use += 1;
-            position
-        })
+    /// The host to ask next: of those that didn't fail last, if there are any, the one with the fewest slots in use.
+    fn next_host(&self, now: Duration) -> Option<usize> {
+        let probes = self.hosts.iter().filter(|host| host.is_failing());
+        let probes: u32 = probes.map(|host| host.attempts).sum();
+        let may_probe = (probes as usize) < PROBES_MAX;
+        let candidates = self.hosts.iter().enumerate().filter(|(_, host)| {
+            host.is_askable() && host.backoff.next_at() <= now && (may_probe || !host.is_failing())
+        });
+        candidates
+            .min_by_key(|(position, host)| (host.backoff.failures(), host.in_use, *position))
+            .map(|(position, _)| position)
     }
 
-    /// Somebody who dialled in may have a place, which is kept while the handshake ends, so that two can't have the same.
-    pub(super) fn reserve(&mut self, in_use: usize) -> Result<(), usize> {
-        if in_use + self.in_flight >= self.wanted {
-            return Err(self.wanted);
-        }
+    /// When the first of those is to be asked who can't be asked now. Places whose time has come wait for attempts that end.
+    fn earliest(&self, now: Duration) -> Option<Duration> {
+        let hosts = self.hosts.iter().filter(|host| host.is_askable());
+        let hosts = hosts.map(|host| host.backoff.next_at());
+        let children = self.children.iter().filter(|children| children.has_hope());
+        let children = children.map(|children| children.backoff.next_at());
+        hosts.chain(children).filter(|at| *at > now).min()
+    }
+
+    /// Whether another slot is wanted, when `in_use` sessions there are.
+    pub(super) fn has_room(&self, in_use: usize) -> bool {
+        in_use + self.in_flight < self.wanted
+    }
+
+    /// Somebody who dialled in has a place, which is kept while the handshake ends, so that two can't have the same.
+    pub(super) fn reserve(&mut self) {
         self.in_flight += 1;
-        Ok(())
     }
 
-    /// Attempts that are under way.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
+    /// Attempts under way at places of which it is not known that they fail.
+    pub(super) fn undecided(&self) -> usize {
+        let hosts = self.hosts.iter().filter(|host| host.is_failing());
+        let hosts: u32 = hosts.map(|host| host.attempts).sum();
+        let children = self.children.iter();
+        let children = children.filter(|children| children.backoff.failures() > 0);
+        let children: usize = children.map(|children| children.attempts).sum();
+        self.in_flight.saturating_sub(hosts as usize + children)
     }
 
     /// An attempt is over, whatever came of it.
-    pub(super) fn landed(&mut self) {
+    pub(super) fn landed(&mut self, source: SlotSource) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        match source {
+            SlotSource::Child(_) => {
+                if let Some(children) = &mut self.children {
+                    children.attempts = children.attempts.saturating_sub(1);
+                }
+            }
+            SlotSource::Host(_) => {
+                if let Some(host) = self.host(source) {
+                    host.attempts = host.attempts.saturating_sub(1);
+                }
+            }
+            SlotSource::DialledIn => {}
+        }
     }
 
     /// A slot or an attempt is gone.
-    pub(super) fn release(&mut self, source: SlotSource, now: Duration) {
+    pub(super) fn release(&mut self, source: SlotSource) {
         if let Some(host) = self.host(source) {
             host.in_use = host.in_use.saturating_sub(1);
-            host.rest_until = Some(now + RETRY_TIME);
         }
     }
 
-    /// An attempt came to nothing, or a slot broke the rules; `is_final` when another attempt can't end better.
-    pub(super) fn failed(&mut self, source: SlotSource, is_final: bool) {
-        let count = if is_final { FAILURES_MAX } else { 1 };
-        if matches!(source, SlotSource::Child(_)) {
-            self.child_failures += count;
-        }
-        if let Some(host) = self.host(source) {
-            host.failures += count;
+    /// An attempt came to nothing, or a slot broke the rules or was lost before it could work.
+    pub(super) fn failed(&mut self, source: SlotSource, prospect: Prospect, now: Duration) {
+        let backoff = match source {
+            SlotSource::Child(_) => self.children.as_mut().map(|children| {
+                children.lost += u32::from(prospect == Prospect::Doubtful);
+                if prospect == Prospect::Hopeless {
+                    children.lost = CHILDREN_LOST_MAX;
+                }
+                &mut children.backoff
+            }),
+            SlotSource::Host(position) => self.hosts.get_mut(position).map(|host| {
+                host.is_hopeless |= prospect == Prospect::Hopeless;
+                &mut host.backoff
+            }),
+            SlotSource::DialledIn => None,
+        };
+        if let Some(backoff) = backoff {
+            backoff.failed(now, &mut self.random);
         }
     }
 
@@ -184,17 +309,13 @@ impl Recruiter {
     pub(super) fn set_aside(&mut self, name: &str) {
         for host in self.hosts.iter_mut().filter(|host| host.name == name) {
             host.is_set_aside = true;
-            host.failures = FAILURES_MAX;
         }
     }
 
-    /// A slot kept to the rules to its end, whatever that was: its source is as good as new.
-    pub(super) fn proved(&mut self, source: SlotSource) {
-        if matches!(source, SlotSource::Child(_)) {
-            self.child_failures = 0;
-        }
-        if let Some(host) = self.host(source).filter(|host| !host.is_set_aside) {
-            host.failures = 0;
+    /// A slot that could work is gone: its source is asked again after a pause.
+    pub(super) fn rest(&mut self, source: SlotSource, now: Duration) {
+        if let Some(host) = self.host(source) {
+            host.backoff.rest(now);
         }
     }
 
@@ -202,15 +323,65 @@ impl Recruiter {
     pub(super) fn succeeded(&mut self, source: SlotSource, slots: Option<u32>) {
         if let Some(host) = self.host(source) {
             host.capacity = Some(slots.unwrap_or(1).max(host.in_use));
+            host.backoff.succeeded();
         }
+        if let (SlotSource::Child(_), Some(children)) = (source, &mut self.children) {
+            children.backoff.succeeded();
+        }
+    }
+
+    /// A slot can work.
+    pub(super) fn proved(&mut self, source: SlotSource) {
+        if let (SlotSource::Child(_), Some(children)) = (source, &mut self.children) {
+            children.lost = 0;
+        }
+    }
+
+    /// The host file has changed: which of the known places it still lists, and the names at new ones. Those that are listed
+    /// are asked again, even where that seemed hopeless: whoever writes the file may have mended more. Gives their names.
+    pub(super) fn relist(
+        &mut self,
+        listed: &[bool],
+        new: Vec<String>,
+        now: Duration,
+    ) -> Vec<String> {
+        let mut again = new.clone();
+        for (host, is_listed) in self.hosts.iter_mut().zip(listed) {
+            host.is_listed = *is_listed;
+            if *is_listed {
+                host.is_hopeless = false;
+                host.is_set_aside = false;
+                again.push(host.name.clone());
+                host.backoff.hurry(now);
+            }
+        }
+        self.hosts.extend(new.into_iter().map(ListeningWorker::new));
+        again
     }
 
     /// Whether somebody may still come.
     pub(super) fn has_hope(&self) -> bool {
         self.in_flight > 0
-            || (self.children && self.child_failures < FAILURES_MAX)
-            || self.hosts.iter().any(|host| host.failures < FAILURES_MAX)
+            || self.has_hope_of_children()
+            || self.hosts.iter().any(ListeningWorker::has_hope)
             || self.listening
+    }
+
+    /// Whether another child may still be started.
+    pub(super) fn has_hope_of_children(&self) -> bool {
+        self.children.as_ref().is_some_and(ChildSource::has_hope)
+    }
+
+    /// How recruiting stands at each place where workers listen.
+    pub(super) fn places(&self) -> impl Iterator<Item = PlaceState> {
+        let is_full = self.retry_at.is_none() && self.in_flight == 0;
+        self.hosts.iter().map(move |host| match host {
+            host if !host.is_listed => PlaceState::Unlisted,
+            host if !host.has_hope() => PlaceState::Hopeless,
+            host if host.attempts > 0 => PlaceState::Dialling,
+            host if host.is_askable() && !is_full => PlaceState::Waiting(host.backoff.next_at()),
+            _ => PlaceState::Served,
+        })
     }
 
     fn host(&mut self, source: SlotSource) -> Option<&mut ListeningWorker> {

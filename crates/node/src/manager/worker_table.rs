@@ -21,15 +21,19 @@ pub struct WorkerReport {
     pub transport: String,
     /// The protection of data.
     pub protection: String,
+    /// What this side asks for. Where it is less, the worker asks for more.
+    pub own_protection: String,
     /// `working`, `lost`, `left`, or `unfit`: it lacks what the program needs.
     pub state: String,
+    /// When that began.
+    pub since: Duration,
     /// Slots that work now.
     pub slots: u32,
     /// Process numbers of its slots, as they say.
     pub pids: Vec<u32>,
     /// Items done.
     pub items: u64,
-    /// Bytes of items sent there.
+    /// Bytes of all messages sent there: items, functions with their modules, shared contents, and what steers the run.
     pub bytes_sent: u64,
     /// Bytes of results from there.
     pub bytes_received: u64,
@@ -69,7 +73,7 @@ impl fmt::Display for WorkerKey {
 
 impl WorkerTable {
     /// A slot of this worker has begun its session.
-    pub fn join(&mut self, member: &Member) -> WorkerKey {
+    pub fn join(&mut self, member: &Member, now: Duration) -> WorkerKey {
         let key = WorkerKey {
             name: member.identity.name.clone(),
             address: member.address.clone(),
@@ -80,21 +84,29 @@ impl WorkerTable {
         report.domain = member.domain.clone().unwrap_or_default();
         report.transport.clone_from(&member.transport);
         report.protection = member.protections.data.to_string();
-        "working".clone_into(&mut report.state);
+        report.own_protection = member.own_minimum.data.to_string();
+        enter(report, "working", now);
         report.slots += 1;
         report.pids.extend(member.pid);
         key
     }
 
     /// A slot's session is over.
-    pub fn leave(&mut self, key: &WorkerKey, statistics: SlotStatistics, state: &str) {
+    pub fn leave(
+        &mut self,
+        key: &WorkerKey,
+        statistics: SlotStatistics,
+        bytes_sent: u64,
+        state: &str,
+        now: Duration,
+    ) {
         let Some(report) = self.workers.get_mut(key) else {
             return;
         };
-        add(report, statistics);
+        add(report, statistics, bytes_sent);
         report.slots = report.slots.saturating_sub(1);
         if report.slots == 0 {
-            state.clone_into(&mut report.state);
+            enter(report, state, now);
         }
     }
 
@@ -106,24 +118,31 @@ impl WorkerTable {
         }
     }
 
-    /// All reports; `live` adds what the slots that still work did.
+    /// All reports; `live` adds what the slots that still work did, and the bytes that were sent to them.
     pub fn report(
         &self,
-        live: impl Iterator<Item = (WorkerKey, SlotStatistics)>,
+        live: impl Iterator<Item = (WorkerKey, SlotStatistics, u64)>,
     ) -> Vec<WorkerReport> {
         let mut workers = self.workers.clone();
-        for (key, statistics) in live {
+        for (key, statistics, bytes_sent) in live {
             if let Some(report) = workers.get_mut(&key) {
-                add(report, statistics);
+                add(report, statistics, bytes_sent);
             }
         }
         workers.into_values().collect()
     }
 }
 
-fn add(report: &mut WorkerReport, statistics: SlotStatistics) {
+fn enter(report: &mut WorkerReport, state: &str, now: Duration) {
+    if report.state != state {
+        state.clone_into(&mut report.state);
+        report.since = now;
+    }
+}
+
+fn add(report: &mut WorkerReport, statistics: SlotStatistics, bytes_sent: u64) {
     report.items += statistics.items;
-    report.bytes_sent += statistics.bytes_sent;
+    report.bytes_sent += bytes_sent;
     report.bytes_received += statistics.bytes_received;
     report.busy += statistics.busy;
     report.items_put_back += statistics.put_back;

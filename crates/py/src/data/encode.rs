@@ -33,6 +33,8 @@ pub(crate) struct DataEncoder {
     bulk: Vec<Bytes>,
     /// Nothing may travel beside the record.
     in_band: bool,
+    /// What a value of a link is called. There, no policy can trust the other end more.
+    of_link: Option<&'static str>,
 }
 
 /// Why a value can't be sent, and where in the result it is, the innermost first.
@@ -65,6 +67,14 @@ impl Unsendable {
 const PATH_STEPS_MAX: usize = 8;
 
 impl DataEncoder {
+    /// One for the arguments or the answer of a call between programs, as errors call it.
+    pub(crate) fn of_link(what: &'static str) -> Self {
+        Self {
+            of_link: Some(what),
+            ..Self::default()
+        }
+    }
+
     /// Encodes one value in place of what was there before.
     ///
     /// # Errors
@@ -96,7 +106,12 @@ impl DataEncoder {
                     return error;
                 }
                 path.reverse();
-                let text = format!("at result{}: {}", path.concat(), error.value(py));
+                let text = format!(
+                    "at {}{}: {}",
+                    self.of_link.unwrap_or("result"),
+                    path.concat(),
+                    error.value(py)
+                );
                 raise(py, ExceptionKind::ResultRejected, text)
             })
     }
@@ -174,7 +189,12 @@ impl DataEncoder {
         static DESCRIBE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = value.py();
         let describe = DESCRIBE.import(py, "exoskel.results", "describe")?;
-        let (tag, content): (u64, Bound<'_, PyAny>) = describe.call1((value,))?.extract()?;
+        let described = if self.of_link.is_some() {
+            describe.call1((value, true))?
+        } else {
+            describe.call1((value,))?
+        };
+        let (tag, content): (u64, Bound<'_, PyAny>) = described.extract()?;
         self.writer.tag(tag);
         // Its own list is no level that anybody sees, but one that the reader counts.
         self.value(&content, deeper(value, depth)?)

@@ -1,16 +1,13 @@
 //! The whole system in virtual time, for Python: seeds on all processors.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use exoskel_sim::Violation;
 use exoskel_sim::system::{Report, Scenario, play_twice};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::in_parallel;
+use super::seeds_in_parallel;
 
 /// What a seed is made of, as text.
 #[pyfunction]
@@ -30,25 +27,16 @@ pub(super) fn system_runs(
     threads: NonZeroUsize,
     finished: Py<PyAny>,
 ) -> PyResult<()> {
-    let lasting = seconds.map(Duration::try_from_secs_f64).transpose();
-    let lasting = lasting.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let (begun, count) = (Instant::now(), count.unwrap_or(u64::MAX));
-    let given = AtomicU64::new(0);
-    in_parallel(
+    seeds_in_parallel(
         py,
-        threads
-            .get()
-            .min(usize::try_from(count).unwrap_or(usize::MAX)),
-        || {
-            let is_time = lasting.is_none_or(|lasting| begun.elapsed() < lasting);
-            let number = given.fetch_add(1, Ordering::Relaxed);
-            let seed = first.checked_add(number);
-            seed.filter(|_| is_time && number < count)
-        },
-        |seed, _| {
+        first,
+        count,
+        seconds,
+        threads,
+        |seed| {
             let scenario = Scenario::from_seed(seed);
             let played = play_twice(&scenario);
-            Ok((scenario, played))
+            (scenario, played)
         },
         |py, (scenario, played)| finished.call1(py, (row(py, &scenario, played)?,)).map(drop),
     )

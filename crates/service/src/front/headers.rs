@@ -1,8 +1,12 @@
 //! What the server behind is told, and what a client may not tell it.
 
+use std::net::SocketAddr;
+
 use aws_lc_rs::{digest, rand};
 use bytes::Bytes;
 use data_encoding::BASE64;
+use exoskel_identity::limits::WORD_BYTES_MAX;
+use exoskel_identity::{Authorization, VerifiedIdentity};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -12,7 +16,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 use hyper::body::{Body, Frame};
 use hyper::ext::Protocol;
 
+use super::unmet::Unmet;
 use crate::audit::subject;
+use crate::limits::{ACTIONS_BYTES_MAX, REFUSALS_BYTES_MAX};
 use crate::peer::Peer;
 
 /// The shared secret of front and server.
@@ -20,6 +26,15 @@ const SECRET: HeaderName = HeaderName::from_static("exoskel-front-secret");
 const SUBJECT: HeaderName = HeaderName::from_static("exoskel-subject");
 const VO: HeaderName = HeaderName::from_static("exoskel-vo");
 const FQAN: HeaderName = HeaderName::from_static("exoskel-fqan");
+const ACCOUNT: HeaderName = HeaderName::from_static("exoskel-account");
+const ACTIONS: HeaderName = HeaderName::from_static("exoskel-actions");
+/// Why actions are refused that rules name, for the server behind to say it.
+const REFUSALS: HeaderName = HeaderName::from_static("exoskel-refusals");
+/// In an answer of the server behind: the action that it has just refused.
+const REFUSED: HeaderName = HeaderName::from_static("exoskel-refused");
+/// The same for what it requires beside actions.
+const UNMET: HeaderName = HeaderName::from_static("exoskel-unmet");
+const ANONYMOUS: HeaderName = HeaderName::from_static("exoskel-anonymous");
 const LIMITED: HeaderName = HeaderName::from_static("exoskel-limited");
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
@@ -39,6 +54,28 @@ const OWN_PREFIXES: [&str; 5] = [
     "x-real-ip",
     "forwarded",
 ];
+
+/// Fields by which a client could ask for another method or path than those that the rules have looked at. Servers of
+/// WSGI (Gunicorn) take what `SCRIPT_NAME` says off the beginning of the path if they trust the sender, which the front is.
+const OVERRIDES: [&str; 11] = [
+    "path-info",
+    "script-name",
+    "x-http-method-override",
+    "x-http-method",
+    "x-http-path-override",
+    "x-method-override",
+    "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-rewrite-url",
+    "x-script-name",
+];
+
+/// Fields that say where a body ends.
+const LENGTHS: [HeaderName; 2] = [CONTENT_LENGTH, TRANSFER_ENCODING];
+
+/// What [`ACTIONS`] says of actions that no rule names. It is no action's name.
+const ANY: &str = "any";
 
 /// Fields that concern one connection only (RFC 9110 section 7.6.1), and those of proxies.
 const OF_ONE_HOP: [HeaderName; 10] = [
@@ -77,12 +114,19 @@ pub enum HeaderError {
     WebSocketBody,
 }
 
-/// The fields that state who asks, made once for a connection.
+/// The fields that state who asks, made once for a connection and again when rules change.
 #[derive(Debug)]
 pub(super) struct IdentityHeaders(Vec<(HeaderName, HeaderValue)>);
 
 impl IdentityHeaders {
-    pub(super) fn new(peer: &Peer, secret: Option<HeaderValue>, chain: bool) -> Self {
+    /// Of a client that proved who it is.
+    pub(super) fn new(
+        peer: &Peer,
+        rules: Option<&Authorization>,
+        secret: Option<HeaderValue>,
+        chain: bool,
+        tell_refused: bool,
+    ) -> Self {
         let mut fields = Vec::with_capacity(8);
         let identity = peer.identity();
         let mut put = |name: HeaderName, text: String| {
@@ -113,14 +157,95 @@ impl IdentityHeaders {
                 put(CLIENT_CERT_CHAIN, others.join(", "));
             }
         }
-        put(
-            FORWARDED_FOR,
-            peer.address().ip().to_canonical().to_string(),
-        );
-        put(FORWARDED_PROTO, "https".to_owned());
-        fields.extend(secret.map(|secret| (SECRET, secret)));
-        Self(fields)
+        if let Some(rules) = rules {
+            put(ACTIONS, actions(rules, identity));
+            let refusals = match tell_refused {
+                true => refusals(rules, identity),
+                false => String::new(),
+            };
+            if !refusals.is_empty() {
+                put(REFUSALS, refusals);
+            }
+            if let Some(account) = rules.account(identity) {
+                put(ACCOUNT, string(account));
+            }
+        }
+        Self(fields).forwarded_for(peer.address(), secret)
     }
+
+    /// Of a client that is served without an identity.
+    pub(super) fn of_stranger(address: SocketAddr, secret: Option<HeaderValue>) -> Self {
+        let fields = vec![(ANONYMOUS, HeaderValue::from_static("?1"))];
+        Self(fields).forwarded_for(address, secret)
+    }
+
+    fn forwarded_for(mut self, address: SocketAddr, secret: Option<HeaderValue>) -> Self {
+        let address = address.ip().to_canonical().to_string();
+        let address = HeaderValue::from_maybe_shared(Bytes::from(address));
+        self.0
+            .extend(address.ok().map(|address| (FORWARDED_FOR, address)));
+        let proto = HeaderValue::from_static("https");
+        self.0.push((FORWARDED_PROTO, proto));
+        self.0.extend(secret.map(|secret| (SECRET, secret)));
+        self
+    }
+}
+
+/// What the rules allow somebody: the names of actions; or `any`, and the names of those that are not allowed with a `!`
+/// before each.
+fn actions(rules: &Authorization, who: &VerifiedIdentity) -> String {
+    let any = rules.allows_unnamed(who);
+    let mut listed = if any { string(ANY) } else { String::new() };
+    for action in rules.named_actions() {
+        if rules.decide(who, action).allowed == any {
+            continue;
+        }
+        let mark = if any { "!" } else { "" };
+        let item = string(&format!("{mark}{action}"));
+        if listed.len() + item.len() > ACTIONS_BYTES_MAX {
+            tracing::warn!(
+                "the policy names more actions than fit into a header of {ACTIONS_BYTES_MAX} bytes: the server behind learns of fewer"
+            );
+            // Without the rest of the exceptions `any` would allow too much.
+            return if any { String::new() } else { listed };
+        }
+        if !listed.is_empty() {
+            listed.push_str(", ");
+        }
+        listed.push_str(&item);
+    }
+    listed
+}
+
+/// The actions that rules name and don't allow somebody, each with the reason; those that fit.
+fn refusals(rules: &Authorization, who: &VerifiedIdentity) -> String {
+    let mut listed = String::new();
+    for action in rules.named_actions() {
+        let decision = rules.decide(who, action);
+        let item = format!("{};why={}", string(action), string(&decision.reason));
+        let separator = if listed.is_empty() { "" } else { ", " };
+        let bytes = listed.len() + separator.len() + item.len();
+        if !decision.allowed && bytes <= REFUSALS_BYTES_MAX {
+            listed.push_str(separator);
+            listed.push_str(&item);
+        }
+    }
+    listed
+}
+
+/// Takes from an answer which action the server behind says that it refused.
+pub(super) fn take_refused(headers: &mut HeaderMap) -> Option<String> {
+    let value = headers.remove(REFUSED)?;
+    let action = value.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:/+".contains(&byte);
+    let is_action =
+        !action.is_empty() && action.len() <= WORD_BYTES_MAX && action.bytes().all(is_word);
+    is_action.then(|| action.to_owned())
+}
+
+/// Takes from an answer which requirement the server behind says that the client does not meet.
+pub(super) fn take_unmet(headers: &mut HeaderMap) -> Option<Unmet> {
+    Unmet::parse(headers.remove(UNMET)?.to_str().ok()?)
 }
 
 /// A String of RFC 9651 (section 3.3.3). Names are written in ASCII by their own rules; anything else is replaced by
@@ -231,15 +356,12 @@ pub(super) fn prepare(
     body: &impl Body,
     identity: &IdentityHeaders,
     websocket: Option<&WebSocket>,
+    by_path: bool,
 ) -> Result<(), HeaderError> {
     if matches!(websocket, Some(WebSocket::Connect { .. })) {
         head.method = Method::GET;
     }
-    let method = head.method.as_str();
-    if REFUSED_METHODS
-        .iter()
-        .any(|refused| method.eq_ignore_ascii_case(refused))
-    {
+    if is_refused(head.method.as_str()) {
         return Err(HeaderError::Method);
     }
     if websocket.is_some() && !body.is_end_stream() {
@@ -255,9 +377,13 @@ pub(super) fn prepare(
         .ok_or(HeaderError::Target)?;
     head.uri = target(path)?;
     remove_of_one_hop(&mut head.headers);
+    remove(&mut head.headers, is_disguised_length);
     frame(&mut head.headers, body);
     head.headers.remove(EXPECT);
-    remove_own(&mut head.headers);
+    remove(&mut head.headers, is_own);
+    if by_path {
+        remove(&mut head.headers, is_override);
+    }
     join_cookies(&mut head.headers);
     head.version = Version::HTTP_11;
     head.headers.insert(FORWARDED_HOST, host.clone());
@@ -275,6 +401,13 @@ pub(super) fn prepare(
         head.headers.insert(name.clone(), value.clone());
     }
     Ok(())
+}
+
+/// Whether a method is never passed on.
+pub(super) fn is_refused(method: &str) -> bool {
+    REFUSED_METHODS
+        .iter()
+        .any(|refused| method.eq_ignore_ascii_case(refused))
 }
 
 /// The host that the client means: the target's if it names one, else that of the only Host field (RFC 9112 section 3.2).
@@ -355,27 +488,44 @@ fn frame(headers: &mut HeaderMap, body: &impl Body) {
     }
 }
 
-/// Removes what only the front may say, in every spelling that some server reads as the same: many map `-` and other
+/// Removes fields, those that only the front may send for example, in every spelling that some server reads as the same: many map `-` and other
 /// signs to `_`, or don't look at case.
-fn remove_own(headers: &mut HeaderMap) {
-    let own: Vec<HeaderName> = headers
+fn remove(headers: &mut HeaderMap, is_meant: fn(&str) -> bool) {
+    let meant: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| is_own(name.as_str()))
+        .filter(|name| is_meant(name.as_str()))
         .cloned()
         .collect();
-    for name in own {
+    for name in meant {
         headers.remove(name);
     }
 }
 
+/// A sign of a name as those servers read it that tell the fewest apart.
+fn plain(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
+}
+
+fn is_override(name: &str) -> bool {
+    OVERRIDES.iter().any(|one| is_spelling_of(one, name))
+}
+
+/// Whether a field says where the body ends to servers that read `Content_Length` as `Content-Length`.
+fn is_disguised_length(name: &str) -> bool {
+    LENGTHS
+        .iter()
+        .any(|one| name != one.as_str() && is_spelling_of(one.as_str(), name))
+}
+
+fn is_spelling_of(meant: &str, name: &str) -> bool {
+    name.bytes().map(plain).eq(meant.bytes())
+}
+
 fn is_own(name: &str) -> bool {
-    let plain = |byte: u8| {
-        if byte.is_ascii_alphanumeric() {
-            byte.to_ascii_lowercase()
-        } else {
-            b'-'
-        }
-    };
     OWN_PREFIXES.iter().any(|prefix| {
         name.len() >= prefix.len() && name.bytes().zip(prefix.bytes()).all(|(a, b)| plain(a) == b)
     })
@@ -476,7 +626,7 @@ mod tests {
                 HeaderName::from_bytes(spelled.as_bytes()).unwrap(),
                 HeaderValue::from_static("forged"),
             );
-            remove_own(&mut headers);
+            remove(&mut headers, is_own);
             prop_assert!(headers.is_empty(), "{spelled}");
         }
 

@@ -74,9 +74,9 @@ pub struct BadUpstream {
     pub got: String,
 }
 
-pub(super) type Client = hyper_util::client::legacy::Client<Connector, Upload>;
+pub(super) type UpstreamClient = hyper_util::client::legacy::Client<Connector, Upload>;
 
-pub(super) fn client(upstream: Upstream, idle: Duration) -> Client {
+pub(super) fn client(upstream: Upstream, idle: Duration) -> UpstreamClient {
     hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle)

@@ -150,6 +150,25 @@ impl Authority {
         credential
     }
 
+    /// A directory of authorities with this one and its list, which is good for a day.
+    pub fn trust_directory(&self, directory: &Path) -> PathBuf {
+        let anchors = directory.join("certificates");
+        std::fs::create_dir_all(&anchors).unwrap();
+        write(
+            &anchors.join("00000001.0"),
+            "CERTIFICATE",
+            &self.root,
+            0o644,
+        );
+        write(
+            &anchors.join("00000001.r0"),
+            "X509 CRL",
+            &self.list(),
+            0o644,
+        );
+        anchors
+    }
+
     pub fn root(&self) -> &CertificateDer<'static> {
         &self.root
     }
@@ -229,7 +248,7 @@ impl Renewable for Authority {
         *self.current.write().unwrap() = Arc::new(new.unwrap());
         Renewal {
             changed: true,
-            faults: Vec::new(),
+            ..Renewal::default()
         }
     }
 }

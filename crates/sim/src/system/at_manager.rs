@@ -3,8 +3,8 @@
 use exoskel_link::Session;
 use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
-use exoskel_node::manager::Member;
-use exoskel_node::manager::recruiter::SlotSource;
+use exoskel_node::manager::recruiter::{Prospect, SlotSource};
+use exoskel_node::manager::{Arrival, Member};
 
 use super::handshake::{self, Channel, path};
 use super::line::Line;
@@ -19,6 +19,14 @@ impl Machine {
     /// The manager dials a worker. Its listening socket is there even while the slot is not.
     pub(super) fn dial(&mut self, worker: usize) -> Result<(), Violation> {
         self.check_dial(worker)?;
+        if self.workers[worker].is_refusing {
+            self.report.refused_dials += 1;
+            let source = SlotSource::Host(worker);
+            let now = self.manager.clock.shows(self.world.now);
+            let machine = &mut self.manager.machine;
+            machine.attempt_failed(source, Prospect::Passing, now);
+            return Ok(());
+        }
         let hello = match HelloSent::new(self.manager_offer(worker)) {
             Ok(hello) => hello,
             Err(error) => return self.world.broken(error.to_string()),
@@ -71,11 +79,11 @@ impl Machine {
             Ok(session) if !is_barred => self.join_slot(id, worker, source, session),
             Ok(_) => {
                 self.world.excuse(id);
-                self.attempt_failed(id, source, true)
+                self.attempt_failed(id, source, Prospect::Hopeless)
             }
             Err(error) => {
                 self.world.check_excused(id, Node::Manager, &error)?;
-                self.attempt_failed(id, source, is_barred)
+                self.attempt_failed(id, source, self.prospect(worker))
             }
         }
     }
@@ -91,6 +99,12 @@ impl Machine {
         let now = self.manager.clock.shows(self.world.now);
         let (offer, change) = (self.manager_offer(worker), self.session_change());
         let (name, is_barred) = (self.scenario.name(worker), self.is_barred(worker));
+        let machine = &self.manager.machine;
+        if !is_barred && machine.unwanted(&name).is_none() && !machine.has_room() {
+            self.manager.waiting.push_back((id, bytes.to_vec()));
+            self.report.waited += 1;
+            return Ok(None);
+        }
         let (machine, keys) = (&mut self.manager.machine, &self.manager.keys);
         let mut is_admitted = false;
         let judge = || {
@@ -99,7 +113,9 @@ impl Machine {
                 let reason = RefuseReason::NotAllowed;
                 return Err(Refuse { reason, text });
             }
-            machine.admit_worker(&name)?;
+            if machine.admit_worker(&name)? == Arrival::Waits {
+                return Err(machine.busy_refusal());
+            }
             is_admitted = true;
             Ok(())
         };
@@ -123,17 +139,31 @@ impl Machine {
         }
     }
 
+    /// Calls those who wait, for as long as there is room. Says whether anybody was.
+    pub(super) fn call_next(&mut self) -> Result<bool, Violation> {
+        if !self.manager.machine.has_room() {
+            return Ok(false);
+        }
+        let Some((id, hello)) = self.manager.waiting.pop_front() else {
+            return Ok(false);
+        };
+        if !self.has_left(id, Way::ToWorker) {
+            self.shake_hands(id, &hello)?;
+        }
+        Ok(true)
+    }
+
     /// An attempt to get a slot came to nothing.
     pub(super) fn attempt_failed(
         &mut self,
         id: ConnectionId,
         source: SlotSource,
-        is_final: bool,
+        prospect: Prospect,
     ) -> Result<(), Violation> {
         let now = self.manager.clock.shows(self.world.now);
         self.manager.hellos.remove(&id);
-        self.note_failure(source, is_final);
-        self.manager.machine.attempt_failed(source, is_final, now);
+        self.note_failure(source, prospect);
+        self.manager.machine.attempt_failed(source, prospect, now);
         self.abandon(id)
     }
 
@@ -165,6 +195,7 @@ impl Machine {
             transport: "tcp".to_owned(),
             proof: PlaceProof::Direct,
             protections: session.protections(),
+            own_minimum: self.manager.minimum,
             domain: None,
             is_trusted: self.scenario.is_trusted(worker),
             slots: Some(1),
@@ -189,7 +220,7 @@ impl Machine {
             Err(error) => {
                 self.check_refused(worker, &error)?;
                 self.world.excuse(id);
-                self.note_failure(source, true);
+                self.note_failure(source, Prospect::Hopeless);
                 self.abandon(id)
             }
         }
@@ -213,8 +244,7 @@ impl Machine {
         match self.manager.hellos.contains_key(&id) {
             true => {
                 let worker = self.world.wires.worker(id).unwrap_or_default();
-                let is_barred = self.is_barred(worker);
-                self.attempt_failed(id, SlotSource::Host(worker), is_barred)
+                self.attempt_failed(id, SlotSource::Host(worker), self.prospect(worker))
             }
             // Somebody who dialled in and said nothing.
             false => self.hang_up(id, Way::ToWorker),

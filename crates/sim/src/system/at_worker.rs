@@ -6,6 +6,7 @@ use exoskel_link::handshake::{HandshakeError, HelloSent, Offer};
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{CloseReason, Session};
 use exoskel_node::SlotMachine;
+use exoskel_node::knocking::Knocking;
 use exoskel_task::slot_queue::SerialPassage;
 
 use super::handshake::{self, Channel, path};
@@ -21,13 +22,7 @@ use crate::violation::Violation;
 use super::worker::{SlotProcess, State};
 
 /// How long a handshake may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Between two attempts to find a manager at least.
-const REDIAL_TIME: Duration = Duration::from_millis(5);
-
-/// Before a worker that was refused asks again.
-const REFUSED_TIME: Duration = Duration::from_millis(500);
+pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 
 impl Machine {
     /// A worker's process begins and looks for its manager.
@@ -42,7 +37,7 @@ impl Machine {
         }
         if self.manager.is_down {
             // Who dials finds nobody, and tries again.
-            let again = worker.scenario.rejoins_after.max(REDIAL_TIME);
+            let again = worker.knock_again(self.world.now, "can't connect");
             let event = Event::Join(number, life);
             self.world.agenda.plan(self.world.now + again, event);
             return Ok(());
@@ -79,7 +74,7 @@ impl Machine {
         };
         let channel = Channel::new(client, server, &mut self.world.random);
         self.channels.insert(id, channel);
-        let impatience = self.world.now + PATIENCE;
+        let impatience = self.world.now + HANDSHAKE_TIME;
         self.world.agenda.plan(impatience, Event::Impatience(id));
         id
     }
@@ -124,6 +119,8 @@ impl Machine {
             return Ok(());
         };
         if !self.manager.sessions.contains_key(&id) && !self.has_left(id, Way::ToWorker) {
+            // Its slot was not free until now: it finds its manager gone.
+            self.world.excuse(id);
             self.give_up_handshake(id)?;
         }
         match &self.workers[number].state {
@@ -179,10 +176,12 @@ impl Machine {
             State::Handshake(_, Some(hello)) => {
                 let begun = channel.answered(*hello, bytes, &keys, now, change);
                 if let Err(HandshakeError::Refused(_)) = &begun {
-                    self.workers[number].state = State::Handshake(id, None);
-                    let again = self.workers[number].scenario.rejoins_after;
-                    return self.depart_for(number, again.max(REFUSED_TIME));
+                    let worker = &mut self.workers[number];
+                    worker.state = State::Handshake(id, None);
+                    let again = worker.knock_again(self.world.now, "refused");
+                    return self.depart_for(number, again);
                 }
+                self.workers[number].knocking = Knocking::new(number as u64);
                 begun.map_err(|error| error.to_string())
             }
             _ => {
@@ -224,8 +223,15 @@ impl Machine {
             line: Line::new(id, Way::ToManager, session),
             machine,
             passage: SerialPassage::default(),
-            interpreter: Interpreter::new(scenario.format, scenario.lacks.clone()),
+            interpreter: Interpreter::new(
+                scenario.format,
+                scenario.lacks.clone(),
+                self.scenario
+                    .has_initializer
+                    .then_some(scenario.initializer_raises),
+            ),
             flush: None,
+            look: None,
         };
         self.workers[number].state = State::Up(Box::new(process));
         self.work(number)
@@ -301,6 +307,10 @@ impl Machine {
             };
             if !worker.scenario.lacks.is_empty() {
                 let what = format!("worker {number} lacks modules and has work");
+                return self.world.broken(what);
+            }
+            if worker.scenario.initializer_raises {
+                let what = format!("worker {number} has work though its initializer raised");
                 return self.world.broken(what);
             }
             if running.part != FunctionPart::Rest {
@@ -398,6 +408,16 @@ impl Machine {
         }
         self.end_process(number, restart);
         self.hang_up(id, Way::ToManager)
+    }
+
+    /// The process is told to end, and leaves when nothing runs there any more.
+    pub(super) fn drain(&mut self, number: usize) -> Result<(), Violation> {
+        if let Some(process) = self.workers[number].process() {
+            let outgoing = process.machine.leave(&process.passage);
+            self.report.drained += 1;
+            self.post_all(number, outgoing)?;
+        }
+        self.tend_worker(number)
     }
 
     /// The process says good-bye.

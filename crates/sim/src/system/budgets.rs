@@ -7,8 +7,8 @@ use crate::violation::Violation;
 
 impl Machine {
     /// What is inside, held and queued keeps within its limits.
-    pub(super) fn check_manager(&mut self) -> Result<(), Violation> {
-        self.end_hopeless();
+    pub(super) fn check_manager(&self) -> Result<(), Violation> {
+        self.check_barred()?;
         self.check_budgets()
     }
 

@@ -108,14 +108,24 @@ impl Token {
 /// So many bytes that tell nothing, with marks between.
 fn fill(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(seed);
-    let mut filled = Vec::with_capacity(bytes + MARK_EVERY);
-    while filled.len() < bytes {
-        filled.extend_from_slice(&MARK);
-        let words = (MARK_EVERY - MARK.len()) / 8;
-        (0..words).for_each(|_| filled.extend_from_slice(&random.next_u64().to_le_bytes()));
+    let mut filled = vec![0; bytes.next_multiple_of(MARK_EVERY)];
+    for piece in filled.chunks_exact_mut(MARK_EVERY) {
+        let (mark, rest) = piece.split_at_mut(MARK.len());
+        mark.copy_from_slice(&MARK);
+        for word in rest.as_chunks_mut().0 {
+            *word = random.next_u64().to_le_bytes();
+        }
     }
     filled.truncate(bytes);
     filled
+}
+
+/// The outcome of an item that ran for too long.
+pub(super) const OVERDUE: &[u8] = b"it ran for too long";
+
+/// What the pickle of a stream's exceptions is that items run again for, and its digest.
+pub(super) fn exceptions_of(stream: u64) -> Function {
+    function(stream, u32::MAX)
 }
 
 /// What the pickle of a function is, and its digest.

@@ -1,14 +1,16 @@
 //! What `net`'s drivers do over sockets: carries events of sessions to the machines of manager and slots, and does what
 //! these want.
 
+use bytes::Bytes;
 use exoskel_link::{
     CloseReason, Ended, Event as LinkEvent, LinkId, Message, Session, SessionError,
 };
 use exoskel_node::SessionId;
 use exoskel_node::manager::ManagerAction;
 use exoskel_node::slot::SlotAnswer;
-use exoskel_task::slot_queue::Outgoing;
+use exoskel_task::slot_queue::{Outgoing, Overdue};
 
+use super::interpreter::SHARED;
 use super::machine::Machine;
 use super::scenario::Node;
 use super::wires::{ConnectionId, Way};
@@ -24,10 +26,11 @@ impl Machine {
             while let Some(action) = self.manager.machine.poll_action(now) {
                 self.act(action)?;
             }
-            let Some(id) = self.manager.dirty.pop_first() else {
+            if let Some(id) = self.manager.dirty.pop_first() {
+                self.tend(id)?;
+            } else if !self.call_next()? {
                 break;
-            };
-            self.tend(id)?;
+            }
         }
         if let Some(wake) = self.manager.machine.next_timeout() {
             let at = self.manager.clock.when(wake).max(self.world.now);
@@ -67,13 +70,27 @@ impl Machine {
             ManagerAction::Deliver { stream, outcomes } => {
                 self.check_origin(&outcomes)?;
                 let allowed = self.report.slots_lost.min(u64::from(u32::MAX)) as u32;
-                let delivered = self.streams.deliver(stream, outcomes, allowed);
+                let attempts = self.scenario.config.retries;
+                let delivered = self.streams.deliver(stream, outcomes, allowed, attempts);
                 return delivered.or_else(|what| self.world.broken(what));
             }
             ManagerAction::Dial(worker) => return self.dial(worker),
-            ManagerAction::GiveUp => return self.give_up(),
+            ManagerAction::GiveUp { stream, waited } => return self.give_up(stream, waited),
+            // What the user reads is of no consequence.
+            ManagerAction::Wanted(_) => {}
             ManagerAction::Unwanted { worker, why } => {
                 return self.check_unwanted(&worker.name, &why);
+            }
+            ManagerAction::SendPiece {
+                session,
+                link,
+                piece,
+            } => {
+                let (digest, contents) = SHARED;
+                let from = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+                let found = contents.get(from..).filter(|_| piece.digest == digest);
+                let message = piece.message(found.map(Bytes::from_static));
+                return self.queue(session, link, message);
             }
             ManagerAction::Tell(_) => {}
             other @ (ManagerAction::Start(_)
@@ -120,13 +137,10 @@ impl Machine {
         let Some(held) = self.manager.sessions.get_mut(&id) else {
             return Ok(());
         };
-        held.line.write(&mut self.world, clock)?;
-        held.line.arm(&mut self.world, clock);
-        let Some(ended) = held.line.session.0.ended() else {
+        let Some(ended) = held.line.tend(&mut self.world, clock, Node::Manager)? else {
             return Ok(());
         };
-        if let Ended::Session(error) = &ended {
-            self.world.check_excused(id, Node::Manager, error)?;
+        if let Ended::Session(_) = &ended {
             self.report.slots_lost += 1;
         }
         let now = clock.shows(self.world.now);
@@ -164,8 +178,7 @@ impl Machine {
     pub(super) fn manager_timer(&mut self, id: ConnectionId) {
         let now = self.manager.clock.shows(self.world.now);
         if let Some(held) = self.manager.sessions.get_mut(&id) {
-            held.line.disarm(self.world.now);
-            let _ = held.line.session.0.handle_timeout(now);
+            held.line.keep_time(self.world.now, now);
             self.manager.dirty.insert(id);
         }
     }
@@ -210,24 +223,51 @@ impl Machine {
         else {
             return Ok(());
         };
-        process.line.disarm(self.world.now);
-        let _ = process.line.session.0.handle_timeout(now);
+        process.line.keep_time(self.world.now, now);
         self.tend_worker(number)
+    }
+
+    /// The process for which a timer was planned, if it is still there.
+    fn process_of(&mut self, number: usize, life: u32) -> Option<&mut SlotProcess> {
+        let worker = &mut self.workers[number];
+        (worker.life == life).then(|| worker.process()).flatten()
     }
 
     /// Results have waited for long enough.
     pub(super) fn flush(&mut self, number: usize, life: u32) -> Result<(), Violation> {
-        let worker = &mut self.workers[number];
-        let now = worker.clock.shows(self.world.now);
-        if worker.life != life {
-            return Ok(());
-        }
-        let Some(process) = worker.process() else {
+        let now = self.workers[number].clock.shows(self.world.now);
+        let Some(process) = self.process_of(number, life) else {
             return Ok(());
         };
         process.flush = None;
         let outgoing = process.machine.flush(now);
         self.post_all(number, outgoing)?;
+        self.tend_worker(number)
+    }
+
+    /// What runs may be overdue.
+    pub(super) fn look(&mut self, number: usize, life: u32) -> Result<(), Violation> {
+        let now = self.workers[number].clock.shows(self.world.now);
+        let Some(process) = self.process_of(number, life) else {
+            return Ok(());
+        };
+        process.look = None;
+        match process.machine.look(now) {
+            None => {}
+            Some(Overdue::Tell) => {
+                let told = process.interpreter.told(&mut process.machine, now);
+                if let Some(turn) = told {
+                    self.turn(number, turn)?;
+                    return self.work(number);
+                }
+            }
+            Some(Overdue::Leave(answers)) => {
+                self.post_all(number, answers)?;
+                if let Some(process) = self.workers[number].process() {
+                    process.line.close(CloseReason::ShuttingDown);
+                }
+            }
+        }
         self.tend_worker(number)
     }
 
@@ -267,8 +307,11 @@ impl Machine {
         let State::Up(process) = &mut worker.state else {
             return Ok(());
         };
-        process.line.write(&mut self.world, clock)?;
-        process.line.arm(&mut self.world, clock);
+        if process.machine.has_left() {
+            process.line.close(CloseReason::ShuttingDown);
+        }
+        let node = Node::Worker(number);
+        let ended = process.line.tend(&mut self.world, clock, node)?;
         let flush = process.machine.flush_at().map(|due| clock.when(due));
         if let Some(due) = flush
             && process.flush.is_none_or(|planned| due < planned)
@@ -276,30 +319,13 @@ impl Machine {
             let event = Event::Flush(number, life);
             process.flush = Some(self.world.plan_timer(due, event));
         }
-        let (id, ended) = (process.line.id, process.line.session.0.ended());
-        if let Some(Ended::Session(error)) = &ended {
-            self.world.check_excused(id, Node::Worker(number), error)?;
+        let look = process.machine.look_at(clock.shows(self.world.now));
+        if let Some(at) = look.map(|at| clock.when(at))
+            && process.look.is_none_or(|planned| at < planned)
+        {
+            let event = Event::Look(number, life);
+            process.look = Some(self.world.plan_timer(at, event));
         }
-        if ended.is_some() {
-            return self.depart(number);
-        }
-        Ok(())
-    }
-}
-
-impl SlotProcess {
-    /// What an event of the session means. Gives what is to be answered.
-    fn take_in(&mut self, event: LinkEvent) -> Result<Vec<Outgoing>, String> {
-        match &event {
-            LinkEvent::Message { link, size, .. } => {
-                self.line.session.0.consumed(*link, *size);
-            }
-            LinkEvent::LinkRefused { reason, .. } => {
-                return Err(format!("a link was refused: {reason}"));
-            }
-            _ => {}
-        }
-        let answers = self.machine.event(event, &self.passage);
-        answers.map_err(|reason| reason.to_string())
+        ended.map_or(Ok(()), |_| self.depart(number))
     }
 }

@@ -34,7 +34,12 @@ impl Machine {
                 }
                 Ok(())
             }
+            InjectedFault::Refuse { worker } => {
+                self.workers[worker].is_refusing = true;
+                Ok(())
+            }
             InjectedFault::Repair { worker } => {
+                self.workers[worker].is_refusing = false;
                 self.excuse(Node::Worker(worker));
                 for id in self.world.wires.unblock(worker) {
                     self.unpile_soon(id);
@@ -75,6 +80,12 @@ impl Machine {
                     return Ok(());
                 }
                 self.leave(worker)
+            }
+            InjectedFault::Drain { worker } => {
+                if self.workers[worker].is_held {
+                    return Ok(());
+                }
+                self.drain(worker)
             }
             InjectedFault::Cut { worker } => {
                 if let Some(id) = self.workers[worker].connection() {
@@ -188,8 +199,10 @@ impl Machine {
                 self.world.plan_timer(self.world.now, Event::Timer(id, way));
             }
             if let Node::Worker(number) = node {
-                let event = Event::Flush(number, self.workers[number].life);
-                self.world.plan_timer(self.world.now, event);
+                let life = self.workers[number].life;
+                for event in [Event::Flush(number, life), Event::Look(number, life)] {
+                    self.world.plan_timer(self.world.now, event);
+                }
             }
         }
     }

@@ -18,6 +18,9 @@ use exoskel_determinism::SplitMix64;
 /// No run has more steps than this.
 const STEPS_MAX: u64 = 10_000_000;
 
+/// A worker that is told to end has so long at most, if it hasn't all the time it needs.
+const DRAIN_TIME: Duration = Duration::from_millis(50);
+
 /// Skeletons are nested this deep at most.
 const DEPTH_MAX: u32 = 3;
 
@@ -65,6 +68,7 @@ impl Generator {
         let mut scenario = Scenario {
             seed,
             manager_dials: self.chance(2),
+            has_initializer: false,
             minimum: manager,
             ciphers: self
                 .pick(&[
@@ -74,11 +78,7 @@ impl Generator {
                 ])
                 .to_vec(),
             limits,
-            keys: KeyRoom {
-                contexts: self.pick(&[1, 5, 4096]),
-                compact: self.pick(&[0, 3, 1000]),
-                buffer: self.pick(&[0, 0, 4]),
-            },
+            keys: self.key_room(),
             epoch: EpochLimits {
                 bytes_max: self.pick(&[1 << 19, 1 << 22, 1 << 36]),
                 records_max: self.pick(&[30, 1000, 1 << 30]),
@@ -98,6 +98,10 @@ impl Generator {
         scenario.faults = self.faults(&scenario);
         self.manager_crashes(&mut scenario);
         self.outcasts(&mut scenario);
+        self.item_rules(&mut scenario);
+        self.initializer(&mut scenario);
+        self.absences(&mut scenario);
+        self.drains(&mut scenario);
         scenario
     }
 
@@ -115,6 +119,16 @@ impl Generator {
             .between(Duration::ZERO, Duration::from_millis(most))
     }
 
+    fn key_room(&mut self) -> KeyRoom {
+        let room = KeyRoom {
+            contexts: self.pick(&[1, 5, 4096]),
+            compact: self.pick(&[0, 3, 1000]),
+        };
+        // A third number was drawn here once. Seeds stay what they are.
+        self.random.next_u64();
+        room
+    }
+
     fn minimum(&mut self) -> Protections {
         let [plain, integrity, encrypted] = Protection::ALL;
         Protections {
@@ -128,6 +142,7 @@ impl Generator {
         WorkerScenario {
             host: 0,
             lacks: Vec::new(),
+            initializer_raises: false,
             slowness: self.pick(&[1, 1, 1, 2, 7]),
             minimum: self.minimum(),
             is_relayed: self.chance(6),
@@ -202,6 +217,9 @@ impl Generator {
             raises_one_in: self.pick(&[0, 0, 10]),
             unsent_one_in: [0, 0, 7][self.later.below(3) as usize],
             pickled_one_in: [0, 0, 5][self.later.below(3) as usize],
+            retriable_one_in: 0,
+            hangs_one_in: 0,
+            timeout: Duration::ZERO,
             cancels_one_in: if cancels { 10 } else { 0 },
             closes_after: self.chance(8).then(|| self.random.below(items)),
         }
@@ -287,6 +305,98 @@ impl Generator {
                 InjectedFault::Revoke { worker }
             };
             scenario.faults.push((at, fault));
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Items that run again, and that must be ended. Drawn last of all.
+    fn item_rules(&mut self, scenario: &mut Scenario) {
+        for stream in &mut scenario.streams {
+            stream.retriable_one_in = [0, 0, 0, 3, 20][self.later.below(5) as usize];
+            stream.hangs_one_in = [0, 0, 0, 0, 30][self.later.below(5) as usize];
+            if stream.hangs_one_in > 0 {
+                // Far more than any item takes by itself at the slowest worker.
+                stream.timeout = Duration::from_secs(2);
+                stream.service = Service::Fixed(Duration::from_millis(1));
+                // As many as there can be in a run that ends: each takes its slot.
+                stream.items = stream.items.min(100);
+                stream.poison.retain(|index| *index < stream.items);
+                // An exception of a few words must have room in it.
+                let least = &mut scenario.config.grant_bytes_min;
+                *least = (*least).max(4 << 10);
+            }
+        }
+    }
+
+    /// Now and then slots have an initializer, which raises at some workers. Drawn behind all else as well.
+    fn initializer(&mut self, scenario: &mut Scenario) {
+        scenario.has_initializer = self.later.below(3) == 0;
+        let mut raising = None;
+        for worker in &mut scenario.workers {
+            let (_, raises) = *raising
+                .filter(|(host, _)| *host == worker.host)
+                .get_or_insert_with(|| (worker.host, self.later.below(6) == 0));
+            worker.initializer_raises = scenario.has_initializer && raises;
+            raising = Some((worker.host, raises));
+        }
+    }
+
+    /// Workers, wires and managers that are away for much longer than anybody waits for a sign of life. Drawn last of all.
+    fn absences(&mut self, scenario: &mut Scenario) {
+        if self.later.below(4) > 0 {
+            return;
+        }
+        let at = self.later.between(Duration::ZERO, horizon(scenario));
+        let seconds = 1 + self.later.below(30);
+        let until = at + Duration::from_secs(seconds);
+        let faults = &mut scenario.faults;
+        let kind = self.later.below(3);
+        if kind == 0 {
+            let node = Node::Manager;
+            faults.extend([
+                (at, InjectedFault::Hold(node)),
+                (until, InjectedFault::Release(node)),
+            ]);
+        } else {
+            for worker in 0..scenario.workers.len() {
+                let repair = InjectedFault::Repair { worker };
+                if kind == 1 {
+                    let (from, to) = (true, true);
+                    let cut = InjectedFault::Partition { worker, from, to };
+                    faults.extend([(at, cut), (until, repair)]);
+                    continue;
+                }
+                let node = Node::Worker(worker);
+                let crash = InjectedFault::Crash {
+                    node,
+                    silent: self.later.below(2) == 0,
+                    restart: Duration::from_millis(200),
+                };
+                let refuse = InjectedFault::Refuse { worker };
+                faults.extend([(at, refuse), (at, crash), (until, repair)]);
+            }
+        }
+        scenario.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Workers that are told to end, some of which don't have the time for it. Drawn behind all else, too.
+    fn drains(&mut self, scenario: &mut Scenario) {
+        if self.later.below(3) > 0 {
+            return;
+        }
+        let horizon = horizon(scenario);
+        for _ in 0..=self.later.below(4) {
+            let worker = self.later.below(scenario.workers.len() as u64) as usize;
+            let at = self.later.between(Duration::ZERO, horizon);
+            scenario.faults.push((at, InjectedFault::Drain { worker }));
+            // Its results may wait for a grant that comes when somebody else has done older items.
+            let time = if self.later.below(3) == 0 {
+                self.later.between(Duration::ZERO, DRAIN_TIME)
+            } else {
+                DRAIN_TIME
+            };
+            let fault = InjectedFault::Leave { worker };
+            scenario.faults.push((at + time, fault));
         }
         scenario.faults.sort_by_key(|(at, _)| *at);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use exoskel_identity::{Identity, Role};
 use exoskel_link::handshake::{
     Agreement, AnswerError, Chains, EXPORTER_BYTES, HandshakeError, HelloSent, MinimumProtections,
-    Offer, Path, Refuse, Statement,
+    Offer, PROCESS_NUMBER_BYTES, Path, ProcessNumber, Refuse, Statement,
 };
 use exoskel_link::keys::KeyStore;
 use exoskel_link::{CipherSuite, Limits, Protection, Protections, Session, SessionConfig};
@@ -98,13 +98,14 @@ pub(super) fn offer(
 ) -> Offer {
     Offer {
         statement: Statement {
-            identity,
             limits: scenario.limits,
             dead_after: scenario.dead_after,
             versions: Vec::new(),
             path,
             policy_generation: 1,
             job,
+            process: process_of(&identity),
+            identity,
             properties: Vec::new(),
         },
         minimum: MinimumProtections {
@@ -114,6 +115,15 @@ pub(super) fn offer(
         ciphers,
         same_versions: Vec::new(),
     }
+}
+
+/// A number that a name always has.
+fn process_of(identity: &Identity) -> ProcessNumber {
+    let mut number = [0; PROCESS_NUMBER_BYTES];
+    for (place, byte) in number.iter_mut().zip(identity.name.bytes()) {
+        *place = byte;
+    }
+    ProcessNumber::new(number)
 }
 
 /// What two minimum protections come to between hosts, found another way than the handshake finds it.
@@ -127,7 +137,7 @@ pub(super) fn agreed(one: Protections, other: Protections, is_relayed: bool) -> 
         one.max(other).max(relayed)
     };
     Protections {
-        control: stricter(one.control, other.control, Protection::Integrity),
+        control: stricter(one.control, other.control, Protection::Encrypted),
         code: stricter(one.code, other.code, Protection::Integrity),
         data: stricter(one.data, other.data, Protection::Plain),
     }

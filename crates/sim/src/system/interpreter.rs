@@ -7,10 +7,13 @@ use exoskel_flow::Lease;
 use exoskel_node::SlotMachine;
 use exoskel_task::message::{Digest, SegmentFunctions, ToSlot};
 use exoskel_task::payload::{Format, RecordWriter};
-use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, Work};
+use exoskel_task::slot_queue::{Item, ItemKey, Outgoing, SerialPassage, TimeoutAnswer, Work};
 
-use super::content::{Token, What};
+use super::content::{OVERDUE, Token, What};
 use super::streams::Streams;
+
+/// How long what hangs takes.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 /// Which of its segment's functions an item passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct RunningItem {
     functions: u32,
     /// How its result is written.
     format: Format,
+    /// It was told to end on its way to the rest of its functions.
+    is_overdue: bool,
 }
 
 #[derive(Debug)]
@@ -39,13 +44,25 @@ pub(super) struct Interpreter {
     format: Format,
     /// Modules that the programs need and that are not here.
     lacks: Vec<String>,
+    /// Whether the initializer raises, if there is one.
+    initializer: Option<bool>,
+    /// A piece of shared contents was asked for.
+    awaits_piece: bool,
     programs: BTreeMap<u32, Vec<SegmentFunctions>>,
     functions: BTreeSet<Digest>,
     /// What has passed a serial function whose lease is passed on.
     passed: Vec<RunningItem>,
     rest: VecDeque<RunningItem>,
     pub(super) running: Option<RunningItem>,
+    /// What runs won't end by itself; whether it does when it is told to.
+    hangs: Option<bool>,
 }
+
+/// What the manager shares: its name, and what it is.
+pub(super) const SHARED: (Digest, &[u8]) = ([0xC0; 32], b"shared contents");
+
+/// Where the piece begins that slots ask for.
+const SHARED_OFFSET: u64 = 7;
 
 /// What came of looking for work.
 #[derive(Debug, Default)]
@@ -56,15 +73,18 @@ pub(super) struct Turn {
 }
 
 impl Interpreter {
-    pub(super) fn new(format: Format, lacks: Vec<String>) -> Self {
+    pub(super) fn new(format: Format, lacks: Vec<String>, initializer: Option<bool>) -> Self {
         Self {
             format,
             lacks,
+            initializer,
+            awaits_piece: false,
             programs: BTreeMap::new(),
             functions: BTreeSet::new(),
             passed: Vec::new(),
             rest: VecDeque::new(),
             running: None,
+            hangs: None,
         }
     }
 
@@ -80,14 +100,28 @@ impl Interpreter {
         now: Duration,
     ) -> Result<Turn, String> {
         let mut turn = Turn::default();
+        if self.awaits_piece
+            && let Some(piece) = machine.take_piece(SHARED.0, SHARED_OFFSET)
+        {
+            self.awaits_piece = false;
+            if SHARED.1[SHARED_OFFSET as usize..] != piece {
+                return Err(format!("got other shared contents: {piece:?}"));
+            }
+        }
         while self.running.is_none() {
             if let Some(passed) = self.rest.pop_front() {
-                if self.programs.contains_key(&passed.key.stream) {
-                    turn.time = Some(streams.time(&passed.key)? * (passed.functions - 1));
-                    self.running = Some(RunningItem {
+                if passed.is_overdue && self.programs.contains_key(&passed.key.stream) {
+                    let outgoing = machine.finish(passed.key, now, |writer| {
+                        writer.push(passed.format, true, OVERDUE, &[], []);
+                    });
+                    turn.outgoing
+                        .extend(outgoing.map_err(|error| error.to_string())?);
+                } else if self.programs.contains_key(&passed.key.stream) {
+                    let running = RunningItem {
                         part: FunctionPart::Rest,
                         ..passed
-                    });
+                    };
+                    turn.time = Some(self.run(running, passed.functions - 1, streams)?);
                 } else {
                     // Nobody reads what a forgotten stream makes, but the frame must be answered for.
                     let outgoing = machine.finish(passed.key, now, |writer| {
@@ -114,13 +148,22 @@ impl Interpreter {
     fn code(
         &mut self,
         code: ToSlot,
-        machine: &SlotMachine,
+        machine: &mut SlotMachine,
         streams: &Streams,
-    ) -> Result<Option<Outgoing>, String> {
+    ) -> Result<Vec<Outgoing>, String> {
         match code {
             ToSlot::Setup { answers, .. } => {
                 self.format = answers;
-                return Ok(Some(machine.ready(self.lacks.clone())));
+                let other_versions = vec!["numpy 1.26.4, not 2.1.0".to_owned()];
+                let mut said = vec![machine.differs(other_versions)];
+                said.push(machine.ready(self.lacks.clone()));
+                if let (true, Some(raises)) = (self.lacks.is_empty(), self.initializer) {
+                    said.push(machine.fetch(SHARED.0, SHARED_OFFSET, u32::MAX));
+                    self.awaits_piece = true;
+                    let error = if raises { "RuntimeError: no" } else { "" };
+                    said.push(machine.initialized(error.into()));
+                }
+                return Ok(said);
             }
             ToSlot::Function { digest, pickle } => {
                 let expected = streams.functions().find(|known| known.digest == digest);
@@ -131,27 +174,51 @@ impl Interpreter {
                     return Err("a function was sent twice".to_owned());
                 }
             }
+            ToSlot::Discard { digest } => {
+                if !self.functions.remove(&digest) {
+                    return Err("a function was discarded that is not here".to_owned());
+                }
+            }
             ToSlot::Define {
-                stream, segments, ..
+                stream,
+                segments,
+                rules,
+                ..
             } => {
-                let mut digests = segments.iter().flat_map(|segment| &segment.functions);
+                let functions = segments.iter().flat_map(|segment| &segment.functions);
+                let mut digests = functions.chain(&rules.retries_on);
                 if digests.any(|digest| !self.functions.contains(digest)) {
                     return Err("a program came before its functions".to_owned());
                 }
                 if self.programs.insert(stream, segments).is_some() {
                     return Err("a program was sent twice".to_owned());
                 }
+                if rules.timeout.is_some() {
+                    let answer = TimeoutAnswer {
+                        body: OVERDUE.into(),
+                        retriable: false,
+                    };
+                    machine.set_timeout_answer(stream, answer);
+                }
             }
             ToSlot::Forget { stream } => {
                 self.programs.remove(&stream);
             }
-            ToSlot::Execute(_) | ToSlot::Recall { .. } | ToSlot::Grant { .. } => {}
+            ToSlot::Execute(_)
+            | ToSlot::Recall { .. }
+            | ToSlot::Grant { .. }
+            | ToSlot::Probe
+            | ToSlot::Piece { .. } => {}
         }
-        Ok(None)
+        Ok(Vec::new())
     }
 
     fn item(&mut self, item: Item, streams: &Streams, turn: &mut Turn) -> Result<(), String> {
         let key = item.key;
+        if self.awaits_piece {
+            // It was asked for first, and goes by the link by which programs come.
+            return Err("a program came before the shared contents".to_owned());
+        }
         let segment = self
             .programs
             .get(&key.stream)
@@ -166,6 +233,7 @@ impl Interpreter {
             },
             lease: item.lease,
             functions,
+            is_overdue: false,
             format: match item.record.format {
                 _ if streams.is_pickled(&key) => Format::Pickle,
                 Format::Data => Format::Data,
@@ -179,14 +247,70 @@ impl Interpreter {
                 key.index, item.segment, key.stream
             ));
         }
+        let has_all = segment.is_some_and(|segment| {
+            let mut functions = segment.functions.iter();
+            functions.all(|digest| self.functions.contains(digest))
+        });
+        if !has_all && streams.is_wanted(&key) {
+            return Err(format!(
+                "got item {} of segment {} of stream {}, whose functions were discarded",
+                key.index, item.segment, key.stream
+            ));
+        }
         let passes = if running.part == FunctionPart::All {
             functions
         } else {
             1
         };
-        turn.time = Some(streams.time(&key)? * passes);
-        self.running = Some(running);
+        turn.time = Some(self.run(running, passes, streams)?);
         Ok(())
+    }
+
+    /// An item begins or goes on. Says how long it takes for so many functions.
+    fn run(
+        &mut self,
+        running: RunningItem,
+        functions: u32,
+        streams: &Streams,
+    ) -> Result<Duration, String> {
+        self.running = Some(running);
+        self.hangs = streams.hangs(&running.key, running.part);
+        match self.hangs {
+            Some(_) => Ok(FOR_EVER),
+            None => Ok(streams.time(&running.key)? * functions),
+        }
+    }
+
+    /// What runs is told to end. Says what comes of it, if it does.
+    pub(super) fn told(
+        &mut self,
+        machine: &mut SlotMachine,
+        now: Duration,
+    ) -> Option<Result<Turn, String>> {
+        // Whoever works on a real item doesn't hear it before that is done.
+        if self.hangs != Some(true) {
+            return None;
+        }
+        let running = self.running.take()?;
+        if running.part == FunctionPart::Serial && running.lease == Lease::PassedOn {
+            let is_overdue = true;
+            self.passed.push(RunningItem {
+                is_overdue,
+                ..running
+            });
+            return Some(Ok(Turn::default()));
+        }
+        let outgoing = machine.finish(running.key, now, |writer| {
+            writer.push(running.format, true, OVERDUE, &[], []);
+        });
+        Some(
+            outgoing
+                .map_err(|error| error.to_string())
+                .map(|outgoing| Turn {
+                    outgoing,
+                    time: None,
+                }),
+        )
     }
 
     /// What runs is done.
@@ -213,12 +337,12 @@ impl Interpreter {
             turn.outgoing.extend(passage.pass(frame));
             if running.functions > 1 {
                 running.part = FunctionPart::Rest;
-                turn.time = Some(streams.time(&running.key)? * (running.functions - 1));
-                self.running = Some(running);
+                turn.time = Some(self.run(running, running.functions - 1, streams)?);
                 return Ok(turn);
             }
         }
-        let token = streams.result(&running.key, running.segment)?;
+        let mut token = streams.result(&running.key, running.segment)?;
+        let retriable = streams.is_retriable(&running.key);
         let sizes = streams.sizes(token.stream);
         let push = |token: Token| {
             move |writer: &mut RecordWriter| {
@@ -227,6 +351,13 @@ impl Interpreter {
                 writer.push(running.format, is_exception, &body, &[], bulk);
             }
         };
+        if retriable {
+            token.what = What::Raised;
+            let outgoing = machine.finish_retriable(running.key, now, push(token));
+            turn.outgoing
+                .extend(outgoing.map_err(|error| error.to_string())?);
+            return Ok(turn);
+        }
         let outgoing = machine
             .finish(running.key, now, push(token))
             .or_else(|_| {

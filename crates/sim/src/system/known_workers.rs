@@ -7,11 +7,13 @@ use exoskel_node::SessionId;
 /// What a manager must know of its workers, since it was told.
 #[derive(Debug, Default)]
 pub(super) struct KnownWorkers {
-    /// Workers that said what they lack.
+    /// Workers that said what they lack, or whose initializer raised again and again.
     pub(super) unfit: BTreeSet<String>,
+    /// How often an initializer has raised, by worker.
+    pub(super) uninitialized: BTreeMap<String, u32>,
     pub(super) broken: BTreeMap<String, BreaksSeen>,
-    /// Attempts that failed, by place.
-    pub(super) failures: BTreeMap<usize, u32>,
+    /// Places where no other attempt can end better.
+    pub(super) hopeless: BTreeSet<usize>,
 }
 
 /// Sessions of a worker that broke.

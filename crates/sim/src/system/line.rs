@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use exoskel_link::{CloseReason, Event as LinkEvent, Session, SessionError};
+use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Session, SessionError};
 
 use super::clock::Clock;
+use super::scenario::Node;
 use super::wires::{ConnectionId, Piece, Way};
 use super::world::{Event, World};
 use crate::violation::Violation;
@@ -95,13 +96,31 @@ impl Line {
         self.session.0.close(reason);
     }
 
-    /// A timer came: it is planned anew by [`arm`](Self::arm), unless that one was not the last that was planned.
-    pub(super) fn disarm(&mut self, now: Duration) {
-        self.timer = self.timer.filter(|timer| now < *timer);
+    /// Writes, keeps the timer, and sees whether the session is over. An error of the session needs a fault that explains it.
+    pub(super) fn tend(
+        &mut self,
+        world: &mut World,
+        clock: Clock,
+        node: Node,
+    ) -> Result<Option<Ended>, Violation> {
+        self.write(world, clock)?;
+        self.arm(world, clock);
+        let ended = self.session.0.ended();
+        if let Some(Ended::Session(error)) = &ended {
+            world.check_excused(self.id, node, error)?;
+        }
+        Ok(ended)
+    }
+
+    /// A timer came, at a time of the world that the node's clock shows as `now`. It is planned anew by [`tend`](Self::tend), unless that
+    /// one was not the last that was planned.
+    pub(super) fn keep_time(&mut self, at: Duration, now: Duration) {
+        self.timer = self.timer.filter(|timer| at < *timer);
+        let _ = self.session.0.handle_timeout(now);
     }
 
     /// Plans the next timer, unless an earlier one is planned.
-    pub(super) fn arm(&mut self, world: &mut World, clock: Clock) {
+    fn arm(&mut self, world: &mut World, clock: Clock) {
         let due = self.session.0.next_timeout();
         let due = due.map(|due| clock.when(due).max(world.now));
         if let Some(due) = due.filter(|due| self.timer.is_none_or(|timer| *due < timer)) {

@@ -40,14 +40,16 @@ pub(super) struct Machine {
     pub(super) channels: BTreeMap<ConnectionId, Channel>,
     /// Which ends have left.
     left: BTreeMap<ConnectionId, [bool; 2]>,
-    /// When the certificates of workers were revoked, by name.
-    pub(super) revoked: BTreeMap<String, Duration>,
+    /// Workers whose certificates were revoked.
+    pub(super) revoked: BTreeSet<String>,
     /// Workers whose wires are worn out.
     pub(super) worn: BTreeSet<usize>,
     deadline: Duration,
     pub(super) calm_from: Duration,
     /// Everybody has what they wanted.
     pub(super) is_settling: bool,
+    /// Since when.
+    settling_from: Duration,
     /// The manager closes.
     pub(super) is_ending: bool,
     pub(super) report: Report,
@@ -86,11 +88,12 @@ impl Machine {
             former: Vec::new(),
             channels: BTreeMap::new(),
             left: BTreeMap::new(),
-            revoked: BTreeMap::new(),
+            revoked: BTreeSet::new(),
             worn: BTreeSet::new(),
             deadline: Duration::ZERO,
             calm_from,
             is_settling: false,
+            settling_from: Duration::ZERO,
             is_ending: false,
             report: Report::default(),
             scenario,
@@ -158,6 +161,8 @@ impl Machine {
         let users = &self.streams.users;
         self.report.outcomes = users.iter().map(|user| user.outcomes()).sum();
         self.report.refused = users.iter().map(|user| user.refused()).sum();
+        self.report.exhausted = users.iter().map(|user| user.exhausted()).sum();
+        self.report.overdue = users.iter().map(|user| user.overdue()).sum();
         self.report.unsent = users.iter().map(|user| user.unsent()).sum();
         self.report.cancelled = users.iter().map(|user| user.taken_back()).sum();
         self.report.left = users.iter().map(|user| user.left()).sum();
@@ -223,9 +228,10 @@ impl Machine {
             Event::Broken(id, Way::ToWorker)
             | Event::Writable(id, Way::ToManager)
             | Event::Timer(id, Way::ToManager) => worker_of(id),
-            Event::Join(worker, _) | Event::Done(worker, _) | Event::Flush(worker, _) => {
-                Some(Node::Worker(*worker))
-            }
+            Event::Join(worker, _)
+            | Event::Done(worker, _)
+            | Event::Flush(worker, _)
+            | Event::Look(worker, _) => Some(Node::Worker(*worker)),
             Event::Broken(..)
             | Event::Writable(..)
             | Event::Timer(..)
@@ -316,6 +322,7 @@ impl Machine {
             Event::Join(worker, life) => self.join(worker, life),
             Event::Done(worker, life) => self.done(worker, life),
             Event::Flush(worker, life) => self.flush(worker, life),
+            Event::Look(worker, life) => self.look(worker, life),
             Event::Wake => {
                 self.woken();
                 Ok(())
@@ -461,6 +468,7 @@ impl Machine {
         }
         if all_closed && !self.is_settling {
             self.is_settling = true;
+            self.settling_from = self.world.now;
             self.deadline = self.world.now.max(self.calm_from) + self.allowance();
             self.world.agenda.plan(self.world.now, Event::Settle);
         }
@@ -471,7 +479,6 @@ impl Machine {
         if self.is_ending {
             return Ok(());
         }
-        self.check_barred()?;
         let outstanding = self.manager.sessions.values().any(|held| {
             let router = self.manager.machine.router();
             let statistics = router.slot_statistics(held.session.0);
@@ -481,7 +488,7 @@ impl Machine {
         let is_quiet = self.world.now > self.calm_from
             && !outstanding
             && self.workers.iter().all(Worker::is_quiet);
-        if !is_quiet {
+        if !is_quiet || !self.is_full(self.calm_from.max(self.settling_from))? {
             let again = self.world.now + SETTLE_TIME;
             self.world.agenda.plan(again, Event::Settle);
             return Ok(());

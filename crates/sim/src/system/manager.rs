@@ -1,6 +1,6 @@
 //! The manager's process: what it has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +18,11 @@ use super::scenario::Scenario;
 use super::wires::ConnectionId;
 use super::world::Event;
 
+/// Room for the functions of a stream or two, so that slots have to forget some.
+const FUNCTION_BYTES_MAX: u64 = 200;
+/// How long runs wait for a slot when none is left: longer than any fault lasts.
+const RUN_PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the manager has of a slot.
 #[derive(Debug)]
 pub(super) struct SlotSession {
@@ -33,6 +38,8 @@ pub(super) struct SimulatedManager {
     pub(super) connections: BTreeMap<SessionId, ConnectionId>,
     /// Handshakes that wait for an answer.
     pub(super) hellos: BTreeMap<ConnectionId, HelloSent>,
+    /// Workers that dialled in and wait to be called, with what they said.
+    pub(super) waiting: VecDeque<(ConnectionId, Vec<u8>)>,
     /// Connections with something to write.
     pub(super) dirty: BTreeSet<ConnectionId>,
     pub(super) wake: Option<Duration>,
@@ -73,9 +80,13 @@ impl SimulatedManager {
         let settings = ManagerSettings {
             scheduler: scenario.config.clone(),
             message_bytes_max: scenario.limits.message_bytes_max,
+            function_bytes_max: FUNCTION_BYTES_MAX,
             sources,
+            patience: RUN_PATIENCE,
+            seed: scenario.seed ^ u64::from(life),
             setup_local: Bytes::from_static(b"settings of children"),
             setup_remote: Bytes::from_static(b"settings"),
+            has_initializer: scenario.has_initializer,
         };
         Self {
             life,
@@ -85,6 +96,7 @@ impl SimulatedManager {
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             hellos: BTreeMap::new(),
+            waiting: VecDeque::new(),
             dirty: BTreeSet::new(),
             wake: None,
             is_held: false,

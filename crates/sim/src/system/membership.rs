@@ -9,22 +9,30 @@ use exoskel_identity::Identity;
 use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Ended, Event as LinkEvent, Protection, Protections};
 use exoskel_node::SessionId;
+use exoskel_node::knocking;
 use exoskel_node::manager::JoinError;
+use exoskel_node::manager::backoff::PAUSE_MAX;
 use exoskel_node::manager::breaks::{BREAKS_MAX, departure_of};
+use exoskel_node::manager::initializers;
 use exoskel_node::manager::notice::Unwanted;
-use exoskel_node::manager::recruiter::{FAILURES_MAX, SlotSource};
+use exoskel_node::manager::recruiter::{Prospect, SlotSource};
 use exoskel_task::message::ToManager;
 use exoskel_task::outcome::{Contents, Outcomes};
 use exoskel_task::payload::Format;
 
+use super::at_worker::HANDSHAKE_TIME;
 use super::handshake;
 use super::known_workers::BreaksSeen;
 use super::machine::Machine;
 use super::manager::SlotSession;
 use super::scenario::{Node, Scenario};
 use super::wires::{ConnectionId, Way};
+use super::worker::State;
 use super::world::Event;
 use crate::violation::Violation;
+
+/// For restarts of workers, and for refusals while a lost slot still has its place.
+const SLACK_TIME: Duration = Duration::from_secs(2);
 
 /// How long a connection over a worn wire is good at most.
 const WEAR_TIME: Duration = Duration::from_millis(20);
@@ -48,13 +56,13 @@ impl Scenario {
 impl Machine {
     /// Whether the worker's certificate has been revoked.
     pub(super) fn is_barred(&self, worker: usize) -> bool {
-        self.revoked.contains_key(&self.scenario.name(worker))
+        self.revoked.contains(&self.scenario.name(worker))
     }
 
     /// A worker's certificate is revoked: the manager judges its sessions again.
     pub(super) fn revoke(&mut self, worker: usize) {
         let name = self.scenario.name(worker);
-        self.revoked.entry(name).or_insert(self.world.now);
+        self.revoked.insert(name);
         self.report.revoked += 1;
         let barred: BTreeMap<SessionId, ConnectionId> = self
             .manager
@@ -107,7 +115,7 @@ impl Machine {
         if self.is_barred(worker) {
             Some("whose certificate was revoked")
         } else if self.manager.known.unfit.contains(name) {
-            Some("which said that it lacks modules")
+            Some("which can't run the programs")
         } else if broken.is_some_and(|broken| broken.in_a_row >= BREAKS_MAX) {
             Some("which broke its sessions again and again")
         } else {
@@ -117,8 +125,7 @@ impl Machine {
 
     /// Who is of no use, or failed for good, is not asked again.
     pub(super) fn check_dial(&self, worker: usize) -> Result<(), Violation> {
-        let failures = self.manager.known.failures.get(&worker).copied();
-        if failures.is_some_and(|failures| failures >= FAILURES_MAX) {
+        if self.manager.known.hopeless.contains(&worker) {
             let what = format!("worker {worker} is asked again though that can't end better");
             return self.world.broken(what);
         }
@@ -166,13 +173,17 @@ impl Machine {
         let known = &self.manager.known;
         let is_due = match why {
             Unwanted::Lacks(_) => known.unfit.contains(name),
+            Unwanted::Uninitialized(_) => known.uninitialized.contains_key(name),
+            // Only children, which nobody plays here.
+            Unwanted::LostEarly(..) => false,
             Unwanted::SetAside(_) => known
                 .broken
                 .get(name)
                 .is_some_and(|broken| broken.altogether >= BREAKS_MAX),
         };
         match why {
-            Unwanted::Lacks(_) => self.report.unfit += 1,
+            Unwanted::Lacks(_) | Unwanted::Uninitialized(_) => self.report.unfit += 1,
+            Unwanted::LostEarly(..) => {}
             Unwanted::SetAside(_) => self.report.set_aside += 1,
         }
         if is_due {
@@ -221,6 +232,15 @@ impl Machine {
                 let name = self.scenario.name(worker);
                 self.manager.known.unfit.insert(name);
             }
+            Ok(ToManager::Initialized { error }) if !error.is_empty() => {
+                let name = self.scenario.name(worker);
+                let known = &mut self.manager.known;
+                let raised = known.uninitialized.entry(name.clone()).or_default();
+                *raised += 1;
+                if *raised >= initializers::FAILURES_MAX {
+                    known.unfit.insert(name);
+                }
+            }
             Ok(ToManager::Announced { .. }) => self.report.announced += 1,
             Ok(ToManager::Recalled { count, .. }) => self.report.recalled += u64::from(count),
             Ok(ToManager::Released { .. }) => self.report.released += 1,
@@ -250,47 +270,41 @@ impl Machine {
                     broken.in_a_row += 1;
                     broken.counted_before = next.max(Some(held.session));
                 }
-                if let Some(place) = self.place_of(held.worker) {
-                    *self.manager.known.failures.entry(place).or_default() += 1;
-                }
             }
             (_, Ended::Closed(_)) => {
                 *broken = BreaksSeen {
                     in_a_row: 0,
                     ..std::mem::take(broken)
                 };
-                self.note_proof(held.worker);
             }
-            _ => self.note_proof(held.worker),
+            _ => {}
         }
     }
 
-    /// A session that kept to the rules makes its place as good as new, unless its worker is set aside.
-    fn note_proof(&mut self, worker: usize) {
-        if !self.is_outcast(worker) {
-            self.manager.known.failures.remove(&worker);
+    /// Whether another attempt to reach this worker may end better.
+    pub(super) fn prospect(&self, worker: usize) -> Prospect {
+        match self.is_barred(worker) {
+            true => Prospect::Hopeless,
+            false => Prospect::Passing,
         }
-    }
-
-    fn place_of(&self, worker: usize) -> Option<usize> {
-        self.scenario.manager_dials.then_some(worker)
     }
 
     /// An attempt came to nothing, before the machine knows.
-    pub(super) fn note_failure(&mut self, source: SlotSource, is_final: bool) {
-        if let SlotSource::Host(place) = source {
-            let count = if is_final { FAILURES_MAX } else { 1 };
-            *self.manager.known.failures.entry(place).or_default() += count;
+    pub(super) fn note_failure(&mut self, source: SlotSource, prospect: Prospect) {
+        if let (SlotSource::Host(place), Prospect::Hopeless) = (source, prospect) {
+            self.manager.known.hopeless.insert(place);
         }
     }
 
     /// Outcomes are not of somebody who was no longer allowed.
     pub(super) fn check_origin(&self, outcomes: &Outcomes) -> Result<(), Violation> {
         let origin = match &outcomes.contents {
-            Contents::Records(_, origin) | Contents::Refused(origin) => origin,
-            Contents::WorkersLost(_) | Contents::TooLarge { .. } => return Ok(()),
+            Contents::Records(_, origin)
+            | Contents::Refused(origin)
+            | Contents::Exhausted { origin, .. } => origin,
+            Contents::WorkersLost { .. } | Contents::TooLarge { .. } => return Ok(()),
         };
-        if !self.revoked.contains_key(&origin.worker) {
+        if !self.revoked.contains(&origin.worker) {
             return Ok(());
         }
         self.world.broken(format!(
@@ -299,55 +313,74 @@ impl Machine {
         ))
     }
 
-    /// The manager's machine says that nobody is left and nobody can be asked.
-    pub(super) fn give_up(&mut self) -> Result<(), Violation> {
-        let failures = &self.manager.known.failures;
-        let hopeful = (0..self.workers.len()).find(|worker| {
-            let has_failed = failures
-                .get(worker)
-                .is_some_and(|count| *count >= FAILURES_MAX);
-            !self.is_barred(*worker) && !self.is_outcast(*worker) && !has_failed
-        });
-        if let Some(worker) = hopeful {
+    /// The manager's machine says that nobody is left to work on a stream, and nobody comes. Everybody who may come does, long
+    /// before its patience is over.
+    pub(super) fn give_up(
+        &mut self,
+        stream: u64,
+        waited: Option<Duration>,
+    ) -> Result<(), Violation> {
+        if let Some(worker) = (0..self.workers.len()).find(|worker| self.is_hopeful(*worker)) {
             let what = format!("the manager gave up, though worker {worker} can be asked");
             return self.world.broken(what);
         }
-        self.end_users();
+        if waited.is_none() && !self.scenario.manager_dials {
+            let what = "the manager gave up before its patience was over".to_owned();
+            return self.world.broken(what);
+        }
+        let now = self.manager.clock.shows(self.world.now);
+        let user = &mut self.streams.users[stream as usize];
+        user.is_closed = true;
+        user.is_given_up = true;
+        self.report.given_up += 1;
+        self.manager.machine.close_stream(stream, now);
         Ok(())
     }
 
-    /// A manager that waits for workers to dial in waits for ever; its users don't, when none of them can ever help.
-    pub(super) fn end_hopeless(&mut self) {
-        let is_hopeless = |worker| self.is_barred(worker) || self.is_outcast(worker);
-        if self.manager.sessions.is_empty()
-            && !self.scenario.manager_dials
-            && (0..self.workers.len()).all(is_hopeless)
-        {
-            self.end_users();
-        }
+    /// Whether a worker can have a session, as far as is known.
+    fn is_hopeful(&self, worker: usize) -> bool {
+        !self.is_barred(worker)
+            && !self.is_outcast(worker)
+            && !self.manager.known.hopeless.contains(&worker)
     }
 
-    fn end_users(&mut self) {
-        let now = self.manager.clock.shows(self.world.now);
-        for (stream, user) in (0..).zip(&mut self.streams.users) {
-            if !user.is_closed {
-                user.is_closed = true;
-                user.is_given_up = true;
-                self.report.given_up += 1;
-                self.manager.machine.close_stream(stream, now);
-            }
-        }
-    }
-
-    /// Sessions with those who are no longer allowed have ended, once nothing holds anybody up.
-    pub(super) fn check_barred(&self) -> Result<(), Violation> {
-        let time = self.scenario.dead_after * 2;
-        let since =
-            |held: &SlotSession| self.revoked.get(&self.scenario.name(held.worker)).copied();
-        let late = self.manager.sessions.values().find(|held| {
-            since(held).is_some_and(|at| self.world.now > at.max(self.calm_from) + time)
+    /// Whether everybody who can has a session. Once nothing goes wrong any more that comes about in time.
+    pub(super) fn is_full(&self, since: Duration) -> Result<bool, Violation> {
+        let has_session = |worker: usize| {
+            let mut sessions = self.manager.sessions.values();
+            sessions.any(|held| held.worker == worker)
+        };
+        let missing = (0..self.workers.len()).find(|worker| {
+            // Who lacks modules is sent away, and a worn wire breaks each session.
+            let scenario = &self.scenario.workers[*worker];
+            let comes = scenario.lacks.is_empty() && !self.worn.contains(worker);
+            let is_down = matches!(self.workers[*worker].state, State::Down);
+            comes && !is_down && self.is_hopeful(*worker) && !has_session(*worker)
         });
-        late.map_or(Ok(()), |held| {
+        let Some(worker) = missing else {
+            return Ok(true);
+        };
+        let pause = match self.scenario.manager_dials {
+            true => PAUSE_MAX,
+            false => knocking::PAUSE_MAX,
+        };
+        let time = self.scenario.dead_after * 2 + HANDSHAKE_TIME + pause + SLACK_TIME;
+        if self.world.now > since + time {
+            let what = format!("worker {worker} has no session though nothing is in its way");
+            return self.world.broken(what);
+        }
+        Ok(false)
+    }
+
+    /// The manager has done what it wants: no session with somebody who is no longer allowed goes on.
+    pub(super) fn check_barred(&self) -> Result<(), Violation> {
+        if self.revoked.is_empty() {
+            return Ok(());
+        }
+        let mut sessions = self.manager.sessions.values();
+        let goes_on =
+            |held: &&SlotSession| self.is_barred(held.worker) && !held.line.session.0.is_ending();
+        sessions.find(goes_on).map_or(Ok(()), |held| {
             let what = format!(
                 "the session with worker {}, no longer allowed, goes on",
                 held.worker

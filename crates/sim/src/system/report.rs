@@ -15,6 +15,10 @@ pub struct Report {
     pub outcomes: u64,
     /// Those of them that were refused: pickles where data was expected.
     pub refused: u64,
+    /// Those of them that raised whenever they ran again.
+    pub exhausted: u64,
+    /// Those of them that ran for too long.
+    pub overdue: u64,
     /// Those of them that could not be sent.
     pub unsent: u64,
     /// Items that a slot began.
@@ -27,6 +31,8 @@ pub struct Report {
     pub sessions: u64,
     /// Slots lost to the manager without a good-bye.
     pub slots_lost: u64,
+    /// Slots that were told to end and finished what ran.
+    pub drained: u64,
     /// Processes that crashed.
     pub crashes: u64,
     /// Times that a crashed manager was there again. What is said of items is of the last one's.
@@ -49,6 +55,10 @@ pub struct Report {
     pub revoked: u64,
     /// Times that a worker was refused a session.
     pub turned_away: u64,
+    /// Workers that waited until the manager had room for them.
+    pub waited: u64,
+    /// Times that nobody accepted the manager's connection.
+    pub refused_dials: u64,
     /// Streams that ended because nobody was left to work.
     pub given_up: u64,
     /// Pieces on wires that showed a token, all where that is allowed.

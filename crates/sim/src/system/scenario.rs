@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use exoskel_flow::{Index, SchedulerConfig, Skeleton};
-use exoskel_link::keys::{
-    COMPACT_KEY_BYTES, Geometry, KeyStore, KeyStoreError, KeyStoreSettings, PrefetchSettings,
-};
+use exoskel_link::keys::{COMPACT_KEY_BYTES, Geometry, GeometryError, KeyStore};
 use exoskel_link::{CipherSuite, EpochLimits, Limits, Protections};
 use exoskel_task::payload::Format;
 
@@ -34,7 +32,12 @@ pub enum InjectedFault {
         /// What it is sent.
         to: bool,
     },
-    /// The end of a partition.
+    /// Nobody accepts new connections at the worker until [`InjectedFault::Repair`]; those that there are go on.
+    Refuse {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The end of a partition, or of refusals.
     Repair {
         /// Which worker.
         worker: usize,
@@ -55,6 +58,11 @@ pub enum InjectedFault {
     },
     /// The worker says good-bye, and comes back.
     Leave {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The worker is told to end: it finishes what runs, gives back the rest, says good-bye, and comes back.
+    Drain {
         /// Which worker.
         worker: usize,
     },
@@ -105,6 +113,8 @@ pub struct WorkerScenario {
     pub host: usize,
     /// Modules that the programs need and that are not installed at its worker.
     pub lacks: Vec<String>,
+    /// The initializer raises at its worker, if there is one.
+    pub initializer_raises: bool,
     /// How many times as long as usual it needs.
     pub slowness: u32,
     /// What its policy demands at least.
@@ -163,6 +173,12 @@ pub struct StreamScenario {
     pub unsent_one_in: u64,
     /// Results that must be data are pickles for one of so many items; 0: none.
     pub pickled_one_in: u64,
+    /// One of so many attempts at a segment raises what its item runs again for; 0: none.
+    pub retriable_one_in: u64,
+    /// One of so many items never ends by itself; 0: none.
+    pub hangs_one_in: u64,
+    /// How long an item may run, where some hang.
+    pub timeout: Duration,
     /// The user takes back one of so many items, if that is still possible; 0: none. Only with [`TakingOrder::Completion`].
     pub cancels_one_in: u64,
     /// The user closes the stream when so many outcomes are there.
@@ -176,28 +192,14 @@ pub struct KeyRoom {
     pub contexts: usize,
     /// Compact keys; without room for any, each miss derives.
     pub compact: usize,
-    /// Places of the prefetch buffer.
-    pub buffer: usize,
 }
 
 impl KeyRoom {
     /// A store of this size.
-    pub(super) fn store(self) -> Result<KeyStore, KeyStoreError> {
-        let prefetch = if self.buffer == 0 {
-            PrefetchSettings::NONE
-        } else {
-            PrefetchSettings {
-                buffer: self.buffer,
-                groups: 2,
-                frequent: self.buffer,
-            }
-        };
-        let settings = KeyStoreSettings {
-            contexts: Geometry::fully_associative(self.contexts)?,
-            prefetch,
-        };
+    pub(super) fn store(self) -> Result<KeyStore, GeometryError> {
+        let room = Geometry::fully_associative(self.contexts)?;
         let memory = vec![0; self.compact * COMPACT_KEY_BYTES];
-        KeyStore::new(settings, Box::new(memory))
+        KeyStore::new(room, Box::new(memory))
     }
 }
 
@@ -212,6 +214,8 @@ pub struct Scenario {
     pub streams: Vec<StreamScenario>,
     /// The manager dials its workers; else they dial it.
     pub manager_dials: bool,
+    /// Slots have an initializer to run, which asks for shared contents.
+    pub has_initializer: bool,
     /// What the manager's policy demands at least.
     pub minimum: Protections,
     /// The manager's ciphers, the preferred one first.

@@ -10,8 +10,9 @@ use exoskel_task::payload::{Batch, BatchBuilder, Format, Record};
 use exoskel_task::router::{Function, StreamPlan};
 use exoskel_task::slot_queue::ItemKey;
 
-use super::content::{Sizes, Token, What, functions_of};
-use super::scenario::{Scenario, StreamScenario, TakingOrder};
+use super::content::{OVERDUE, Sizes, Token, What, exceptions_of, functions_of};
+use super::interpreter::FunctionPart;
+use super::scenario::{InjectedFault, Node, Scenario, StreamScenario, TakingOrder};
 use exoskel_determinism::SplitMix64;
 
 /// What became of an item, as its user knows it.
@@ -34,9 +35,13 @@ pub(super) struct User {
     pub(super) handed: u64,
     pub(super) admissible: u64,
     pub(super) input_ended: bool,
+    /// Time passes at workers in which nothing runs, so that any item may have run for too long.
+    time_is_lost: bool,
     fates: Vec<Fate>,
     finished: u64,
     refused: u64,
+    exhausted: u64,
+    overdue: u64,
     unsent: u64,
     cancelled: u64,
     pub(super) taken: u64,
@@ -67,11 +72,18 @@ pub(super) struct Streams {
 impl Streams {
     /// Those of the manager's process of this number.
     pub(super) fn new(scenario: &Scenario, life: u32) -> Result<Self, String> {
+        let time_is_lost = scenario.faults.iter().any(|(_, fault)| {
+            let (InjectedFault::Jump { node, .. } | InjectedFault::Hold(node)) = fault else {
+                return false;
+            };
+            *node != Node::Manager
+        });
         let user = |(number, stream): (usize, &StreamScenario)| {
             let program = Program::compile(&stream.skeleton).map_err(|error| error.to_string())?;
             Ok(User {
                 scenario: stream.clone(),
                 life,
+                time_is_lost,
                 program,
                 sizes: Sizes {
                     seed: scenario.seed ^ (number as u64) << 50,
@@ -85,6 +97,8 @@ impl Streams {
                 fates: vec![Fate::Open; stream.items as usize],
                 finished: 0,
                 refused: 0,
+                exhausted: 0,
+                overdue: 0,
                 unsent: 0,
                 cancelled: 0,
                 taken: 0,
@@ -109,12 +123,12 @@ impl Streams {
         })
     }
 
-    /// All functions of all programs.
+    /// All functions of all programs, and what they have exceptions retried on.
     pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
-        self.users
-            .iter()
-            .enumerate()
-            .flat_map(|(number, user)| functions_of(number as u64, user.function_count()))
+        self.users.iter().enumerate().flat_map(|(number, user)| {
+            let number = number as u64;
+            functions_of(number, user.function_count()).chain([exceptions_of(number)])
+        })
     }
 
     pub(super) fn sizes(&self, stream: u64) -> Sizes {
@@ -131,6 +145,27 @@ impl Streams {
     pub(super) fn time(&self, key: &ItemKey) -> Result<Duration, String> {
         let (_, user) = self.user(key)?;
         Ok(user.scenario.service.time(self.seed, key.index))
+    }
+
+    /// Whether this attempt at a segment raises what the program wants the item to be run again for.
+    pub(super) fn is_retriable(&self, key: &ItemKey) -> bool {
+        self.user(key).is_ok_and(|(_, user)| {
+            let one_in = user.scenario.retriable_one_in;
+            let place = key.index.wrapping_mul(0x9FB2_1C65_1E98_DF25) ^ key.frame.rotate_left(32);
+            one_in > 0 && SplitMix64::new(self.seed ^ place).below(one_in) == 0
+        })
+    }
+
+    /// Whether it never ends by itself, and then whether it ends when it is told to.
+    pub(super) fn hangs(&self, key: &ItemKey, part: FunctionPart) -> Option<bool> {
+        self.user(key)
+            .ok()
+            .and_then(|(_, user)| user.hangs(self.seed, key.index, part))
+    }
+
+    /// Whether its stream has not been closed.
+    pub(super) fn is_wanted(&self, key: &ItemKey) -> bool {
+        self.user(key).is_ok_and(|(_, user)| !user.is_closed)
     }
 
     /// Whether a slot dies of it.
@@ -192,6 +227,7 @@ impl Streams {
         stream: u64,
         outcomes: Outcomes,
         failures_allowed: u32,
+        attempts_max: u32,
     ) -> Result<(), String> {
         let (seed, limit) = (self.seed, self.result_bytes_max);
         let user = &mut self.users[stream as usize];
@@ -214,11 +250,27 @@ impl Streams {
             }
         }
         match contents {
-            Contents::WorkersLost(charges) => {
+            Contents::WorkersLost { count: charges, .. } => {
                 if charges > failures_allowed {
                     return Err(format!(
                         "item {first} of stream {stream} failed for {charges} lost slots; {failures_allowed} were lost"
                     ));
+                }
+            }
+            Contents::Exhausted {
+                mut records,
+                attempts,
+                ..
+            } => {
+                if attempts != attempts_max {
+                    return Err(format!(
+                        "item {first} of stream {stream} ran {attempts} times, expected {attempts_max}"
+                    ));
+                }
+                for index in first..first + u64::from(count) {
+                    let record = records.next_record().map_err(|error| error.to_string())?;
+                    user.check_exhausted(stream, index, &record.unwrap_or_default())?;
+                    user.exhausted += 1;
                 }
             }
             Contents::TooLarge { bytes, maximum } => {
@@ -241,6 +293,10 @@ impl Streams {
                         .next_record()
                         .map_err(|error| error.to_string())?
                         .ok_or("fewer outcomes than said")?;
+                    if user.is_overdue(seed, index, &record) {
+                        user.overdue += 1;
+                        continue;
+                    }
                     user.check_outcome(stream, index, &record, seed, limit)?;
                     let is_own = origin.worker.is_empty();
                     if is_own != user.is_unsent(seed, index) {
@@ -285,6 +341,8 @@ impl User {
             } else {
                 Tickets::Bounded
             },
+            timeout: (self.scenario.hangs_one_in > 0).then_some(self.scenario.timeout),
+            retries_on: (self.scenario.retriable_one_in > 0).then(|| exceptions_of(number)),
         }
     }
 
@@ -319,6 +377,49 @@ impl User {
         let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xA24B_AED4_963E_E407));
         let segments = self.program.segments().len() as u64;
         (one_in > 0 && random.below(one_in) == 0).then(|| random.below(segments) as u16)
+    }
+
+    /// Whether this item never ends by itself where it passes this part of a segment, and then whether it ends when it is told to.
+    fn hangs(&self, seed: u64, index: u64, part: FunctionPart) -> Option<bool> {
+        let one_in = self.scenario.hangs_one_in;
+        let mut random = SplitMix64::new(seed ^ index.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        if one_in == 0 || random.below(one_in) > 0 {
+            return None;
+        }
+        let is_late = random.below(2) == 0;
+        let is_here = match part {
+            FunctionPart::All => true,
+            FunctionPart::Serial => !is_late,
+            FunctionPart::Rest => is_late,
+        };
+        is_here.then(|| random.below(2) == 0)
+    }
+
+    /// Whether this is the outcome of an item that hangs.
+    fn is_overdue(&self, seed: u64, index: u64, record: &Record) -> bool {
+        let parts = [FunctionPart::Serial, FunctionPart::Rest];
+        let hangs = |part| self.hangs(seed, index, part).is_some();
+        let has_limit = self.scenario.hangs_one_in > 0;
+        let may_be = self.time_is_lost && has_limit || parts.into_iter().any(hangs);
+        record.exception && record.body == OVERDUE[..] && may_be
+    }
+
+    /// What an item raised whenever it ran.
+    fn check_exhausted(&self, stream: u64, index: u64, record: &Record) -> Result<(), String> {
+        let segments = self.program.segments().len() as u16;
+        let token = |passed| Token {
+            life: self.life,
+            stream,
+            index,
+            passed,
+            what: What::Raised,
+        };
+        if (1..=segments).any(|passed| token(passed).is_in(record, self.sizes)) {
+            return Ok(());
+        }
+        Err(format!(
+            "item {index} of stream {stream} ran often enough, but with something else as its outcome"
+        ))
     }
 
     /// Whether slots answer with a pickle for this item, come what may.
@@ -453,6 +554,14 @@ impl User {
 
     pub(super) fn outcomes(&self) -> u64 {
         self.finished
+    }
+
+    pub(super) fn overdue(&self) -> u64 {
+        self.overdue
+    }
+
+    pub(super) fn exhausted(&self) -> u64 {
+        self.exhausted
     }
 
     pub(super) fn refused(&self) -> u64 {

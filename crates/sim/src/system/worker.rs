@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use exoskel_link::Event as LinkEvent;
 use exoskel_link::handshake::HelloSent;
 use exoskel_node::SlotMachine;
-use exoskel_task::slot_queue::SerialPassage;
+use exoskel_node::knocking::Knocking;
+use exoskel_task::slot_queue::{Outgoing, SerialPassage};
 
 use super::clock::Clock;
 use super::interpreter::Interpreter;
@@ -24,7 +26,11 @@ pub(super) struct Worker {
     pub(super) manager_life: u32,
     pub(super) state: State,
     pub(super) is_held: bool,
+    /// Nobody accepts connections there.
+    pub(super) is_refusing: bool,
     pub(super) deferred: Vec<Event>,
+    /// How it asks a manager that it dials.
+    pub(super) knocking: Knocking,
     /// What has come to its listening socket while its slot was taken or down.
     pub(super) backlog: VecDeque<(ConnectionId, Vec<u8>)>,
 }
@@ -46,6 +52,24 @@ pub(super) struct SlotProcess {
     pub(super) passage: SerialPassage,
     pub(super) interpreter: Interpreter,
     pub(super) flush: Option<Duration>,
+    pub(super) look: Option<Duration>,
+}
+
+impl SlotProcess {
+    /// What an event of the session means. Gives what is to be answered.
+    pub(super) fn take_in(&mut self, event: LinkEvent) -> Result<Vec<Outgoing>, String> {
+        match &event {
+            LinkEvent::Message { link, size, .. } => {
+                self.line.session.0.consumed(*link, *size);
+            }
+            LinkEvent::LinkRefused { reason, .. } => {
+                return Err(format!("a link was refused: {reason}"));
+            }
+            _ => {}
+        }
+        let answers = self.machine.event(event, &self.passage);
+        answers.map_err(|reason| reason.to_string())
+    }
 }
 
 impl Worker {
@@ -58,9 +82,19 @@ impl Worker {
             manager_life: 0,
             state: State::Down,
             is_held: false,
+            is_refusing: false,
             deferred: Vec::new(),
+            knocking: Knocking::new(0),
             backlog: VecDeque::new(),
         }
+    }
+
+    /// An attempt to have a session with the manager that it dials has failed. Gives the time until the next one.
+    pub(super) fn knock_again(&mut self, now: Duration, reason: &str) -> Duration {
+        self.knocking.begin(now);
+        self.knocking.failed(now, reason.to_owned());
+        let pause = self.knocking.next_at() - now;
+        pause.max(self.scenario.rejoins_after)
     }
 
     pub(super) fn connection(&self) -> Option<ConnectionId> {

@@ -35,6 +35,8 @@ pub(super) enum Event {
     Done(usize, u32),
     /// Results have waited for long enough.
     Flush(usize, u32),
+    /// What runs may be overdue.
+    Look(usize, u32),
     /// The router wants to know the time.
     Wake,
     /// A user of this process of the manager opens its stream.
@@ -280,6 +282,7 @@ impl World {
             Event::InjectedFault(number) => (16, *number as u64, 0),
             Event::Settle => (17, 0, 0),
             Event::Begin(life) => (18, u64::from(*life), 0),
+            Event::Look(worker, life) => (19, *worker as u64, u64::from(*life)),
         };
         for word in [self.now.as_nanos() as u64, kind, one, two] {
             self.digest.word(word);

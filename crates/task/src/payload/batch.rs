@@ -246,6 +246,21 @@ impl BatchBuilder {
         self.writer.push(format, true, body, &[], []);
     }
 
+    /// Moves all that `other` holds to the end of this one.
+    pub fn append(&mut self, other: &mut Self) {
+        let position = u32::try_from(self.writer.position()).unwrap_or(u32::MAX);
+        let (count, parts) = (self.writer.count(), self.writer.bulk.len());
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        let offsets = other.offsets.drain(..);
+        self.offsets.extend(offsets.map(|offset| position + offset));
+        let starts = other.bulk_starts.drain(..);
+        self.bulk_starts
+            .extend(starts.map(|(item, start)| (count + item, parts + start)));
+        let exceptions = other.exceptions.drain(..);
+        self.exceptions.extend(exceptions.map(|item| count + item));
+        self.writer.append(&mut other.writer);
+    }
+
     fn mark(&mut self) {
         self.offsets
             .push(u32::try_from(self.writer.position()).unwrap_or(u32::MAX));

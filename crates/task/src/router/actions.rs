@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use exoskel_flow::{Action, Failure, Results, StreamId};
 
-use super::{Effect, Function, Router};
-use crate::message::{Execute, SlotEndpoint, ToSlot};
+use super::{Effect, Function, Router, Slot};
+use crate::message::{Digest, Execute, SlotEndpoint, ToSlot};
 use crate::outcome::{Contents, Outcomes};
 
 impl Router {
@@ -37,7 +37,11 @@ impl Router {
                 segment,
                 index,
                 failure: Failure::WorkersLost { count },
-            } => self.fail((stream, segment), index, Contents::WorkersLost(count)),
+            } => {
+                let last_end = self.last_end.clone();
+                let contents = Contents::WorkersLost { count, last_end };
+                self.fail((stream, segment), index, contents);
+            }
         }
     }
 
@@ -133,17 +137,29 @@ impl Router {
         if !known.streams.insert(number) {
             return;
         }
+        let Slot {
+            functions, streams, ..
+        } = known;
+        let is_in_use = |digest: &Digest| {
+            let of_slot = streams.iter().filter_map(|number| self.streams.get(number));
+            let mut functions = of_slot.flat_map(|stream| &stream.functions);
+            functions.any(|function| function.digest == *digest)
+        };
+        let to_send = functions.need(&stream.functions, self.function_bytes_max, is_in_use);
         let define = ToSlot::Define {
             stream: stream.id.0,
             call: stream.call,
+            rules: stream.rules,
             segments: stream.segments.clone(),
         };
-        let missing: Vec<Function> = stream
-            .functions
-            .iter()
-            .filter(|function| known.functions.insert(function.digest))
+        let functions = stream.functions.iter();
+        let missing: Vec<Function> = functions
+            .filter(|function| to_send.missing.contains(&function.digest))
             .cloned()
             .collect();
+        for digest in to_send.discarded {
+            self.send(slot, &ToSlot::Discard { digest });
+        }
         for Function { digest, pickle } in missing {
             self.send(slot, &ToSlot::Function { digest, pickle });
         }

@@ -9,7 +9,7 @@ use exoskel_flow::{Breach, FrameId, Index, Results, SlotId};
 use thiserror::Error;
 
 use super::{Effect, Router};
-use crate::message::{MessageError, ReceivedMessage, ToManager};
+use crate::message::{Digest, MessageError, ReceivedMessage, ToManager};
 use crate::outcome::{Contents, Origin, Outcomes};
 use crate::payload::{Batch, Format, RecordError, RecordIndex, RecordReader};
 use crate::tokens::Tokens;
@@ -35,6 +35,9 @@ pub enum ReceiveError {
         /// The most bytes of a message.
         maximum: u64,
     },
+    /// What isn't an exception is no reason to run again.
+    #[error("got a value among exceptions to run again for, expected exceptions only")]
+    NoException,
     /// The records can't be read.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -48,8 +51,25 @@ pub enum ReceiveError {
 pub enum Answered {
     /// Something of items, which the router has taken in.
     Items,
+    /// It has packages of other versions than the manager, one line for each.
+    Differs(Vec<String>),
     /// It has its settings and may get work with [`Router::add_slot`], unless it lacks these modules.
     Ready(Vec<String>),
+    /// Its initializer has run; the text of what it raised, UTF-8 if the slot is honest, or nothing.
+    Initialized(Bytes),
+    /// It wants a piece of shared contents.
+    Fetch {
+        /// Their name.
+        digest: Digest,
+        /// Where the piece begins.
+        offset: u64,
+        /// Its bytes at most.
+        bytes: u32,
+    },
+    /// It finishes what runs, gives back the rest and gets nothing more.
+    Leaving,
+    /// It is still there.
+    Probed,
     /// What a task printed or logged.
     Output {
         /// 0 standard output, 1 standard error, 2 log.
@@ -81,8 +101,16 @@ impl Router {
             return Err(ReceiveError::Bulk(bulk.len()));
         }
         let id = SlotId(slot);
+        let retriable = matches!(answer, ToManager::Retriable { .. });
         match answer {
             ToManager::Results {
+                frame,
+                first,
+                count,
+                busy,
+                records,
+            }
+            | ToManager::Retriable {
                 frame,
                 first,
                 count,
@@ -91,6 +119,7 @@ impl Router {
             } => {
                 let arrived = Arrived {
                     frame: FrameId(frame),
+                    retriable,
                     first,
                     busy: Duration::from_nanos(busy),
                     records,
@@ -135,6 +164,24 @@ impl Router {
             }
             ToManager::Output { stream, text } => return Ok(Answered::Output { stream, text }),
             ToManager::Ready { lacks } => return Ok(Answered::Ready(lacks)),
+            ToManager::Differs { packages } => return Ok(Answered::Differs(packages)),
+            ToManager::Initialized { error } => return Ok(Answered::Initialized(error)),
+            ToManager::Fetch {
+                digest,
+                offset,
+                bytes,
+            } => {
+                return Ok(Answered::Fetch {
+                    digest,
+                    offset,
+                    bytes,
+                });
+            }
+            ToManager::Leaving => {
+                self.scheduler.drain_slot(id, now);
+                return Ok(Answered::Leaving);
+            }
+            ToManager::Probed => return Ok(Answered::Probed),
         }
         Ok(Answered::Items)
     }
@@ -158,6 +205,13 @@ impl Router {
             return Ok(self.count(id, &arrived, heads, now).map(|_| ())?);
         };
         let origin = known.origin.clone();
+        if arrived.retriable && !heads.index.entries().iter().all(|entry| entry.exception) {
+            return Err(ReceiveError::NoException);
+        }
+        // A slot may say so of any program.
+        let wanted = number.and_then(|number| self.streams.get(&number)?.rules.retries_on);
+        let mut arrived = arrived;
+        arrived.retriable &= wanted.is_some();
         heads.judge(&arrived, &origin, tokens);
         if !self.count(id, &arrived, heads, now)? {
             return Ok(());
@@ -169,7 +223,9 @@ impl Router {
         };
         let (before, after) = stream.tokens.split_at_mut(segment + 1);
         let tokens = &mut before[segment];
-        let mut parcels = Parcels::new(arrived, &heads.index, &heads.refused, &origin);
+        let attempts = self.scheduler.config().retries;
+        let attempts = arrived.retriable.then_some(attempts);
+        let mut parcels = Parcels::new(arrived, &heads.index, &heads.refused, &origin, attempts);
         for (range, is_outcome) in heads.accepted.drain(..) {
             parcels.cut(range.clone(), is_outcome, tokens);
             tokens.release(&range);
@@ -213,7 +269,12 @@ impl Router {
             ended: &heads.ended,
             busy: arrived.busy,
         };
-        let Some(accepted) = self.scheduler.results(slot, results, now)? else {
+        let accepted = if arrived.retriable {
+            self.scheduler.retriable(slot, results, now)?
+        } else {
+            self.scheduler.results(slot, results, now)?
+        };
+        let Some(accepted) = accepted else {
             return Ok(false);
         };
         let outcomes = accepted.outcomes.iter().map(|range| (range.clone(), true));
@@ -231,6 +292,8 @@ impl Router {
 /// Some results of one frame.
 struct Arrived {
     frame: FrameId,
+    /// Exceptions for which items run again.
+    retriable: bool,
     first: Index,
     busy: Duration,
     records: Bytes,
@@ -290,6 +353,8 @@ struct Parcels<'a> {
     refused: &'a [Index],
     origin: &'a Arc<Origin>,
     first: Index,
+    /// How often items have run whose exceptions are outcomes although they are reasons to run again.
+    attempts: Option<u32>,
     records: Bytes,
     bulk: std::vec::IntoIter<Vec<u8>>,
     /// Bulk parts taken so far.
@@ -303,8 +368,10 @@ impl<'a> Parcels<'a> {
         index: &'a RecordIndex,
         refused: &'a [Index],
         origin: &'a Arc<Origin>,
+        attempts: Option<u32>,
     ) -> Self {
         Self {
+            attempts,
             index,
             refused,
             origin,
@@ -355,7 +422,15 @@ impl<'a> Parcels<'a> {
                 (true, _) => Parcel::Outcome(part, Contents::Refused(origin.clone())),
                 (false, true) => {
                     let reader = RecordReader::new(records, bulk);
-                    Parcel::Outcome(part, Contents::Records(reader, origin.clone()))
+                    let contents = match self.attempts {
+                        None => Contents::Records(reader, origin.clone()),
+                        Some(attempts) => Contents::Exhausted {
+                            records: reader,
+                            origin: origin.clone(),
+                            attempts,
+                        },
+                    };
+                    Parcel::Outcome(part, contents)
                 }
                 (false, false) => {
                     let bulk = bulk.into_iter().map(Bytes::from).collect();

@@ -7,7 +7,7 @@ use exoskel_flow::{Cancel, FlowError, Program, ProgramError, StreamOptions, Tick
 use thiserror::Error;
 
 use super::{Backlogged, Effect, Router, Slot, Stream, StreamPlan};
-use crate::message::{SegmentFunctions, ToSlot};
+use crate::message::{ItemRules, SegmentFunctions, ToSlot};
 use crate::outcome::{Contents, Outcomes};
 use crate::payload::{Batch, RecordReader};
 use crate::tokens::Tokens;
@@ -48,10 +48,17 @@ impl Router {
                     .collect(),
             })
             .collect();
+        let rules = ItemRules {
+            timeout: plan.timeout,
+            retries_on: plan.retries_on.as_ref().map(|classes| classes.digest),
+        };
+        let mut functions = plan.functions;
+        functions.extend(plan.retries_on);
         let stream = Stream {
             id,
-            functions: plan.functions,
+            functions,
             call: plan.call,
+            rules,
             tokens: segments.iter().map(|_| Tokens::default()).collect(),
             segments,
             bounded: plan.tickets == Tickets::Bounded,
@@ -114,6 +121,38 @@ impl Router {
             tokens.release(&(index..index + 1));
         }
         removed
+    }
+
+    /// Takes all items back that no slot has begun, and says which they are.
+    pub fn cancel_waiting(&mut self, number: u64, now: Duration) -> Vec<u64> {
+        let Some(id) = self.streams.get(&number).map(|stream| stream.id) else {
+            return Vec::new();
+        };
+        let waiting: Vec<u64> = self.scheduler.waiting(id, 0).collect();
+        let cancelled = waiting.into_iter();
+        cancelled
+            .filter(|index| self.cancel(number, *index, now))
+            .collect()
+    }
+
+    /// Whether an item is still here: no slot has it, and it has no outcome.
+    #[must_use]
+    pub fn is_waiting(&self, number: u64, index: u64) -> bool {
+        self.streams.get(&number).is_some_and(|stream| {
+            let backlogged = stream.received - stream.backlog.len() as u64;
+            let mut waiting = self.scheduler.waiting(stream.id, index);
+            let is_backlogged = (backlogged..stream.received).contains(&index);
+            is_backlogged || waiting.next() == Some(index)
+        })
+    }
+
+    /// Items of a stream that no slot has and that have no outcome.
+    #[must_use]
+    pub fn waiting(&self, number: u64) -> u64 {
+        self.streams.get(&number).map_or(0, |stream| {
+            let progress = self.scheduler.progress(stream.id);
+            progress.map_or(0, |progress| progress.ready) + stream.backlog.len() as u64
+        })
     }
 
     /// Forgets the stream and all of its items.

@@ -100,5 +100,5 @@ def _made(figure: Figure, setting: Setting, folder: Path, progress: Progress | N
         runs.to_csv(folder / f"{name}-runs.csv", f"{figure.title}: each run")
     means.to_csv(folder / f"{name}.csv", figure.title)
     with style.applied():
-        style.save(figure.draw(means), folder, name)
+        style.save(style.finished(figure.draw(means), figure.title), folder, name)
     return means

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.container import BarContainer
 
 from ..files import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Canvas
 
     from ..tables import Table
 
-__all__ = ["applied", "bars", "canvas", "legend", "lines", "save"]
+__all__ = ["applied", "bars", "canvas", "finished", "labels", "legend", "lines", "save"]
 
 # Told apart by people who see few colours, too (Okabe and Ito); in the order of their use.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c8c8c")
@@ -162,6 +164,63 @@ def bars(
     panel.set_xticks(range(len(groups)), names)
     if sum(map(len, names)) > _NAMES_IN_LINE:
         panel.tick_params(axis="x", labelrotation=25)
+
+
+def labels(panel: Axes, x: str, y: str) -> None:
+    """Name the axes, and let them start at zero or say that they don't.
+
+    Parameters
+    ----------
+    panel : Axes
+        Which is drawn.
+    x, y : str
+        What stands across and up.
+    """
+    panel.set(xlabel=x, ylabel=y)
+    _start_axes(panel)
+
+
+def finished(drawn: Canvas, title: str) -> Canvas:
+    """Return a picture with a title above its panels, and axes that start at zero or say that they don't.
+
+    Parameters
+    ----------
+    drawn : Figure
+        Whose panels are drawn.
+    title : str
+        What it shows.
+    """
+    drawn.suptitle(title)
+    for panel in drawn.axes:
+        _start_axes(panel)
+    return drawn
+
+
+def _start_axes(panel: Axes) -> None:
+    """Let axes start at zero, unless all that they show is far from there, or their scale has none; then their names say so."""
+    panel.set_ylabel(_said(panel.get_ylabel(), _start(panel.yaxis, panel.set_ylim)))
+    # Names stand below bars.
+    if not any(isinstance(drawn, BarContainer) for drawn in panel.containers):
+        panel.set_xlabel(_said(panel.get_xlabel(), _start(panel.xaxis, panel.set_xlim)))
+
+
+def _said(name: str, words: str) -> str:
+    if not words:
+        return name
+    return f"{name} ({words})" if name else words
+
+
+def _start(axis: Axis, limit: Callable[[float, float], object]) -> str:
+    """Let an axis start at zero, or return the words that say that it doesn't."""
+    if axis.get_scale() == "log":
+        return "logarithmic axis"
+    low, high = axis.get_view_interval()
+    if low > high / 2:
+        return "axis not from 0"
+    # Below zero there is something to see, or only the margin of a zero.
+    if low > 0 or -low < 0.1 * high:
+        limit(0, high)
+    return ""
 
 
 def _bars_of(rows: Sequence[dict[str, Any]], y: str) -> list[float] | None:

@@ -260,3 +260,25 @@ proptest! {
         prop_assert_eq!(read.matches(&name), slow(pattern.as_bytes(), name.as_bytes()));
     }
 }
+
+#[test]
+fn patterns_have_a_name_in_common_or_none() {
+    for (one, other, expected) in [
+        ("/dc=org/*", "/dc=org/cn=alice", true),
+        ("/dc=org/*", "/dc=*/cn=alice", true),
+        ("/dc=org/o=a*", "/dc=org/*b", true),
+        ("/dc=org/*", "/dc=or*", true),
+        ("*", "", true),
+        ("**", "*", true),
+        ("", "", true),
+        ("/dc=org/*", "/dc=org", false),
+        ("/dc=org/*", "/dc=net/*", false),
+        ("/dc=org/o=a*", "/dc=org/o=b*", false),
+        ("*a", "*b", false),
+        ("", "a", false),
+    ] {
+        let meet = |one: &str, other: &str| have_a_text_in_common(one.as_bytes(), other.as_bytes());
+        assert_eq!(meet(one, other), expected, "{one} {other}");
+        assert_eq!(meet(other, one), expected, "{other} {one}");
+    }
+}

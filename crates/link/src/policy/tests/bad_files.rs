@@ -129,6 +129,38 @@ fn a_wrong_file_is_refused_with_its_line_and_a_way_out() {
             "rule 1 (line 4) stands before it",
         ),
         (
+            rule("from = \"lab\"\nto = \"lab\"\nendpoint = []\nprotection = \"encrypted\""),
+            7,
+            "`endpoint` is empty",
+        ),
+        (
+            rule(
+                "from = \"lab\"\nto = \"lab\"\nendpoint = \"flux[0-9]\"\nprotection = \"encrypted\"",
+            ),
+            7,
+            "`endpoint`: pattern \"flux[0-9]\": it holds '[': `*` is the only wildcard",
+        ),
+        (
+            rule("from = \"lab\"\nto = \"any\"\nendpoint = \"flux\"\nprotection = \"plain\""),
+            4,
+            "plain for \"any\"",
+        ),
+        // A rule for all links stands before one for some of them.
+        (
+            rule(
+                "from = \"any\"\nto = \"lab\"\nclass = \"data\"\nprotection = \"integrity\"\n[[rule]]\nfrom = \"lab\"\nto = \"lab\"\nendpoint = \"flux\"\nprotection = \"encrypted\"",
+            ),
+            9,
+            "rule 1 (line 4) stands before it",
+        ),
+        (
+            rule(
+                "from = \"any\"\nto = \"any\"\nendpoint = [\"grid\", \"flux.*\"]\nprotection = \"integrity\"\n[[rule]]\nfrom = \"lab\"\nto = \"lab\"\nendpoint = [\"flux.h*\", \"grid\"]\nprotection = \"encrypted\"",
+            ),
+            9,
+            "rule 1 (line 4) stands before it",
+        ),
+        (
             rule("from = \"lab\"\nto = [\"lab\", \"host\"]\nprotection = \"encrypted\""),
             4,
             "stays inside one machine",
@@ -159,6 +191,17 @@ fn every_table_has_a_limit() {
         message(&rule.repeat(257)),
         "got 257 rules, expected 256 at most"
     );
+    let endpoints = |count: usize| {
+        let names = "\"a\",".repeat(count);
+        format!(
+            "[[rule]]\nfrom = \"any\"\nto = \"any\"\nendpoint = [{names}]\nprotection = \"integrity\""
+        )
+    };
+    assert!(
+        message(&endpoints(65))
+            .starts_with("line 4: `endpoint` has 65 entries, expected 64 at most")
+    );
+    assert!(Policy::parse(&endpoints(64), 1).is_ok());
     let names = format!("[allow]\nworkers = [{}]", "\"a\",".repeat(4097));
     assert_eq!(
         message(&names),
@@ -166,4 +209,36 @@ fn every_table_has_a_limit() {
     );
     let large = "#".repeat(exoskel_identity::policy_text::BYTES_MAX + 1);
     assert!(message(&large).contains("expected 1048576 at most"));
+}
+
+/// Rules that look alike and are not: each of them decides about something.
+#[test]
+fn a_rule_that_can_be_reached_is_taken() {
+    let rule = |endpoint: &str, class: &str| {
+        format!(
+            "[[rule]]\nfrom = \"any\"\nto = \"any\"\n{endpoint}{class}protection = \"integrity\"\n"
+        )
+    };
+    let data = "class = \"data\"\n";
+    for (first, second) in [
+        // What links to one endpoint get says nothing of the others.
+        (rule("endpoint = \"*\"\n", ""), rule("", data)),
+        (
+            rule("endpoint = \"flux.h*\"\n", ""),
+            rule("endpoint = \"flux.*\"\n", ""),
+        ),
+        (
+            rule("endpoint = \"flux.*\"\n", ""),
+            rule("endpoint = [\"flux.*\", \"grid\"]\n", ""),
+        ),
+        (
+            rule("endpoint = \"flux\"\n", data),
+            rule("endpoint = \"flux\"\n", "class = \"any\"\n"),
+        ),
+    ] {
+        let text = format!("{first}{second}");
+        assert!(Policy::parse(&text, 1).is_ok(), "{text}");
+        let text = format!("{second}{first}");
+        assert!(Policy::parse(&text, 1).is_err(), "{text}");
+    }
 }

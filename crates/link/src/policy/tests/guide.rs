@@ -19,7 +19,32 @@ fn blocks(language: &str) -> Vec<&'static str> {
 fn the_guides_policy_gives_the_answer_that_it_prints() {
     let policy = Policy::parse(blocks("toml")[0], 1).unwrap();
     let explanation = policy.explain(HEAD, LAB1, TrafficClass::Data).unwrap();
-    assert_eq!(format!("{explanation}\n"), blocks("text")[0]);
+    // The command adds what one file can't know.
+    let shown: String = blocks("text")[0]
+        .split_inclusive('\n')
+        .filter(|line| !line.contains("see --other"))
+        .collect();
+    assert_eq!(format!("{explanation}\n"), shown);
+}
+
+/// The command says of itself which ways there are, and what one file can't know.
+#[test]
+fn the_guides_link_gets_the_answer_that_it_prints() {
+    let policy = Policy::parse(blocks("toml")[1], 1).unwrap();
+    let (from, to) = (
+        "lab1.example.org@10.1.2.3",
+        "sea.partner.example.net@198.51.100.7",
+    );
+    let explanation = policy.explain_link(from, to, "flux.heat").unwrap();
+    let explained = explanation.to_string();
+    let shown = blocks("text")[1];
+    assert_eq!(explained.lines().next(), shown.lines().next());
+    for line in explained
+        .lines()
+        .filter(|line| !line.starts_with("  results"))
+    {
+        assert!(shown.lines().any(|shown| shown == line), "{line}");
+    }
 }
 
 #[test]
@@ -34,7 +59,7 @@ fn the_guides_error_is_the_one_that_people_see() {
 #[test]
 fn every_policy_of_the_guide_can_be_read() {
     let policies = blocks("toml");
-    assert_eq!(policies.len(), 3);
+    assert_eq!(policies.len(), 6);
     for policy in policies {
         assert!(Policy::parse(policy, 1).is_ok(), "{policy}");
     }

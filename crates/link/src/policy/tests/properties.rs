@@ -23,6 +23,8 @@ const RANGES: [&str; 5] = [
     "0.0.0.0/0",
 ];
 const SIDES: [&str; 5] = ["d0", "d1", "d2", "any", "host"];
+const ENDPOINT_PATTERNS: [&str; 5] = ["flux.*", "flux.heat", "f*.heat", "grid", "*"];
+const ENDPOINTS: [&str; 4] = ["flux.heat", "flux.salt", "grid", "x"];
 const CLASSES: [&str; 4] = ["control", "code", "data", "any"];
 const PROTECTIONS: [&str; 3] = ["plain", "integrity", "encrypted"];
 
@@ -55,13 +57,32 @@ fn domain() -> impl Strategy<Value = String> {
 
 fn rule() -> impl Strategy<Value = String> {
     let word = |words: &'static [&'static str]| select(words);
-    (word(&SIDES), word(&SIDES), word(&CLASSES), word(&PROTECTIONS)).prop_map(
-        |(from, to, class, protection)| {
+    let endpoint = proptest::option::of(subsequence(&ENDPOINT_PATTERNS[..], 1..3));
+    (word(&SIDES), word(&SIDES), word(&CLASSES), word(&PROTECTIONS), endpoint).prop_map(
+        |(from, to, class, protection, endpoint)| {
+            let endpoint = endpoint.map_or_else(String::new, |names| format!("endpoint = {}\n", list(&names)));
             format!(
-                "[[rule]]\nfrom = \"{from}\"\nto = \"{to}\"\nclass = \"{class}\"\nprotection = \"{protection}\"\n"
+                "[[rule]]\nfrom = \"{from}\"\nto = \"{to}\"\nclass = \"{class}\"\n{endpoint}protection = \"{protection}\"\n"
             )
         },
     )
+}
+
+/// A class as a whole, or a link to one of these.
+fn endpoint() -> impl Strategy<Value = Option<&'static str>> {
+    proptest::option::weighted(0.7, select(&ENDPOINTS[..]))
+}
+
+fn asked(
+    policy: &Policy,
+    wire: &Wire<'_>,
+    class: TrafficClass,
+    endpoint: Option<&str>,
+) -> ProtectionVerdict {
+    match endpoint {
+        Some(name) => policy.link_protection(wire, name),
+        None => policy.protection(wire, class),
+    }
 }
 
 /// Everybody else gets less than the default, so that a rule which fails to apply shows.
@@ -143,7 +164,7 @@ proptest! {
     #[test]
     fn any_words_are_read_or_refused(words in vec(select(&[
         "[", "]", "[[", "]]", "domain", "rule", "allow", ".", "lab", "host", "any", "=", "\"", "\n",
-        "addresses", "names", "from", "to", "class", "protection", "plain", "data", ",", "{", "}",
+        "addresses", "names", "from", "to", "class", "endpoint", "protection", "plain", "data", ",", "{", "}",
         "10.0.0.0/8", "::/0", "*", "'", "\"\"\"", "#", "0", "ö", "\u{0}",
     ][..]), 0..60)) {
         let _ = Policy::parse(&words.concat(), 1);
@@ -154,10 +175,10 @@ proptest! {
     /// address, nor a demand for more, ever loosens.
     #[test]
     fn what_a_peer_claims_never_loosens(
-        policy in policy(), one in end(), other in end(), class in class(), claim in protection(),
+        policy in policy(), one in end(), other in end(), class in class(), endpoint in endpoint(), claim in protection(),
     ) {
         let (local, remote) = (place(&one), place(&other));
-        let ask = |remote, proof| policy.protection(&Wire { local, remote, proof }, class);
+        let ask = |remote, proof| asked(&policy, &Wire { local, remote, proof }, class, endpoint);
         let direct = ask(remote, PlaceProof::Direct);
         prop_assert!(ask(remote, PlaceProof::Unproven).protection >= direct.protection);
         let hidden = WireEnd { address: None, ..remote };
@@ -171,10 +192,10 @@ proptest! {
 
     #[test]
     fn an_unproven_wire_is_never_plain_and_never_trusted(
-        policy in policy(), one in end(), other in end(), class in class(),
+        policy in policy(), one in end(), other in end(), class in class(), endpoint in endpoint(),
     ) {
         let wire = Wire { local: place(&one), remote: place(&other), proof: PlaceProof::Unproven };
-        prop_assert!(policy.protection(&wire, class).protection > Protection::Plain);
+        prop_assert!(asked(&policy, &wire, class, endpoint).protection > Protection::Plain);
         prop_assert!(policy.remote_domains(&wire).is_empty());
         prop_assert!(!policy.results_pickle(&wire));
     }
@@ -192,37 +213,68 @@ proptest! {
         }
     }
 
+    /// What a session states when it asks for each link: no link gets less, and a weaker proof never makes it less.
+    #[test]
+    fn no_link_gets_less_than_the_least(
+        policy in policy(), one in end(), other in end(), endpoint in endpoint(), class in class(),
+    ) {
+        let mut stricter = Protections::all(Protection::Encrypted);
+        for proof in [PlaceProof::Unproven, PlaceProof::Direct] {
+            let wire = Wire { local: place(&one), remote: place(&other), proof };
+            let least = policy.least_protections(&wire);
+            let enough = if endpoint.is_some() { least.data } else { least.of(class) };
+            prop_assert!(asked(&policy, &wire, class, endpoint).protection >= enough);
+            prop_assert!(policy.protections(&wire).satisfies(least));
+            prop_assert!(stricter.satisfies(least));
+            stricter = least;
+        }
+    }
+
+    #[test]
+    fn control_between_hosts_is_always_encrypted(policy in policy(), one in end(), other in end()) {
+        for proof in [PlaceProof::Direct, PlaceProof::Unproven] {
+            let wire = Wire { local: place(&one), remote: place(&other), proof };
+            prop_assert_eq!(policy.protections(&wire).control, Protection::Encrypted);
+            prop_assert_eq!(policy.least_protections(&wire).control, Protection::Encrypted);
+        }
+    }
+
     /// Both ends with one file come to one answer.
     #[test]
     fn a_wire_has_no_direction(
-        policy in policy(), one in end(), other in end(), class in class(),
+        policy in policy(), one in end(), other in end(), class in class(), endpoint in endpoint(),
     ) {
         for proof in [PlaceProof::SameHost, PlaceProof::Direct, PlaceProof::Unproven] {
             let (local, remote) = (place(&one), place(&other));
-            let there = policy.protection(&Wire { local, remote, proof }, class);
-            let back = policy.protection(&Wire { local: remote, remote: local, proof }, class);
+            let there = asked(&policy, &Wire { local, remote, proof }, class, endpoint);
+            let back = asked(&policy, &Wire { local: remote, remote: local, proof }, class, endpoint);
             prop_assert_eq!(there, back);
         }
     }
 
     #[test]
     fn explain_agrees_with_what_is_done(
-        policy in policy(), one in end(), other in end(), class in class(),
+        policy in policy(), one in end(), other in end(), class in class(), endpoint in endpoint(),
     ) {
         let text = |(identity, address): &(Option<Identity>, Option<IpAddr>)| match identity {
             Some(identity) => address.map(|address| format!("{}@{address}", identity.name)),
             None => address.map(|address| address.to_string()),
         };
         let (Some(from), Some(to)) = (text(&one), text(&other)) else { return Ok(()) };
-        let explanation = policy.explain(&from, &to, class).expect("both ends are well formed");
+        let explain = |from: &str, to: &str| match endpoint {
+            Some(name) => policy.explain_link(from, to, name),
+            None => policy.explain(from, to, class),
+        };
+        let explanation = explain(&from, &to).expect("both ends are well formed");
         let wire = |proof| Wire { local: place(&one), remote: place(&other), proof };
-        prop_assert_eq!(explanation.verdict, policy.protection(&wire(PlaceProof::Direct), class));
-        prop_assert_eq!(explanation.unproven, Some(policy.protection(&wire(PlaceProof::Unproven), class)));
+        let ask = |proof| asked(&policy, &wire(proof), class, endpoint);
+        prop_assert_eq!(explanation.verdict, ask(PlaceProof::Direct));
+        prop_assert_eq!(explanation.unproven, Some(ask(PlaceProof::Unproven)));
         let pickle = explanation.results == ResultsFormat::Pickle;
         prop_assert_eq!(pickle, policy.results_pickle(&wire(PlaceProof::Direct)));
 
-        let inside = policy.explain("host", "host", class).expect("host is always there");
-        prop_assert_eq!(inside.verdict, policy.protection(&wire(PlaceProof::SameHost), class));
+        let inside = explain("host", "host").expect("host is always there");
+        prop_assert_eq!(inside.verdict, ask(PlaceProof::SameHost));
         // Displaying never fails, and names the rule that decides.
         prop_assert!(explanation.to_string().contains(&explanation.rule()));
     }

@@ -93,10 +93,17 @@ fn what_is_no_credential_file_is_refused() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{}: the credential holds no PRIVATE KEY, expected exactly one",
+            "{} is no credential, expected a file that \"exoskel pki issue\" wrote, or a certificate of a grid with its private key: \
+             the credential holds no PRIVATE KEY, expected exactly one",
             file.display()
         )
     );
+    set_mode(&file, 0o644);
+    assert!(matches!(
+        read_credential(&file),
+        Err(CredentialFileError::NoCredential { .. })
+    ));
+    set_mode(&file, 0o600);
     fs::File::options()
         .write(true)
         .open(&file)

@@ -1,10 +1,9 @@
 //! A cache with a prefetch buffer beside it, which guesses the scheduler's next decision.
 
+use exoskel_link::keys::{
+    Cache, CacheKey, ENTRIES_MAX, Geometry, GeometryError, LeastRecentlyUsed, Replacement,
+};
 use thiserror::Error;
-
-use super::cache::{Absent, Cache, Counters};
-use super::geometry::{CacheKey, ENTRIES_MAX, Geometry, GeometryError};
-use super::replacement::{LeastRecentlyUsed, Replacement};
 
 /// The evictions that wait for [`PrefetchingCache::settle`]; one more settles them at once.
 const UNSETTLED_MAX: usize = 64;
@@ -49,6 +48,28 @@ pub enum PrefetchError {
     },
 }
 
+/// What a cache and its buffer have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PrefetchingCounters {
+    /// Lookups that found their key in the cache.
+    pub hits: u64,
+    /// Lookups that found it nowhere.
+    pub misses: u64,
+    /// Lookups that found it in the prefetch buffer.
+    pub prefetch_hits: u64,
+    /// Keys that had to make room for others.
+    pub evictions: u64,
+    /// Keys that were put into the prefetch buffer, whether they were used from there or not.
+    pub prefetches: u64,
+}
+
+impl PrefetchingCounters {
+    /// All lookups.
+    pub fn lookups(&self) -> u64 {
+        self.hits + self.misses + self.prefetch_hits
+    }
+}
+
 /// A value with what has to be known about its key when it goes.
 struct Held<G, V> {
     group: G,
@@ -85,9 +106,9 @@ struct Prefetching<G, K, V> {
     fills: u64,
 }
 
-/// A [`Cache`] with a prefetch buffer beside it (Lee, An, Kim 2010, section 3.3). Keys belong to groups: a process, a job.
+/// The runtime's [`Cache`] with a prefetch buffer beside it (Lee, An, Kim 2010, section 3.3). Keys belong to groups: a process, a job.
 ///
-/// On a message for a group that isn't the active one, its owner asks which keys are [wanted](Self::wanted), gets them, which may take
+/// On a message for a group that isn't active, its owner asks which keys are [wanted](Self::wanted), gets them, which may take
 /// time, and [fills](Self::fill) the buffer. A lookup searches cache and buffer; a hit in the buffer moves the key into the cache.
 /// Each eviction from the cache changes the list of its group's frequent keys, which is done by [`Self::settle`], off the hot path.
 ///
@@ -97,10 +118,11 @@ struct Prefetching<G, K, V> {
 pub struct PrefetchingCache<G, K, V, P = LeastRecentlyUsed> {
     cache: Cache<K, Held<G, V>, P>,
     prefetching: Option<Prefetching<G, K, V>>,
-    active: Option<G>,
+    /// By processor.
+    active: Vec<Option<G>>,
 }
 
-impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
+impl<G: CacheKey, K: CacheKey, V: Copy, P: Replacement> PrefetchingCache<G, K, V, P> {
     /// An empty cache of this geometry with an empty buffer. No group is active.
     ///
     /// # Errors
@@ -113,122 +135,62 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         Ok(Self {
             cache: Cache::new(geometry),
             prefetching,
-            active: None,
+            active: Vec::new(),
         })
     }
 
-    /// The size and shape of the cache.
-    pub fn geometry(&self) -> &Geometry {
-        self.cache.geometry()
-    }
-
-    /// How many keys the cache holds, without those of the buffer.
-    pub fn len(&self) -> usize {
-        self.cache.len()
-    }
-
-    /// Whether the cache holds none.
-    pub fn is_empty(&self) -> bool {
-        self.cache.is_empty()
-    }
-
-    /// How many keys the buffer holds.
-    pub fn buffered(&self) -> usize {
-        self.prefetching
-            .as_ref()
-            .map_or(0, |prefetching| prefetching.buffer.len())
+    /// How many keys the cache and the buffer hold.
+    pub fn held(&self) -> (usize, usize) {
+        let prefetching = self.prefetching.as_ref();
+        let buffered = prefetching.map_or(0, |prefetching| prefetching.buffer.len());
+        (self.cache.len(), buffered)
     }
 
     /// What cache and buffer have done.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> PrefetchingCounters {
         let own = self.cache.counters();
-        let (prefetch_hits, prefetches) = self
-            .prefetching
-            .as_ref()
-            .map_or((0, 0), |prefetching| (prefetching.hits, prefetching.fills));
-        Counters {
+        let prefetching = self.prefetching.as_ref();
+        let (prefetch_hits, prefetches) =
+            prefetching.map_or((0, 0), |prefetching| (prefetching.hits, prefetching.fills));
+        PrefetchingCounters {
+            hits: own.hits,
             misses: own.misses - prefetch_hits,
             prefetch_hits,
+            evictions: own.evictions,
             prefetches,
-            ..own
         }
     }
 
-    /// Begins to count anew.
-    pub fn reset_counters(&mut self) {
-        self.cache.reset_counters();
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching.hits = 0;
-            prefetching.fills = 0;
+    /// Says whose turn it is on a processor, of which there are few, from 0 on; `None`: nobody's.
+    pub fn activate(&mut self, processor: usize, group: Option<G>) {
+        if self.active.len() <= processor {
+            self.active.resize(processor + 1, None);
         }
-    }
-
-    /// Says whose turn it is; `None`: nobody's.
-    pub fn activate(&mut self, group: Option<G>) {
-        self.active = group;
-    }
-
-    /// Whether there is a buffer that could be filled.
-    pub fn has_buffer(&self) -> bool {
-        self.prefetching.is_some()
-    }
-
-    /// Whose turn it is.
-    pub fn active(&self) -> Option<G> {
-        self.active
+        self.active[processor] = group;
     }
 
     /// Looks a key up in cache and buffer, which counts, makes it recently used, and moves it from the buffer into the cache.
-    pub fn get(&mut self, key: K) -> Option<&mut V> {
-        self.look_up(key).ok()
-    }
-
-    /// As [`Self::get`]; a key that is neither in the cache nor in the buffer comes back as what [`Self::fill_absent`] takes.
-    ///
-    /// # Errors
-    /// The key that isn't there.
-    pub fn look_up(&mut self, key: K) -> Result<&mut V, Absent<K>> {
-        let slot = match self.cache.look_up(key) {
-            Ok(slot) => slot,
-            Err(absent) => {
-                let Some(prefetching) = &mut self.prefetching else {
-                    return Err(absent);
-                };
-                let Some(held) = prefetching.buffer.remove(key) else {
-                    return Err(absent);
-                };
-                prefetching.hits += 1;
-                let (slot, evicted) = self.cache.fill(absent, held);
-                if let Some((key, held)) = evicted {
-                    prefetching.note(key, &held);
-                }
-                slot
-            }
-        };
-        let held = self.cache.value_mut(slot);
-        held.uses = held.uses.saturating_add(1);
-        Ok(&mut held.value)
+    pub fn get(&mut self, key: K) -> Option<V> {
+        if let Some(held) = self.cache.get(key) {
+            held.uses = held.uses.saturating_add(1);
+            return Some(held.value);
+        }
+        let prefetching = self.prefetching.as_mut()?;
+        let mut held = prefetching.buffer.remove(key)?;
+        prefetching.hits += 1;
+        held.uses += 1;
+        let value = held.value;
+        if let Some((key, held)) = self.cache.insert(key, held) {
+            prefetching.note(key, &held);
+        }
+        Some(value)
     }
 
     /// Looks a key up in cache and buffer without a trace.
-    pub fn peek(&self, key: K) -> Option<&V> {
+    pub fn peek(&self, key: K) -> Option<V> {
         let buffered = || self.prefetching.as_ref()?.buffer.peek(key);
         let held = self.cache.peek(key).or_else(buffered);
-        held.map(|held| &held.value)
-    }
-
-    /// The key, if the cache doesn't have it; leaves no trace.
-    pub fn absent(&self, key: K) -> Option<Absent<K>> {
-        self.cache.absent(key)
-    }
-
-    /// Makes room for a key that the cache doesn't have: gives what it would evict for it, so that its value can be used again.
-    pub fn make_room(&mut self, absent: &Absent<K>) -> Option<(K, V)> {
-        let (evicted, held) = self.cache.make_room(absent)?;
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching.note(evicted, &held);
-        }
-        Some((evicted, held.value))
+        held.map(|held| held.value)
     }
 
     /// Puts the value of a lookup that missed into the cache. It counts as used once. Gives what had to go, as [`Cache::insert`] does.
@@ -250,30 +212,12 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
         Some((evicted, held.value))
     }
 
-    /// As [`Self::insert`], for a key that a lookup has just found neither in the cache nor in the buffer.
-    pub fn fill_absent(&mut self, group: G, absent: Absent<K>, value: V) -> Option<(K, V)> {
-        let held = Held {
-            group,
-            uses: 1,
-            value,
-        };
-        debug_assert!(
-            (self.prefetching.as_ref()).is_none_or(|other| !other.buffer.contains(absent.key())),
-            "the key came into the buffer since"
-        );
-        let (evicted, held) = self.cache.fill(absent, held).1?;
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching.note(evicted, &held);
-        }
-        Some((evicted, held.value))
-    }
-
     /// Appends the keys that the buffer lacks, now that a message for this group has come. It should have the heaviest of the group's list that
-    /// aren't in the cache, as many as it holds. None are wanted for the active group.
+    /// aren't in the cache, as many as it holds. None are wanted for an active group.
     ///
     /// A key is wanted until it is filled: who fetches over time has to know what is under way.
     pub fn wanted(&mut self, group: G, keys: &mut Vec<K>) {
-        if self.active == Some(group) {
+        if self.active.contains(&Some(group)) {
             return;
         }
         let Some(prefetching) = &mut self.prefetching else {
@@ -301,40 +245,8 @@ impl<G: CacheKey, K: CacheKey, V, P: Replacement> PrefetchingCache<G, K, V, P> {
                 uses: 0,
                 value,
             };
-            drop(prefetching.buffer.insert(key, held));
+            prefetching.buffer.insert(key, held);
         }
-    }
-
-    /// Takes a key out of cache and buffer and off its group's list: it will never come again.
-    pub fn remove(&mut self, group: G, key: K) -> Option<V> {
-        let mut held = self.cache.remove(key);
-        if let Some(prefetching) = &mut self.prefetching {
-            prefetching
-                .departures
-                .retain(|departed| departed.key != key);
-            if let Some(list) = prefetching.groups.get(group) {
-                list.retain(|frequent| frequent.key != key);
-            }
-            held = held.or_else(|| prefetching.buffer.remove(key));
-        }
-        held.map(|held| held.value)
-    }
-
-    /// Counts hits that were made without a lookup, of a key that has just gone.
-    pub fn add_uses(&mut self, key: K, uses: u64) {
-        self.cache.add_hits(uses);
-        if let Some(prefetching) = &mut self.prefetching
-            && let Some(departed) = prefetching.departures.last_mut()
-            && departed.key == key
-        {
-            let uses = u32::try_from(uses).unwrap_or(u32::MAX);
-            departed.uses = departed.uses.saturating_add(uses);
-        }
-    }
-
-    /// The values in the cache, without those of the buffer, in no order.
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.cache.values().map(|held| &held.value)
     }
 
     /// Brings the lists of frequent keys up to date with the evictions since the last time.

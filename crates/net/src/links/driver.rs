@@ -1,0 +1,396 @@
+//! The tasks of a node's thread: listeners, dialling, one for each session, the renewal.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use exoskel_identity::{PeerText, VerifiedIdentity};
+use exoskel_link::handshake::Hello;
+use exoskel_link::policy::PlaceProof;
+use exoskel_link::{CloseReason, Side};
+use exoskel_node::SessionId;
+use exoskel_node::links::{PeerProcess, SessionPeer, Want};
+
+use super::via::RunningCommand;
+use super::{
+    GatewayAddress, HintedWay, LinkShared, RunningSession, lock, renewing, status, unix_seconds,
+};
+use crate::address::Address;
+use crate::establish::{EstablishError, Established, dial, welcome, welcome_in_place};
+use crate::gateway::{IncomingCall, Registration, connect_through};
+use crate::listening::{Listener, SocketFile};
+use crate::reception::{Reception, host_of};
+use crate::refusals::{COUNTING_TIME, Refusals};
+use crate::socket::Socket;
+use crate::sources::NodeConfigRenewal;
+
+/// How long an orderly end may take before the rest is cut off.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+
+/// Connections in the middle of their handshake, at most.
+const HANDSHAKES_MAX: usize = 64;
+
+/// Of these, with one host.
+const HANDSHAKES_OF_HOST_MAX: usize = 32;
+
+/// How often links are looked at whose right may have ended.
+const EXPIRY_TIME: Duration = Duration::from_secs(1);
+
+/// How often it is looked for what is due, when nothing is.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// Between two attempts to register at a gateway.
+const REGISTER_PAUSE_MIN: Duration = Duration::from_millis(250);
+
+/// The same, after many.
+const REGISTER_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What the tasks have in common.
+struct Tasks {
+    shared: Arc<LinkShared>,
+    sessions_made: Cell<u32>,
+    refusals: RefCell<Refusals>,
+}
+
+/// Runs a node until it is closed.
+pub(super) async fn run(
+    shared: Arc<LinkShared>,
+    listeners: Vec<(Listener, Option<SocketFile>)>,
+    status: Option<(Listener, Option<SocketFile>)>,
+    gateways: Vec<GatewayAddress>,
+    renewal: Option<NodeConfigRenewal>,
+) {
+    let tasks = Rc::new(Tasks {
+        shared: shared.clone(),
+        sessions_made: Cell::new(0),
+        refusals: RefCell::default(),
+    });
+    // The sockets' files go when this function ends, before their listeners do.
+    let (listeners, _files): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
+    for listener in listeners {
+        tokio::task::spawn_local(listen(tasks.clone(), listener));
+    }
+    let (status, _status_file) = status.unzip();
+    if let Some(listener) = status {
+        tokio::task::spawn_local(status::tell(shared.clone(), listener));
+    }
+    for gateway in gateways {
+        tokio::task::spawn_local(register(tasks.clone(), gateway));
+    }
+    if let Some(renewal) = renewal {
+        tokio::task::spawn_local(renewing::renew(shared.clone(), renewal));
+    }
+    tokio::task::spawn_local(expire(tasks.clone()));
+    while !shared.is_over.load(Ordering::SeqCst) {
+        tasks.attach_all();
+        let (wants, next) = tasks.look();
+        for want in wants {
+            tokio::task::spawn_local(reach(tasks.clone(), want));
+        }
+        let next = next.map_or(IDLE_TIME, |next| next.saturating_sub(shared.now()));
+        // Woken or not: what is due is looked for.
+        let _ = tokio::time::timeout(next, shared.wake.notified()).await;
+    }
+    let sessions: Vec<_> = lock(&shared.sessions).values().cloned().collect();
+    for live in sessions {
+        live.connection.close(CloseReason::ShuttingDown);
+    }
+    let left = async {
+        while !lock(&shared.sessions).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let _ = tokio::time::timeout(CLOSE_TIME, left).await;
+    // Peers that say nothing keep no descriptor of ours.
+    lock(&shared.sessions).clear();
+}
+
+impl Tasks {
+    /// Who is to be dialled now, and when to look again.
+    fn look(&self) -> (Vec<Want>, Option<Duration>) {
+        let now = self.shared.now();
+        let mut machine = lock(&self.shared.machine);
+        let lost = machine.give_up(now);
+        let wants = machine.take_wants(now);
+        let next = machine.next_timeout();
+        drop(machine);
+        self.shared.happened(lost);
+        (wants, next)
+    }
+
+    /// Links that wait for nodes to which there is a session already.
+    fn attach_all(&self) {
+        let sessions: Vec<_> = lock(&self.shared.sessions).values().cloned().collect();
+        // The newest first: of two to one process, an older one may be about to end.
+        for live in sessions.into_iter().rev() {
+            let policy = |endpoint: &str| self.shared.link_protection(&live, endpoint);
+            let mut machine = lock(&self.shared.machine);
+            let happened = live
+                .connection
+                .with(|session| machine.attach(live.id, session, &policy));
+            drop(machine);
+            live.connection.flush();
+            self.shared.happened(happened);
+        }
+    }
+
+    /// Takes in a session, and serves it to its end.
+    fn serve(self: &Rc<Self>, established: Established) {
+        self.serve_over(established, None);
+    }
+
+    /// As [`Tasks::serve`], over a command's input and output, perhaps.
+    fn serve_over(self: &Rc<Self>, established: Established, command: Option<RunningCommand>) {
+        let id = SessionId(self.sessions_made.get());
+        self.sessions_made.set(id.0 + 1);
+        let peer_process = PeerProcess {
+            node: established.peer.identity().clone(),
+            process: established.process,
+        };
+        let live = Arc::new(RunningSession {
+            id,
+            order: self.shared.order_of(&peer_process),
+            connection: established.connection.clone(),
+            same_host: established.proof == PlaceProof::SameHost,
+            record: established.record.clone(),
+            since: Instant::now(),
+            is_read_here: AtomicBool::new(false),
+        });
+        lock(&self.shared.sessions).insert(id, live.clone());
+        let policy = |endpoint: &str| self.shared.link_protection(&live, endpoint);
+        let peer = SessionPeer {
+            identity: Arc::new(established.peer.clone()),
+            process: established.process,
+            same_host: live.same_host,
+            dialled: established.side == Side::Client,
+        };
+        let mut machine = lock(&self.shared.machine);
+        let happened = live
+            .connection
+            .with(|session| machine.begin(id, session, peer, &policy));
+        drop(machine);
+        live.connection.flush();
+        self.shared.happened(happened);
+        let tasks = self.clone();
+        tokio::task::spawn_local(async move {
+            let ended = live
+                .connection
+                .run(|event| tasks.shared.event(&live, event))
+                .await;
+            drop(command);
+            lock(&tasks.shared.sessions).remove(&live.id);
+            let now = tasks.shared.now();
+            let happened = lock(&tasks.shared.machine).end(live.id, &ended, now);
+            tasks.shared.happened(happened);
+            // Links that can outlive it want another one.
+            tasks.shared.want();
+        });
+    }
+
+    fn note(&self, lines: impl IntoIterator<Item = String>) {
+        lines.into_iter().for_each(|line| self.shared.note(line));
+    }
+}
+
+/// Dials a node, by one hint after the other.
+async fn reach(tasks: Rc<Tasks>, want: Want) {
+    let (mut attempts, mut is_gone) = (Vec::new(), false);
+    for hint in &want.hints {
+        match reach_at(&tasks, &want, hint).await {
+            Ok((established, command)) => {
+                tasks.serve_over(established, command);
+                // Others may want another process of this node.
+                return tasks.shared.want();
+            }
+            // A hint is whatever somebody has written there.
+            Err(failed) => {
+                let hint = PeerText::new(hint).unquoted();
+                attempts.push(format!("{hint}: {}", failed.reason));
+                is_gone |= failed.is_gone;
+            }
+        }
+    }
+    let now = tasks.shared.now();
+    let happened = lock(&tasks.shared.machine).unreachable(&want.peer, &attempts, is_gone, now);
+    tasks.shared.happened(happened);
+    tasks.shared.want();
+}
+
+/// Why a hint led nowhere.
+struct FailedAttempt {
+    reason: String,
+    /// Another process of the node is there.
+    is_gone: bool,
+}
+
+impl From<String> for FailedAttempt {
+    fn from(reason: String) -> Self {
+        let is_gone = false;
+        Self { reason, is_gone }
+    }
+}
+
+async fn reach_at(
+    tasks: &Tasks,
+    want: &Want,
+    hint: &str,
+) -> Result<(Established, Option<RunningCommand>), FailedAttempt> {
+    let terms = lock(&tasks.shared.terms).clone();
+    let mut command = None;
+    let socket = match hint.parse()? {
+        HintedWay::Direct(address) => {
+            let via =
+                tasks.shared.via.iter().find(|via| {
+                    matches!(address, Address::Tcp(_)) && via.leads_to(&want.peer.node)
+                });
+            if let Some(via) = via {
+                let (socket, running) = via.start(&address).map_err(|error| error.to_string())?;
+                command = Some(running);
+                socket
+            } else {
+                let time = terms.handshake_time;
+                let connected = tokio::time::timeout(time, address.connect()).await;
+                connected
+                    .map_err(|_| format!("no connection within {time:?}"))?
+                    .map_err(|error| error.to_string())?
+            }
+        }
+        HintedWay::Through(gateway) => {
+            let node = &want.peer.node.name;
+            let connected = connect_through(&gateway.address, &gateway.name, node, &terms).await;
+            connected.map_err(|error| error.to_string())?
+        }
+    };
+    let node = &want.peer.node;
+    let established = match dial(socket, &terms, Some(node.name.clone())).await {
+        Ok(established) => established,
+        Err(error) => {
+            let said = match command {
+                Some(command) => command.said().await,
+                None => String::new(),
+            };
+            return Err(format!("{error}{said}").into());
+        }
+    };
+    let (met, process) = (established.peer.identity(), established.process);
+    let failed = if met != node {
+        FailedAttempt::from(format!("got {met}, expected {node}"))
+    } else if want
+        .peer
+        .process
+        .is_some_and(|expected| process != expected)
+    {
+        FailedAttempt {
+            reason: format!(
+                "{met} is there with another process: the one that made this startpoint has ended, so ask for a new one"
+            ),
+            is_gone: true,
+        }
+    } else {
+        return Ok((established, command));
+    };
+    let reason = CloseReason::NotAllowed(failed.reason.as_str().into());
+    established.connection.abort(reason);
+    Err(failed)
+}
+
+/// Has a gateway call us for peers who can't dial us, as long as the node lives.
+async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
+    let mut pause = REGISTER_PAUSE_MIN;
+    let mut is_told = false;
+    loop {
+        let terms = lock(&tasks.shared.terms).clone();
+        let error = match Registration::begin(&gateway.address, &gateway.name, &terms).await {
+            Ok(registration) => {
+                tasks.note([format!("registered at the gateway {gateway}")]);
+                (pause, is_told) = (REGISTER_PAUSE_MIN, false);
+                let called = |call| drop(tokio::task::spawn_local(answer(tasks.clone(), call)));
+                registration.serve(called).await
+            }
+            Err(error) => error,
+        };
+        if !is_told {
+            tasks.note([format!(
+                "not registered at the gateway {gateway}: {error}; asks again, at least every {} seconds",
+                REGISTER_PAUSE_MAX.as_secs()
+            )]);
+            is_told = true;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(REGISTER_PAUSE_MAX);
+    }
+}
+
+/// Dials back to a gateway, and welcomes whoever is at the other end of the tunnel.
+async fn answer(tasks: Rc<Tasks>, call: IncomingCall) {
+    let who = call.asked_by().to_string();
+    let welcomed = async {
+        let socket = call.answer().await.map_err(|error| error.to_string())?;
+        let terms = lock(&tasks.shared.terms).clone();
+        let established = welcome(socket, &terms, |_, _| Ok(())).await;
+        established.map_err(|error| error.to_string())
+    };
+    match welcomed.await {
+        Ok(established) => tasks.serve(established),
+        Err(reason) => tasks.note([format!("a call for {who} came to nothing: {reason}")]),
+    }
+}
+
+/// Accepts peers that dial in.
+async fn listen(tasks: Rc<Tasks>, listener: Listener) {
+    let reception = Reception::new(HANDSHAKES_MAX, HANDSHAKES_OF_HOST_MAX);
+    tokio::task::spawn_local(count_refusals(tasks.clone()));
+    loop {
+        let Ok((socket, address)) = listener.accept().await else {
+            // Out of descriptors, most likely: waiting lets some go.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let host = host_of(&socket);
+        let place = reception.enter(host).await;
+        let tasks = tasks.clone();
+        tokio::task::spawn_local(async move {
+            if let Err(error) = welcome_peer(&tasks, socket, &place).await {
+                let lines = tasks
+                    .refusals
+                    .borrow_mut()
+                    .note(host, &address, &error.to_string());
+                tasks.note(lines);
+            }
+        });
+    }
+}
+
+async fn welcome_peer(
+    tasks: &Rc<Tasks>,
+    socket: Socket,
+    place: &crate::reception::HandshakePlace,
+) -> Result<(), EstablishError> {
+    let terms = || lock(&tasks.shared.terms).clone();
+    let judge = |_: &Hello, _: &VerifiedIdentity| {
+        place.leave();
+        Ok(())
+    };
+    let established = welcome_in_place(socket, terms, judge, async |_| Ok(()), place).await?;
+    tasks.serve(established);
+    Ok(())
+}
+
+async fn count_refusals(tasks: Rc<Tasks>) {
+    loop {
+        tokio::time::sleep(COUNTING_TIME).await;
+        let lines = tasks.refusals.borrow_mut().tell();
+        tasks.note(lines);
+    }
+}
+
+/// Ends links whose right has ended.
+async fn expire(tasks: Rc<Tasks>) {
+    loop {
+        tokio::time::sleep(EXPIRY_TIME).await;
+        let links = lock(&tasks.shared.machine).expired(unix_seconds());
+        tasks.shared.end_links(links, "the startpoint has expired");
+    }
+}

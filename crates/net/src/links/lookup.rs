@@ -1,0 +1,125 @@
+//! Asking a node for a startpoint of one of its endpoints: what its rules allow us, it gives.
+
+use std::time::Duration;
+
+use exoskel_identity::{Identity, PeerText};
+use exoskel_link::LinkRefusal;
+use exoskel_link::Protection;
+use exoskel_link::capability::{HINTS_MAX, NewStartpoint, RootKey, Startpoint};
+use exoskel_node::links::{
+    BindingId, LOOKUP_ENDPOINT, LOOKUP_HANDLER, LinkError, MessageContents, RequestAnswer,
+    RequestId,
+};
+
+use super::{LinkNode, lock};
+
+/// What is looked up, and where.
+#[derive(Clone, Debug)]
+pub struct LookupQuestion {
+    /// The node that has the endpoint. It has to prove that.
+    pub node: Identity,
+    /// Where it may be found, the best first.
+    pub hints: Vec<String>,
+    /// The endpoint's name.
+    pub endpoint: String,
+}
+
+/// A lookup without an answer so far.
+#[derive(Debug)]
+pub struct PendingLookup {
+    question: LookupQuestion,
+    binding: BindingId,
+    request: RequestId,
+}
+
+impl LinkNode {
+    /// Asks a node for a startpoint of one of its endpoints. Both numbers must be random.
+    ///
+    /// # Errors
+    /// [`LinkError`]; nothing is asked then.
+    pub fn look_up(
+        &self,
+        question: LookupQuestion,
+        key_id: [u8; 16],
+        secret: [u8; 32],
+    ) -> Result<PendingLookup, LinkError> {
+        // The endpoint of lookups is open to everybody who comes in: what is shown there is not looked at.
+        let mut key = RootKey::new(LOOKUP_ENDPOINT, key_id, secret)?;
+        let startpoint = key.issue(NewStartpoint {
+            node: question.node.clone(),
+            // Any process of that node answers.
+            process: lock(&self.shared.terms).process,
+            hints: question.hints.clone(),
+            minimum: Protection::Plain,
+            bearer: true,
+            caveats: Vec::new(),
+        })?;
+        let binding = self.bind(startpoint);
+        let contents = MessageContents {
+            head: question.endpoint.clone().into_bytes().into(),
+            bulk: Vec::new(),
+        };
+        match self.request(binding, LOOKUP_HANDLER, contents) {
+            Ok(request) => Ok(PendingLookup {
+                question,
+                binding,
+                request,
+            }),
+            Err(error) => {
+                self.unbind(binding);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the answer, for `patience` at most. End the lookup by [`LinkNode::end_lookup`] in any case.
+    pub fn looked_up(
+        &self,
+        pending: &PendingLookup,
+        patience: Duration,
+    ) -> Option<Result<Startpoint, LinkError>> {
+        let answer = self.wait(pending.binding, pending.request, patience)?;
+        Some(pending.question.startpoint(answer))
+    }
+
+    /// Ends a lookup, answered or not.
+    pub fn end_lookup(&self, pending: &PendingLookup) {
+        self.forget(pending.binding, pending.request);
+        self.unbind(pending.binding);
+    }
+}
+
+impl LookupQuestion {
+    fn startpoint(&self, answer: RequestAnswer) -> Result<Startpoint, LinkError> {
+        let unfit = |got: String| LinkError::LookedUp {
+            node: self.node.clone(),
+            endpoint: self.endpoint.clone(),
+            got,
+        };
+        match answer {
+            RequestAnswer::Reply { head, .. } => {
+                let given = Startpoint::read(&head).map_err(|error| unfit(error.to_string()))?;
+                // Whoever answers could send us to somebody else.
+                if *given.node() != self.node || given.endpoint() != self.endpoint {
+                    let endpoint = PeerText::new(given.endpoint());
+                    return Err(unfit(format!("one of {endpoint} of {}", given.node())));
+                }
+                // Where we have just reached it comes first.
+                let mut hints = self.hints.clone();
+                for hint in given.hints() {
+                    if !hints.contains(hint) {
+                        hints.push(hint.clone());
+                    }
+                }
+                hints.truncate(HINTS_MAX);
+                Ok(given.with_hints(hints)?)
+            }
+            RequestAnswer::Failure { head } => {
+                let text = String::from_utf8_lossy(&head);
+                let text: PeerText = text.as_ref().into();
+                Err(LinkError::Refused(LinkRefusal::NotAllowed(text)))
+            }
+            RequestAnswer::Lost(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Taking up a changed policy, credential or revocation list while links run: sessions of peers who are no longer good end, links that
+//! rules are against end, and what is stricter now holds from the next record on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+
+use exoskel_link::CloseReason;
+use exoskel_link::handshake::NodeConfig;
+use exoskel_node::links::LinkError;
+
+use super::{LinkNode, LinkShared, PATIENCE, RunningSession, lock};
+use crate::establish::judge_again;
+use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
+
+/// What a reload came to: what has changed, a phrase for each.
+type ReloadOutcome = Result<Vec<String>, NodeConfigError>;
+
+/// Who waits for a reload.
+#[derive(Default)]
+pub(super) struct Reloads {
+    waiting: std::sync::Mutex<Vec<SyncSender<ReloadOutcome>>>,
+    wake: tokio::sync::Notify,
+}
+
+/// Why a reload came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The files can't be used. What was in force before stays.
+    #[error(transparent)]
+    Files(#[from] NodeConfigError),
+    /// The node is closed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+impl LinkNode {
+    /// Reads policy, credential and revocation list again now, and says what has changed. What is stricter holds from the next record on,
+    /// on links that are open; what is looser holds for sessions that begin from now on. With `relax`, all sessions begin anew whose links
+    /// can go over to another one.
+    ///
+    /// # Errors
+    /// [`ReloadError`].
+    pub fn reload(&self, relax: bool) -> Result<Vec<String>, ReloadError> {
+        self.shared.check_open()?;
+        let mut changes = self.read_again()?;
+        if relax {
+            changes.extend(self.shared.begin_anew());
+        }
+        Ok(changes)
+    }
+
+    fn read_again(&self) -> Result<Vec<String>, ReloadError> {
+        if !self.shared.can_reload {
+            return Ok(Vec::new());
+        }
+        let (sender, answer) = sync_channel(1);
+        lock(&self.shared.reloads.waiting).push(sender);
+        self.shared.reloads.wake.notify_one();
+        loop {
+            match answer.recv_timeout(PATIENCE) {
+                Ok(reloaded) => return Ok(reloaded?),
+                Err(RecvTimeoutError::Timeout) => self.shared.check_open()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(LinkError::Closed.into()),
+            }
+        }
+    }
+}
+
+/// Takes up new terms when there are any, or when somebody asks for them.
+pub(super) async fn renew(shared: Arc<LinkShared>, mut renewal: NodeConfigRenewal) {
+    loop {
+        let is_asked = tokio::select! {
+            () = tokio::time::sleep(RENEWAL_TIME) => false,
+            () = shared.reloads.wake.notified() => true,
+        };
+        let read = if is_asked {
+            Some(renewal.read_again())
+        } else {
+            renewal.renew()
+        };
+        let Some(read) = read else { continue };
+        let reloaded = match read {
+            Ok(terms) => {
+                let changes = shared.take_up(terms);
+                changes
+                    .iter()
+                    .for_each(|change| shared.note(format!("took up a change: {change}")));
+                Ok(changes)
+            }
+            Err(reason) => {
+                shared.note(format!(
+                    "kept the credential, policy and revocation list of before: {reason}"
+                ));
+                Err(reason)
+            }
+        };
+        // Of several who wait, the first one is told of the changes, and the others that there are no more.
+        let mut waiting = std::mem::take(&mut *lock(&shared.reloads.waiting)).into_iter();
+        if let Some(first) = waiting.next() {
+            // Whoever has given up isn't told.
+            let _ = first.send(reloaded);
+        }
+        if waiting.len() > 0 {
+            lock(&shared.reloads.waiting).extend(waiting);
+            shared.reloads.wake.notify_one();
+        }
+        if shared.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+impl LinkShared {
+    /// Has new terms hold from now on, and says what they change.
+    fn take_up(self: &Arc<Self>, terms: NodeConfig) -> Vec<String> {
+        let before = std::mem::replace(&mut *lock(&self.terms), terms.clone());
+        let mut changes = terms.policy.changes_since(&before.policy);
+        if terms.credential.chain() != before.credential.chain() {
+            let name = &terms.credential.identity().name;
+            changes.push(if *name == self.identity.name {
+                "the credential has been renewed".to_owned()
+            } else {
+                format!(
+                    "the credential is that of {name} now: startpoints of this node still name {}",
+                    self.identity.name
+                )
+            });
+        }
+        let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
+        for live in sessions {
+            if let Err(error) = judge_again(&terms, &live.record, &live.connection) {
+                changes.push(format!(
+                    "the session with {} ends: {error}",
+                    live.record.peer.identity()
+                ));
+                let reason = CloseReason::NotAllowed(error.to_string().into());
+                live.connection.abort(reason);
+            }
+        }
+        let barred = lock(&self.machine).set_policy(terms.policy.clone());
+        for link in barred {
+            changes.push(format!("a link of {} ends: {}", link.peer, link.reason));
+            self.end_links(vec![link.accepted], &link.reason);
+        }
+        changes.extend(self.raise_links(&terms));
+        changes
+    }
+
+    /// Has links go over to new sessions, in which what is looser now holds.
+    fn begin_anew(&self) -> Vec<String> {
+        let retiring = lock(&self.machine).begin_anew();
+        let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
+        let running = sessions
+            .iter()
+            .filter(|live| !live.connection.with(|session| session.is_ending()));
+        let line = |live: &Arc<RunningSession>| {
+            let peer = live.record.peer.identity();
+            if retiring.contains(&live.id) {
+                live.connection.close(CloseReason::Finished);
+                format!("the session with {peer} begins anew")
+            } else {
+                format!(
+                    "the session with {peer} goes on as it is: one of its links would end with it"
+                )
+            }
+        };
+        running.map(line).collect()
+    }
+
+    /// Raises links that the policy wants stricter than they are.
+    fn raise_links(self: &Arc<Self>, terms: &NodeConfig) -> Vec<String> {
+        let links = lock(&self.machine).open_links();
+        let mut changes = Vec::new();
+        for row in links {
+            let Some(live) = self.live(row.session) else {
+                continue;
+            };
+            let verdict = terms.link_verdict(&live.record, &row.endpoint);
+            let raised = live.connection.with(|session| {
+                let now = session.link_protection(row.link)?;
+                if now >= verdict.protection {
+                    return None;
+                }
+                // It may have ended by itself.
+                session.raise_link(row.link, verdict.protection).ok()?;
+                Some(now)
+            });
+            if let Some(now) = raised {
+                live.connection.flush();
+                let (peer, endpoint) = (live.record.peer.identity(), &row.endpoint);
+                changes.push(format!(
+                    "the link with {peer} to {endpoint} was {now} and is {verdict}"
+                ));
+            }
+        }
+        changes
+    }
+}

@@ -1,0 +1,191 @@
+//! What a running node says of itself to programs of its own account: its endpoints, its peers, and each link with the rule that decides
+//! about it. Nothing of it is secret, and none of it is for anybody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use exoskel_link::Protection;
+use exoskel_node::links::OpenLinkRow;
+use serde::Serialize;
+
+use super::{LinkNode, LinkShared, RunningSession, lock, unix_seconds};
+use crate::listening::Listener;
+
+/// How long somebody who asks may take to read the answer.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+
+/// Between two attempts to accept, where the process is out of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A node, as `exoskel links` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// The process.
+    pub process: u32,
+    /// The name that it proves.
+    pub name: String,
+    /// In which role.
+    pub role: String,
+    /// Where others are told to dial.
+    pub hints: Vec<String>,
+    /// For how long it has run.
+    pub seconds: u64,
+    /// What it offers.
+    pub endpoints: Vec<EndpointStatus>,
+    /// Its sessions.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointStatus {
+    /// Its name.
+    pub endpoint: String,
+    /// Its handlers.
+    pub handlers: Vec<String>,
+    /// What links to it have at least.
+    pub minimum: String,
+}
+
+/// A session.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionStatus {
+    /// The name that the peer has proven.
+    pub peer: String,
+    /// In which role.
+    pub role: String,
+    /// What carries it.
+    pub method: &'static str,
+    /// Where the peer is.
+    pub address: String,
+    /// For how long it has run.
+    pub seconds: u64,
+    /// Bytes of messages to the peer, of all links that there were.
+    pub bytes_sent: u64,
+    /// Bytes of messages of the peer.
+    pub bytes_received: u64,
+    /// Its links.
+    pub links: Vec<LinkStatus>,
+}
+
+/// A link.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkStatus {
+    /// The endpoint that it leads to.
+    pub endpoint: String,
+    /// Whether this node opened it; the endpoint is the peer's then.
+    pub opened_here: bool,
+    /// What holds for its records.
+    pub protection: String,
+    /// What this node's policy says of it, and by which rule.
+    pub rule: String,
+    /// What made it stricter than the policy wants, if anything did.
+    pub raised: bool,
+    /// The number of the startpoint that it rests on.
+    pub startpoint: u64,
+    /// Whether a rule gave that.
+    pub by_rule: bool,
+    /// Messages to the peer.
+    pub messages_sent: u64,
+    /// Messages of the peer.
+    pub messages_received: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// For how long it has been open.
+    pub seconds: u64,
+}
+
+impl LinkNode {
+    /// How the node stands.
+    #[must_use]
+    pub fn status(&self) -> NodeStatus {
+        self.shared.status()
+    }
+}
+
+impl LinkShared {
+    fn status(&self) -> NodeStatus {
+        let (endpoints, links) = {
+            let machine = lock(&self.machine);
+            (machine.endpoint_rows(), machine.open_links())
+        };
+        let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
+        let endpoints = endpoints.into_iter().map(|row| EndpointStatus {
+            endpoint: row.endpoint,
+            handlers: row.handlers,
+            minimum: row.minimum.to_string(),
+        });
+        NodeStatus {
+            process: std::process::id(),
+            name: self.identity.name.clone(),
+            role: self.identity.role.to_string(),
+            hints: self.hints.clone(),
+            seconds: self.since.elapsed().as_secs(),
+            endpoints: endpoints.collect(),
+            sessions: sessions
+                .iter()
+                .map(|live| self.session_status(live, &links))
+                .collect(),
+        }
+    }
+
+    fn session_status(&self, live: &RunningSession, links: &[OpenLinkRow]) -> SessionStatus {
+        let row = live.row();
+        let counts = live.connection.with(|session| session.counts());
+        let own = links.iter().filter(|link| link.session == live.id);
+        SessionStatus {
+            peer: row.peer.name,
+            role: row.peer.role.to_string(),
+            method: row.method,
+            address: row.address,
+            seconds: live.since.elapsed().as_secs(),
+            bytes_sent: counts.bytes_sealed.iter().sum(),
+            bytes_received: counts.bytes_opened.iter().sum(),
+            links: own
+                .filter_map(|link| self.link_status(live, link))
+                .collect(),
+        }
+    }
+
+    fn link_status(&self, live: &RunningSession, row: &OpenLinkRow) -> Option<LinkStatus> {
+        let (protection, traffic): (Protection, _) = live.connection.with(|session| {
+            let protection = session.link_protection(row.link)?;
+            Some((protection, session.link_traffic(row.link)?))
+        })?;
+        let verdict = lock(&self.terms).link_verdict(&live.record, &row.endpoint);
+        Some(LinkStatus {
+            endpoint: row.endpoint.clone(),
+            opened_here: row.is_own,
+            protection: protection.to_string(),
+            rule: verdict.to_string(),
+            raised: protection > verdict.protection,
+            startpoint: row.startpoint,
+            by_rule: row.by_rule,
+            messages_sent: traffic.messages_sent,
+            messages_received: traffic.messages_received,
+            bytes_sent: traffic.bytes_sent,
+            bytes_received: traffic.bytes_received,
+            seconds: unix_seconds().saturating_sub(row.since_unix),
+        })
+    }
+}
+
+/// Tells whoever connects, if it is of our own account or root's. One after the other: each has its time.
+pub(super) async fn tell(shared: Arc<LinkShared>, listener: Listener) {
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        if !socket.proven_same_host() {
+            continue;
+        }
+        // Numbers and texts only: this can't fail.
+        let text = serde_json::to_vec(&shared.status()).unwrap_or_default();
+        // Who doesn't read isn't told.
+        let _ = tokio::time::timeout(ANSWER_TIME, socket.write_all(&text)).await;
+        socket.shutdown_write();
+    }
+}

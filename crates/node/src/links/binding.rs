@@ -1,0 +1,412 @@
+//! Startpoints that this process has bound, and what waits for their links.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use exoskel_identity::PeerText;
+use exoskel_link::capability::Startpoint;
+use exoskel_link::{
+    LinkId, LinkLife, Message, MessageKind, Protection, Resumption, Session, SessionError,
+};
+
+use super::lasting::LastingEnd;
+use super::{
+    Happening, LOOKUP_ENDPOINT, LinkError, MessageContents, OutgoingMessage, REQUESTS_MAX,
+    RegionMessage, RequestId, StreamMessage, WAITING_BYTES_MAX, WaitingQueue, WantedProcess, lost,
+};
+use crate::session::SessionId;
+
+/// A bound startpoint. No number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BindingId(pub(super) u64);
+
+impl BindingId {
+    /// The one of this number.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for BindingId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "binding {}", self.0)
+    }
+}
+
+/// A request or post that waits for a link.
+pub(super) struct Waiting {
+    pub(super) handler: String,
+    pub(super) request: Option<RequestId>,
+    pub(super) contents: MessageContents,
+}
+
+impl Waiting {
+    fn bytes(&self) -> u64 {
+        self.contents.size()
+    }
+
+    fn is_told_post(&self) -> bool {
+        self.request.is_none() && is_told(&self.contents.head)
+    }
+}
+
+pub(super) struct Binding {
+    pub(super) startpoint: Startpoint,
+    /// Where it leads.
+    pub(super) peer: WantedProcess,
+    /// What its owner requires besides.
+    pub(super) minimum: Protection,
+    /// The session and the link that carry it, from the moment at which the link is asked for.
+    pub(super) place: Option<(SessionId, LinkId)>,
+    /// Whether the other end has accepted.
+    pub(super) is_open: bool,
+    /// When it has, in seconds since 1970.
+    pub(super) since_unix: u64,
+    /// What it accepts on this link.
+    handlers: Vec<PeerText>,
+    /// The link's name, if it is asked for as one that outlives its session.
+    name: Option<u64>,
+    /// What is kept of it, if it does.
+    pub(super) lasting: Option<LastingEnd>,
+    /// Since when it has waited for another session, and why it has lost the last one.
+    pub(super) away: Option<(Duration, String)>,
+    /// What its owner has to hear of posts before the next call.
+    unsaid: Option<LinkError>,
+    waiting: WaitingQueue,
+    waiting_bytes: u64,
+    /// Requests without an answer.
+    requests: BTreeSet<RequestId>,
+    /// Its owner has closed it: it goes when its posts have gone.
+    is_leaving: bool,
+}
+
+impl Binding {
+    pub(super) fn new(startpoint: Startpoint) -> Self {
+        // Whoever looks an endpoint up doesn't know yet which process has it.
+        let is_lookup = startpoint.endpoint() == LOOKUP_ENDPOINT;
+        let peer = WantedProcess {
+            node: startpoint.node().clone(),
+            process: (!is_lookup).then(|| startpoint.process()),
+        };
+        Self {
+            startpoint,
+            peer,
+            minimum: Protection::Plain,
+            place: None,
+            is_open: false,
+            since_unix: 0,
+            handlers: Vec::new(),
+            name: None,
+            lasting: None,
+            away: None,
+            unsaid: None,
+            waiting: WaitingQueue::new(),
+            waiting_bytes: 0,
+            requests: BTreeSet::new(),
+            is_leaving: false,
+        }
+    }
+
+    /// Whether it needs a link that nobody has asked for.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.place.is_none() && (self.away.is_some() || !self.waiting.is_empty())
+    }
+
+    pub(super) fn check_room(
+        &mut self,
+        request: Option<RequestId>,
+        head: &[u8],
+    ) -> Result<(), LinkError> {
+        // A stream or a transfer may have failed already, and tell nobody what another one of its messages comes to.
+        if self.unsaid.is_some() && !is_of_part(head) {
+            return self.unsaid.take().map_or(Ok(()), Err);
+        }
+        if request.is_some() && self.requests.len() >= REQUESTS_MAX {
+            return Err(LinkError::TooManyRequests);
+        }
+        Ok(())
+    }
+
+    pub(super) fn asked(&mut self, request: Option<RequestId>) {
+        self.requests.extend(request);
+    }
+
+    /// Its owner has closed it. Says whether there are posts that still have to go.
+    pub(super) fn close(&mut self) -> (bool, Vec<Happening>) {
+        let happened = lost(std::mem::take(&mut self.requests), &LinkError::Closed);
+        self.waiting.retain(Waiting::is_told_post);
+        let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
+        self.is_leaving = !self.is_open && (kept > 0 || !self.waiting.is_empty());
+        (self.is_leaving, happened)
+    }
+
+    /// Whether its owner has closed it, and its posts have not gone yet.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Whether its owner has closed it, and nothing of it can go any more.
+    pub(super) fn is_left(&self) -> bool {
+        let is_empty = self.waiting.is_empty() && self.lasting.is_none();
+        self.is_leaving && self.place.is_none() && is_empty
+    }
+
+    /// The bytes of requests and posts that wait for the link, or of which nobody knows whether they have arrived.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        let kept = self.lasting.as_ref().map_or(0, LastingEnd::kept_bytes);
+        self.waiting_bytes + kept
+    }
+
+    /// An answer to this request has come, and no handler runs before the ones of what was sent before it: all of it has arrived.
+    pub(super) fn answered(&mut self, request: RequestId) {
+        if let Some(lasting) = &mut self.lasting {
+            lasting.answered(request);
+        }
+    }
+
+    /// Says whether it was still waited for.
+    pub(super) fn forget(&mut self, request: RequestId) -> bool {
+        self.requests.remove(&request)
+    }
+
+    /// Takes a message: what it gives is to be sent now.
+    pub(super) fn take(&mut self, waiting: Waiting) -> Result<Option<OutgoingMessage>, LinkError> {
+        if !self.is_open && self.lasting.is_none() {
+            self.wait(waiting)?;
+            return Ok(None);
+        }
+        let message = self.message(waiting)?;
+        let place = self.place.filter(|_| self.is_open);
+        if let Some(lasting) = &mut self.lasting {
+            let bytes = lasting.kept_bytes().saturating_add(message.size());
+            if place.is_none() && bytes > WAITING_BYTES_MAX {
+                return Err(LinkError::TooMuchWaits { got: bytes });
+            }
+            lasting.keep(message.clone());
+        }
+        Ok(place.map(|(session, link)| OutgoingMessage {
+            session,
+            link,
+            message,
+        }))
+    }
+
+    fn wait(&mut self, waiting: Waiting) -> Result<(), LinkError> {
+        let bytes = self.waiting_bytes.saturating_add(waiting.bytes());
+        if bytes > WAITING_BYTES_MAX {
+            return Err(LinkError::TooMuchWaits { got: bytes });
+        }
+        self.waiting_bytes = bytes;
+        self.waiting.push_back(waiting);
+        Ok(())
+    }
+
+    /// Asks for the link on a session: a new one, which outlives the session if it has a `name`, or the one that was lost.
+    pub(super) fn ask(
+        &mut self,
+        id: SessionId,
+        session: &mut Session,
+        same_host: bool,
+        minimum: Protection,
+        name: Option<u64>,
+    ) -> Result<LinkId, SessionError> {
+        let protection = self.startpoint.needs(same_host).max(self.minimum);
+        let protection = protection.max(minimum);
+        let binding = *session.binding();
+        if let Some(lasting) = &mut self.lasting {
+            lasting.attempt += 1;
+        }
+        let (startpoint, lasting) = (&self.startpoint, &self.lasting);
+        let link = session.request_lasting_link(startpoint.endpoint(), protection, |link| {
+            let number = link.number();
+            let life = match (lasting, name) {
+                (Some(end), _) => LinkLife::Resumed {
+                    name: end.name,
+                    attempt: end.attempt,
+                    received: end.received,
+                    proof: end
+                        .key
+                        .prove(&binding, number, end.name, end.attempt, end.received),
+                },
+                (None, Some(name)) => LinkLife::Lasting { name },
+                (None, None) => LinkLife::OneSession,
+            };
+            (startpoint.right(&binding, number).encode(), life)
+        })?;
+        self.name = name;
+        self.place = Some((id, link));
+        Ok(link)
+    }
+
+    /// The link is open: what has waited goes out.
+    pub(super) fn opened(
+        &mut self,
+        session: &mut Session,
+        link: LinkId,
+        handlers: Vec<PeerText>,
+        resumption: Option<Resumption>,
+        now_unix: u64,
+    ) -> Vec<Happening> {
+        if let Some(lasting) = &mut self.lasting {
+            let said = resumption.unwrap_or_default();
+            let resumed = lasting.resume(said.received, said.withheld);
+            let error = match resumed {
+                Ok(()) => send_all(session, link, lasting).err().map(LinkError::from),
+                Err(impossible) => Some(LinkError::ImpossibleCount {
+                    node: self.peer.node.clone(),
+                    got: impossible.got,
+                    least: impossible.least,
+                    most: impossible.most,
+                }),
+            };
+            if let Some(error) = error {
+                // It may have ended by itself.
+                let _ = session.close_link(link);
+                return self.fail(&error);
+            }
+        } else {
+            self.handlers = handlers;
+            self.since_unix = now_unix;
+            if let (Some(name), Some(_)) = (self.name, resumption) {
+                let key = session.resumption_key().clone();
+                self.lasting = Some(LastingEnd::new(name, key));
+            }
+        }
+        self.away = None;
+        self.is_open = true;
+        self.waiting_bytes = 0;
+        let mut happened = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let (request, is_told_post) = (waiting.request, waiting.is_told_post());
+            let sent = self.take(waiting).and_then(|outgoing| {
+                let Some(outgoing) = outgoing else {
+                    return Ok(());
+                };
+                match session.send(link, outgoing.message) {
+                    // A session that ends says so, and so does a link that the other end has ended at once.
+                    Ok(()) | Err(SessionError::UnknownLink(_)) => Ok(()),
+                    Err(_) if session.is_ending() => Ok(()),
+                    Err(error) => {
+                        self.take_back();
+                        Err(error.into())
+                    }
+                }
+            });
+            if let Err(error) = sent {
+                match request.filter(|request| self.forget(*request)) {
+                    Some(request) => happened.append(&mut lost([request], &error)),
+                    // Whoever posted hears of it at the next call, unless there is something else to hear.
+                    None if is_told_post => {
+                        self.unsaid.get_or_insert(error);
+                    }
+                    None => {}
+                }
+            }
+        }
+        happened
+    }
+
+    /// The newest message was not sent, and won't be.
+    pub(super) fn take_back(&mut self) {
+        if let Some(lasting) = &mut self.lasting {
+            lasting.take_back();
+        }
+    }
+
+    /// A message on the open link.
+    fn message(&self, waiting: Waiting) -> Result<Message, LinkError> {
+        let mut handlers = self.handlers.iter();
+        let Some(handler) = handlers.position(|known| known.is(&waiting.handler)) else {
+            return Err(LinkError::NoHandler {
+                handler: waiting.handler,
+                endpoint: self.startpoint.endpoint().to_owned(),
+                known: self.handlers.clone(),
+            });
+        };
+        let kind = waiting
+            .request
+            .map_or(MessageKind::Post, MessageKind::Request);
+        Ok(Message {
+            handler: handler as u16,
+            kind,
+            head: waiting.contents.head,
+            bulk: waiting.contents.bulk,
+        })
+    }
+
+    /// Whether it may go over to another session: it outlives its session, or nothing has been sent on it.
+    pub(super) fn can_move(&self) -> bool {
+        self.lasting.is_some() || !self.is_open
+    }
+
+    /// The session has ended, and the link waits for another one.
+    pub(super) fn leave(&mut self, now: Duration, why: &str) {
+        self.place = None;
+        self.is_open = false;
+        if self.lasting.is_some() || !self.waiting.is_empty() {
+            self.away.get_or_insert_with(|| (now, why.to_owned()));
+        }
+    }
+
+    /// There is no link, or none any more: nothing that waits gets an answer. The next request asks anew.
+    pub(super) fn fail(&mut self, error: &LinkError) -> Vec<Happening> {
+        let waiting = self.waiting.iter().filter(|one| one.is_told_post());
+        let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
+        let posts = waiting.count() + kept;
+        if posts > 0 {
+            self.unsaid = Some(LinkError::PostsLost {
+                endpoint: self.startpoint.endpoint().to_owned(),
+                posts,
+                why: error.to_string(),
+            });
+        }
+        self.place = None;
+        self.is_open = false;
+        self.lasting = None;
+        self.away = None;
+        self.handlers.clear();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        lost(std::mem::take(&mut self.requests), error)
+    }
+
+    /// What its owner has to hear of posts.
+    pub(super) fn unsaid(&self) -> Option<&LinkError> {
+        self.unsaid.as_ref()
+    }
+}
+
+/// Whether the owner of a binding has to hear that a post with this head is lost. A stream's own are told by the stream.
+pub(super) fn is_told(head: &[u8]) -> bool {
+    StreamMessage::read(head).is_none()
+}
+
+/// Whether a message with this head is a stream's or a region's, and no call of the program's.
+fn is_of_part(head: &[u8]) -> bool {
+    StreamMessage::read(head).is_some() || RegionMessage::read(head).is_some()
+}
+
+/// Sends what the peer lacks. A session that ends says so by itself, and so does a link that the other end has ended.
+pub(super) fn send_all(
+    session: &mut Session,
+    link: LinkId,
+    lasting: &LastingEnd,
+) -> Result<(), SessionError> {
+    for message in lasting.kept() {
+        match session.send(link, message.clone()) {
+            Ok(()) => {}
+            Err(SessionError::UnknownLink(_)) => break,
+            Err(_) if session.is_ending() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Endpoints of this process, and the links that others have opened to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use exoskel_identity::VerifiedIdentity;
+use exoskel_link::capability::RootKey;
+use exoskel_link::{HANDLERS_MAX, LinkId, NAME_BYTES_MAX, Protection};
+
+use super::lasting::LastingEnd;
+use super::{LinkError, PeerProcess};
+use crate::session::SessionId;
+
+/// An endpoint that this process offers.
+pub(super) struct OwnEndpoint {
+    pub(super) key: RootKey,
+    /// Of startpoints that rules give out.
+    pub(super) rules_key: RootKey,
+    /// In the order in which they were added.
+    pub(super) handlers: Vec<String>,
+    /// What each link to it has at least.
+    pub(super) minimum: Protection,
+}
+
+/// A link that somebody has opened to one of our endpoints, whatever session carries it. No number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AcceptedId(pub(super) u64);
+
+impl AcceptedId {
+    /// The one of this number.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// A link that somebody has opened to one of our endpoints.
+pub(super) struct AcceptedLink {
+    pub(super) endpoint: String,
+    /// What it may call; messages carry the index.
+    pub(super) handlers: Vec<String>,
+    /// Of the startpoint that it rests on.
+    pub(super) number: u64,
+    /// Whether that is one that a rule gave out: then only rules say what it is good for.
+    pub(super) by_rule: bool,
+    pub(super) expires: Option<u64>,
+    pub(super) protection: Protection,
+    /// When it was opened, in seconds since 1970.
+    pub(super) since_unix: u64,
+    /// Which process has opened it.
+    pub(super) peer: Arc<PeerProcess>,
+    /// Who that has proven to be, in the last session that has carried it.
+    pub(super) identity: Arc<VerifiedIdentity>,
+    /// What carries it now.
+    pub(super) place: Option<(SessionId, LinkId)>,
+    /// What is kept of it, if it outlives its session.
+    pub(super) lasting: Option<LastingEnd>,
+    /// Since when no session has carried it.
+    pub(super) away_since: Option<Duration>,
+    /// Its opener has closed it: what has come is handled, and nothing else comes.
+    pub(super) is_closed: bool,
+    /// The bytes of calls that have come and are not handled yet.
+    pub(super) held: u64,
+}
+
+impl AcceptedLink {
+    /// The memory that it takes while no session carries it.
+    pub(super) fn weight(&self) -> u64 {
+        self.held + self.kept_bytes()
+    }
+
+    /// The bytes of answers of which nobody knows yet that they have arrived.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.lasting.as_ref().map_or(0, LastingEnd::kept_bytes)
+    }
+}
+
+impl OwnEndpoint {
+    pub(super) fn new(key: RootKey, minimum: Protection) -> Self {
+        let handlers = Vec::new();
+        Self {
+            rules_key: key.of_rules(),
+            key,
+            handlers,
+            minimum,
+        }
+    }
+
+    pub(super) fn add_handler(&mut self, handler: &str) -> Result<(), LinkError> {
+        if self.handlers.iter().any(|known| known == handler) {
+            return Err(LinkError::HandlerTaken(handler.to_owned()));
+        }
+        // What a link is accepted with has to travel, to everybody who asks.
+        if self.handlers.len() >= HANDLERS_MAX || !is_name(handler) {
+            return Err(LinkError::HandlerName {
+                handler: handler.into(),
+                count: self.handlers.len() + 1,
+            });
+        }
+        self.handlers.push(handler.to_owned());
+        Ok(())
+    }
+}
+
+/// Whether it can travel as a name.
+fn is_name(text: &str) -> bool {
+    let is_plain = !text.is_empty() && !text.contains(char::is_control);
+    is_plain && text.len() <= NAME_BYTES_MAX
+}

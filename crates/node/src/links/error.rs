@@ -1,0 +1,157 @@
+//! Why a link or a request comes to nothing.
+
+use std::time::Duration;
+
+use exoskel_identity::{Identity, PeerText};
+use exoskel_link::capability::CapabilityError;
+use exoskel_link::{HANDLERS_MAX, LinkRefusal, NAME_BYTES_MAX, SessionError};
+use thiserror::Error;
+
+use super::{REQUESTS_MAX, WAITING_BYTES_MAX};
+
+/// Why a link or a request comes to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LinkError {
+    /// This process has an endpoint of that name.
+    #[error(
+        "got an endpoint {0:?} a second time: choose another name, or use the one that there is"
+    )]
+    EndpointTaken(String),
+    /// This process has none of that name.
+    #[error("got the endpoint {0:?}, which this node doesn't have")]
+    NoEndpoint(String),
+    /// The endpoint has a handler of that name.
+    #[error("got a handler {0:?} a second time: choose another name")]
+    HandlerTaken(String),
+    /// A name that can't travel, or one handler too many.
+    #[error(
+        "got the handler {handler} as number {count} of its endpoint, expected at most {HANDLERS_MAX} with names of 1 to {NAME_BYTES_MAX} bytes \
+         without control characters"
+    )]
+    HandlerName {
+        /// Its name.
+        handler: PeerText,
+        /// How many there would be.
+        count: usize,
+    },
+    /// A name that only this library's own endpoints have.
+    #[error(
+        "got the endpoint {0:?}, expected a name that doesn't begin with \"exoskel.\": choose another one"
+    )]
+    EndpointReserved(String),
+    /// A node that was asked for a startpoint has given something else.
+    #[error(
+        "asked {node} for a startpoint of {endpoint:?} and got {got}: its software is at fault, or it means somebody else"
+    )]
+    LookedUp {
+        /// Who was asked.
+        node: Identity,
+        /// For what.
+        endpoint: String,
+        /// What came.
+        got: String,
+    },
+    /// A startpoint that can't be made, read or used.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// The other end doesn't open the link, or has ended it.
+    #[error("{0}")]
+    Refused(LinkRefusal),
+    /// The link gives no such handler.
+    #[error(
+        "got the handler {handler:?}, expected one that this startpoint allows at {endpoint:?}: {}",
+        list(known)
+    )]
+    NoHandler {
+        /// What was asked for.
+        handler: String,
+        /// Where.
+        endpoint: String,
+        /// What there is.
+        known: Vec<PeerText>,
+    },
+    /// Nobody could be reached as the node that the startpoint names.
+    #[error("can't reach {node}: {}", if attempts.is_empty() { "the startpoint says no address; give it hints".to_owned() } else { attempts.join("; ") })]
+    Unreachable {
+        /// Whom the startpoint names.
+        node: Identity,
+        /// What each attempt came to.
+        attempts: Vec<String>,
+    },
+    /// The session that carried the link is over.
+    #[error("the session ended before the answer came: {0}")]
+    SessionEnded(String),
+    /// The session was lost, and no other one came in time.
+    #[error(
+        "the way to {node} was lost and did not come back within {patience:?}: {why}{}",
+        if attempts.is_empty() { String::new() } else { format!("; tried {}", attempts.join("; ")) }
+    )]
+    Away {
+        /// Whose process it is.
+        node: Identity,
+        /// How long was waited.
+        patience: Duration,
+        /// How the session ended.
+        why: String,
+        /// What the last attempts came to.
+        attempts: Vec<String>,
+    },
+    /// A link is over, and nobody knows what of its posts has arrived.
+    #[error(
+        "{posts} {} to {endpoint} may be lost: {why}; what is posted from now on goes by a new link",
+        if *.posts == 1 { "post" } else { "posts" }
+    )]
+    PostsLost {
+        /// The endpoint.
+        endpoint: String,
+        /// How many have no word of their arrival.
+        posts: usize,
+        /// Why the link is over.
+        why: String,
+    },
+    /// The other end says that it has received what can't be.
+    #[error(
+        "got the word of {node} that it has received {got} messages of the link, expected {least} to {most}: its software is at fault"
+    )]
+    ImpossibleCount {
+        /// Whose word it is.
+        node: Identity,
+        /// What it says.
+        got: u64,
+        /// What it has acknowledged before.
+        least: u64,
+        /// What was sent.
+        most: u64,
+    },
+    /// The link is over.
+    #[error("the link has ended: {0}")]
+    LinkEnded(String),
+    /// The session refuses a message.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Too much waits for a link.
+    #[error(
+        "got {got} bytes that wait for the link, expected at most {WAITING_BYTES_MAX}: wait for answers before more is asked"
+    )]
+    TooMuchWaits {
+        /// With this message.
+        got: u64,
+    },
+    /// Too many requests have no answer.
+    #[error("got more than {REQUESTS_MAX} requests without an answer: wait for some")]
+    TooManyRequests,
+    /// The binding or the node is closed.
+    #[error("it is closed")]
+    Closed,
+}
+
+impl From<LinkRefusal> for LinkError {
+    fn from(refusal: LinkRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn list(names: &[PeerText]) -> String {
+    let names: Vec<String> = names.iter().map(PeerText::to_string).collect();
+    names.join(", ")
+}

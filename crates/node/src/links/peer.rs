@@ -1,0 +1,69 @@
+//! Who is at the other end of a session.
+
+use std::sync::Arc;
+
+use exoskel_identity::{Identity, VerifiedIdentity};
+use exoskel_link::handshake::ProcessNumber;
+
+/// One process of a node. Several processes can have one certificate; links lead to one of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerProcess {
+    /// Whose process it is.
+    pub node: Identity,
+    /// Which one.
+    pub process: ProcessNumber,
+}
+
+/// What a new session's handshake has shown.
+#[derive(Clone)]
+pub struct SessionPeer {
+    /// Who has proven to be at the other end.
+    pub identity: Arc<VerifiedIdentity>,
+    /// Which process of that node it says it is.
+    pub process: ProcessNumber,
+    /// Whether it is proven to be on this host.
+    pub same_host: bool,
+    /// Whether we dialled.
+    pub dialled: bool,
+}
+
+impl SessionPeer {
+    pub(super) fn to_process(&self) -> PeerProcess {
+        PeerProcess {
+            node: self.identity.identity().clone(),
+            process: self.process,
+        }
+    }
+}
+
+/// To whom a link leads: one process of a node, or any, if whoever asks doesn't know which.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WantedProcess {
+    /// Whose process it is.
+    pub node: Identity,
+    /// Which one; any of that node, if it isn't said.
+    pub process: Option<ProcessNumber>,
+}
+
+impl WantedProcess {
+    /// Whether this process will do.
+    #[must_use]
+    pub fn is(&self, peer: &PeerProcess) -> bool {
+        self.node == peer.node && self.process.is_none_or(|process| process == peer.process)
+    }
+
+    /// Whether one process may be what both want.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        let is_any = self.process.is_none() || other.process.is_none();
+        self.node == other.node && (is_any || self.process == other.process)
+    }
+}
+
+impl From<&PeerProcess> for WantedProcess {
+    fn from(peer: &PeerProcess) -> Self {
+        Self {
+            node: peer.node.clone(),
+            process: Some(peer.process),
+        }
+    }
+}

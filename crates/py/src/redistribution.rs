@@ -1,0 +1,224 @@
+//! Layouts and plans of redistributions, as Python sees them.
+
+use exoskel_redist::{
+    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
+    RedistributionPlan,
+};
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<LayoutHandle>()?;
+    module.add_class::<PlanHandle>()
+}
+
+fn wrong(error: &impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// How one axis is shared out: a word, or bounds.
+#[derive(FromPyObject)]
+enum AxisArgument {
+    Word(String),
+    Bounds(Vec<u64>),
+}
+
+impl AxisArgument {
+    fn sharing(&self) -> PyResult<AxisSharing> {
+        match self {
+            Self::Word(word) => word.trim().parse().map_err(|error| wrong(&error)),
+            Self::Bounds(bounds) => Ok(AxisSharing::Bounds(bounds.clone())),
+        }
+    }
+}
+
+/// An array that the processes of a grid share.
+#[pyclass(frozen, name = "Layout", module = "exoskel._core")]
+pub(crate) struct LayoutHandle {
+    layout: Layout,
+}
+
+#[pymethods]
+impl LayoutHandle {
+    /// With a grid, or with as many processes as there are.
+    #[new]
+    #[pyo3(signature = (shape, element, axes, grid, processes, halo, fortran))]
+    fn new(
+        shape: Vec<u64>,
+        element: &str,
+        axes: Vec<AxisArgument>,
+        grid: Option<Vec<u32>>,
+        processes: u32,
+        halo: Vec<u64>,
+        fortran: bool,
+    ) -> PyResult<Self> {
+        let element: ElementType = element.parse().map_err(|error| wrong(&error))?;
+        let sharing: Vec<AxisSharing> = axes
+            .iter()
+            .map(AxisArgument::sharing)
+            .collect::<PyResult<_>>()?;
+        let grid = match grid {
+            Some(grid) => grid,
+            None => Layout::grid_of(&sharing, processes).map_err(|error| wrong(&error))?,
+        };
+        let order = match fortran {
+            true => MemoryOrder::Fortran,
+            false => MemoryOrder::C,
+        };
+        let layout = Layout::new(&shape, element, sharing, &grid, &halo, order);
+        Ok(Self {
+            layout: layout.map_err(|error| wrong(&error))?,
+        })
+    }
+
+    #[getter]
+    fn grid(&self) -> Vec<u32> {
+        self.layout.grid()
+    }
+
+    #[getter]
+    fn processes(&self) -> u32 {
+        self.layout.processes()
+    }
+
+    #[getter]
+    fn element_bytes(&self) -> u32 {
+        self.layout.element().bytes()
+    }
+
+    fn coordinates(&self, rank: u32) -> PyResult<Vec<u32>> {
+        self.check(rank)?;
+        Ok(self.layout.coordinates(rank))
+    }
+
+    fn local_shape(&self, rank: u32) -> PyResult<Vec<u64>> {
+        self.check(rank)?;
+        Ok(self.layout.local_shape(rank))
+    }
+
+    /// The indices that a process owns: for each axis, ranges.
+    fn extents(&self, rank: u32) -> PyResult<Vec<Vec<(u64, u64)>>> {
+        self.check(rank)?;
+        let axes = 0..self.layout.grid().len();
+        let extents = axes.map(|axis| {
+            let ranges = self.layout.extents(rank, axis).into_iter();
+            ranges.map(|range| (range.start, range.end)).collect()
+        });
+        Ok(extents.collect())
+    }
+
+    fn __str__(&self) -> String {
+        self.layout.to_string()
+    }
+}
+
+impl LayoutHandle {
+    fn check(&self, rank: u32) -> PyResult<()> {
+        let processes = self.layout.processes();
+        if rank < processes {
+            return Ok(());
+        }
+        let text = format!(
+            "got the rank {rank}, expected one of 0 to {}",
+            processes - 1
+        );
+        Err(PyIndexError::new_err(text))
+    }
+}
+
+/// What moves from one layout to another.
+#[pyclass(frozen, name = "RedistributionPlan", module = "exoskel._core")]
+pub(crate) struct PlanHandle {
+    source: Layout,
+    target: Layout,
+    mapping: Mapping,
+}
+
+/// The other process's rank, and how many elements.
+type MessageRow = (u32, u64);
+
+/// Of each axis, where its cells are in a process's memory.
+type CellIndices = Vec<Vec<u64>>;
+
+#[pymethods]
+impl PlanHandle {
+    #[new]
+    fn new(
+        source: &LayoutHandle,
+        target: &LayoutHandle,
+        select: Option<&str>,
+        into: Option<&str>,
+        permute: Option<Vec<usize>>,
+    ) -> PyResult<Self> {
+        let (source, target) = (source.layout.clone(), target.layout.clone());
+        let mapping = Mapping::new(&source, &target, select, into, permute.as_deref());
+        Ok(Self {
+            mapping: mapping.map_err(|error| wrong(&error))?,
+            source,
+            target,
+        })
+    }
+
+    /// The target's axis a comes from the source's axis of this number.
+    #[getter]
+    fn permutation(&self) -> Vec<usize> {
+        self.mapping.permutation().to_vec()
+    }
+
+    /// To whom a process of the source sends.
+    fn sent_by(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<MessageRow>> {
+        self.rows(py, PlanSide::Source, rank)
+    }
+
+    /// From whom a process of the target receives.
+    fn received_by(&self, py: Python<'_>, rank: u32) -> PyResult<Vec<MessageRow>> {
+        self.rows(py, PlanSide::Target, rank)
+    }
+
+    /// What a process of the source sends: to whom, and for each of the target's axes which cells of its memory go to which cells there.
+    fn cells_sent_by(
+        &self,
+        py: Python<'_>,
+        rank: u32,
+    ) -> PyResult<Vec<(u32, CellIndices, CellIndices)>> {
+        self.check(PlanSide::Source, rank)?;
+        Ok(py.detach(|| {
+            let plan = self.plan(PlanSide::Source, rank);
+            let cells = |message: PlannedMessage<'_>| {
+                let axes = 0..self.mapping.permutation().len();
+                let (here, there) = axes.map(|axis| message.cells(axis)).unzip();
+                (message.rank(), here, there)
+            };
+            plan.messages().map(cells).collect()
+        }))
+    }
+}
+
+impl PlanHandle {
+    fn check(&self, side: PlanSide, rank: u32) -> PyResult<()> {
+        let (name, layout) = match side {
+            PlanSide::Source => ("source", &self.source),
+            PlanSide::Target => ("target", &self.target),
+        };
+        let processes = layout.processes();
+        if rank < processes {
+            return Ok(());
+        }
+        let last = processes - 1;
+        let text = format!("got the rank {rank} of the {name}, expected one of 0 to {last}");
+        Err(PyIndexError::new_err(text))
+    }
+
+    fn plan(&self, side: PlanSide, rank: u32) -> RedistributionPlan {
+        RedistributionPlan::new(&self.source, &self.target, &self.mapping, side, rank)
+    }
+
+    fn rows(&self, py: Python<'_>, side: PlanSide, rank: u32) -> PyResult<Vec<MessageRow>> {
+        self.check(side, rank)?;
+        Ok(py.detach(|| {
+            let plan = self.plan(side, rank);
+            let row = |message: PlannedMessage<'_>| (message.rank(), message.elements());
+            plan.messages().map(row).collect()
+        }))
+    }
+}

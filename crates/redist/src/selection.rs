@@ -1,0 +1,217 @@
+//! A part of an array, as Python writes it: `[::2, 10:20]`.
+
+use std::fmt;
+
+use crate::DIMENSIONS_MAX;
+
+/// Regular indices of one axis: `start`, `start + step` and so on, `count` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AxisSelection {
+    /// The first index.
+    pub start: u64,
+    /// From one to the next, at least 1.
+    pub step: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Of each axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    axes: Vec<AxisSelection>,
+}
+
+/// A selection that an array hasn't got.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// It can't be read.
+    #[error(
+        "got the selection {got:?}, expected slices as in \"[::2, 10:20]\", with steps of at least 1"
+    )]
+    Text {
+        /// The beginning of it.
+        got: String,
+    },
+    /// Of another array.
+    #[error("got a selection of {got} axes, expected at most the {expected} of the array")]
+    Axes {
+        /// As many as it has.
+        got: usize,
+        /// As the array has.
+        expected: usize,
+    },
+}
+
+impl AxisSelection {
+    /// The whole axis.
+    #[must_use]
+    pub fn all(length: u64) -> Self {
+        Self {
+            start: 0,
+            step: 1,
+            count: length,
+        }
+    }
+
+    /// As Python slices a sequence: what lies beyond its end isn't there, and a negative number counts from the end.
+    fn slice(length: u64, start: Option<i64>, stop: Option<i64>, step: u64) -> Self {
+        let place = |index: i64| match u64::try_from(index) {
+            Ok(index) => index.min(length),
+            Err(_) => length.saturating_sub(index.unsigned_abs()),
+        };
+        let start = start.map_or(0, place);
+        let stop = stop.map_or(length, place);
+        Self {
+            start,
+            step,
+            count: stop.saturating_sub(start).div_ceil(step),
+        }
+    }
+}
+
+impl Selection {
+    /// All of an array.
+    #[must_use]
+    pub fn all(shape: &[u64]) -> Self {
+        let axes = shape.iter().map(|length| AxisSelection::all(*length));
+        Self {
+            axes: axes.collect(),
+        }
+    }
+
+    /// Reads `[::2, 10:20]`, of an array of this shape. Axes that aren't named are whole.
+    ///
+    /// # Errors
+    /// [`SelectionError`].
+    pub fn parse(text: &str, shape: &[u64]) -> Result<Self, SelectionError> {
+        let wrong = || SelectionError::Text {
+            got: text.chars().take(128).collect(),
+        };
+        let inner = text.trim().strip_prefix('[').ok_or_else(wrong)?;
+        let inner = inner.strip_suffix(']').ok_or_else(wrong)?.trim();
+        let mut axes = Vec::new();
+        for (number, part) in inner.split(',').enumerate() {
+            let is_last = number > 0 && part.trim().is_empty();
+            if inner.is_empty() || is_last {
+                break;
+            }
+            if number >= shape.len().min(DIMENSIONS_MAX) {
+                return Err(SelectionError::Axes {
+                    got: inner.split(',').count(),
+                    expected: shape.len(),
+                });
+            }
+            axes.push(parse_slice(part, shape[number]).ok_or_else(wrong)?);
+        }
+        let rest = shape.iter().skip(axes.len());
+        axes.extend(rest.map(|length| AxisSelection::all(*length)));
+        Ok(Self { axes })
+    }
+
+    /// Axis by axis.
+    #[must_use]
+    pub fn axes(&self) -> &[AxisSelection] {
+        &self.axes
+    }
+
+    /// How many indices of each axis.
+    #[must_use]
+    pub fn shape(&self) -> Vec<u64> {
+        self.axes.iter().map(|axis| axis.count).collect()
+    }
+}
+
+fn parse_slice(text: &str, length: u64) -> Option<AxisSelection> {
+    let mut numbers = [None; 3];
+    let parts: Vec<&str> = text.split(':').collect();
+    if !(2..=3).contains(&parts.len()) {
+        return None;
+    }
+    for (number, part) in numbers.iter_mut().zip(parts) {
+        let part = part.trim();
+        if !part.is_empty() {
+            *number = Some(part.parse::<i64>().ok()?);
+        }
+    }
+    let [start, stop, step] = numbers;
+    let step = u64::try_from(step.unwrap_or(1))
+        .ok()
+        .filter(|step| *step > 0)?;
+    Some(AxisSelection::slice(length, start, stop, step))
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[")?;
+        for (number, axis) in self.axes.iter().enumerate() {
+            let comma = if number > 0 { ", " } else { "" };
+            let stop = axis.start + axis.step * axis.count;
+            write!(formatter, "{comma}{}:{stop}", axis.start)?;
+            if axis.step > 1 {
+                write!(formatter, ":{}", axis.step)?;
+            }
+        }
+        formatter.write_str("]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(start: u64, step: u64, count: u64) -> AxisSelection {
+        AxisSelection { start, step, count }
+    }
+
+    #[test]
+    fn slices_are_those_of_python() {
+        for (text, expected) in [
+            (":", of(0, 1, 10)),
+            ("::2", of(0, 2, 5)),
+            ("1::3", of(1, 3, 3)),
+            ("2:5", of(2, 1, 3)),
+            ("-3:", of(7, 1, 3)),
+            (":-3", of(0, 1, 7)),
+            ("-99:99", of(0, 1, 10)),
+            ("8:3", of(8, 1, 0)),
+            ("12:", of(10, 1, 0)),
+        ] {
+            let parsed = Selection::parse(&format!("[{text}]"), &[10]);
+            assert_eq!(parsed.unwrap().axes(), [expected], "{text}");
+        }
+        let whole = Selection::parse("[]", &[4, 5]).unwrap();
+        assert_eq!(whole, Selection::all(&[4, 5]));
+        assert_eq!(Selection::parse("[1:2,]", &[4, 5]).unwrap().shape(), [1, 5]);
+        assert_eq!(
+            Selection::parse("[::2, 1:3]", &[4, 5]).unwrap().to_string(),
+            "[0:4:2, 1:3]"
+        );
+    }
+
+    #[test]
+    fn others_are_refused() {
+        for text in [
+            "",
+            "[",
+            ":",
+            "[1]",
+            "[::0]",
+            "[::-1]",
+            "[a:b]",
+            "[1:2:3:4]",
+            "[1.5:2]",
+            "[,:]",
+        ] {
+            let parsed = Selection::parse(text, &[10, 10]);
+            assert!(matches!(parsed, Err(SelectionError::Text { .. })), "{text}");
+        }
+        let parsed = Selection::parse("[:, :, :]", &[10, 10]);
+        assert!(matches!(
+            parsed,
+            Err(SelectionError::Axes {
+                got: 3,
+                expected: 2
+            })
+        ));
+    }
+}

@@ -1,0 +1,313 @@
+//! Plans against the definition: each element by itself, for each pair of ways to share an axis out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+
+use exoskel_redist::{
+    AxisSharing, ElementType, Layout, LocalArray, LocalArrayMut, Mapping, MemoryOrder, PlanSide,
+    RedistributionPlan, copy_between, pack, unpack,
+};
+use proptest::prelude::*;
+
+/// What no element has.
+const UNTOUCHED: u64 = u64::MAX;
+
+fn sharing(length: u64) -> impl Strategy<Value = (AxisSharing, u32, u64)> {
+    let processes = 1_u32..6;
+    prop_oneof![
+        (processes.clone(), 0_u64..3).prop_map(|(count, halo)| (AxisSharing::Block, count, halo)),
+        (processes.clone(), 1_u64..6).prop_map(|(count, block)| (
+            AxisSharing::Cyclic(block),
+            count,
+            0
+        )),
+        (processes.clone(), 0_u64..3).prop_map(move |(count, more)| (
+            AxisSharing::BlockOf((length.div_ceil(u64::from(count)) + more).max(1)),
+            count,
+            0
+        )),
+        (prop::collection::vec(0..=length, 0..4), 0_u64..3).prop_map(move |(mut inner, halo)| {
+            inner.extend([0, length]);
+            inner.sort_unstable();
+            let count = inner.len() as u32 - 1;
+            (AxisSharing::Bounds(inner), count, halo)
+        }),
+        Just((AxisSharing::Whole, 1, 0)),
+        processes.prop_map(|count| (AxisSharing::Replicated, count, 0)),
+    ]
+}
+
+fn order() -> impl Strategy<Value = MemoryOrder> {
+    prop_oneof![Just(MemoryOrder::C), Just(MemoryOrder::Fortran)]
+}
+
+fn layout(shape: Vec<u64>) -> impl Strategy<Value = Layout> {
+    let axes: Vec<_> = shape.iter().map(|length| sharing(*length)).collect();
+    (axes, order()).prop_map(move |(axes, order)| {
+        let sharing = axes.iter().map(|(sharing, ..)| sharing.clone()).collect();
+        let grid: Vec<u32> = axes.iter().map(|(_, count, _)| *count).collect();
+        let halo: Vec<u64> = axes.iter().map(|(.., halo)| *halo).collect();
+        let element = ElementType::FLOAT64;
+        Layout::new(&shape, element, sharing, &grid, &halo, order).unwrap()
+    })
+}
+
+/// A slice with `count` indices, and the length of an axis that has it.
+#[derive(Clone, Debug)]
+struct Slice {
+    start: u64,
+    step: u64,
+    length: u64,
+}
+
+impl Slice {
+    fn text(&self, count: u64) -> String {
+        let stop = match count {
+            0 => self.start,
+            _ => self.start + (count - 1) * self.step + 1,
+        };
+        format!("{}:{stop}:{}", self.start, self.step)
+    }
+}
+
+fn slice(count: u64) -> impl Strategy<Value = Slice> {
+    (0_u64..5, 1_u64..5, 0_u64..4).prop_map(move |(start, step, more)| Slice {
+        start,
+        step,
+        length: start + step * count + more,
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    source: Layout,
+    target: Layout,
+    counts: Vec<u64>,
+    from: Vec<Slice>,
+    to: Vec<Slice>,
+    permutation: Vec<usize>,
+}
+
+fn case(axes: std::ops::RangeInclusive<usize>, most: u64) -> impl Strategy<Value = Case> {
+    let counts = prop::collection::vec(0..=most, axes);
+    let slices = counts.prop_flat_map(|counts| {
+        let each = || counts.iter().map(|count| slice(*count)).collect::<Vec<_>>();
+        let (from, to) = (each(), each());
+        let order: Vec<usize> = (0..counts.len()).collect();
+        (Just(counts), from, to, Just(order).prop_shuffle())
+    });
+    slices.prop_flat_map(|(counts, from, to, permutation)| {
+        // `from` is in the order of the target's axes, as the counts are.
+        let mut source = vec![0; counts.len()];
+        for (slice, axis) in from.iter().zip(&permutation) {
+            source[*axis] = slice.length;
+        }
+        let target = to.iter().map(|slice| slice.length).collect();
+        let layouts = (layout(source), layout(target));
+        layouts.prop_map(move |(source, target)| Case {
+            source,
+            target,
+            counts: counts.clone(),
+            from: from.clone(),
+            to: to.clone(),
+            permutation: permutation.clone(),
+        })
+    })
+}
+
+/// By definition: where a process's memory has an index of an axis, if it has it.
+fn local(layout: &Layout, axis: usize, coordinate: u32, index: u64, halo: u64) -> Option<u64> {
+    let (length, count) = (layout.shape()[axis], u64::from(layout.grid()[axis]));
+    let process = u64::from(coordinate);
+    let own = layout.halo()[axis];
+    let in_range = |start: u64, end: u64| {
+        let has = start < end && index + halo >= start && index < end + halo;
+        has.then(|| index + own - start)
+    };
+    let in_turn = |block: u64| {
+        let number = index / block;
+        (number % count == process).then(|| number / count * block + index % block)
+    };
+    match &layout.sharing()[axis] {
+        AxisSharing::Block => {
+            let block = length.div_ceil(count).max(1);
+            in_range(
+                (block * process).min(length),
+                (block * (process + 1)).min(length),
+            )
+        }
+        AxisSharing::BlockOf(block) => in_turn(*block),
+        AxisSharing::Cyclic(block) => in_turn(*block),
+        AxisSharing::Bounds(bounds) => {
+            in_range(bounds[process as usize], bounds[process as usize + 1])
+        }
+        AxisSharing::Whole | AxisSharing::Replicated => Some(index),
+    }
+}
+
+fn memory(layout: &Layout, rank: u32) -> Vec<u64> {
+    let cells: u64 = layout.local_shape(rank).iter().product();
+    vec![UNTOUCHED; cells as usize]
+}
+
+/// All indices of an array of this shape.
+fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
+    shape.iter().fold(vec![Vec::new()], |all, length| {
+        let with = |before: &Vec<u64>| {
+            let longer = |index| [before.as_slice(), &[index]].concat();
+            (0..*length).map(longer).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(with).collect()
+    })
+}
+
+/// Where a process's memory has an element, in cells; nothing if it hasn't.
+fn place(layout: &Layout, rank: u32, index: &[u64], with_halo: bool) -> Option<usize> {
+    let (strides, places) = (layout.local_strides(rank), layout.coordinates(rank));
+    let halos = layout.halo();
+    let mut bytes = 0;
+    for (axis, index) in index.iter().enumerate() {
+        let halo = if with_halo { halos[axis] } else { 0 };
+        bytes += strides[axis] * local(layout, axis, places[axis], *index, halo)?;
+    }
+    Some((bytes / 8) as usize)
+}
+
+fn number(shape: &[u64], index: &[u64]) -> u64 {
+    let places = shape.iter().zip(index);
+    places.fold(0, |number, (length, index)| number * length + index)
+}
+
+fn bytes(cells: &[u64]) -> Vec<u8> {
+    cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect()
+}
+
+fn check(case: &Case) {
+    let Case { source, target, .. } = case;
+    let axes = case.counts.len();
+    let mut select = vec![String::new(); axes];
+    let mut into = Vec::new();
+    for axis in 0..axes {
+        select[case.permutation[axis]] = case.from[axis].text(case.counts[axis]);
+        into.push(case.to[axis].text(case.counts[axis]));
+    }
+    let (select, into) = (
+        format!("[{}]", select.join(", ")),
+        format!("[{}]", into.join(", ")),
+    );
+    let permutation = Some(case.permutation.as_slice());
+    let mapping = Mapping::new(source, target, Some(&select), Some(&into), permutation).unwrap();
+
+    let shape = source.shape();
+    let sources: Vec<Vec<u8>> = (0..source.processes())
+        .map(|rank| {
+            let mut cells = memory(source, rank);
+            for index in indices(&shape) {
+                if let Some(place) = place(source, rank, &index, false) {
+                    cells[place] = number(&shape, &index);
+                }
+            }
+            bytes(&cells)
+        })
+        .collect();
+    let expected: Vec<Vec<u8>> = (0..target.processes())
+        .map(|rank| {
+            let mut cells = memory(target, rank);
+            for position in indices(&case.counts) {
+                let mut from = vec![0; axes];
+                let mut to = vec![0; axes];
+                for axis in 0..axes {
+                    let slice = &case.from[axis];
+                    from[case.permutation[axis]] = slice.start + slice.step * position[axis];
+                    to[axis] = case.to[axis].start + case.to[axis].step * position[axis];
+                }
+                if let Some(place) = place(target, rank, &to, true) {
+                    cells[place] = number(&shape, &from);
+                }
+            }
+            bytes(&cells)
+        })
+        .collect();
+
+    let of_source =
+        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Source, rank);
+    let of_target =
+        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Target, rank);
+    let mut sent = BTreeMap::new();
+    let mut copied: Vec<Vec<u8>> = (0..target.processes())
+        .map(|rank| bytes(&memory(target, rank)))
+        .collect();
+    for from in 0..source.processes() {
+        let plan = of_source(from);
+        let strides = source.local_strides(from);
+        let array = LocalArray {
+            bytes: &sources[from as usize],
+            strides: &strides,
+        };
+        assert_eq!(
+            plan.messages().map(|one| one.elements()).sum::<u64>(),
+            plan.elements()
+        );
+        for message in plan.messages() {
+            assert!(message.elements() > 0, "an empty message");
+            let mut packed = vec![0; message.bytes() as usize];
+            pack(message, array, &mut packed);
+            let before = sent.insert((from, message.rank()), packed);
+            assert_eq!(before, None, "two messages to one process");
+            let strides = target.local_strides(message.rank());
+            let mut there = LocalArrayMut {
+                bytes: &mut copied[message.rank() as usize],
+                strides: &strides,
+            };
+            copy_between(message, array, &mut there);
+        }
+    }
+    assert_eq!(copied, expected, "copies of the source's plan");
+    for to in 0..target.processes() {
+        let plan = of_target(to);
+        let strides = target.local_strides(to);
+        let mut unpacked = bytes(&memory(target, to));
+        let mut there = LocalArrayMut {
+            bytes: &mut unpacked,
+            strides: &strides,
+        };
+        for message in plan.messages() {
+            let packed = sent.remove(&(message.rank(), to));
+            unpack(
+                message,
+                &packed.expect("nobody sends this message"),
+                &mut there,
+            );
+        }
+        assert_eq!(unpacked, expected[to as usize], "bytes in a row");
+    }
+    assert!(
+        sent.is_empty(),
+        "messages that nobody receives: {:?}",
+        sent.keys()
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_axis(case in case(1..=1, 40)) {
+        check(&case);
+    }
+
+    #[test]
+    fn two_axes(case in case(2..=2, 7)) {
+        check(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn more_axes(case in case(3..=4, 3)) {
+        check(&case);
+    }
+}

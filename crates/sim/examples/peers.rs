@@ -1,0 +1,56 @@
+//! Plays programs with links of their own in virtual time: `--seed N` one seed with what it was made of, `--from N --count K` many. Each is
+//! played twice: the same seed must give the same report.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line stands outside of what it runs"
+)]
+#![allow(clippy::unwrap_used, reason = "without an authority nothing is played")]
+
+#[path = "../tests/people/mod.rs"]
+mod people;
+
+use std::process::ExitCode;
+
+use exoskel_sim::peers::{PeersScenario, play_twice};
+use people::PEOPLE;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| {
+        let position = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(position + 1)?.parse::<u64>().ok()
+    };
+    let (first, count) = match value("--seed") {
+        Some(seed) => {
+            println!("{:#?}", PeersScenario::from_seed(seed));
+            (seed, 1)
+        }
+        None => (
+            value("--from").unwrap_or(1),
+            value("--count").unwrap_or(100),
+        ),
+    };
+    let mut failed = 0;
+    for seed in first..first.saturating_add(count) {
+        let scenario = PeersScenario::from_seed(seed);
+        match play_twice(&scenario, &PEOPLE) {
+            Ok(report) if count == 1 => println!("{report:#?}"),
+            Ok(_) => {}
+            Err(broken) => {
+                failed += 1;
+                eprintln!(
+                    "{broken}\n  replay: cargo run -p exoskel-sim --example peers -- --seed {seed}"
+                );
+            }
+        }
+    }
+    println!("{count} seeds from {first}, {failed} failed");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,368 @@
+"""Receiving ends of links: `links.Endpoint`, what its handlers get, and the threads that run them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from . import _core
+from ._core import Startpoint
+from .link_failures import failure_of, traceback_of
+from .link_regions import offer as offer_region
+from .link_streams import Stream
+from .link_waiting import PATIENCE_SECONDS, checked_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .link_regions import OfferedRegion
+
+_log = logging.getLogger("exoskel.links")
+_Handler = TypeVar("_Handler", bound="Callable[..., Any]")
+Protection = Literal["plain", "integrity", "encrypted"]
+
+
+class Call:
+    """One call that a handler gets.
+
+    Attributes
+    ----------
+    peer : str
+        The name that the caller has proven.
+    handler : str
+        The handler's name.
+    arguments : tuple
+        The positional arguments.
+    keywords : dict
+        The others.
+    """
+
+    __slots__ = ("arguments", "handler", "keywords", "peer")
+
+    def __init__(
+        self, peer: str, handler: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        self.peer = peer
+        self.handler = handler
+        self.arguments = arguments
+        self.keywords = keywords
+
+
+class HandlerThreads:
+    """The handlers of an endpoint, and the threads that run them.
+
+    They know nothing of the `Node`, which ends them when nobody holds it any more.
+    """
+
+    def __init__(self, node: _core.LinkNode, name: str, threads: int) -> None:
+        self.name = name
+        self._node = node
+        self._handlers: dict[str, Callable[..., Any]] = {}
+        self._stream_handlers: dict[str, Callable[[Stream], Any]] = {}
+        self._stream_threads: set[threading.Thread] = set()
+        self._ending = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
+            for number in range(threads)
+        ]
+
+    def add(self, function: Callable[..., Any]) -> None:
+        """Add a handler of calls."""
+        name = _name_of(function, "handler")
+        self._node.add_handler(self.name, name)
+        self._handlers[name] = function
+
+    def add_stream(self, function: Callable[[Stream], Any]) -> None:
+        """Add a handler of streams."""
+        name = _name_of(function, "stream_handler")
+        _core.LinkStream.offer(self._node, self.name, name)
+        self._stream_handlers[name] = function
+        if len(self._stream_handlers) == 1:
+            thread = threading.Thread(target=self._accept, name=f"exoskel-{self.name}-streams")
+            self._threads.append(thread)
+            thread.start()
+
+    def start(self) -> None:
+        """Start to handle calls."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, deadline: float) -> None:
+        """Take no more calls, and wait for handlers that run until the deadline."""
+        self._ending.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def end(self) -> None:
+        """Wait for handlers that run."""
+        self._ending.set()
+        for threads in (self._threads, self._stream_threads):
+            for thread in list(threads):
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def handle_waiting(self) -> int:
+        """Handle the calls that wait, on this thread, and return how many there were."""
+        handled = 0
+        while (call := self._node.take_call(self.name, 0.0)) is not None:
+            error = self._handle(call)
+            # Ctrl-C is meant for the program whose thread this is. The caller has its answer.
+            if isinstance(error, KeyboardInterrupt):
+                raise error
+            handled += 1
+        return handled
+
+    def _accept(self) -> None:
+        while not self._ending.is_set() and threading.main_thread().is_alive():
+            accepted = _core.LinkStream.accept(self._node, self.name, PATIENCE_SECONDS)
+            if accepted is not None:
+                stream, handler, peer = accepted
+                opened = Stream(stream, peer=peer, handler=handler, is_opener=False)
+                name = f"exoskel-{self.name}-{handler}"
+                thread = threading.Thread(target=self._serve_stream, args=[opened], name=name)
+                self._stream_threads.add(thread)
+                thread.start()
+
+    def _serve_stream(self, stream: Stream) -> None:
+        try:
+            with stream:
+                self._stream_handlers[stream.handler](stream)
+        except BaseException as error:
+            # `sys.exit` too ends the stream, and not more.
+            _log.warning(
+                "the stream handler %s of %s failed\n%s",
+                stream.handler,
+                self.name,
+                traceback_of(error),
+            )
+        finally:
+            self._stream_threads.discard(threading.current_thread())
+
+    def _serve(self) -> None:
+        # The interpreter waits for this thread, which may not run Python when there is none.
+        while not self._ending.is_set() and threading.main_thread().is_alive():
+            call = self._node.take_call(self.name, PATIENCE_SECONDS)
+            if call is not None:
+                self._handle(call)
+
+    def _handle(self, waiting: _core.Call) -> BaseException | None:
+        try:
+            arguments, keywords = self._node.value_of(waiting)
+            function = self._handlers[waiting.handler]
+            call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
+            value = (
+                function(call, *arguments, **keywords)
+                if _wants_call(function)
+                else function(*arguments, **keywords)
+            )
+            self._node.answer(waiting, value if waiting.wants_answer else None, False)
+        except BaseException as error:
+            # `sys.exit` too is the outcome of this call: the thread has others to handle.
+            self._fail(waiting, error)
+            return error
+        return None
+
+    def _fail(self, waiting: _core.Call, error: BaseException) -> None:
+        # Who asked learns what it is, not where: the lines of the traceback are this program's own. A peer that takes no more answers
+        # gets none.
+        with contextlib.suppress(Exception):
+            self._node.answer(waiting, list(failure_of(error)), True)
+        _log.warning(
+            "the handler %s of %s failed\n%s", waiting.handler, self.name, traceback_of(error)
+        )
+
+
+class Endpoint:
+    """A receiving end with named handlers. It holds its node: that goes on as long as somebody has the endpoint."""
+
+    def __init__(self, node: _core.LinkNode, threads: HandlerThreads, owner: object) -> None:
+        self.name = threads.name
+        self._node = node
+        self._threads = threads
+        self._owner = owner
+
+    def handler(self, function: _Handler) -> _Handler:
+        """Add a handler, by decorating a function. Its name is the function's; links that are opened from now on can call it.
+
+        The function is called with a `Call` if its first parameter is named ``call``, and with the arguments. What it returns is the
+        answer: plain data and arrays, which aren't copied. Calls of one link are handled one after the other; those of several links
+        at the same time, on the endpoint's threads. An exception that it raises, ``SystemExit`` too, is the caller's `HandlerError`.
+
+        Raises
+        ------
+        TypeError
+            If it is no function, or an ``async`` one.
+        """
+        self._threads.add(function)
+        return function
+
+    def stream_handler(self, function: _Handler) -> _Handler:
+        """Add a handler of streams, by decorating a function. Its name is the function's; links that are opened from now on can use it.
+
+        The function is called with a `Stream`, on a thread of its own for each stream. When it returns, the stream is closed; an
+        exception that it raises is told to the other end.
+
+        Raises
+        ------
+        TypeError
+            If it is no function, or an ``async`` one.
+        """
+        self._threads.add_stream(function)
+        return function
+
+    def region(self, name: str, array: Any, *, writable: bool = False) -> OfferedRegion:
+        """Let others read an array in place, and write to it. Links that are opened from now on can use it.
+
+        In startpoints, ``NAME.get`` stands for reading and ``NAME.put`` for writing, as names of handlers do.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        array : array
+            A C-contiguous NumPy array, or another buffer of numbers. It can't be resized as long as the node lives.
+        writable : bool
+            Whether others may write to it.
+
+        Returns
+        -------
+        OfferedRegion
+            Its ``hold()`` keeps others out for a moment.
+
+        Raises
+        ------
+        ValueError
+            If it is no such array.
+        """
+        checked_name("region", name)
+        return offer_region(self._node, self.name, name, array, writable=writable, owner=self)
+
+    def startpoint(
+        self,
+        *,
+        to: str | Iterable[str] = (),
+        handlers: str | Iterable[str] | None = None,
+        expires: float | None = None,
+        protection: Protection | None = None,
+        bearer: bool = False,
+    ) -> Startpoint:
+        """Make a startpoint of this endpoint.
+
+        Parameters
+        ----------
+        to : str or iterable of str
+            Who may use it: names of nodes or patterns such as ``"*.example.org"``, subjects or attributes of a grid. All must fit.
+        handlers : str or iterable of str, optional
+            The handlers that can be called by it; streams and regions (``field.get``, ``field.put``) have names here as well.
+            All, if not given.
+        expires : float, optional
+            After how many seconds it ends, with the links that rest on it. Never, if not given or infinite.
+        protection : {"plain", "integrity", "encrypted"}, optional
+            The least protection of links that rest on it. At least that of the endpoint.
+        bearer : bool
+            Whether anybody who has it may use it. It is a secret then, and between hosts its links are encrypted.
+
+        Returns
+        -------
+        Startpoint
+            Its ``text()`` can be sent or written down.
+
+        Raises
+        ------
+        StartpointError
+            If it is for nobody, or allows nothing.
+        """
+        return self._node.startpoint(
+            self.name, bearer, restrictions(to, handlers, expires, protection)
+        )
+
+    def revoke(self, startpoint: Startpoint | str) -> None:
+        """Take a startpoint back, with all copies of it, narrower and wider ones. Links that rest on them end.
+
+        Parameters
+        ----------
+        startpoint : Startpoint or str
+            One that this endpoint has made, or a copy, or the text of one.
+
+        Raises
+        ------
+        StartpointError
+            If another endpoint, another node or another process has made it; the text says whose it is.
+        """
+        self._node.revoke(self.name, as_startpoint(startpoint))
+
+    def __repr__(self) -> str:
+        """Say its name and its node's."""
+        return f"<exoskel.links.Endpoint {self.name} of {self._node.name}>"
+
+
+def as_startpoint(given: object) -> Startpoint:
+    """Return a startpoint, or that of a text."""
+    if isinstance(given, Startpoint):
+        return given
+    if isinstance(given, str):
+        return Startpoint.parse(given)
+    # Its text may be a secret.
+    raise TypeError(f"got an instance of {type(given).__name__}, expected a Startpoint or its text")
+
+
+def checked_name(what: str, name: object) -> None:
+    """Refuse a name that people can't tell from others in policies and logs."""
+    if not isinstance(name, str):
+        raise TypeError(f"got {name!r} as the {what}'s name, expected text")
+    if not name or not name.isprintable() or any(character.isspace() for character in name):
+        raise ValueError(
+            f"got {name!r} as the {what}'s name, expected one or more characters, none of them a space or a control character"
+        )
+
+
+def several(texts: str | Iterable[str]) -> list[str]:
+    """Return one text or several as a list."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _name_of(function: object, decorator: str) -> str:
+    name = getattr(function, "__name__", None)
+    if not callable(function) or not isinstance(name, str):
+        raise TypeError(
+            f"got {function!r} for {decorator}, expected a function, whose name the handler has: @endpoint.{decorator}"
+        )
+    from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+
+    if iscoroutinefunction(function) or isasyncgenfunction(function):
+        raise TypeError(
+            f"got the async function {name}, expected one that returns its answer: write `def {name}`, and await in it by"
+            " asyncio.run(...), or by asyncio.run_coroutine_threadsafe(..., loop).result()"
+        )
+    if isgeneratorfunction(function):
+        raise TypeError(
+            f"got the generator {name}, expected a function that returns its answer: return a list, or write to a stream"
+        )
+    return name
+
+
+def _wants_call(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_varnames[:1] == ("call",) and code.co_argcount > 0
+
+
+def restrictions(
+    to: str | Iterable[str],
+    handlers: str | Iterable[str] | None,
+    expires: float | None,
+    protection: str | None,
+) -> dict[str, Any]:
+    """Return what a startpoint is restricted to, as the core takes it."""
+    seconds = checked_seconds(expires, "expires")
+    if seconds == 0:
+        raise ValueError(f"got expires={expires}, expected a number of seconds above 0")
+    return {
+        "to": several(to),
+        "handlers": None if handlers is None else several(handlers),
+        "expires": None if seconds is None else int(time.time() + seconds),
+        "protection": protection,
+    }

@@ -1,0 +1,324 @@
+"""Arrays that the processes of a parallel program share, and what moves when another program shares them otherwise.
+
+`plan` needs nothing that runs: it says who sends what to whom.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+
+from . import _core
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+# A table of more processes than this is no help.
+_TABLE_MAX = 16
+
+
+class Layout:
+    """How the processes of a parallel program share an array: each axis over one dimension of a grid of processes.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The whole array's.
+    dtype : numpy dtype or str
+        Of its elements; any of a fixed size.
+    axes : sequence of str or of sequences of int
+        For each axis ``"block"`` (one block for each process), ``"block(k)"``, ``"cyclic(k)"`` (blocks of k for the processes in turn),
+        ``"cyclic"``, ``"whole"`` (or ``"*"``: not shared out), ``"replicated"`` (each process has all of it), or bounds: process p has the
+        indices from ``bounds[p]`` to below ``bounds[p + 1]``. One text with commas is as good.
+    grid : sequence of int, optional
+        Processes in each dimension. Ranks number it by rows, as ``MPI_Cart_create`` does.
+    processes : int, optional
+        As many as there are, put into a grid that is as even as it can be.
+    halo : int or sequence of int
+        Cells that each process's memory has on both sides of its block: what its neighbours own.
+    order : "C" or "F"
+        Which axis is contiguous in memory: the last or the first.
+
+    Raises
+    ------
+    ValueError
+        For what can't be a layout.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[SupportsIndex],
+        dtype: DTypeLike,
+        axes: str | Sequence[str | Sequence[int]],
+        *,
+        grid: Sequence[int] | None = None,
+        processes: int | None = None,
+        halo: int | Sequence[int] = 0,
+        order: str = "C",
+    ) -> None:
+        import numpy as np
+
+        if order not in ("C", "F"):
+            raise ValueError(f'got order={order!r}, expected "C" or "F"')
+        if (grid is None) == (processes is None):
+            raise ValueError(
+                f"got grid={grid} and processes={processes}, expected one of the two: how many processes share the array"
+            )
+        self.shape = tuple(operator.index(length) for length in shape)
+        self.dtype = np.dtype(dtype)
+        self.order = order
+        words = axes.split(",") if isinstance(axes, str) else axes
+        element = self.dtype.str if self.dtype.names is None else f"|V{self.dtype.itemsize}"
+        halos = [halo] * len(self.shape) if isinstance(halo, int) else list(halo)
+        if isinstance(halo, int):
+            # Where all is in one memory there is no neighbour.
+            halos = [
+                0
+                if isinstance(word, str) and word.strip() in ("whole", "*", "replicated")
+                else cells
+                for word, cells in zip(words, halos, strict=False)
+            ]
+        self._core = _core.Layout(
+            self.shape,
+            element.split("[")[0],
+            [word if isinstance(word, str) else list(word) for word in words],
+            None if grid is None else list(grid),
+            0 if processes is None else processes,
+            halos,
+            order == "F",
+        )
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Processes in each dimension."""
+        return tuple(self._core.grid)
+
+    @property
+    def processes(self) -> int:
+        """How many processes share the array."""
+        return self._core.processes
+
+    def coordinates(self, rank: int) -> tuple[int, ...]:
+        """Return where a process is in the grid."""
+        return tuple(self._core.coordinates(rank))
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Return the shape of a process's memory, its halo included."""
+        return tuple(self._core.local_shape(rank))
+
+    def extents(self, rank: int) -> tuple[list[slice], ...]:
+        """Return the indices that a process owns: slices of each axis, in ascending order."""
+        axes = self._core.extents(rank)
+        return tuple([slice(start, stop) for start, stop in ranges] for ranges in axes)
+
+    def __str__(self) -> str:
+        """Say how it is shared out."""
+        return str(self._core)
+
+    def __repr__(self) -> str:
+        """Say how it is shared out."""
+        return f"<exoskel.Layout of {self}>"
+
+
+class PlannedMessage(NamedTuple):
+    """What moves between two processes."""
+
+    source: int
+    """The rank of who sends."""
+    target: int
+    """The rank of who receives."""
+    elements: int
+    """How many elements."""
+    bytes: int
+    """How many bytes."""
+
+
+class RedistributionPlan:
+    """Who sends what to whom. Made by `plan`; ``print`` shows it."""
+
+    def __init__(
+        self,
+        source: Layout,
+        target: Layout,
+        select: str | None,
+        into: str | None,
+        permute: Sequence[int] | None,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.select = select
+        self.into = into
+        self._core = _core.RedistributionPlan(
+            source._core, target._core, select, into, None if permute is None else list(permute)
+        )
+        self._messages: list[PlannedMessage] | None = None
+
+    def sent_by(self, rank: int) -> list[PlannedMessage]:
+        """Return the messages that one process of the source sends. Costs as much as they are, however many processes there are."""
+        size = self.source.dtype.itemsize
+        rows = self._core.sent_by(rank)
+        return [PlannedMessage(rank, other, count, count * size) for other, count in rows]
+
+    def received_by(self, rank: int) -> list[PlannedMessage]:
+        """Return the messages that one process of the target receives."""
+        size = self.source.dtype.itemsize
+        rows = self._core.received_by(rank)
+        return [PlannedMessage(other, rank, count, count * size) for other, count in rows]
+
+    @property
+    def messages(self) -> list[PlannedMessage]:
+        """All messages, by the ranks of the source."""
+        if self._messages is None:
+            ranks = range(self.source.processes)
+            self._messages = [message for rank in ranks for message in self.sent_by(rank)]
+        return self._messages
+
+    @property
+    def elements(self) -> int:
+        """How many elements move in all."""
+        return sum(message.elements for message in self.messages)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes move in all."""
+        return sum(message.bytes for message in self.messages)
+
+    def run(self, parts: Sequence[NDArray[Any]], fill: Any = 0) -> list[NDArray[Any]]:
+        """Return what the processes of the target would have, in this process: to try a plan out.
+
+        Parameters
+        ----------
+        parts : sequence of numpy arrays
+            What the processes of the source have, by their ranks, each of the shape that `Layout.local_shape` says.
+        fill : scalar
+            What no element is moved to.
+
+        Raises
+        ------
+        ValueError
+            For parts that aren't the source's.
+        """
+        import numpy as np
+
+        expected = [self.source.local_shape(rank) for rank in range(self.source.processes)]
+        shapes = [np.shape(part) for part in parts]
+        if shapes != expected:
+            raise ValueError(f"got parts of the shapes {shapes}, expected {expected}")
+        order: Any = self.target.order
+        shapes = [self.target.local_shape(rank) for rank in range(self.target.processes)]
+        made = [np.full(shape, fill, self.target.dtype, order) for shape in shapes]
+        for rank, part in enumerate(parts):
+            seen = np.asarray(part).transpose(self._core.permutation)
+            for other, here, there in self._core.cells_sent_by(rank):
+                made[other][np.ix_(*there)] = seen[np.ix_(*here)]
+        return made
+
+    def draw(self, path: str | PathLike[str]) -> None:
+        """Draw who sends how much to whom, into a file whose kind its ending says.
+
+        Raises
+        ------
+        ModuleNotFoundError
+            If matplotlib isn't there.
+        """
+        from .redistribution_picture import drawn
+
+        drawn(self).savefig(path)
+
+    def __str__(self) -> str:
+        """Show who sends how much to whom."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        part = f"{self.select} of " if self.select else ""
+        place = f"{self.into} of " if self.into else ""
+        yield f"from {part}{self.source}"
+        yield f"to {place}{self.target}"
+        messages = self.messages
+        yield f"{len(messages)} messages, {_size(self.bytes)}"
+        if not messages:
+            return
+        for name, count, ranks in (
+            ("a process of the source sends", self.source.processes, [m.source for m in messages]),
+            ("a process of the target gets", self.target.processes, [m.target for m in messages]),
+        ):
+            totals = [0] * count
+            for rank, message in zip(ranks, messages, strict=True):
+                totals[rank] += message.bytes
+            least, most = _size(min(totals)), _size(max(totals))
+            mean = _size(sum(totals) / count)
+            yield f"{name} {least} to {most}, {mean} on average"
+        if max(self.source.processes, self.target.processes) > _TABLE_MAX:
+            return
+        sizes = {(message.source, message.target): message.bytes for message in messages}
+        columns = range(self.target.processes)
+        yield ""
+        yield "".join(["  from\\to", *(f"{column:>11}" for column in columns)])
+        for row in range(self.source.processes):
+            cells = [sizes.get((row, column)) for column in columns]
+            shown = [f"{'-' if cell is None else _size(cell):>11}" for cell in cells]
+            yield "".join([f"{row:>9}", *shown])
+
+    def __repr__(self) -> str:
+        """Say between whom it is."""
+        return f"<exoskel.RedistributionPlan from {self.source} to {self.target}>"
+
+
+def plan(
+    source: Layout,
+    target: Layout,
+    *,
+    select: str | None = None,
+    into: str | None = None,
+    permute: Sequence[int] | None = None,
+) -> RedistributionPlan:
+    r"""Return who sends what to whom when an array moves from one layout to another. Nothing has to run.
+
+    Parameters
+    ----------
+    source, target : Layout
+        How both programs share the array out.
+    select : str, optional
+        Which part of the source: slices with steps, as ``"[::2, 10:20]"``.
+    into : str, optional
+        Which part of the target gets it.
+    permute : sequence of int, optional
+        The target's axis a comes from the source's axis ``permute[a]``, as `numpy.transpose` has it.
+
+    Returns
+    -------
+    RedistributionPlan
+        ``print`` shows it; ``messages``, ``bytes``, ``sent_by(rank)``, ``draw(path)``.
+
+    Raises
+    ------
+    ValueError
+        For layouts that don't fit each other, with both shapes.
+
+    Examples
+    --------
+    >>> import exoskel as ex
+    >>> rows = ex.Layout((8, 6), "f8", ("block", "*"), processes=2)
+    >>> columns = ex.Layout((8, 6), "f8", ("*", "block"), processes=3)
+    >>> print(ex.plan(rows, columns))
+    from 8 x 6 of <f8, (block, whole) over 2 x 1 processes
+    to 8 x 6 of <f8, (whole, block) over 1 x 3 processes
+    6 messages, 384 B
+    a process of the source sends 192 B to 192 B, 192 B on average
+    a process of the target gets 128 B to 128 B, 128 B on average
+    <BLANKLINE>
+      from\to          0          1          2
+            0       64 B       64 B       64 B
+            1       64 B       64 B       64 B
+    """
+    return RedistributionPlan(source, target, select, into, permute)
+
+
+def _size(count: float) -> str:
+    if count < 1024:
+        return f"{count:.0f} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = min(len(units), (int(count).bit_length() - 1) // 10)
+    return f"{count / 1024**power:.1f} {units[power - 1]}"

@@ -1,0 +1,314 @@
+"""What may happen to an item: it runs too long, its function raises what it runs again for."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import exoskel as ex
+
+
+def sleep_at(item: int) -> Callable[[int], int]:
+    """Make a task that waits for ever at one item."""
+
+    def task(value: int) -> int:
+        while value == item:
+            time.sleep(60)
+        return value
+
+    return task
+
+
+def spin_at(item: int) -> Callable[[int], int]:
+    """Make a task that computes for ever at one item."""
+
+    def task(value: int) -> int:
+        while value == item:
+            pass
+        return value
+
+    return task
+
+
+def ignore_at(item: int) -> Callable[[int], int]:
+    """Make a task that ignores every exception at one item."""
+
+    def task(value: int) -> int:
+        while value == item:
+            try:
+                time.sleep(60)
+            except BaseException:
+                continue
+        return value
+
+    return task
+
+
+def block_at(item: int) -> Callable[[int], int]:
+    """Make a task that stays in native code at one item, with the interpreter's lock."""
+
+    def task(value: int) -> int:
+        return sum(range(10**12)) if value == item else value
+
+    return task
+
+
+@pytest.mark.parametrize("stuck_at", [sleep_at, spin_at, ignore_at, block_at])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_only_the_item_that_runs_too_long_is_charged(
+    stuck_at: Callable[[int], Callable[[int], int]], slots: int
+) -> None:
+    with ex.Manager(ex.Farm(stuck_at(7)), ex.ParDegree(slots), timeout=0.5, retries=1) as manager:
+        results = list(manager.map(range(30), errors="return"))
+        # The slot, or one in its place, goes on.
+        assert list(manager.map(range(100, 130), timeout=60)) == list(range(100, 130))
+    error = results[7]
+    assert isinstance(error, ex.ItemTimeoutError)
+    assert isinstance(error, TimeoutError)
+    assert "longer than timeout=0.5 seconds" in str(error)
+    assert [result for item, result in enumerate(results) if item != 7] == [
+        item for item in range(30) if item != 7
+    ]
+
+
+@pytest.mark.parametrize("stuck_at", [sleep_at, ignore_at])
+def test_time_is_limited_in_every_stage(stuck_at: Callable[[int], Callable[[int], int]]) -> None:
+    stages = [ex.Farm(stuck_at(3)), ex.Seq(stuck_at(5)), ex.Farm(stuck_at(8))]
+    with ex.Manager(ex.Pipeline(*stages), ex.ParDegree(2), timeout=0.5) as manager:
+        results = list(manager.map(range(20), errors="return"))
+    for item, result in enumerate(results):
+        if item in {3, 5, 8}:
+            assert isinstance(result, ex.ItemTimeoutError)
+        else:
+            assert result == item
+
+
+def test_a_function_may_clean_up_and_answer_when_its_time_is_over() -> None:
+    def task(item: int) -> str:
+        try:
+            time.sleep(60)
+        except TimeoutError as error:
+            return f"{type(error).__name__} at {item}"
+        return "slept"
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(1), timeout=0.1) as manager:
+        assert list(manager.map([1, 2])) == ["ItemTimeoutError at 1", "ItemTimeoutError at 2"]
+
+
+def test_a_map_may_have_a_limit_of_its_own() -> None:
+    with ex.Manager(ex.Farm(sleep_at(1)), ex.ParDegree(1), timeout=1000) as manager:
+        zero, one = manager.map([0, 1], timeout=0.1, errors="return")
+        assert zero == 0
+        assert isinstance(one, ex.ItemTimeoutError)
+        assert "timeout=0.1" in str(one)
+
+
+def test_items_that_end_in_time_are_left_alone() -> None:
+    # Each ends about when its time is over; whether one is early or late, the next one must not get its exception.
+    def task(item: int) -> int:
+        end = time.monotonic() + 0.005
+        while time.monotonic() < end:
+            pass
+        return item
+
+    with ex.Manager(ex.Farm(task), ex.ParDegree(2), timeout=0.005) as manager:
+        results = list(manager.map(range(300), errors="return"))
+    assert len(results) == 300
+    for item, result in enumerate(results):
+        assert result == item or isinstance(result, ex.ItemTimeoutError)
+
+
+def test_loading_a_function_is_not_the_time_of_an_item() -> None:
+    # A function that is loaded slowly, once in each slot.
+    class Slow:
+        def __reduce__(self) -> Any:
+            return slowly_loaded, ()
+
+        def __call__(self, item: int) -> int:
+            raise AssertionError(item)
+
+    def slowly_loaded() -> Callable[[int], int]:
+        time.sleep(1.5)
+        return lambda item: item
+
+    with ex.Manager(ex.Farm(Slow()), ex.ParDegree(1), timeout=0.3) as manager:
+        assert list(manager.map([1, 2])) == [1, 2]
+
+
+def test_an_import_is_not_interrupted(tmp_path: Path) -> None:
+    # It is imported until the item is overdue.
+    (tmp_path / "imported_slowly.py").write_text(
+        """
+import signal, time
+told = []
+before = signal.getsignal(signal.SIGRTMAX)
+signal.signal(signal.SIGRTMAX, lambda number, frame: (told.append(number), before(number, frame)))
+while not told:
+    time.sleep(0.001)
+signal.signal(signal.SIGRTMAX, before)
+"""
+    )
+    directory = str(tmp_path)
+
+    def load(_item: int) -> int:
+        import sys
+
+        sys.path.append(directory)
+        import imported_slowly  # type: ignore[import-not-found]
+
+        return len(imported_slowly.told)
+
+    with ex.Manager(load, ex.ParDegree(1), timeout=0.01) as manager:
+        assert list(manager.map(range(2))) == [1, 1]
+
+
+def test_a_slot_that_ends_for_an_overdue_item_is_not_called_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ex.Manager(ex.Farm(ignore_at(1)), ex.ParDegree(1), timeout=0.3) as manager:
+        slow, *fast = manager.map(range(1, 5), errors="return")
+        assert isinstance(slow, ex.ItemTimeoutError)
+        assert fast == [2, 3, 4]
+        states = {worker.state for worker in manager.summary().workers}
+    assert "an item runs for too long" in caplog.text
+    assert "lost" not in caplog.text
+    assert "lost" not in states
+
+
+def test_a_call_that_runs_too_long_has_a_future_that_says_so() -> None:
+    with ex.Executor(2, timeout=0.5) as executor:
+        slow = executor.submit(ignore_at(1), 1)
+        fast = [executor.submit(ignore_at(1), item) for item in range(2, 20)]
+        with pytest.raises(ex.ItemTimeoutError, match="longer than"):
+            slow.result()
+        assert [future.result() for future in fast] == list(range(2, 20))
+
+
+class SometimesError(Exception):
+    """What a function of this module raises."""
+
+
+def failing(times: int, error: type[Exception]) -> Callable[[str], int]:
+    """Make a task that raises so many times; its item is a directory in which it keeps count."""
+
+    def task(directory: str) -> int:
+        runs = len(os.listdir(directory))
+        Path(directory, f"{runs}-{os.getpid()}").touch()
+        if runs < times:
+            raise error(f"run {runs + 1}")
+        return runs
+
+    return task
+
+
+def runs(directory: Path) -> list[str]:
+    """Return the process of each run, in order."""
+    return [name.partition("-")[2] for name in sorted(os.listdir(directory))]
+
+
+@pytest.mark.parametrize("retries_on", [OSError, (ValueError, OSError), ConnectionError.__mro__[1]])
+def test_an_item_runs_again_elsewhere(tmp_path: Path, retries_on: Any) -> None:
+    task = failing(2, ConnectionResetError)
+    with ex.Manager(ex.Farm(task), ex.ParDegree(2), retries_on=retries_on) as manager:
+        assert list(manager.map([str(tmp_path)])) == [2]
+    first, second, third = runs(tmp_path)
+    assert first == third != second
+
+
+def test_exceptions_of_the_program_s_own_classes_are_known(tmp_path: Path) -> None:
+    class LocalError(SometimesError):
+        pass
+
+    task = failing(1, LocalError)
+    with ex.Manager(ex.Farm(task), ex.ParDegree(1), retries_on=LocalError) as manager:
+        assert list(manager.map([str(tmp_path)])) == [1]
+
+
+def test_the_last_exception_is_the_outcome(tmp_path: Path) -> None:
+    with ex.Manager(
+        ex.Farm(failing(9, OSError)), ex.ParDegree(2), retries=4, retries_on=OSError
+    ) as manager:
+        (error,) = manager.map([str(tmp_path)], errors="return")
+    assert isinstance(error, OSError)
+    assert str(error) == "run 4"
+    assert "attempt 4 of 4 (retries=4)" in error.__notes__
+    assert len(runs(tmp_path)) == 4
+
+
+def test_what_is_not_named_runs_once(tmp_path: Path) -> None:
+    with ex.Manager(ex.Farm(failing(9, KeyError)), ex.ParDegree(2), retries_on=OSError) as manager:
+        (error,) = manager.map([str(tmp_path)], errors="return")
+        assert isinstance(error, KeyError)
+        assert not any("attempt" in note for note in getattr(error, "__notes__", []))
+        assert len(runs(tmp_path)) == 1
+        with pytest.raises(KeyError) as caught:
+            list(manager.map([str(tmp_path)], retries_on=KeyError))
+        assert "attempt 3 of 3 (retries=3)" in caught.value.__notes__
+
+
+def test_results_keep_their_order_when_items_run_again() -> None:
+    def task(item: int) -> int:
+        # Each process refuses another third of the items.
+        if (item + os.getpid()) % 3 == 0:
+            raise BlockingIOError(item)
+        return item
+
+    with ex.Manager(
+        ex.Pipeline(ex.Farm(task), ex.Seq(lambda item: item)),
+        ex.ParDegree(3),
+        retries=200,
+        retries_on=BlockingIOError,
+    ) as manager:
+        assert list(manager.map(range(2000))) == list(range(2000))
+
+
+@pytest.mark.parametrize("stuck_at", [sleep_at, ignore_at])
+def test_what_ran_too_long_may_run_again(
+    tmp_path: Path, stuck_at: Callable[[int], Callable[[int], int]]
+) -> None:
+    stuck = stuck_at(0)
+
+    def task(directory: str) -> int:
+        runs = len(os.listdir(directory))
+        Path(directory, f"{runs}-{os.getpid()}").touch()
+        return stuck(runs)
+
+    with ex.Manager(
+        ex.Farm(task), ex.ParDegree(2), timeout=0.5, retries_on=TimeoutError
+    ) as manager:
+        assert list(manager.map([str(tmp_path)])) == [1]
+    assert len(set(runs(tmp_path))) == 2
+
+
+def test_calls_run_again_too(tmp_path: Path) -> None:
+    with ex.Executor(2, retries_on=SometimesError) as executor:
+        assert executor.submit(failing(2, SometimesError), str(tmp_path)).result() == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"timeout": 0}, ValueError, "got timeout=0, expected seconds above 0"),
+        ({"timeout": -1}, ValueError, "got timeout=-1"),
+        ({"timeout": "5"}, ValueError, "got timeout='5'"),
+        ({"timeout": float("nan")}, ValueError, "got timeout=nan"),
+        ({"timeout": float("inf")}, ValueError, "got timeout=inf"),
+        ({"retries_on": "OSError"}, TypeError, "expected a class of exceptions or a tuple"),
+        ({"retries_on": [OSError]}, TypeError, "expected a class of exceptions or a tuple"),
+        ({"retries_on": (OSError, 3)}, TypeError, "expected a class of exceptions or a tuple"),
+        ({"retries_on": KeyboardInterrupt}, TypeError, "expected a class of exceptions"),
+        ({"retries_on": int}, TypeError, "expected a class of exceptions or a tuple"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_in_words(
+    given: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        ex.Manager(ex.Farm(abs), ex.ParDegree(1), **given)
+    with pytest.raises(kind, match=text):
+        ex.Executor(1, **given)
+    with ex.Manager(ex.Farm(abs), ex.ParDegree(1)) as manager, pytest.raises(kind, match=text):
+        manager.map([1], **given)

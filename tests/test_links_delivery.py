@@ -1,0 +1,152 @@
+"""What becomes of posts and answers when a binding or a node is closed, and how much may be under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import eventually
+from tests.test_links import NAMES, Lab
+
+import exoskel as ex
+from exoskel import links
+
+OCEAN, ATMOSPHERE = NAMES[:2]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    capsys.readouterr()
+    yield made
+    for node in made.nodes:
+        node.close()
+
+
+class Notes:
+    """An endpoint that notes what is posted to it, when it may."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.node = lab.node(OCEAN, "127.0.0.1:0")
+        self.noted: list[int] = []
+        self.may = threading.Event()
+        self.may.set()
+        self.begun = threading.Event()
+        endpoint = self.node.endpoint("notes")
+        self.endpoint = endpoint
+
+        @endpoint.handler
+        def note(value: int, *_filling: bytes) -> int:
+            self.begun.set()
+            assert self.may.wait(60)
+            self.noted.append(value)
+            return value
+
+    def text(self) -> str:
+        """Return a startpoint for everybody."""
+        return self.endpoint.startpoint(to="*").text()
+
+    def has(self, expected: list[int]) -> bool:
+        """Wait until it has noted this."""
+        return eventually(lambda: self.noted == expected)
+
+
+@pytest.fixture
+def notes(lab: Lab) -> Notes:
+    return Notes(lab)
+
+
+def test_what_is_posted_before_there_is_a_link_outlives_its_binding(lab: Lab, notes: Notes) -> None:
+    node = lab.node(ATMOSPHERE)
+    with node.bind(notes.text()) as bound:
+        bound.post("note", 1)
+    bound = node.bind(notes.text())
+    bound.post("note", 2)
+    del bound
+    links.group([node.bind(notes.text())]).post("note", 3)
+    assert eventually(lambda: sorted(notes.noted) == [1, 2, 3])
+    assert eventually(lambda: not any(one["links"] for one in node.status()["sessions"]))
+
+
+def test_a_node_that_is_closed_delivers_first(lab: Lab, notes: Notes) -> None:
+    with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy) as node:
+        bound = node.bind(notes.text())
+        for number in range(100):
+            bound.post("note", number)
+    assert notes.has(list(range(100)))
+    # Without a thread as well.
+    with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, threads=0) as node:
+        node.bind(notes.text()).post("note", 100)
+    assert notes.has(list(range(101)))
+
+
+def test_posts_that_nobody_takes_are_in_the_log(lab: Lab, notes: Notes) -> None:
+    text = notes.text()
+    notes.node.close()
+    node = lab.node(ATMOSPHERE)
+    node.bind(text).post("note", 1)
+    lines: list[str] = []
+
+    def has_lines() -> bool:
+        lines.extend(node.audit())
+        return bool(lines)
+
+    assert eventually(has_lines)
+    assert "1 post to notes may be lost" in lines[-1]
+
+
+def test_no_more_than_some_bytes_are_under_way(lab: Lab, notes: Notes) -> None:
+    bound = lab.node(ATMOSPHERE).bind(notes.text())
+    notes.may.clear()
+    posted = []
+
+    def post() -> None:
+        for number in range(200):
+            bound.post("note", number, bytes(1 << 20))
+            posted.append(number)
+
+    poster = threading.Thread(target=post)
+    poster.start()
+    assert notes.begun.wait(60)
+    # 64 MiB may wait, and what the other end holds.
+    assert eventually(lambda: len(posted) >= 50)
+    assert len(posted) < 100
+    notes.may.set()
+    poster.join()
+    assert notes.has(list(range(200)))
+
+
+def test_a_handler_that_runs_still_answers(lab: Lab, notes: Notes) -> None:
+    bound = lab.node(ATMOSPHERE).bind(notes.text())
+    notes.may.clear()
+    reply = bound.request("note", 7)
+    assert notes.begun.wait(60)
+    closing = threading.Thread(target=notes.node.close)
+    closing.start()
+    notes.may.set()
+    assert reply.result(30) == 7
+    closing.join()
+
+
+def test_posts_before_an_answered_request_are_not_called_lost(lab: Lab, notes: Notes) -> None:
+    node = lab.node(ATMOSPHERE)
+    startpoint = notes.endpoint.startpoint(to="*")
+    bound = node.bind(startpoint.text())
+    for number in range(10):
+        bound.post("note", number)
+    assert bound.request("note", 10).result(30) == 10
+    notes.endpoint.revoke(startpoint)
+    failures = []
+
+    def is_revoked() -> bool:
+        try:
+            bound.request("note", 11).result(30)
+        except ex.LinkError as error:
+            failures.append(str(error))
+        return bool(failures)
+
+    assert eventually(is_revoked)
+    assert "revoked" in failures[0]
+    assert "lost" not in failures[0]

@@ -1,0 +1,295 @@
+"""Links that are used wrongly: what is got and what is expected is said where the mistake is, and what was there goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.test_links import NAMES, Lab
+
+import exoskel as ex
+from exoskel import links
+
+PATIENCE_SECONDS = 20.0
+NO_TIMES = [-1, -0.5, math.nan, -math.inf, True, "1"]
+ENDLESS = [math.inf, 1e30, 10**400]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    capsys.readouterr()
+    yield made
+    for node in made.nodes:
+        node.close()
+
+
+@pytest.fixture
+def ocean(lab: Lab) -> links.Node:
+    return lab.node(NAMES[0], "127.0.0.1:0")
+
+
+@pytest.fixture
+def coupler(ocean: links.Node) -> links.Endpoint:
+    endpoint = ocean.endpoint("coupler")
+
+    @endpoint.handler
+    def surface(*arguments: Any, **keywords: Any) -> Any:
+        return [list(arguments), keywords]
+
+    @endpoint.handler
+    def unsendable() -> Any:
+        return [object()]
+
+    @endpoint.stream_handler
+    def echo(stream: links.Stream) -> None:
+        stream.write(stream.readall())
+
+    return endpoint
+
+
+@pytest.fixture
+def bound(lab: Lab, coupler: links.Endpoint) -> links.Binding:
+    return lab.node(NAMES[1]).bind(coupler.startpoint(to=NAMES[1]))
+
+
+@pytest.mark.parametrize("timeout", NO_TIMES)
+def test_what_is_no_time_is_told_and_nothing_is_lost(
+    lab: Lab, coupler: links.Endpoint, bound: links.Binding, timeout: Any
+) -> None:
+    def refused(call: Callable[[], object], name: str = "timeout") -> None:
+        with pytest.raises(
+            (ValueError, TypeError), match=rf"got {name}=.*, expected a number of sec"
+        ):
+            call()
+
+    reply = bound.request("surface")
+    refused(lambda: reply.result(timeout=timeout))
+    assert reply.result(PATIENCE_SECONDS) == [[], {}]
+    refused(lambda: links.group([bound]).request("surface").result(timeout))
+    refused(lambda: bound.stream("echo", timeout=timeout))
+    with bound.stream("echo", timeout=PATIENCE_SECONDS) as stream:
+        refused(lambda: setattr(stream, "timeout", timeout))
+        stream.finish()
+    node = lab.node(NAMES[2])
+    refused(lambda: node.lookup("coupler", name=NAMES[0], at="tcp://127.0.0.1:1", timeout=timeout))
+    refused(lambda: coupler.startpoint(to="*", expires=timeout), "expires")
+    refused(lambda: bound.attenuate(expires=timeout), "expires")
+    for option in ("patience", "connect_timeout"):
+        given: dict[str, Any] = {option: timeout}
+        refused(lambda given=given: links.Node(lab.credential(NAMES[2]), **given), option)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("timeout", ENDLESS)
+def test_very_long_times_are_endless(
+    lab: Lab, coupler: links.Endpoint, bound: links.Binding, timeout: float
+) -> None:
+    assert bound.request("surface").result(timeout) == [[], {}]
+    assert links.group([bound]).request("surface").result(timeout) == [[[], {}]]
+    with bound.stream("echo", timeout=timeout) as stream:
+        stream.finish()
+        assert stream.read() == b""
+    assert coupler.startpoint(to="*", expires=timeout).expires is None
+    assert bound.attenuate(expires=timeout).expires is None
+    driven = links.Node(
+        lab.credential(NAMES[1]),
+        policy=lab.policy,
+        patience=timeout,
+        connect_timeout=timeout,
+        threads=0,
+    )
+    lab.nodes.append(driven)
+    reply = driven.bind(bound.startpoint).request("surface")
+    while not reply.done():
+        driven.progress(timeout)
+    assert reply.result(timeout) == [[], {}]
+
+
+def test_only_startpoints_of_this_endpoint_are_revoked(
+    lab: Lab, ocean: links.Node, coupler: links.Endpoint, bound: links.Binding
+) -> None:
+    other = ocean.endpoint("other")
+    other.handler(_echo)
+    elsewhere = lab.node(NAMES[2], "127.0.0.1:0").endpoint("coupler")
+    elsewhere.handler(_echo)
+    again = lab.node(NAMES[0], "127.0.0.1:0").endpoint("coupler")
+    again.handler(_echo)
+    for endpoint, whose in (
+        (other, rf"other. of .*{NAMES[0]}"),
+        (elsewhere, rf"coupler. of .*{NAMES[2]}"),
+        (again, "another process"),
+    ):
+        startpoint = endpoint.startpoint(to="*")
+        assert startpoint.number == bound.startpoint.number
+        with pytest.raises(ex.StartpointError, match=whose):
+            coupler.revoke(startpoint)
+    assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
+    # A narrower copy goes with the wide one, and the wide one with it.
+    coupler.revoke(bound.attenuate(handlers="surface").text())
+    with pytest.raises(ex.RefusedError, match="revoked"):
+        bound.request("surface").result(PATIENCE_SECONDS)
+    with pytest.raises(TypeError, match="got an instance of bytes, expected a Startpoint or its"):
+        coupler.revoke(b"exo://")  # type: ignore[arg-type]
+
+
+def _echo(*arguments: Any) -> Any:
+    return list(arguments)
+
+
+def test_a_startpoint_that_a_rule_gave_is_the_rules_to_take_back(lab: Lab) -> None:
+    policy = lab.place / "ocean.toml"
+    rule = f'[[allow.rule]]\naction = "clock._echo"\nname = "{NAMES[1]}"\n'
+    policy.write_text(lab.policy.read_text() + rule)
+    ocean = lab.node(NAMES[0], "127.0.0.1:0", policy=policy)
+    clock = ocean.endpoint("clock")
+    clock.handler(_echo)
+    found = lab.node(NAMES[1]).lookup("clock", name=NAMES[0], at=ocean.hints)
+    with pytest.raises(ex.StartpointError, match="change the rule instead"):
+        clock.revoke(found.startpoint)
+
+
+def test_one_handler_is_one_name(coupler: links.Endpoint, bound: links.Binding) -> None:
+    assert coupler.startpoint(to="*", handlers="surface").handlers == ["surface"]
+    assert bound.attenuate(handlers="surface").handlers == ["surface"]
+    assert bound.startpoint.attenuate(handlers="surface").handlers == ["surface"]
+
+
+def test_handlers_that_can_t_work_are_refused_at_once(coupler: links.Endpoint) -> None:
+    async def later() -> None:
+        await asyncio.sleep(0)
+
+    def many() -> Iterator[int]:
+        yield 1
+
+    for decorate in (coupler.handler, coupler.stream_handler):
+        with pytest.raises(TypeError, match=r"async function later.*asyncio\.run"):
+            decorate(later)
+        with pytest.raises(TypeError, match=r"generator many.* return a list"):
+            decorate(many)
+        with pytest.raises(TypeError, match=r"got 'name' for .*, expected a function"):
+            decorate("name")  # type: ignore[type-var]
+
+
+def test_keywords_may_have_any_name(bound: links.Binding) -> None:
+    names = {"handler": 1, "self": 2, "timeout": 3}
+    assert bound.request("surface", **names).result(PATIENCE_SECONDS) == [[], names]
+    group = links.group([bound])
+    assert group.request("surface", **names).result(PATIENCE_SECONDS) == [[[], names]]
+    bound.post("surface", **names)
+    group.post("surface", **names)
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\nb", "a\x00", "a\u2028b", "\u00a0"])
+def test_names_are_words(ocean: links.Node, coupler: links.Endpoint, name: str) -> None:
+    with pytest.raises(ValueError, match=r"as the endpoint's name, expected .* none of them a sp"):
+        ocean.endpoint(name)
+    with pytest.raises(ValueError, match="as the region's name"):
+        coupler.region(name, bytearray(8))
+
+
+def test_wrong_types_are_told(lab: Lab, ocean: links.Node, bound: links.Binding) -> None:
+    for given in (None, b"exo://", 1):
+        with pytest.raises(TypeError, match="expected a Startpoint or its text"):
+            ocean.bind(given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got hints='h:1', expected a list of texts"):
+        bound.startpoint.with_hints("h:1")
+    for wrong in ([1], [None], bound, 1):
+        with pytest.raises(TypeError, match=r"expected .*bindings"):
+            links.group(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got None as the endpoint's name, expected text"):
+        ocean.endpoint(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'listn'; there is 'listen'"):
+        links.Node(lab.credential(NAMES[2]), listn="127.0.0.1:0")
+    with pytest.raises(TypeError, match=r"there are listen, gateways, hints, .*, credential"):
+        links.Node(lab.credential(NAMES[2]), zzz=1)
+
+
+def test_a_lookup_that_has_nowhere_to_go_asks_for_a_place(lab: Lab) -> None:
+    with pytest.raises(ex.LinkError, match=r"no session with ocean.* `at`"):
+        lab.node(NAMES[1]).lookup("coupler", name=NAMES[0])
+
+
+def test_files_that_are_not_there_are_told(lab: Lab) -> None:
+    credential = lab.credential(NAMES[1])
+    with pytest.raises(ex.PolicyError, match=r"can't read the policy nosuch\.toml: No such file"):
+        links.Node(credential, policy="nosuch.toml")
+    with pytest.raises(ex.CredentialError, match=r"nosuch\.pem"):
+        links.Node("nosuch.pem")
+    with pytest.raises(
+        ex.CredentialError, match=r"can't read the revocation list nosuch\.crl: No such file"
+    ):
+        links.Node(credential, revocation_list="nosuch.crl")
+
+
+def test_what_can_t_travel_is_told_in_words_of_links(bound: links.Binding) -> None:
+    with pytest.raises(ex.ResultRejectedError) as refused:
+        bound.request("surface", [1, object()])
+    assert "at arguments[0][0][1]: got an instance of builtins.object" in str(refused.value)
+    assert "send " in str(refused.value)
+    with pytest.raises(links.HandlerError, match=r"at answer\[0\]: .* send ") as failed:
+        bound.request("unsendable").result(PATIENCE_SECONDS)
+    for text in (str(refused.value), str(failed.value)):
+        assert "worker" not in text
+        assert "policy" not in text
+
+
+def test_what_is_closed_is_named(bound: links.Binding, lab: Lab) -> None:
+    assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
+    reply = bound.request("surface")
+    bound.close()
+    with pytest.raises(ex.LinkError, match="this binding is closed"):
+        bound.request("surface")
+    with pytest.raises(ex.LinkError, match="binding or its node was closed before the answer"):
+        reply.result(PATIENCE_SECONDS)
+    node = lab.nodes[-1]
+    another = node.bind(bound.startpoint)
+    node.close()
+    with pytest.raises(ex.LinkError, match="this node is closed"):
+        another.request("surface")
+
+
+def test_a_forked_child_is_told_of_its_node(bound: links.Binding) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            bound.request("surface")
+        except ex.ForkError as error:
+            os._exit(0 if "Executor or node" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_startpoints_of_every_address_say_one_that_others_can_dial(lab: Lab, listen: str) -> None:
+    if listen.startswith("[") and not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    node = lab.node(NAMES[0], listen)
+    (hint,) = node.hints
+    host, _, port = hint.rpartition(":")
+    assert host not in ("0.0.0.0", "[::]", "")
+    assert int(port) > 0
+    endpoint = node.endpoint("coupler")
+    endpoint.handler(_echo)
+    found = lab.node(NAMES[1]).bind(endpoint.startpoint(to=NAMES[1]).text())
+    assert found.request("_echo", 1).result(PATIENCE_SECONDS) == [1]
+    told = links.Node(
+        lab.credential(NAMES[2]), policy=lab.policy, listen=listen, hints="ocean.example.org:7700"
+    )
+    lab.nodes.append(told)
+    assert told.hints == ["ocean.example.org:7700"]
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as tried:
+            tried.bind(("::", 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,286 @@
+"""Startpoints that rules give to whoever asks, rules that take rights away, and policies that are read again while links run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.processes import eventually
+from tests.test_links import NAMES, PLAIN, Lab
+
+import exoskel as ex
+from exoskel import links
+from exoskel.cli import main
+
+OCEAN, ATMOSPHERE, PLOTTER = NAMES
+RULES = f"""\
+{PLAIN}
+[[allow.rule]]
+action = ["coupler.surface", "coupler.depth"]
+name = "{ATMOSPHERE}"
+"""
+LINE = RULES[: RULES.index("[[allow.rule]]")].count("\n") + 1
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    capsys.readouterr()
+    yield made
+    for node in made.nodes:
+        node.close()
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """Write the ocean's own policy."""
+    file = tmp_path / "ocean.toml"
+    file.write_text(RULES)
+    return file
+
+
+@pytest.fixture
+def ocean(lab: Lab, policy: Path) -> links.Node:
+    node = lab.node(OCEAN, "127.0.0.1:0", policy=policy)
+    coupler = node.endpoint("coupler")
+
+    @coupler.handler
+    def surface() -> float:
+        return 15.0
+
+    @coupler.handler
+    def depth() -> float:
+        return 4000.0
+
+    @coupler.handler
+    def heat(degrees: float) -> float:
+        return degrees
+
+    return node
+
+
+def test_a_rule_gives_a_startpoint_to_whom_it_names(lab: Lab, ocean: links.Node) -> None:
+    atmosphere = lab.node(ATMOSPHERE)
+    (place,) = ocean.hints
+    coupler = atmosphere.lookup("coupler", at=f"tcp://{place}", name=OCEAN)
+    assert coupler.startpoint.handlers == ["depth", "surface"]
+    assert coupler.request("surface").result(10) == 15.0
+    with pytest.raises(ValueError, match=r"got the handler .heat."):
+        coupler.request("heat", 1.0)
+    (line,) = [line for line in ocean.audit() if "gave" in line]
+    assert line == (
+        f"gave peer {ATMOSPHERE} a startpoint of coupler (surface, depth) by line {LINE} of the policy"
+    )
+    assert len(atmosphere.sessions()) == 1, "the lookup and the link share a session"
+    # There is a session by now: no address is needed.
+    assert atmosphere.lookup("coupler", name=OCEAN).request("depth").result(10) == 4000.0
+
+
+def test_whom_no_rule_names_is_refused_with_the_rule(lab: Lab, ocean: links.Node) -> None:
+    plotter = lab.node(PLOTTER)
+    with pytest.raises(ex.RefusedError, match=rf"the one at line {LINE} asks for name"):
+        plotter.lookup("coupler", at=ocean.hints, name=OCEAN)
+    assert [line for line in ocean.audit() if f"refused peer {PLOTTER} a startpoint" in line]
+    with pytest.raises(ex.RefusedError, match="no such endpoint"):
+        plotter.lookup("elsewhere", at=ocean.hints, name=OCEAN)
+
+
+def test_what_was_looked_up_is_for_the_asker_alone(lab: Lab, ocean: links.Node) -> None:
+    found = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    stolen = lab.node(PLOTTER).bind(found.startpoint.text())
+    with pytest.raises(ex.RefusedError, match=ATMOSPHERE.replace(".", r"\.")):
+        stolen.request("surface").result(10)
+
+
+def test_somebody_else_at_the_address_gives_nothing(lab: Lab, ocean: links.Node) -> None:
+    with pytest.raises(ex.LinkError, match=r"ocean\.example\.org"):
+        lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
+    with pytest.raises(ValueError, match="name"):
+        lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name="a b")
+
+
+def test_the_librarys_own_endpoints_are_not_offered_by_programs(ocean: links.Node) -> None:
+    with pytest.raises(ValueError, match=r"exoskel\."):
+        ocean.endpoint("exoskel.lookup")
+
+
+def test_a_rule_that_is_gone_ends_the_links_that_it_gave(
+    lab: Lab, ocean: links.Node, policy: Path
+) -> None:
+    coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    assert coupler.request("surface").result(10) == 15.0
+    policy.write_text(PLAIN)
+    changes = ocean.reload()
+    assert any(
+        one.startswith(f"the [[allow.rule]] that was at line {LINE} is gone") for one in changes
+    )
+    assert any("a link of peer atmosphere" in change for change in changes)
+    assert ocean.reload() == []
+    assert eventually(lambda: coupler.protection is None)
+    with pytest.raises(ex.RefusedError, match=r"coupler\.surface"):
+        coupler.request("surface").result(10)
+    policy.write_text(RULES)
+    ocean.reload()
+    assert coupler.request("surface").result(10) == 15.0
+
+
+def test_a_rule_that_denies_takes_a_right_away_that_a_startpoint_gives(
+    lab: Lab, ocean: links.Node, policy: Path
+) -> None:
+    log = ocean.endpoint("log")
+
+    @log.handler
+    def note(item: int) -> int:
+        return item
+
+    @log.handler
+    def clear() -> None: ...
+
+    bound = lab.node(PLOTTER).bind(log.startpoint(to="*.example.org"))
+    assert bound.request("note", 1).result(10) == 1
+    denied = f'{RULES}\n[[deny.rule]]\naction = "log.clear"\nname = "{PLOTTER}"\n'
+    policy.write_text(denied)
+    assert any("log.clear" in change for change in ocean.reload())
+    assert eventually(lambda: bound.protection is None)
+    assert bound.request("note", 2).result(10) == 2
+    with pytest.raises(ValueError, match=r"got the handler .clear."):
+        bound.request("clear")
+
+
+def test_what_is_stricter_holds_from_the_next_record_on(
+    lab: Lab, ocean: links.Node, policy: Path
+) -> None:
+    coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.protection == "plain"
+    stricter = (
+        '[[rule]]\nfrom = "lab"\nto = "lab"\nendpoint = "coup*"\nprotection = "integrity"\n\n'
+    )
+    policy.write_text(RULES.replace("[[rule]]", f"{stricter}[[rule]]", 1))
+    changes = ocean.reload()
+    assert any("coupler was plain and is integrity: rule 1" in change for change in changes), (
+        changes
+    )
+    assert coupler.request("surface").result(10) == 15.0
+    assert eventually(lambda: coupler.protection == "integrity")
+    # Looser again: not in this session.
+    policy.write_text(RULES)
+    assert ocean.reload()
+    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.protection == "integrity"
+    # But in the next one, to which the link goes over.
+    changes = ocean.reload(relax=True)
+    assert any(ATMOSPHERE in change and "begins anew" in change for change in changes), changes
+    assert eventually(lambda: coupler.protection == "plain")
+    assert coupler.request("surface").result(10) == 15.0
+
+
+def test_files_with_an_error_change_nothing(lab: Lab, ocean: links.Node, policy: Path) -> None:
+    coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    policy.write_text(f"{RULES}\nnonsense")
+    with pytest.raises(ex.PolicyError, match=r"ocean\.toml"):
+        ocean.reload()
+    assert coupler.request("surface").result(10) == 15.0
+    ocean.close()
+    with pytest.raises(ex.LinkError, match="closed"):
+        ocean.reload()
+
+
+def test_a_renewed_credential_is_taken_up(lab: Lab, ocean: links.Node) -> None:
+    coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    assert coupler.request("surface").result(10) == 15.0
+    where = ["--directory", str(lab.place / "pki"), "--output", str(lab.credential(OCEAN))]
+    issue = ["pki", "issue", *where, "--role", "peer", "--name", OCEAN, "--force", "--json"]
+    assert main(issue) == 0
+    assert ocean.reload() == ["the credential has been renewed"]
+    assert any("the credential has been renewed" in line for line in ocean.audit())
+    assert coupler.request("surface").result(10) == 15.0
+
+
+def test_a_ban_ends_a_session(lab: Lab, ocean: links.Node, policy: Path) -> None:
+    coupler = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    assert coupler.request("surface").result(10) == 15.0
+    policy.write_text(f'{RULES}\n[deny]\nbanned = ["{ATMOSPHERE}"]\n')
+    assert any(f"the session with peer {ATMOSPHERE} ends" in change for change in ocean.reload())
+    with pytest.raises(ex.LinkError):
+        coupler.request("surface").result(10)
+
+
+class Held:
+    """An ocean whose handler is busy with a call until it is let go, while other calls wait."""
+
+    def __init__(self, node: links.Node) -> None:
+        self.node = node
+        self.noted: list[int] = []
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.field = np.zeros(4)
+        self.coupler = node.endpoint("coupler")
+
+        @self.coupler.handler
+        def note(number: int) -> None:
+            self.noted.append(number)
+            self.begun.set()
+            self.go_on.wait(30)
+
+        self.region = self.coupler.region("field", self.field, writable=True)
+
+    def received(self) -> int:
+        """Say how many messages have come by all links."""
+        sessions = self.node.status()["sessions"]
+        return sum(link["messages_received"] for one in sessions for link in one["links"])
+
+
+def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) -> None:
+    held = Held(lab.node(OCEAN, "127.0.0.1:0"))
+    startpoint = held.coupler.startpoint(to="*.example.org")
+    bound = lab.node(ATMOSPHERE).bind(startpoint)
+    for number in range(10):
+        bound.post("note", number)
+    assert held.begun.wait(10)
+    assert eventually(lambda: held.received() == 10)
+    held.coupler.revoke(startpoint)
+    held.go_on.set()
+    # Another one's call comes after what was there before.
+    other = lab.node(PLOTTER).bind(held.coupler.startpoint(to=PLOTTER))
+    other.post("note", 100)
+    assert eventually(lambda: 100 in held.noted)
+    held.node.close()
+    assert held.noted == [0, 100]
+
+
+def test_a_held_region_is_not_written_by_who_has_lost_the_right(lab: Lab) -> None:
+    held = Held(lab.node(OCEAN, "127.0.0.1:0"))
+    startpoint = held.coupler.startpoint(to="*.example.org")
+    region = lab.node(ATMOSPHERE).bind(startpoint).region("field")
+    assert region.shape == (4,)
+    before = held.received()
+    with held.region.hold():
+        put = region.put(slice(None), np.ones(4))
+        assert eventually(lambda: held.received() > before)
+        held.coupler.revoke(startpoint)
+    with pytest.raises(ex.RefusedError, match="revoked"):
+        put.result(10)
+    assert not held.field.any()
+
+
+def test_calls_that_wait_are_dropped_when_a_rule_bars_them(lab: Lab, policy: Path) -> None:
+    """Also those of a link that its opener has closed."""
+    held = Held(lab.node(OCEAN, "127.0.0.1:0", policy=policy))
+    bound = lab.node(ATMOSPHERE).bind(held.coupler.startpoint(to="*.example.org"))
+    for number in range(10):
+        bound.post("note", number)
+    assert held.begun.wait(10)
+    assert eventually(lambda: held.received() == 10)
+    bound.close()
+    assert eventually(lambda: held.received() == 0), "the link is closed"
+    policy.write_text(f'{PLAIN}\n[[deny.rule]]\naction = "coupler.note"\nname = "{ATMOSPHERE}"\n')
+    assert any(f"a link of peer {ATMOSPHERE} ends" in change for change in held.node.reload())
+    held.go_on.set()
+    other = lab.node(PLOTTER).bind(held.coupler.startpoint(to=PLOTTER))
+    other.post("note", 100)
+    assert eventually(lambda: 100 in held.noted)
+    held.node.close()
+    assert held.noted == [0, 100]

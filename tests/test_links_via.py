@@ -1,0 +1,140 @@
+"""Links whose wire is a command of the user's own: SSH, in the end; here a relay that does as much."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.processes import eventually
+from tests.test_links import NAMES, Lab
+
+import exoskel as ex
+from exoskel import links
+
+OCEAN, ATMOSPHERE, PLOTTER = NAMES
+RELAY = [sys.executable, str(Path(__file__).with_name("via_relay.py"))]
+VIA = [*RELAY, "{host}", "{port}"]
+
+
+def started() -> set[int]:
+    """Processes that this one has started, on whichever thread."""
+    lists = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(word) for one in lists for word in one.read_text().split()}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    capsys.readouterr()
+    yield made
+    for node in made.nodes:
+        node.close()
+
+
+@pytest.fixture
+def coupler(lab: Lab) -> links.Endpoint:
+    endpoint = lab.node(OCEAN, "127.0.0.1:0").endpoint("coupler")
+
+    @endpoint.handler
+    def double(value: np.ndarray) -> np.ndarray:
+        return 2 * value
+
+    return endpoint
+
+
+def test_a_command_is_the_wire(lab: Lab, coupler: links.Endpoint) -> None:
+    before = started()
+    with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=VIA) as node:
+        bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+        field = np.arange(300_000.0)
+        np.testing.assert_array_equal(bound.request("double", field).result(20), 2 * field)
+        # The policy says plain, but nobody knows who stands between.
+        assert (bound.method, bound.protection) == ("command", "encrypted")
+        assert len(started() - before) == 1
+    assert eventually(lambda: started() <= before), "the command ends"
+
+
+def test_commands_are_for_the_nodes_that_they_name(lab: Lab, coupler: links.Endpoint) -> None:
+    via = {"plotter.*": ["false"], "*.example.org": " ".join(VIA)}
+    with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=via) as node:
+        bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+        assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+        assert bound.method == "command"
+    with links.Node(
+        lab.credential(ATMOSPHERE), policy=lab.policy, via={"plotter.*": "false"}
+    ) as node:
+        bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+        assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+        assert bound.method == "tcp"
+
+
+def test_a_site_file_says_where_nodes_are_and_by_which_command(
+    lab: Lab, coupler: links.Endpoint, tmp_path: Path
+) -> None:
+    (address,) = lab.nodes[0].hints
+    lab.policy.write_text(f'[[allow.rule]]\naction = "coupler.double"\nname = "{ATMOSPHERE}"\n')
+    lab.nodes[0].reload()
+    site = tmp_path / "site.toml"
+    place = f'[subnet.lab]\nnames = "*.example.org"\n{{via}}\n[node]\n"{OCEAN}" = "{address}"\n'
+    for via, method in [("", "tcp"), (f"via = {json.dumps(VIA)}", "command")]:
+        site.write_text(place.format(via=via))
+        with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, site=site) as node:
+            bound = node.lookup("coupler", name=OCEAN)
+            assert bound.request("double", np.ones(1)).result(20).tolist() == [2.0]
+            assert bound.method == method
+    site.write_text("[subnet]\nx")
+    with pytest.raises(ValueError, match=r"site\.toml"):
+        links.Node(lab.credential(ATMOSPHERE), site=site)
+
+
+def test_what_the_command_says_is_told(lab: Lab, coupler: links.Endpoint) -> None:
+    for via, told in [
+        ([sys.executable, "-c", "import sys; sys.exit('no such login')"], "no such login"),
+        (["/nonexistent/ssh"], "can't run"),
+        ("true", "connection"),
+    ]:
+        with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=via) as node:
+            bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+            with pytest.raises(ex.LinkError, match=told):
+                bound.request("double", np.ones(1)).result(20)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "-oProxyCommand=touch {mark}:22",
+        "$(touch {mark}):22",
+        "`touch {mark}`:22",
+        "127.0.0.1;touch {mark}:22",
+        "via:touch {mark}",
+        "gateway:touch {mark}",
+        "|touch {mark}:22",
+    ],
+)
+def test_a_startpoint_makes_nobody_run_a_command(
+    hint: str, lab: Lab, coupler: links.Endpoint, tmp_path: Path
+) -> None:
+    """Attack: hints are text of whoever made or changed the startpoint."""
+    mark = tmp_path / "mark"
+    startpoint = coupler.startpoint(to=ATMOSPHERE).with_hints([hint.format(mark=mark)])
+    # The most careless command that there could be.
+    via = ["sh", "-c", f"{shutil.which('true')} {{host}} {{port}}"]
+    for command in (via, ()):
+        with links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, via=command) as node:
+            reply = node.bind(startpoint).request("double", np.ones(1))
+            with pytest.raises(ex.LinkError):
+                reply.result(20)
+    assert not mark.exists()
+
+
+def test_words_that_are_no_command_are_told(lab: Lab) -> None:
+    with pytest.raises(ValueError, match=r"a\[b. for the nodes of a command"):
+        links.Node(lab.credential(ATMOSPHERE), via={"a[b": "ssh"})
+    with pytest.raises(ValueError, match="command of 0 words"):
+        links.Node(lab.credential(ATMOSPHERE), via={"*": ""})

@@ -1,0 +1,163 @@
+"""Plans of redistributions, with nothing running: against NumPy, and what people see of them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import exoskel as ex
+
+SHARINGS = ("block", "cyclic", "cyclic(3)", "*", "replicated", "bounds")
+
+
+def owned(layout: ex.Layout, rank: int) -> tuple[Any, ...]:
+    """The indices that a process owns, for `numpy.ix_`."""
+    axes = layout.extents(rank)
+    return np.ix_(
+        *(
+            np.concatenate([np.r_[part] for part in [*parts, slice(0)]]).astype(int)
+            for parts in axes
+        )
+    )
+
+
+def layout_of(shape: tuple[int, ...], words: tuple[str, ...], order: str) -> ex.Layout:
+    axes: list[str | list[int]] = []
+    grid = []
+    for length, word in zip(shape, words, strict=True):
+        axes.append([0, length // 4, length // 4, length] if word == "bounds" else word)
+        grid.append(1 if word == "*" else 3 if word == "bounds" else 2)
+    return ex.Layout(shape, "f8", axes, grid=grid, order=order)
+
+
+@pytest.mark.parametrize("source", list(itertools.product(SHARINGS, SHARINGS[:3])))
+@pytest.mark.parametrize(
+    "target", [("block", "*"), ("cyclic(3)", "bounds"), ("replicated", "cyclic")]
+)
+def test_all_ends_up_where_numpy_puts_it(source: tuple[str, ...], target: tuple[str, ...]) -> None:
+    whole = np.random.default_rng(7).random((17, 22))
+    there = np.zeros((30, 9))
+    rows = layout_of(whole.shape, source, "C")
+    columns = layout_of(there.shape, target, "F")
+    planned = ex.plan(rows, columns, select="[1::2, 2:20]", into="[5:23, :8]", permute=(1, 0))
+    there[5:23, :8] = whole[1::2, 2:20].T
+    parts = [np.ascontiguousarray(whole[owned(rows, rank)]) for rank in range(rows.processes)]
+    for rank, part in enumerate(planned.run(parts)):
+        np.testing.assert_array_equal(part, there[owned(columns, rank)])
+    sent = sorted(planned.messages)
+    received = [planned.received_by(rank) for rank in range(columns.processes)]
+    assert sent == sorted(itertools.chain.from_iterable(received))
+    assert planned.bytes == 8 * planned.elements
+
+
+def test_halos_get_what_the_neighbours_own() -> None:
+    field = ex.Layout((8,), "i4", "block", processes=4, halo=1)
+    assert [field.local_shape(rank) for rank in range(4)] == [(4,)] * 4
+    parts = [np.array([-1, 2 * rank, 2 * rank + 1, -1], "i4") for rank in range(4)]
+    filled = ex.plan(field, field).run(parts, fill=-1)
+    expected = [[-1, 0, 1, 2], [1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7, -1]]
+    assert [part.tolist() for part in filled] == expected
+
+
+def test_other_byte_orders_and_records_keep_their_values() -> None:
+    big = ex.Layout((6,), ">f4", "cyclic", processes=2)
+    little = ex.Layout((6,), "<f4", "block", processes=3)
+    parts = [np.arange(rank, 6, 2).astype(">f4") for rank in range(2)]
+    assert [part.tolist() for part in ex.plan(big, little).run(parts)] == [[0, 1], [2, 3], [4, 5]]
+    pixel = np.dtype([("red", "u1"), ("depth", "f4")])
+    pixels = ex.Layout((4,), pixel, "block", processes=2)
+    assert ex.plan(pixels, pixels).bytes == 4 * pixel.itemsize
+
+
+def test_thousands_of_processes_cost_one_its_own_part() -> None:
+    source = ex.Layout((1 << 33,), "f8", "cyclic(37)", processes=4096)
+    target = ex.Layout((1 << 33,), "f8", "block", processes=4095)
+    sent = ex.plan(source, target).sent_by(5)
+    assert sum(message.elements for message in sent) == sum(
+        len(range(part.start, part.stop)) for part in source.extents(5)[0]
+    )
+    assert len(sent) == 4095
+
+
+@pytest.mark.usefixtures("fonts")
+def test_it_can_be_read_and_drawn(tmp_path: Path) -> None:
+    rows = ex.Layout((1024, 1024), "f8", "block, *", processes=2)
+    columns = ex.Layout((1024, 1024), "f8", "*, block", processes=4)
+    planned = ex.plan(rows, columns)
+    assert str(planned).splitlines()[2:] == [
+        "8 messages, 8.0 MiB",
+        "a process of the source sends 4.0 MiB to 4.0 MiB, 4.0 MiB on average",
+        "a process of the target gets 2.0 MiB to 2.0 MiB, 2.0 MiB on average",
+        "",
+        "  from\\to          0          1          2          3",
+        "        0    1.0 MiB    1.0 MiB    1.0 MiB    1.0 MiB",
+        "        1    1.0 MiB    1.0 MiB    1.0 MiB    1.0 MiB",
+    ]
+    assert (
+        repr(rows) == "<exoskel.Layout of 1024 x 1024 of <f8, (block, whole) over 2 x 1 processes>"
+    )
+    planned.draw(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    empty = ex.plan(rows, columns, select="[:0]", into="[:0]")
+    assert (empty.messages, empty.bytes) == ([], 0)
+    assert str(empty).endswith("0 messages, 0 B")
+
+
+def test_grids_are_as_even_as_they_can_be() -> None:
+    def grid(axes: str, processes: int) -> tuple[int, ...]:
+        return ex.Layout((64,) * (axes.count(",") + 1), "f8", axes, processes=processes).grid
+
+    assert grid("block, block", 12) == (4, 3)
+    assert grid("block, *, cyclic(4)", 7) == (7, 1, 1)
+    assert grid("block, block, block", 8) == (2, 2, 2)
+    assert grid("replicated, block", 6) == (1, 6)
+    assert grid("*, replicated", 6) == (1, 6)
+    assert ex.Layout((8,), "f8", [[0, 3, 8]], processes=2).grid == (2,)
+
+
+@pytest.mark.parametrize(
+    ("axes", "options", "words"),
+    [
+        ("blocks", {"processes": 2}, "expected block"),
+        ("block(0)", {"processes": 2}, "expected block"),
+        ("block(3)", {"processes": 2}, "take cyclic"),
+        ("block, block", {"processes": 2}, "a shape of 1 axes, 2 words"),
+        ("block", {}, "how many processes"),
+        ("block", {"processes": 2, "grid": (2,)}, "how many processes"),
+        ("block", {"processes": 0}, "no process"),
+        ("*", {"processes": 2}, "can't be put into a grid"),
+        ("*", {"grid": (2,)}, "an axis that is whole"),
+        ("cyclic", {"processes": 2, "halo": 1}, "one block"),
+        ([[0, 9]], {"processes": 1}, "rising numbers from 0 to 8"),
+        ("block", {"processes": 2, "order": "K"}, 'expected "C" or "F"'),
+    ],
+)
+def test_what_is_no_layout_says_why(axes: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ex.Layout((8,), "f8", axes, **options)
+
+
+def test_layouts_that_do_not_fit_say_why() -> None:
+    def layout(shape: tuple[int, ...], dtype: str = "f8") -> ex.Layout:
+        return ex.Layout(shape, dtype, ["block"] * len(shape), processes=2)
+
+    with pytest.raises(ValueError, match=r"shape \[8, 6\] and the target's \[6, 8\]"):
+        ex.plan(layout((8, 6)), layout((6, 8)))
+    with pytest.raises(ValueError, match="source of 1 axes and a target of 2"):
+        ex.plan(layout((8,)), layout((6, 8)))
+    with pytest.raises(ValueError, match="source of <f8 and a target of <f4"):
+        ex.plan(layout((8,)), layout((8,), "f4"))
+    with pytest.raises(ValueError, match="selection of the source: got the selection"):
+        ex.plan(layout((8,)), layout((8,)), select="[::-1]")
+    with pytest.raises(ValueError, match=r"permutation \[0, 0\]"):
+        ex.plan(layout((8, 8)), layout((8, 8)), permute=(0, 0))
+    with pytest.raises(ValueError, match="expected a byte order"):
+        layout((8,), "O")
+    with pytest.raises(IndexError, match="expected one of 0 to 1"):
+        ex.plan(layout((8,)), layout((8,))).sent_by(2)
+    with pytest.raises(ValueError, match="parts of the shapes"):
+        ex.plan(layout((8,)), layout((8,))).run([np.zeros(8)])
