@@ -2,6 +2,7 @@
 //!
 //! The engine works on whole records and does no I/O; the simulation puts another one in its place.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -134,7 +135,7 @@ pub trait Handshake: Send {
     /// The plaintext of an application record that has come, if one has.
     ///
     /// # Errors
-    /// When more than one record's worth is there.
+    /// When more than one record is there.
     fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError>;
     /// What was proved. Only after [`Handshake::is_complete`].
     ///
@@ -146,6 +147,8 @@ pub trait Handshake: Send {
 /// The real engine: rustls on aws-lc-rs.
 pub struct Tls {
     connection: Connection,
+    /// Plaintexts that have come and that nobody took yet, one for each record: the engine itself would hand them out as one.
+    records: VecDeque<Vec<u8>>,
     verdict: FoundPeer,
     own_chain: Vec<Vec<u8>>,
 }
@@ -186,6 +189,7 @@ impl Tls {
             ClientConnection::new(Arc::new(config), name).map_err(TlsError::Credential)?;
         Ok(Self {
             connection: connection.into(),
+            records: VecDeque::new(),
             verdict,
             own_chain: plain_chain(credential),
         })
@@ -222,6 +226,7 @@ impl Tls {
         let connection = ServerConnection::new(Arc::new(config)).map_err(TlsError::Credential)?;
         Ok(Self {
             connection: connection.into(),
+            records: VecDeque::new(),
             verdict,
             own_chain: plain_chain(credential),
         })
@@ -252,8 +257,15 @@ impl Handshake for Tls {
         while !record.is_empty() {
             let taken = self.connection.read_tls(&mut record);
             taken.map_err(TlsFault::Buffer)?;
-            if let Err(error) = self.connection.process_new_packets() {
-                return Err(self.explain(&error));
+            match self.connection.process_new_packets() {
+                Ok(state) if state.plaintext_bytes_to_read() > 0 => {
+                    let mut plaintext = vec![0; state.plaintext_bytes_to_read()];
+                    let read = io::Read::read_exact(&mut self.connection.reader(), &mut plaintext);
+                    read.map_err(TlsFault::Buffer)?;
+                    self.records.push_back(plaintext);
+                }
+                Ok(_) => {}
+                Err(error) => return Err(self.explain(&error)),
             }
         }
         if !self.connection.is_handshaking() && self.connection.alpn_protocol() != Some(ALPN) {
@@ -283,16 +295,17 @@ impl Handshake for Tls {
     }
 
     fn take_plaintext(&mut self) -> Result<Option<Vec<u8>>, TlsError> {
-        let mut plaintext = vec![0; RECORD_PLAINTEXT_MAX + 1];
-        match io::Read::read(&mut self.connection.reader(), &mut plaintext) {
-            Ok(0) => Err(TlsFault::Closed.into()),
-            Ok(count) if count > RECORD_PLAINTEXT_MAX => Err(TlsError::TooMuch),
-            Ok(count) => {
-                plaintext.truncate(count);
-                Ok(Some(plaintext))
-            }
+        if self.records.len() > 1 {
+            return Err(TlsError::TooMuch);
+        }
+        if let Some(plaintext) = self.records.pop_front() {
+            return Ok(Some(plaintext));
+        }
+        // Nothing is there to read; what is asked is whether the other end has closed.
+        match io::Read::read(&mut self.connection.reader(), &mut [0]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(TlsFault::Buffer(error).into()),
+            Ok(_) => Err(TlsFault::Closed.into()),
         }
     }
 

@@ -4,10 +4,12 @@
 
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::Role;
 use exoskel_net::establish::{EstablishError, dial, welcome};
+use exoskel_net::tls::{Handshake, Tls, TlsError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use wire::raw::{RawClient, stranger};
@@ -111,6 +113,50 @@ fn a_verified_peer_cannot_put_off_its_hello_for_ever() {
         let (_, outcome) = soon("the end of the handshake's time", both).await;
         assert!(matches!(outcome, Err(EstablishError::Silent(_))));
     });
+}
+
+/// What a server's engine has of a client that says `hellos` together with the last flight of its handshake.
+fn said_with_the_last_flight(hellos: &[&[u8]]) -> Result<Option<Vec<u8>>, TlsError> {
+    let site = Site::new();
+    let engine = |own, name, is_client, peer| {
+        let credential = site.credential(own, name);
+        let verifier = Arc::new(credential.authority(1).unwrap());
+        if is_client {
+            Tls::client(&credential, verifier, vec![peer], None)
+        } else {
+            Tls::server(&credential, verifier, vec![peer])
+        }
+    };
+    let mut client = engine(Role::Manager, "head", true, Role::Worker)?;
+    let mut server = engine(Role::Worker, "lab1", false, Role::Manager)?;
+    while !client.is_complete() {
+        hand_over(&mut client, &mut server)?;
+        hand_over(&mut server, &mut client)?;
+    }
+    hellos.iter().try_for_each(|hello| client.send(hello))?;
+    hand_over(&mut client, &mut server)?;
+    server.take_plaintext()
+}
+
+/// Gives what one end has to send to the other, record by record.
+fn hand_over(from: &mut Tls, to: &mut Tls) -> Result<(), TlsError> {
+    let mut bytes = Vec::new();
+    from.take_outgoing(&mut bytes);
+    while bytes.len() >= 5 {
+        let length = usize::from(u16::from_be_bytes([bytes[3], bytes[4]]));
+        let behind = bytes.split_off(5 + length);
+        to.receive(&bytes)?;
+        bytes = behind;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_records_never_pass_for_one() {
+    let one = said_with_the_last_flight(&[b"hello"]).unwrap();
+    assert_eq!(one.as_deref(), Some(&b"hello"[..]));
+    let two = said_with_the_last_flight(&[b"hel", b"lo"]);
+    assert!(matches!(two, Err(TlsError::TooMuch)), "{two:?}");
 }
 
 #[test]
