@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.processes import eventually
 from tests.test_links import NAMES, PLAIN, Lab
+from tests.test_links_lasting import Relay
 
 import exoskel as ex
 from exoskel import links
@@ -86,6 +87,19 @@ def test_whom_no_rule_names_is_refused_with_the_rule(lab: Lab, ocean: links.Node
     assert [line for line in ocean.audit() if f"refused peer {PLOTTER} a startpoint" in line]
     with pytest.raises(ex.RefusedError, match="no such endpoint"):
         plotter.lookup("elsewhere", at=ocean.hints, name=OCEAN)
+
+
+def test_a_lookup_whose_session_ends_is_asked_once_more(lab: Lab, ocean: links.Node) -> None:
+    relay = Relay(f"tcp://{ocean.hints[0]}")
+    atmosphere = lab.node(ATMOSPHERE)
+    found = atmosphere.lookup("coupler", at=relay.hint, name=OCEAN)
+    assert found.startpoint.handlers == ["depth", "surface"]
+    relay.cuts_next = True
+    again = atmosphere.lookup("coupler", at=relay.hint, name=OCEAN)
+    assert again.startpoint.handlers == ["depth", "surface"]
+    assert not relay.cuts_next
+    atmosphere.close()
+    relay.close()
 
 
 def test_what_was_looked_up_is_for_the_asker_alone(lab: Lab, ocean: links.Node) -> None:

@@ -155,7 +155,7 @@ fn hand_over(from: &mut Tls, to: &mut Tls) -> Result<(), TlsError> {
 fn two_records_never_pass_for_one() {
     let one = said_with_the_last_flight(&[b"hello"]).unwrap();
     assert_eq!(one.as_deref(), Some(&b"hello"[..]));
-    let two = said_with_the_last_flight(&[b"hel", b"lo"]);
+    let two = said_with_the_last_flight(&[b"hello", b"again"]);
     assert!(matches!(two, Err(TlsError::TooMuch)), "{two:?}");
 }
 

@@ -121,6 +121,17 @@ pub struct LinkCall {
     pub size: u64,
 }
 
+/// What a call holds beside its message.
+const CALL_BYTES: u64 = 512;
+
+impl LinkCall {
+    /// The memory that it takes while it waits, in bytes: more than it counts on the wire.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.size.saturating_add(CALL_BYTES)
+    }
+}
+
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestAnswer {
@@ -665,9 +676,10 @@ impl LinkMachine {
                 let Some(Use::Own(number)) = known.links.remove(&link) else {
                     return Ok(Vec::new());
                 };
-                let refused = self.bindings.get_mut(&number);
-                let mut happened =
-                    refused.map_or_else(Vec::new, |binding| binding.fail(&reason.into()));
+                let mut happened = match self.bindings.get_mut(&number) {
+                    Some(binding) => binding.refused(reason),
+                    None => Vec::new(),
+                };
                 happened.append(&mut self.drop_left());
                 Ok(happened)
             }
@@ -707,6 +719,7 @@ impl LinkMachine {
                         return Ok(Vec::new());
                     };
                     accepted.held = accepted.held.saturating_add(size);
+                    accepted.held_calls += 1;
                     if let Some(lasting) = &mut accepted.lasting {
                         lasting.received += 1;
                     }

@@ -873,11 +873,11 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::HandlerName { .. }
         | LinkError::NoHandler { .. } => return PyValueError::new_err(error.to_string()),
         LinkError::Closed => return raise(py, ExceptionKind::Link, "this node is closed"),
-        LinkError::Refused(_) => ExceptionKind::Refused,
+        LinkError::Refused { .. } => ExceptionKind::Refused,
         LinkError::Session(SessionError::Limit { .. }) => ExceptionKind::SizeLimit,
         LinkError::Unreachable { .. }
         | LinkError::LookedUp { .. }
-        | LinkError::SessionEnded(_)
+        | LinkError::SessionEnded { .. }
         | LinkError::Away { .. }
         | LinkError::PostsLost { .. }
         | LinkError::ImpossibleCount { .. }

@@ -20,13 +20,6 @@ const UNREAD_PAUSE: Duration = Duration::from_millis(5);
 /// there can be thousands of links.
 pub(super) const WAITING_BYTES_MAX: u64 = 1 << 30;
 
-/// What a call holds beside its message.
-const CALL_BYTES: u64 = 512;
-
-fn cost(call: &LinkCall) -> u64 {
-    call.size.saturating_add(CALL_BYTES)
-}
-
 #[derive(Default)]
 pub(super) struct Calls {
     waiting: Mutex<WaitingCalls>,
@@ -152,7 +145,7 @@ impl WaitingCalls {
     /// A call waits no more.
     fn release(&mut self, call: &LinkCall) {
         if let Some(bytes) = self.bytes.get_mut(&call.process) {
-            *bytes = bytes.saturating_sub(cost(call));
+            *bytes = bytes.saturating_sub(call.weight());
             if *bytes == 0 {
                 self.bytes.remove(&call.process);
             }
@@ -233,7 +226,7 @@ impl Calls {
         let mut guard = lock(&self.waiting);
         let waiting = &mut *guard;
         let before = waiting.bytes.get(&call.process).copied();
-        let more = before.unwrap_or_default().saturating_add(cost(&call));
+        let more = before.unwrap_or_default().saturating_add(call.weight());
         if more > WAITING_BYTES_MAX {
             return Err(more);
         }

@@ -1,6 +1,7 @@
 //! Asking a node for a startpoint of one of its endpoints: what its rules allow us, it gives.
 
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use exoskel_identity::{Identity, PeerText};
 use exoskel_link::LinkRefusal;
@@ -12,6 +13,9 @@ use exoskel_node::links::{
 };
 
 use super::{LinkNode, lock};
+
+/// How often the same is asked once more, over another session, when one ends without an answer.
+const AGAIN_MAX: u32 = 3;
 
 /// What is looked up, and where.
 #[derive(Clone, Debug)]
@@ -29,7 +33,15 @@ pub struct LookupQuestion {
 pub struct PendingLookup {
     question: LookupQuestion,
     binding: BindingId,
+    asked: Mutex<LastQuestion>,
+}
+
+/// What was asked last.
+#[derive(Debug)]
+struct LastQuestion {
     request: RequestId,
+    /// How often it may be asked once more.
+    left: u32,
 }
 
 impl LinkNode {
@@ -55,15 +67,14 @@ impl LinkNode {
             caveats: Vec::new(),
         })?;
         let binding = self.bind(startpoint);
-        let contents = MessageContents {
-            head: question.endpoint.clone().into_bytes().into(),
-            bulk: Vec::new(),
-        };
-        match self.request(binding, LOOKUP_HANDLER, contents) {
+        match self.request(binding, LOOKUP_HANDLER, question.contents()) {
             Ok(request) => Ok(PendingLookup {
                 question,
                 binding,
-                request,
+                asked: Mutex::new(LastQuestion {
+                    request,
+                    left: AGAIN_MAX,
+                }),
             }),
             Err(error) => {
                 self.unbind(binding);
@@ -78,18 +89,40 @@ impl LinkNode {
         pending: &PendingLookup,
         patience: Duration,
     ) -> Option<Result<Startpoint, LinkError>> {
-        let answer = self.wait(pending.binding, pending.request, patience)?;
-        Some(pending.question.startpoint(answer))
+        let deadline = Instant::now() + patience;
+        let mut asked = lock(&pending.asked);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answer = self.wait(pending.binding, asked.request, left)?;
+            let is_lost = matches!(answer, RequestAnswer::Lost(LinkError::SessionEnded { .. }));
+            if !is_lost || asked.left == 0 {
+                return Some(pending.question.startpoint(answer));
+            }
+            // Whoever has asked can't know whether the question came: to give a startpoint twice changes nothing.
+            asked.left -= 1;
+            let contents = pending.question.contents();
+            match self.request(pending.binding, LOOKUP_HANDLER, contents) {
+                Ok(request) => asked.request = request,
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 
     /// Ends a lookup, answered or not.
     pub fn end_lookup(&self, pending: &PendingLookup) {
-        self.forget(pending.binding, pending.request);
+        self.forget(pending.binding, lock(&pending.asked).request);
         self.unbind(pending.binding);
     }
 }
 
 impl LookupQuestion {
+    fn contents(&self) -> MessageContents {
+        MessageContents {
+            head: self.endpoint.clone().into_bytes().into(),
+            bulk: Vec::new(),
+        }
+    }
+
     fn startpoint(&self, answer: RequestAnswer) -> Result<Startpoint, LinkError> {
         let unfit = |got: String| LinkError::LookedUp {
             node: self.node.clone(),
@@ -117,7 +150,11 @@ impl LookupQuestion {
             RequestAnswer::Failure { head } => {
                 let text = String::from_utf8_lossy(&head);
                 let text: PeerText = text.as_ref().into();
-                Err(LinkError::Refused(LinkRefusal::NotAllowed(text)))
+                Err(LinkError::Refused {
+                    node: self.node.clone(),
+                    endpoint: self.endpoint.clone(),
+                    reason: LinkRefusal::NotAllowed(text),
+                })
             }
             RequestAnswer::Lost(error) => Err(error),
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use exoskel_identity::PeerText;
 use exoskel_link::capability::Startpoint;
 use exoskel_link::{
-    LinkId, LinkLife, Message, MessageKind, Protection, Resumption, Session, SessionError,
+    LinkId, LinkLife, LinkRefusal, Message, MessageKind, Protection, Resumption, Session,
+    SessionError,
 };
 
 use super::lasting::LastingEnd;
@@ -376,6 +377,16 @@ impl Binding {
         self.waiting.clear();
         self.waiting_bytes = 0;
         lost(std::mem::take(&mut self.requests), error)
+    }
+
+    /// The other end doesn't open the link, or has ended it.
+    pub(super) fn refused(&mut self, reason: LinkRefusal) -> Vec<Happening> {
+        let error = LinkError::Refused {
+            node: self.startpoint.node().clone(),
+            endpoint: self.startpoint.endpoint().to_owned(),
+            reason,
+        };
+        self.fail(&error)
     }
 
     /// What its owner has to hear of posts.

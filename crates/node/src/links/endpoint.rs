@@ -8,7 +8,7 @@ use exoskel_link::capability::RootKey;
 use exoskel_link::{HANDLERS_MAX, LinkId, NAME_BYTES_MAX, Protection};
 
 use super::lasting::LastingEnd;
-use super::{LinkError, PeerProcess};
+use super::{CALL_BYTES, LinkError, PeerProcess};
 use crate::session::SessionId;
 
 /// An endpoint that this process offers.
@@ -61,12 +61,15 @@ pub(super) struct AcceptedLink {
     pub(super) is_closed: bool,
     /// The bytes of calls that have come and are not handled yet.
     pub(super) held: u64,
+    /// How many these are.
+    pub(super) held_calls: u64,
 }
 
 impl AcceptedLink {
     /// The memory that it takes while no session carries it.
     pub(super) fn weight(&self) -> u64 {
-        self.held + self.kept_bytes()
+        let calls = self.held_calls.saturating_mul(CALL_BYTES);
+        self.held + calls + self.kept_bytes()
     }
 
     /// The bytes of answers of which nobody knows yet that they have arrived.

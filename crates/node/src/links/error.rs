@@ -55,8 +55,15 @@ pub enum LinkError {
     #[error(transparent)]
     Capability(#[from] CapabilityError),
     /// The other end doesn't open the link, or has ended it.
-    #[error("{0}")]
-    Refused(LinkRefusal),
+    #[error("{endpoint:?} of {node}: {reason}")]
+    Refused {
+        /// Whose endpoint it is.
+        node: Identity,
+        /// Its name.
+        endpoint: String,
+        /// What the other end says.
+        reason: LinkRefusal,
+    },
     /// The link gives no such handler.
     #[error(
         "got the handler {handler:?}, expected one that this startpoint allows at {endpoint:?}: {}",
@@ -79,8 +86,13 @@ pub enum LinkError {
         attempts: Vec<String>,
     },
     /// The session that carried the link is over.
-    #[error("the session ended before the answer came: {0}")]
-    SessionEnded(String),
+    #[error("the session with {node} ended before the answer came: {why}")]
+    SessionEnded {
+        /// Who was at its other end.
+        node: Identity,
+        /// How it ended.
+        why: String,
+    },
     /// The session was lost, and no other one came in time.
     #[error(
         "the way to {node} was lost and did not come back within {patience:?}: {why}{}",
@@ -143,12 +155,6 @@ pub enum LinkError {
     /// The binding or the node is closed.
     #[error("it is closed")]
     Closed,
-}
-
-impl From<LinkRefusal> for LinkError {
-    fn from(refusal: LinkRefusal) -> Self {
-        Self::Refused(refusal)
-    }
 }
 
 fn list(names: &[PeerText]) -> String {

@@ -24,7 +24,7 @@ use crate::session::SessionId;
 /// Links of others that are kept while no session carries them, at most.
 pub const AWAY_LINKS_MAX: usize = 4096;
 
-/// The bytes of their calls and answers, at most.
+/// The bytes of their calls ([`LinkCall::weight`](super::LinkCall::weight)) and answers, at most.
 pub const AWAY_BYTES_MAX: u64 = 256 << 20;
 
 /// The links of one node that no session carries: since when, and their weights.
@@ -251,7 +251,10 @@ impl LinkMachine {
             return Vec::new();
         };
         let why = ended.to_string();
-        let error = LinkError::SessionEnded(why.clone());
+        let error = LinkError::SessionEnded {
+            node: known.process.node.clone(),
+            why: why.clone(),
+        };
         let (is_barred, is_leaving) = match ended {
             Ended::Closed(CloseReason::NotAllowed(_)) => (true, true),
             Ended::Closed(CloseReason::ShuttingDown) => (false, true),
@@ -586,6 +589,7 @@ impl LinkMachine {
                     away_since: None,
                     is_closed: false,
                     held: 0,
+                    held_calls: 0,
                 };
                 self.accepted.insert(number, accepted);
                 (number, line)
@@ -636,6 +640,7 @@ impl LinkMachine {
     pub fn handled(&mut self, call: &super::LinkCall) -> Option<(SessionId, LinkId)> {
         let accepted = self.accepted.get_mut(&call.accepted)?;
         accepted.held = accepted.held.saturating_sub(call.size);
+        accepted.held_calls = accepted.held_calls.saturating_sub(1);
         let place = accepted.place;
         if accepted.is_closed && accepted.held == 0 {
             self.accepted.remove(&call.accepted);
