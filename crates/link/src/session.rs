@@ -3,6 +3,7 @@
 mod assembly;
 mod closing;
 mod config;
+mod head_memory;
 mod inbox;
 mod link;
 mod outbox;
@@ -29,6 +30,7 @@ use crate::resumption::{LinkLife, ResumptionKey};
 use crate::sealing::{Opener, Sealer};
 use assembly::Pool;
 use closing::Closing;
+use head_memory::HeadMemory;
 use inbox::Inbox;
 pub use link::LinkTraffic;
 use link::{Link, LinkState, LinkTable};
@@ -62,6 +64,7 @@ pub struct Session {
     ready: VecDeque<LinkId>,
     outbox: Outbox,
     inbox: Inbox,
+    head_memory: HeadMemory,
     /// The link whose message was last in the middle of its segments: the next read is sized for it.
     streaming: Option<LinkId>,
     pool: Pool,
@@ -118,6 +121,7 @@ impl Session {
             ready: VecDeque::new(),
             outbox: Outbox::default(),
             inbox: Inbox::new(),
+            head_memory: HeadMemory::default(),
             streaming: None,
             pool: Pool::default(),
             events: VecDeque::new(),

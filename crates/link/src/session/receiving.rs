@@ -2,8 +2,6 @@
 
 use core::time::Duration;
 
-use bytes::Bytes;
-
 use crate::envelope::Envelope;
 use crate::error::SessionError;
 use crate::limits::Limits;
@@ -245,7 +243,7 @@ impl Session {
                     link: header.link,
                     handler: envelope.handler,
                     kind: envelope.kind,
-                    head: Bytes::copy_from_slice(first),
+                    head: self.head_memory.head(first),
                     bulk: Vec::new(),
                     size: envelope.size(),
                 });
