@@ -67,6 +67,20 @@ class Station:
             stream.write(b"beginning")
             raise OSError(f"no such file for {stream.peer}")
 
+        @endpoint.stream_handler
+        def fail_at_once(_stream: links.Stream) -> None:
+            raise OSError("disk full")
+
+        @endpoint.stream_handler
+        def fail_at_end(stream: links.Stream) -> None:
+            stream.readall()
+            raise OSError("disk full")
+
+        @endpoint.stream_handler
+        def for_ever(stream: links.Stream) -> None:
+            while True:
+                stream.write(b"more")
+
         @endpoint.handler
         def ask() -> str:
             return "answered"
@@ -118,11 +132,37 @@ def test_it_is_a_file_for_others(bound: links.Binding) -> None:
         writer.detach().detach()
 
 
-def test_closing_waits_until_everything_is_there(bound: links.Binding, station: Station) -> None:
+def test_closing_waits_for_the_end_of_the_handler(bound: links.Binding, station: Station) -> None:
     with bound.stream("keep", timeout=20) as stream:
         stream.write(b"x" * 3_000_000)
-    assert station.ended.wait(10)
     assert station.got == [b"x" * 3_000_000]
+    stream = bound.stream("wait", timeout=0.05)
+    with pytest.raises(TimeoutError, match="could not close wait of ocean"):
+        stream.close()
+    station.go_on.set()
+
+
+@pytest.mark.parametrize("size", [0, 10, 1_000_000, 10_000_000])
+@pytest.mark.parametrize("when", ["at_once", "at_end"])
+@pytest.mark.parametrize("finishes", [False, True])
+def test_an_upload_whose_handler_fails_is_no_success(
+    bound: links.Binding, size: int, when: str, finishes: bool
+) -> None:
+    def upload() -> None:
+        with bound.stream(f"fail_{when}", timeout=20) as stream:
+            stream.write(bytes(size))
+            if finishes:
+                stream.finish()
+
+    with pytest.raises(links.HandlerError, match="OSError: disk full"):
+        upload()
+
+
+def test_who_closes_early_hears_nothing_of_a_handler_that_noticed(bound: links.Binding) -> None:
+    with bound.stream("lines", timeout=20) as stream:
+        assert stream.read(4) == b"line"
+    with bound.stream("for_ever", timeout=20) as stream:
+        assert stream.read(4) == b"more"
 
 
 def test_who_writes_waits_for_who_reads(bound: links.Binding, station: Station) -> None:

@@ -183,14 +183,17 @@ class Stream(io.RawIOBase):
     def close(self) -> None:
         """Write and read no more.
 
-        At the end that has opened the stream, wait until the other end has everything that was written.
+        At the end that has opened the stream, wait until the handler at the other end has ended: then it has done with what was written
+        whatever it does.
 
         Raises
         ------
         TimeoutError
-            If it has not within `timeout` seconds.
-        HandlerError, LinkError
-            If it will not, unless a read or a write has said so.
+            If it has not within `timeout` seconds. What was written still arrives.
+        HandlerError
+            If the handler has raised, unless a read or a write has said so.
+        LinkError
+            If the link or its session has ended.
         """
         if self.closed:
             return

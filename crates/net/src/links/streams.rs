@@ -181,7 +181,8 @@ impl LinkStream {
         self.stream.with(&self.shared, LinkStreamEnd::finish);
     }
 
-    /// Waits for `patience` at most until the other end has everything, and says whether it has. For the end that has opened the stream.
+    /// Waits for `patience` at most until the other end has everything and is closed, and says whether it is. For the end that has opened
+    /// the stream.
     ///
     /// # Errors
     /// [`StreamFault`].

@@ -21,6 +21,9 @@ pub const STREAM_PIECES_MAX: usize = 8;
 /// Bytes that a writer may leave to be sent, at most.
 pub const STREAM_KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// The kind of a program's failure that has written to who reads no more.
+const WRITES_IN_VAIN: &str = "BrokenPipeError";
+
 /// Why a stream can't be read or written any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StreamFault {
@@ -56,7 +59,7 @@ pub enum StreamMessage {
         /// How often it has been asked before.
         number: u64,
     },
-    /// No more pieces come. Answered at once: all of them are there.
+    /// No more pieces come. Answered when the other end is closed, or has failed.
     Finish,
     /// The opener reads no more. A post.
     Stop,
@@ -206,6 +209,8 @@ struct StreamAcceptor<Call> {
     pieces_come: u64,
     pulls_come: u64,
     pulls: VecDeque<Call>,
+    /// The opener's *finish*, until we are closed.
+    finish: Option<Call>,
     /// The opener has had the end of what we write, or wants no more of it.
     is_told: bool,
 }
@@ -224,6 +229,7 @@ impl<Call> LinkStreamEnd<Call> {
             pieces_come: 0,
             pulls_come: 0,
             pulls: VecDeque::new(),
+            finish: None,
             is_told: false,
         }));
         made.answer(open, StreamAnswer::Done);
@@ -336,12 +342,32 @@ impl<Call> LinkStreamEnd<Call> {
                 }
                 self.end(StreamFault::Closed, failure);
             }
-            StreamRole::Acceptor(_) => {
+            StreamRole::Acceptor(_) if self.is_closed() => {}
+            // Who reads no more knows why nobody can write to it.
+            StreamRole::Acceptor(_) if self.is_stopped && failure.kind == WRITES_IN_VAIN => {
+                self.finish();
                 self.stop();
-                self.has_finished = true;
-                self.last_word.get_or_insert_with(|| failure.clone());
+            }
+            StreamRole::Acceptor(_) => self.fail_acceptor(failure),
+        }
+    }
+
+    fn fail_acceptor(&mut self, failure: &PeerFailure) {
+        self.has_finished = true;
+        self.last_word = Some(failure.clone());
+        if let StreamRole::Acceptor(acceptor) = &mut self.role {
+            acceptor.is_told = false;
+        }
+        if self.outgoing.is_empty() {
+            // Whoever still writes hears it at once.
+            for piece in std::mem::take(&mut self.incoming) {
+                if let Some(call) = piece.call {
+                    self.actions
+                        .push_back(StreamAction::Answer(call, failure.contents(), true));
+                }
             }
         }
+        self.stop();
     }
 
     /// The link is gone, or a message can't be sent.
@@ -356,7 +382,7 @@ impl<Call> LinkStreamEnd<Call> {
         self.fault.as_ref()
     }
 
-    /// Whether the other end has everything that we wrote, and knows that it was all.
+    /// Whether the other end has everything that we wrote, knows that it was all, and is closed if we have opened the stream.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         match &self.role {
@@ -379,7 +405,7 @@ impl<Call> LinkStreamEnd<Call> {
             StreamRole::Opener(_) => self.fault.is_some() || is_closed && self.is_flushed(),
             StreamRole::Acceptor(acceptor) => match &self.fault {
                 Some(_) => acceptor.is_told,
-                None => is_closed && acceptor.is_told,
+                None => is_closed && acceptor.is_told && acceptor.finish.is_none(),
             },
         }
     }
@@ -400,6 +426,10 @@ impl<Call> LinkStreamEnd<Call> {
                 let last_word = self.last_word.as_ref();
                 let outgoing = &mut self.outgoing;
                 acceptor.answer_pulls(outgoing, self.has_finished, last_word, &mut self.actions);
+                let is_read_first = last_word.is_some() && !outgoing.is_empty();
+                if self.has_finished && self.has_stopped && !is_read_first {
+                    acceptor.answer_finish(last_word, &mut self.actions);
+                }
             }
             _ => {}
         }
@@ -526,17 +556,12 @@ impl<Call> LinkStreamEnd<Call> {
                     acceptor.pulls.push_back(call);
                 }
             }
+            StreamMessage::Finish if acceptor.finish.is_some() => {
+                self.broken_by(call, "got the end of a stream a second time");
+            }
             StreamMessage::Finish => {
                 self.is_read_out = true;
-                match &self.last_word {
-                    None => self.answer(call, StreamAnswer::Done),
-                    Some(failure) => {
-                        acceptor.is_told = true;
-                        let contents = failure.contents();
-                        self.actions
-                            .push_back(StreamAction::Answer(call, contents, true));
-                    }
-                }
+                acceptor.finish = Some(call);
             }
             StreamMessage::Stop => self.peer_stopped(),
             StreamMessage::Fail(failure) => {
@@ -549,12 +574,11 @@ impl<Call> LinkStreamEnd<Call> {
         self.is_stopped = true;
         self.outgoing.clear();
         match &mut self.role {
-            StreamRole::Opener(opener) => {
-                opener.pieces_unread = 0;
-                opener.finish = Told::Answered;
-            }
+            // The answer to its *finish* says how the other end has ended.
+            StreamRole::Opener(_) => {}
             StreamRole::Acceptor(acceptor) => {
-                acceptor.is_told = true;
+                // Who has failed still has to say so.
+                acceptor.is_told |= self.last_word.is_none();
                 for call in std::mem::take(&mut acceptor.pulls) {
                     let contents = StreamAnswer::End.contents(Bytes::new());
                     self.actions
@@ -598,6 +622,7 @@ impl<Call> LinkStreamEnd<Call> {
             let calls: Vec<_> = pieces
                 .filter_map(|piece| piece.call.take())
                 .chain(acceptor.pulls.drain(..))
+                .chain(acceptor.finish.take())
                 .collect();
             acceptor.is_told |= !calls.is_empty()
                 || !matches!(
@@ -700,6 +725,23 @@ impl<Call> StreamAcceptor<Call> {
             };
             actions.push_back(StreamAction::Answer(call, answer.contents(piece), false));
         }
+    }
+
+    /// We are closed: the opener, if it has finished, is told how.
+    fn answer_finish(
+        &mut self,
+        last_word: Option<&PeerFailure>,
+        actions: &mut VecDeque<StreamAction<Call>>,
+    ) {
+        let Some(call) = self.finish.take() else {
+            return;
+        };
+        self.is_told |= last_word.is_some();
+        let (contents, is_failure) = match last_word {
+            Some(failure) => (failure.contents(), true),
+            None => (StreamAnswer::Done.contents(Bytes::new()), false),
+        };
+        actions.push_back(StreamAction::Answer(call, contents, is_failure));
     }
 }
 

@@ -230,6 +230,82 @@ fn a_failure_is_told_to_the_other_end_behind_what_was_sent() {
     );
 }
 
+/// Whatever has been written, read and closed by then, and whenever it fails.
+#[test]
+fn an_opener_that_closes_hears_how_the_other_end_has_ended() {
+    let failure = PeerFailure::new("OSError", "disk full");
+    for seed in 0..400 {
+        let mut random = SplitMix64::new(seed);
+        let mut pair = Pair::new();
+        let (fails, total) = (seed % 2 == 0, random.below(1_000_000) as usize);
+        let mut there = Traffic::default();
+        let (mut is_closed, mut has_ended) = (false, false);
+        let mut room = vec![0; 200_000];
+        while !(is_closed && has_ended) {
+            match random.below(8) {
+                0 if there.written < total && pair.opener.fault().is_none() => {
+                    let bytes: Vec<u8> = (there.written..total).map(byte).collect();
+                    there.written += pair.opener.write(&bytes).unwrap_or(bytes.len());
+                }
+                1 if there.written == total || pair.opener.fault().is_some() => {
+                    pair.opener.finish();
+                    pair.opener.stop();
+                    is_closed = true;
+                }
+                2 => pair.collect(),
+                3 => pair.deliver_request(),
+                4 => pair.deliver_answer(),
+                5 => {
+                    let _ = pair.opener.read(&mut room);
+                }
+                number => {
+                    let Some(acceptor) = &mut pair.acceptor else {
+                        continue;
+                    };
+                    // It writes now and then, ends one time in four, and reads otherwise.
+                    match random.below(4) {
+                        _ if number == 6 => drop(acceptor.read(&mut room)),
+                        0 if fails => {
+                            acceptor.fail(&failure);
+                            has_ended = true;
+                        }
+                        0 => {
+                            acceptor.finish();
+                            acceptor.stop();
+                            has_ended = true;
+                        }
+                        _ => drop(acceptor.write(&[1; 100])),
+                    }
+                }
+            }
+            assert!(
+                has_ended || !pair.opener.is_flushed(),
+                "seed {seed}: told too early"
+            );
+        }
+        pair.settle();
+        let expected = fails.then(|| StreamFault::Failed(failure.clone()));
+        assert_eq!(pair.opener.fault(), expected.as_ref(), "seed {seed}");
+        assert!(pair.opener.is_over(), "seed {seed}");
+        assert!(pair.opener.is_flushed() || fails, "seed {seed}");
+        let acceptor = pair.acceptor.as_ref();
+        assert!(acceptor.is_some_and(LinkStreamEnd::is_over), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_stops_reading_hears_nothing_of_a_writer_that_has_noticed() {
+    let mut pair = Pair::new();
+    pair.opener.finish();
+    pair.opener.stop();
+    pair.settle();
+    let acceptor = pair.acceptor.as_mut().expect("it is open");
+    assert_eq!(acceptor.write(&[1]), Err(StreamFault::Stopped));
+    acceptor.fail(&PeerFailure::new(WRITES_IN_VAIN, "nobody reads"));
+    pair.settle();
+    assert!(pair.opener.fault().is_none() && pair.opener.is_flushed());
+}
+
 fn failure_of(end: &mut LinkStreamEnd<u64>) -> String {
     let actions = end.take_actions().into_iter();
     let failures: Vec<String> = actions
