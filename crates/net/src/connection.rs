@@ -6,6 +6,7 @@
 
 mod progress;
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -22,6 +23,9 @@ use crate::wake_up::WakeUp;
 
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
+
+/// How long what was read is handed out before the task looks at other connections again: few bytes may take long to deal with.
+const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// Spent buffers that wait for the task, at most.
 const SPENT_MAX: usize = 64;
@@ -41,8 +45,10 @@ pub struct Connection {
     /// Tells the task that there is something to read.
     readiness: EpollSet,
     session: Mutex<Session>,
-    /// Whose turn it is to read. Held until what was read has been handed out, so that events keep their order.
-    reader: Mutex<Reader>,
+    /// Whose turn it is to read. Held while what was read is handed out, so that events keep their order.
+    reader: Mutex<Reading>,
+    /// Whether some of what was read is still to be handed out.
+    is_behind: AtomicBool,
     /// What other threads left for the task, so that they needn't wait for a read or a seal to end.
     mailbox: Mutex<Mailbox>,
     /// Nothing of what the peer says counts any more, not even what has been read: [`Session::is_aborted`], for a reader that hands out
@@ -50,11 +56,19 @@ pub struct Connection {
     is_aborted: AtomicBool,
     /// Wakes the connection's task: something is left to write, or the session is to be closed.
     wake: Notify,
-    /// [`Session::queued_bytes`] after the last write.
+    /// [`Session::queued_bytes`] after the last write, unless all that has credit was written.
     unwritten: AtomicU64,
+    /// [`Session::queued_bytes`] after the last write.
+    waiting: AtomicU64,
     /// How often [`Connection::progress`] has found nothing.
     looks: AtomicU32,
     epoch: Instant,
+}
+
+/// Who reads, and what has been read and not handed out yet.
+struct Reading {
+    by: Reader,
+    left: VecDeque<Event>,
 }
 
 /// Who reads.
@@ -118,12 +132,17 @@ impl Connection {
         Arc::new(Self {
             transport,
             readiness,
-            reader: Mutex::new(Reader::Task),
+            reader: Mutex::new(Reading {
+                by: Reader::Task,
+                left: VecDeque::new(),
+            }),
+            is_behind: AtomicBool::new(false),
             session: Mutex::new(session),
             mailbox: Mutex::default(),
             is_aborted: AtomicBool::new(false),
             wake: Notify::new(),
             unwritten: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             epoch,
         })
@@ -204,7 +223,13 @@ impl Connection {
         }
     }
 
-    /// The bytes of messages that wait until the peer takes them, as of the last write.
+    /// The bytes of messages that wait until the peer takes them or gives credit for them, as of the last write.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of messages that wait until the transport takes them, as of the last write.
     #[must_use]
     pub fn unwritten_bytes(&self) -> u64 {
         self.unwritten.load(Ordering::Relaxed)
@@ -260,11 +285,11 @@ impl Connection {
             return false;
         }
         if wake_up.is_none() {
-            *self.reader() = Reader::Thread;
+            self.reader().by = Reader::Thread;
         } else {
             // Whoever may have something else to do doesn't wait for its turn to read.
             match self.reader.try_lock() {
-                Ok(mut reader) => *reader = Reader::Thread,
+                Ok(mut reader) => reader.by = Reader::Thread,
                 Err(_) => return false,
             }
         }
@@ -272,14 +297,14 @@ impl Connection {
             .transport
             .tell_task(&self.readiness, Telling::Nothing)
             .and_then(|()| {
-                if is_wanted() {
+                if is_wanted() && !self.is_behind() {
                     self.transport.wait_here(patience, wake_up)?;
                 }
                 Ok(())
             });
         let mut reader = self.reader();
-        let read = read.and_then(|()| self.read(&mut handle));
-        *reader = Reader::Task;
+        let read = read.and_then(|()| self.read(&mut reader.left, &mut handle));
+        reader.by = Reader::Task;
         let is_read = matches!(read, Ok(More::No));
         let telling = if is_read {
             Telling::Bytes
@@ -299,36 +324,45 @@ impl Connection {
             self.empty_mailbox(&mut session).is_ok() && self.write(&mut session).is_none();
         let is_ending = session.is_ending();
         drop(session);
-        if !is_written || is_ending {
+        if !is_written || is_ending || self.is_behind() {
             self.wake.notify_one();
         }
         !is_ending
     }
 
     /// Serves the connection until it ends; `handle` gets every event of the session.
-    pub async fn run(&self, handle: impl FnMut(Event)) -> Ended {
+    pub async fn run(&self, mut handle: impl FnMut(Event)) -> Ended {
         let _served = Served::begin();
-        let ended = self.serve(handle).await;
-        // What another thread has read by now is handed out before anybody hears of the end.
-        drop(self.reader());
+        let ended = self.serve(&mut handle).await;
+        // What has been read by now, here or by another thread, is handed out before anybody hears of the end.
+        while !self.hand_out_left(&mut handle) {
+            tokio::task::yield_now().await;
+        }
         // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
         let _ = self.lock().received_end();
         self.transport.shutdown_read();
         ended
     }
 
-    async fn serve(&self, mut handle: impl FnMut(Event)) -> Ended {
+    async fn serve(&self, handle: &mut impl FnMut(Event)) -> Ended {
         if let Err(error) = self.read_by_task() {
             return self.broken(error);
         }
         let (mut is_blocked, mut is_read) = (false, false);
         let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
         loop {
+            let is_behind = self.is_behind();
             tokio::select! {
+                // What comes next waits until all other connections have had their turns.
+                () = tokio::task::yield_now(), if is_behind => {
+                    if let Err(error) = self.read_as_task(handle) {
+                        return self.broken(error);
+                    }
+                }
                 // Behind the peer's end a transport would always be readable.
-                told = self.readiness.readable(), if !is_read => {
+                told = self.readiness.readable(), if !is_read && !is_behind => {
                     let read = told.and_then(|mut told| {
-                        if matches!(self.read_as_task(&mut handle)?, More::No) {
+                        if matches!(self.read_as_task(handle)?, More::No) {
                             told.clear_ready();
                         }
                         Ok(())
@@ -343,7 +377,7 @@ impl Connection {
                     }
                 }
                 () = self.wake.notified() => {}
-                () = &mut timer => self.keep_time(&mut handle),
+                () = &mut timer => self.keep_time(handle),
             }
             let written = match self.empty_and_write() {
                 Ok(written) => written,
@@ -357,7 +391,7 @@ impl Connection {
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Some(error) => {
                     // The peer may have said why it went before it did.
-                    let _ = self.read_as_task(&mut handle);
+                    let _ = self.read_as_task(handle);
                     return self.broken(error);
                 }
             };
@@ -419,16 +453,23 @@ impl Connection {
     }
 
     fn read_as_task(&self, handle: &mut impl FnMut(Event)) -> io::Result<More> {
-        let reader = self.reader();
-        match *reader {
-            Reader::Task => self.read(handle),
+        let mut reader = self.reader();
+        match reader.by {
+            Reader::Task => self.read(&mut reader.left, handle),
             // Told before the thread took over. It reads, and has the task told of what it leaves.
-            Reader::Thread | Reader::Poller => Ok(More::No),
+            Reader::Thread | Reader::Poller => {
+                self.hand_out(&mut reader.left, handle);
+                Ok(More::No)
+            }
         }
     }
 
-    /// Reads and hands out. For who holds the lock on `reader`. What is wrong with the bytes, the session knows.
-    fn read(&self, handle: &mut impl FnMut(Event)) -> io::Result<More> {
+    /// Hands out what was left, reads, and hands that out, for one turn. For who holds the lock on `reader`. What is wrong with the bytes,
+    /// the session knows.
+    fn read(&self, left: &mut VecDeque<Event>, handle: &mut impl FnMut(Event)) -> io::Result<More> {
+        if !self.hand_out(left, handle) {
+            return Ok(More::Perhaps);
+        }
         for _ in 0..READS_IN_A_ROW {
             let mut session = self.lock();
             let mut slices = session.receive_buffers().map(IoSliceMut::new);
@@ -443,11 +484,14 @@ impl Connection {
             } else {
                 session.received(count, self.now())
             };
-            let events = events_of(&mut session);
+            left.extend(events_of(&mut session));
             drop(session);
-            self.hand_out(events, handle);
+            let is_all = self.hand_out(left, handle);
             if count == 0 || result.is_err() {
                 return Ok(More::No);
+            }
+            if !is_all {
+                break;
             }
         }
         Ok(More::Perhaps)
@@ -460,18 +504,34 @@ impl Connection {
         // Our own end, when the identity behind the session has expired.
         self.is_aborted
             .fetch_or(session.is_aborted(), Ordering::Relaxed);
-        let events = events_of(&mut session);
         drop(session);
-        self.hand_out(events, handle);
+        let mut reader = self.reader();
+        reader.left.extend(self.with(events_of));
+        self.hand_out(&mut reader.left, handle);
     }
 
-    fn hand_out(&self, events: Vec<Event>, handle: &mut impl FnMut(Event)) {
-        for event in events {
+    /// Hands out what was read, for one turn. Says whether that was all.
+    fn hand_out(&self, left: &mut VecDeque<Event>, handle: &mut impl FnMut(Event)) -> bool {
+        let begin = Instant::now();
+        while let Some(event) = left.pop_front() {
             let is_end = matches!(event, Event::Closed { .. });
             if is_end || !self.is_aborted.load(Ordering::Relaxed) {
                 handle(event);
             }
+            if !left.is_empty() && begin.elapsed() >= TURN_TIME {
+                break;
+            }
         }
+        self.is_behind.store(!left.is_empty(), Ordering::Relaxed);
+        left.is_empty()
+    }
+
+    fn hand_out_left(&self, handle: &mut impl FnMut(Event)) -> bool {
+        self.hand_out(&mut self.reader().left, handle)
+    }
+
+    fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
     }
 
     /// The end by a transport that failed.
@@ -493,7 +553,7 @@ impl Connection {
         ended
     }
 
-    fn reader(&self) -> MutexGuard<'_, Reader> {
+    fn reader(&self) -> MutexGuard<'_, Reading> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -524,6 +584,9 @@ impl Connection {
             }
             if count == 0 {
                 self.unwritten.store(0, Ordering::Relaxed);
+                // It waits for credit.
+                let waiting = session.queued_bytes();
+                self.waiting.store(waiting, Ordering::Relaxed);
                 return None;
             }
             match write(&slices[..count]) {
@@ -532,6 +595,7 @@ impl Connection {
                 Err(error) => {
                     let unwritten = session.queued_bytes();
                     self.unwritten.store(unwritten, Ordering::Relaxed);
+                    self.waiting.store(unwritten, Ordering::Relaxed);
                     return Some(error);
                 }
             }

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use exoskel_identity::Identity;
 use exoskel_link::capability::{Caveat, Startpoint};
-use exoskel_link::handshake::{NodeConfig, PeerRecord};
+use exoskel_link::handshake::{NodeConfig, PeerRecord, ProcessNumber};
 use exoskel_link::{CloseReason, LinkId, LinkRefusal, Protection, SessionError};
 use exoskel_node::SessionId;
 pub use exoskel_node::links::{
@@ -177,6 +177,8 @@ struct AuditLines {
 /// A session that runs.
 pub(crate) struct RunningSession {
     id: SessionId,
+    /// Which process of its node the peer is.
+    process: ProcessNumber,
     connection: Arc<Connection>,
     record: PeerRecord,
     same_host: bool,
@@ -709,14 +711,14 @@ impl LinkShared {
     /// Bytes that wait until whoever has made a call reads them.
     fn unread_bytes(&self, call: &LinkCall) -> u64 {
         if let Some(live) = self.live(call.session) {
-            return live.connection.unwritten_bytes();
+            return live.connection.waiting_bytes();
         }
         let machine = lock(&self.machine);
         let place = machine.place_of(call.accepted);
         let unsent = machine.unsent_bytes(call.accepted);
         drop(machine);
         let live = place.and_then(|(session, _)| self.live(session));
-        live.map_or(unsent, |live| live.connection.unwritten_bytes())
+        live.map_or(unsent, |live| live.connection.waiting_bytes())
     }
 
     /// Whether calls of a link are still to be handled.

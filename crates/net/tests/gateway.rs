@@ -438,6 +438,26 @@ fn who_asks_for_too_many_tunnels_waits_and_others_do_not() {
     });
 }
 
+#[test]
+fn no_node_gets_more_than_its_share_of_a_small_gateway() {
+    run(async {
+        let networks = Networks::new();
+        let target = Target::new(networks.worker("lab1")).await;
+        let mut settings = networks.settings("gate", EVERYBODY, &target.site());
+        settings.limits.tunnels_max = 4;
+        let gate = networks.start("gate", settings);
+        let manager = networks.manager();
+        let (client, _server) = tokio::join!(gate.connect("lab1", &manager), target.accept());
+        let _client = client.unwrap();
+        let refuse = gate.refusal("lab1", &manager).await;
+        let text = refuse.text.sentence().to_string();
+        assert!(text.contains("1 tunnels of this node"), "{text}");
+        let other = networks.worker("lab2");
+        let (client, _) = tokio::join!(gate.connect("lab1", &other), target.accept());
+        client.unwrap();
+    });
+}
+
 /// Strangers that say nothing, or stop in the middle, keep nobody out, and are gone in time.
 #[test]
 fn slow_handshakes_keep_nobody_out() {

@@ -747,7 +747,11 @@ impl LinkMachine {
                 (Some(Use::Lookup), kind) => {
                     session.consumed(link, size);
                     let peer = known.peer.identity.clone();
-                    let waiting = session.queued_messages(link);
+                    let lookups = known.links.iter();
+                    let lookups = lookups.filter(|(_, user)| matches!(user, Use::Lookup));
+                    let waiting: usize = lookups
+                        .map(|(link, _)| session.queued_messages(*link))
+                        .sum();
                     if waiting >= LOOKUPS_WAITING_MAX {
                         return Err(SessionError::PeerLimit {
                             limit: "startpoints that were asked for and not taken",

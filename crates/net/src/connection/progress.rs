@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use exoskel_link::{Ended, Event};
 
-use super::{Connection, Reader};
+use super::{Connection, Reader, Reading};
 use crate::epoll_set::Telling;
 
 /// So often nothing comes before the time is looked at: a clock costs as much as a small message.
@@ -21,7 +21,8 @@ impl Connection {
     /// # Errors
     /// How the session has ended.
     pub fn progress(&self, mut handle: impl FnMut(Event)) -> Result<bool, Ended> {
-        let reader = self.read_by_poller().map_err(|error| self.broken(error))?;
+        let mut reader = self.read_by_poller().map_err(|error| self.broken(error))?;
+        while !self.hand_out(&mut reader.left, &mut handle) {}
         let mut session = self.lock();
         let mut slices = session.receive_buffers().map(IoSliceMut::new);
         let now = match self.transport.look_vectored(&mut slices) {
@@ -66,12 +67,12 @@ impl Connection {
     }
 
     /// Takes over the reading, and has nobody told of what comes: telling costs more than a small message.
-    fn read_by_poller(&self) -> io::Result<MutexGuard<'_, Reader>> {
+    fn read_by_poller(&self) -> io::Result<MutexGuard<'_, Reading>> {
         let mut reader = self.reader();
-        if *reader == Reader::Task {
+        if reader.by == Reader::Task {
             self.transport
                 .tell_task(&self.readiness, Telling::Nothing)?;
-            *reader = Reader::Poller;
+            reader.by = Reader::Poller;
         }
         Ok(reader)
     }
@@ -79,9 +80,9 @@ impl Connection {
     /// Gives the reading back to the connection's task, if it is gone.
     pub(super) fn read_by_task(&self) -> io::Result<()> {
         let mut reader = self.reader();
-        if *reader == Reader::Poller {
+        if reader.by == Reader::Poller {
             self.transport.tell_task(&self.readiness, Telling::Now)?;
-            *reader = Reader::Task;
+            reader.by = Reader::Task;
         }
         Ok(())
     }

@@ -211,7 +211,11 @@ impl Gateway {
         settings.sources.settings.peer_roles = Role::ALL.to_vec();
         settings.sources.settings.same_versions = Vec::new();
         settings.sources.role = Role::Gateway;
-        settings.limits.tunnels_max = affordable(settings.limits.tunnels_max)?;
+        let limits = &mut settings.limits;
+        limits.tunnels_max = affordable(limits.tunnels_max)?;
+        limits.tunnels_of_node_max = limits
+            .tunnels_of_node_max
+            .min(limits.tunnels_max.div_ceil(SHARE_OF_NODE));
         // Before the files are read: what changes meanwhile is noticed.
         let seen = Stamps::of(settings.site.as_deref());
         let renewal = settings.sources.clone().renewal();
@@ -284,6 +288,9 @@ impl Gateway {
         }
     }
 }
+
+/// Into so many parts the tunnels are divided, and no node gets more than one of them.
+const SHARE_OF_NODE: usize = 4;
 
 /// As many tunnels as there can be open files for. The soft limit is raised as far as it goes.
 fn affordable(tunnels_max: usize) -> Result<usize, GatewayStartError> {

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use exoskel_identity::{PeerText, VerifiedIdentity};
-use exoskel_link::handshake::Hello;
+use exoskel_identity::{Identity, PeerText, VerifiedIdentity};
+use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_link::{CloseReason, Side};
 use exoskel_node::SessionId;
 use exoskel_node::links::{PeerProcess, SessionPeer, Want};
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::Semaphore;
 
 use super::via::RunningCommand;
 use super::{
@@ -34,6 +37,18 @@ const HANDSHAKES_MAX: usize = 64;
 
 /// Of these, with one host.
 const HANDSHAKES_OF_HOST_MAX: usize = 32;
+
+/// Sessions of one process, at most. It needs one, and has another one beside while it gives up one that is lost.
+const SESSIONS_OF_PROCESS_MAX: usize = 4;
+
+/// Descriptors of a session: its transport's, and what tells its task.
+const DESCRIPTORS_OF_SESSION: u64 = 2;
+
+/// Into so many parts the descriptors are divided, and the sessions of no node get more than one of them.
+const SHARE_OF_NODE: u64 = 4;
+
+/// Calls of one gateway that are answered at the same time, at most. More are void before they could be.
+const ANSWERS_MAX: usize = 32;
 
 /// How often links are looked at whose right may have ended.
 const EXPIRY_TIME: Duration = Duration::from_secs(1);
@@ -151,6 +166,7 @@ impl Tasks {
         };
         let live = Arc::new(RunningSession {
             id,
+            process: established.process,
             order: self.shared.order_of(&peer_process),
             connection: established.connection.clone(),
             same_host: established.proof == PlaceProof::SameHost,
@@ -158,6 +174,7 @@ impl Tasks {
             since: Instant::now(),
             is_read_here: AtomicBool::new(false),
         });
+        self.bound_sessions_of(&peer_process);
         lock(&self.shared.sessions).insert(id, live.clone());
         let policy = |endpoint: &str| self.shared.link_protection(&live, endpoint);
         let peer = SessionPeer {
@@ -189,6 +206,41 @@ impl Tasks {
         });
     }
 
+    /// Makes room for another session of a process: its oldest one is lost to it, as it is when it dials since that was cut.
+    fn bound_sessions_of(&self, process: &PeerProcess) {
+        let of_process = self.sessions_of(&process.node, |live| live.process == process.process);
+        let surplus = (of_process.len() + 1).saturating_sub(SESSIONS_OF_PROCESS_MAX);
+        for live in &of_process[..surplus] {
+            live.connection.abort(CloseReason::Finished);
+        }
+    }
+
+    /// Whether there is room for another session of a node, whatever process numbers it states.
+    fn check_room_for(&self, node: &Identity) -> Result<(), Refuse> {
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = most / DESCRIPTORS_OF_SESSION / SHARE_OF_NODE;
+        let got = self.sessions_of(node, |_| true).len() as u64;
+        if got < most {
+            return Ok(());
+        }
+        let text = format!("{node} has {got} sessions with this process, which is its share");
+        Err(Refuse {
+            reason: RefuseReason::Busy,
+            text: text.into(),
+        })
+    }
+
+    fn sessions_of(
+        &self,
+        node: &Identity,
+        fits: impl Fn(&RunningSession) -> bool,
+    ) -> Vec<Arc<RunningSession>> {
+        let sessions = lock(&self.shared.sessions);
+        let of_node = sessions.values();
+        let of_node = of_node.filter(|live| live.record.peer.identity() == node && fits(live));
+        of_node.cloned().collect()
+    }
+
     fn note(&self, lines: impl IntoIterator<Item = String>) {
         lines.into_iter().for_each(|line| self.shared.note(line));
     }
@@ -213,7 +265,7 @@ async fn reach(tasks: Rc<Tasks>, want: Want) {
         }
     }
     let now = tasks.shared.now();
-    let happened = lock(&tasks.shared.machine).unreachable(&want.peer, &attempts, is_gone, now);
+    let happened = lock(&tasks.shared.machine).unreachable(&want, &attempts, is_gone, now);
     tasks.shared.happened(happened);
     tasks.shared.want();
 }
@@ -300,13 +352,27 @@ async fn reach_at(
 async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
     let mut pause = REGISTER_PAUSE_MIN;
     let mut is_told = false;
+    let answering = Arc::new(Semaphore::new(ANSWERS_MAX));
     loop {
         let terms = lock(&tasks.shared.terms).clone();
         let error = match Registration::begin(&gateway.address, &gateway.name, &terms).await {
             Ok(registration) => {
                 tasks.note([format!("registered at the gateway {gateway}")]);
                 (pause, is_told) = (REGISTER_PAUSE_MIN, false);
-                let called = |call| drop(tokio::task::spawn_local(answer(tasks.clone(), call)));
+                let mut is_flood_told = false;
+                let called = |call| {
+                    let Ok(place) = answering.clone().try_acquire_owned() else {
+                        if !std::mem::replace(&mut is_flood_told, true) {
+                            tasks.note([format!("the gateway {gateway} calls more than {ANSWERS_MAX} times at once: the rest is not answered")]);
+                        }
+                        return;
+                    };
+                    let tasks = tasks.clone();
+                    tokio::task::spawn_local(async move {
+                        answer(tasks, call).await;
+                        drop(place);
+                    });
+                };
                 registration.serve(called).await
             }
             Err(error) => error,
@@ -329,7 +395,8 @@ async fn answer(tasks: Rc<Tasks>, call: IncomingCall) {
     let welcomed = async {
         let socket = call.answer().await.map_err(|error| error.to_string())?;
         let terms = lock(&tasks.shared.terms).clone();
-        let established = welcome(socket, &terms, |_, _| Ok(())).await;
+        let judge = |_: &Hello, peer: &VerifiedIdentity| tasks.check_room_for(peer.identity());
+        let established = welcome(socket, &terms, judge).await;
         established.map_err(|error| error.to_string())
     };
     match welcomed.await {
@@ -369,9 +436,9 @@ async fn welcome_peer(
     place: &crate::reception::HandshakePlace,
 ) -> Result<(), EstablishError> {
     let terms = || lock(&tasks.shared.terms).clone();
-    let judge = |_: &Hello, _: &VerifiedIdentity| {
+    let judge = |_: &Hello, peer: &VerifiedIdentity| {
         place.leave();
-        Ok(())
+        tasks.check_room_for(peer.identity())
     };
     let established = welcome_in_place(socket, terms, judge, async |_| Ok(()), place).await?;
     tasks.serve(established);

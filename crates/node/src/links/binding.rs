@@ -121,6 +121,12 @@ impl Binding {
         self.place.is_none() && (self.away.is_some() || !self.waiting.is_empty())
     }
 
+    /// Whether all of its hints are among these.
+    pub(super) fn has_been_tried_at(&self, hints: &[String]) -> bool {
+        let own = self.startpoint.hints();
+        own.iter().all(|hint| hints.contains(hint))
+    }
+
     pub(super) fn check_room(
         &mut self,
         request: Option<RequestId>,

@@ -69,6 +69,10 @@ impl Dialling {
 
     /// Links have lost their session to this process.
     pub(super) fn lost(&mut self, peer: &PeerProcess, hints: Vec<String>, now: Duration) {
+        // Nobody can dial who has dialled us and said no address.
+        if hints.is_empty() && !self.again.contains_key(peer) {
+            return;
+        }
         let known = self.again.entry(peer.clone()).or_insert(Redial {
             hints: Vec::new(),
             at: now,

@@ -91,6 +91,9 @@ pub enum PartError {
         /// What there is.
         bytes: u64,
     },
+    /// It has some bytes more than once.
+    #[error("got a part with steps that overlap, expected every byte once")]
+    Overlaps,
     /// Its steps can't be joined to few levels.
     #[error(
         "got a part with {0} levels of steps, expected at most {REGION_LEVELS_MAX}: take it in several parts"
@@ -153,7 +156,7 @@ impl ArrayPart {
     /// Holds it to an array of so many bytes.
     ///
     /// # Errors
-    /// [`PartError::Outside`].
+    /// [`PartError::Outside`], [`PartError::Overlaps`].
     pub fn check(&self, bytes: u64) -> Result<(), PartError> {
         if self.bytes() == 0 {
             return Ok(());
@@ -171,7 +174,23 @@ impl ArrayPart {
         if end > bytes || self.bytes() == u64::MAX {
             return Err(PartError::Outside { end, bytes });
         }
+        if self.overlaps() {
+            return Err(PartError::Overlaps);
+        }
         Ok(())
+    }
+
+    /// Whether it has some bytes more than once. None of its numbers may be too large to be added.
+    fn overlaps(&self) -> bool {
+        let mut levels = self.levels.clone();
+        levels.sort_unstable_by_key(|&(_, distance)| distance);
+        let mut extent = self.run_bytes;
+        levels.retain(|&(count, _)| count > 1);
+        levels.into_iter().any(|(count, distance)| {
+            let overlaps = distance < extent;
+            extent += (count - 1) * distance;
+            overlaps
+        })
     }
 
     /// Calls `each` with the offset and the length of every run, in order.
@@ -392,10 +411,20 @@ mod tests {
         for part in outside {
             assert!(part.check(100).is_err(), "{part:?}");
         }
-        // The same bytes again and again are no more than they say.
-        let again = part(0, 1, &[(1000, 0)]);
-        assert_eq!((again.check(100), again.bytes()), (Ok(()), 1000));
-        assert_eq!(offsets(&again).len(), 1000);
+        // A short message with little to be fetched and much to be done.
+        let overlapping = [
+            part(0, 1, &[(1000, 0)]),
+            part(0, 8, &[(2, 4)]),
+            part(0, 1, &[(10, 1), (10, 1)]),
+            part(0, 1, &[(4, 16), (3, 20)]),
+        ];
+        for part in overlapping {
+            assert_eq!(part.check(100), Err(PartError::Overlaps), "{part:?}");
+        }
+        // The levels of columns are in the other order.
+        for part in [part(0, 8, &[(2, 8), (3, 16)]), part(0, 8, &[(1, 0)])] {
+            assert_eq!(part.check(100), Ok(()), "{part:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sessions that begin and end: one for each pair of processes, and what becomes of links when it is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,15 +208,16 @@ impl LinkMachine {
         happened
     }
 
-    /// That process could not be reached. `is_gone` says that another process is in its place. What waits is lost, with what every attempt
-    /// came to; a link that has lost its session waits on, unless the process is gone.
+    /// What was wanted could not be reached. `is_gone` says that another process is in its place. What waits is lost, with what every
+    /// attempt came to, unless it has a hint that was not tried; a link that has lost its session waits on, unless the process is gone.
     pub fn unreachable(
         &mut self,
-        peer: &WantedProcess,
+        want: &Want,
         attempts: &[String],
         is_gone: bool,
         now: Duration,
     ) -> Vec<Happening> {
+        let peer = &want.peer;
         self.dialling.end(peer);
         self.dialling.failed(peer, attempts, now);
         if self.session_to(peer).is_some() {
@@ -230,6 +231,7 @@ impl LinkMachine {
         let mut happened: Vec<_> = bindings
             .filter(|one| one.place.is_none() && one.peer == *peer)
             .filter(|one| is_gone || one.away.is_none())
+            .filter(|one| is_gone || one.has_been_tried_at(&want.hints))
             .flat_map(|binding| binding.fail(&error))
             .collect();
         if let (true, Some(process)) = (is_gone, peer.process) {
@@ -346,13 +348,14 @@ impl LinkMachine {
             }
         }));
         happened.append(&mut self.bound_memory());
-        let (bindings, accepted) = (&self.bindings, &self.accepted);
+        let bindings = &self.bindings;
+        let accepted = self.accepted.values();
+        let kept = accepted.filter(|one| one.place.is_none() && !one.is_closed);
+        // There may be thousands of them.
+        let kept: BTreeSet<&PeerProcess> = kept.map(|one| &*one.peer).collect();
         self.dialling.retain(now, |peer| {
             let mut away = bindings.values().filter(|one| one.away.is_some());
-            let mut kept = accepted
-                .values()
-                .filter(|one| one.place.is_none() && !one.is_closed);
-            away.any(|one| one.peer.is(peer)) || kept.any(|one| *one.peer == *peer)
+            away.any(|one| one.peer.is(peer)) || kept.contains(peer)
         });
         happened
     }

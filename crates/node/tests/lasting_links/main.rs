@@ -22,7 +22,7 @@ use exoskel_link::{
 use exoskel_node::SessionId;
 use exoskel_node::links::{
     BindingId, Happening, LOOKUP_ENDPOINT, LOOKUP_HANDLER, LinkCall, LinkError, LinkMachine,
-    MessageContents, RequestAnswer, SessionPeer, StreamMessage, WantedProcess,
+    MessageContents, RequestAnswer, SessionPeer, StreamMessage, Want, WantedProcess,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -758,13 +758,14 @@ fn what_has_come_is_handled_when_its_process_has_been_replaced() {
         panic!("{happened:?}");
     };
     assert_eq!(closed, site.calls[0].accepted);
-    let process = WantedProcess {
-        node: ATMOSPHERE.identity().clone(),
-        process: Some(THEIRS),
+    let want = Want {
+        peer: WantedProcess {
+            node: ATMOSPHERE.identity().clone(),
+            process: Some(THEIRS),
+        },
+        hints: Vec::new(),
     };
-    let happened = site
-        .machine
-        .unreachable(&process, &[], true, Duration::ZERO);
+    let happened = site.machine.unreachable(&want, &[], true, Duration::ZERO);
     assert!(happened.is_empty(), "{happened:?}");
     // It is kept until then, and no longer.
     assert_eq!(site.machine.handled(&site.calls[0].clone()), None);
@@ -861,6 +862,35 @@ fn the_end_of_a_link_takes_nothing_from_the_next_one_of_its_number() {
     );
 }
 
+/// Two startpoints of one process say different addresses, and the first one asked for leads nowhere.
+#[test]
+fn a_startpoint_is_tried_at_its_own_address() {
+    let (mut site, startpoint) = opener();
+    let at = |hint: &str| {
+        startpoint
+            .clone()
+            .with_hints(vec![hint.to_owned()])
+            .unwrap()
+    };
+    let first = site.machine.bind(at("tcp://nowhere:1"));
+    let contents = MessageContents::default;
+    site.machine.request(first, "note", contents()).unwrap();
+    let wants = site.machine.take_wants(Duration::ZERO);
+    let second = site.machine.bind(at("tcp://ocean:2"));
+    site.machine.request(second, "note", contents()).unwrap();
+    assert!(
+        site.machine.take_wants(Duration::ZERO).is_empty(),
+        "the process is being dialled"
+    );
+    let attempts = ["tcp://nowhere:1: refused".to_owned()];
+    let lost = site
+        .machine
+        .unreachable(&wants[0], &attempts, false, Duration::ZERO);
+    assert!(matches!(lost[..], [Happening::Answered(..)]), "{lost:?}");
+    let wants = site.machine.take_wants(Duration::ZERO);
+    assert_eq!(wants[0].hints, ["tcp://ocean:2"]);
+}
+
 /// A stream or a transfer that has failed would keep it to itself.
 #[test]
 fn lost_posts_are_told_by_a_call_of_the_program() {
@@ -872,7 +902,7 @@ fn lost_posts_are_told_by_a_call_of_the_program() {
     }
     let wants = site.machine.take_wants(Duration::ZERO);
     site.machine
-        .unreachable(&wants[0].peer, &[], false, Duration::ZERO);
+        .unreachable(&wants[0], &[], false, Duration::ZERO);
     let of_stream = MessageContents {
         head: StreamMessage::Open.head(1),
         ..contents()

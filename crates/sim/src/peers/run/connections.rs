@@ -408,7 +408,7 @@ impl PeersRun {
         let attempts = [format!("{}: {why}", dial.want.hints.join(", "))];
         let now = self.now;
         let machine = &mut self.peers[peer].machine;
-        let happened = machine.unreachable(&dial.want.peer, &attempts, is_gone, now);
+        let happened = machine.unreachable(&dial.want, &attempts, is_gone, now);
         self.happened(peer, happened)?;
         self.tend(peer)
     }

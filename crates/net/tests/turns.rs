@@ -1,0 +1,193 @@
+//! One peer that has much to say, and others that wait for a word.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod wire;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use exoskel_identity::Role;
+use exoskel_link::capability::Caveat;
+use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Protection, TrafficClass};
+use exoskel_net::connection::Connection;
+use exoskel_net::establish::{Established, dial};
+use exoskel_net::links::{LinkNode, LinkNodeConfig, MessageContents};
+use exoskel_net::listening::Listening;
+use exoskel_net::socket::Socket;
+use wire::{ENDPOINT, Site, Way, message, run, soon, terms};
+
+/// Messages that come with one read.
+const MANY: usize = 200;
+
+/// How long each of them keeps its handler.
+const WORK: Duration = Duration::from_millis(2);
+
+/// Two ends with a link, neither of them served.
+async fn opened(site: &Site) -> (Arc<Connection>, Arc<Connection>, LinkId) {
+    let (client, server) = Way::Tcp.meet(&site.manager(), &site.worker("lab1")).await;
+    let (client, server) = (client.connection, server.connection);
+    let endpoint = Endpoint::new(ENDPOINT, &["take"]);
+    server.with(|session| session.offer(endpoint)).unwrap();
+    let open =
+        |session: &mut exoskel_link::Session| session.open_link(ENDPOINT, TrafficClass::Data);
+    let link = client.with(open).unwrap();
+    (client, server, link)
+}
+
+/// Who has sent many messages that take long is heard in turns with others.
+#[test]
+fn a_peer_that_keeps_its_handler_busy_holds_up_nobody() {
+    run(async {
+        let site = Site::new();
+        let (busy, busy_end, busy_link) = opened(&site).await;
+        let (other, other_end, other_link) = opened(&site).await;
+        for _ in 0..MANY {
+            busy.queue(busy_link, message(b"much", b"")).unwrap();
+        }
+        busy.flush();
+        other.send(other_link, message(b"little", b"")).unwrap();
+        let handled = Rc::new(Cell::new(0));
+        let before = Rc::new(Cell::new(None));
+        let local = tokio::task::LocalSet::new();
+        let count = handled.clone();
+        let busy_task = local.spawn_local(async move {
+            let take = |event| {
+                if matches!(event, Event::Message { .. }) {
+                    let begin = Instant::now();
+                    while begin.elapsed() < WORK {
+                        std::hint::spin_loop();
+                    }
+                    count.set(count.get() + 1);
+                }
+            };
+            busy_end.run(take).await
+        });
+        let (seen, count) = (before.clone(), handled.clone());
+        let other_task = local.spawn_local(async move {
+            let take = |event| {
+                if matches!(event, Event::Message { .. }) {
+                    seen.set(Some(count.get()));
+                }
+            };
+            other_end.run(take).await
+        });
+        let clients = async {
+            busy.close(CloseReason::Finished);
+            other.close(CloseReason::Finished);
+            let nobody = |_| ();
+            tokio::join!(busy.run(nobody), other.run(nobody))
+        };
+        let all = async { tokio::join!(clients, busy_task, other_task) };
+        let (_, busy, other) = soon("the end of both", local.run_until(all)).await;
+        assert!(busy.is_ok() && other.is_ok());
+        assert_eq!(
+            handled.get(),
+            MANY,
+            "each is handed out, before the end as well"
+        );
+        assert!(before.get().unwrap() < MANY / 10, "{before:?}");
+    });
+}
+
+/// What a peer gives no credit for waits here: whoever answers it can see how much that is.
+#[test]
+fn messages_that_wait_for_credit_are_counted() {
+    run(async {
+        let site = Site::new();
+        let (client, server, link) = opened(&site).await;
+        let size = 1 << 20;
+        let mut sent = 0;
+        while client.waiting_bytes() < 4 * size {
+            client
+                .queue(link, message(b"", &vec![0; size as usize]))
+                .unwrap();
+            sent += 1;
+            assert!(sent < 100, "nothing is seen to wait");
+            for _ in 0..100 {
+                client.progress(|_| ()).unwrap();
+                // It reads all, and says of nothing that it has dealt with it.
+                server.progress(|_| ()).unwrap();
+            }
+        }
+        assert_eq!(client.unwritten_bytes(), 0);
+    });
+}
+
+/// A process has one session. One that dials again and again loses its older ones, and others find room.
+#[test]
+fn a_process_has_few_sessions_at_once() {
+    run(async {
+        let site = Site::new();
+        let peer = |name: &str| {
+            let mut terms = terms(site.credential(Role::Peer, name), &[Role::Peer]);
+            terms.asks_for_each_link = true;
+            terms
+        };
+        let listening = Listening::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listening.address().clone();
+        let owner = LinkNode::start(LinkNodeConfig {
+            terms: peer("ocean"),
+            renewal: None,
+            listen: vec![listening],
+            gateways: Vec::new(),
+            hints: Vec::new(),
+            patience: Duration::from_secs(60),
+            via: Vec::new(),
+            status: None,
+        })
+        .unwrap();
+        let crowd = peer("crowd");
+        let dialled = async || -> Established {
+            let socket: Socket = address.connect().await.unwrap();
+            dial(socket, &crowd, Some("ocean".to_owned()))
+                .await
+                .unwrap()
+        };
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let connection = dialled().await.connection;
+            running.spawn(async move { connection.run(|_| ()).await });
+        }
+        for _ in 0..16 {
+            soon("the end of an older session", running.join_next()).await;
+        }
+        let few = async {
+            while owner.status().sessions.len() != 4 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon("four sessions", few).await;
+        owner
+            .offer("news", Protection::Plain, [1; 16], [2; 32])
+            .unwrap();
+        owner.add_handler("news", "note").unwrap();
+        let startpoint = owner
+            .startpoint("news", false, vec![Caveat::holder("*").unwrap()])
+            .unwrap();
+        let other = LinkNode::start(LinkNodeConfig {
+            terms: peer("other"),
+            renewal: None,
+            listen: Vec::new(),
+            gateways: Vec::new(),
+            hints: Vec::new(),
+            patience: Duration::from_secs(60),
+            via: Vec::new(),
+            status: None,
+        })
+        .unwrap();
+        let binding = other.bind(startpoint);
+        let asked = other.request(binding, "note", MessageContents::default());
+        asked.unwrap();
+        let called = tokio::task::spawn_blocking(move || {
+            let call = owner.take_call("news", Duration::from_secs(10));
+            drop(other);
+            owner.close();
+            call.is_some()
+        });
+        assert!(called.await.unwrap());
+        while running.join_next().await.is_some() {}
+    });
+}
