@@ -22,6 +22,7 @@ use exoskel_link::handshake::{
 pub use exoskel_link::handshake::{NoLongerGood, NodeConfig, PeerRecord};
 use exoskel_link::policy::PlaceProof;
 use exoskel_link::{CipherSuite, CodecError, Protections, Side};
+use exoskel_node::links::Hindrance;
 use rustls::pki_types::UnixTime;
 use tokio::sync::Semaphore;
 
@@ -151,6 +152,23 @@ impl EstablishError {
         }
     }
 
+    /// What stood between the two.
+    #[must_use]
+    pub fn hindrance(&self) -> Hindrance {
+        match self {
+            Self::Tls(TlsError::Peer(_) | TlsError::OwnCertificate(_))
+            | Self::Handshake(HandshakeError::Identity { .. }) => Hindrance::Identity,
+            Self::Handshake(HandshakeError::Protocol { .. } | HandshakeError::Version { .. }) => {
+                Hindrance::Version
+            }
+            Self::Handshake(HandshakeError::Refused(refuse)) | Self::Refused(refuse) => {
+                hindrance_of(&refuse.reason)
+            }
+            Self::NotAllowed(_) => Hindrance::Rules,
+            _ => Hindrance::Way,
+        }
+    }
+
     /// Whether one of the two said that it has no place left just now.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -160,6 +178,19 @@ impl EstablishError {
             }
             _ => false,
         }
+    }
+}
+
+/// What stands between us and who refuses for this reason.
+pub(crate) fn hindrance_of(reason: &RefuseReason) -> Hindrance {
+    match reason {
+        RefuseReason::Version { .. } => Hindrance::Version,
+        RefuseReason::Certificate => Hindrance::Identity,
+        RefuseReason::Role
+        | RefuseReason::NotAllowed
+        | RefuseReason::Limit
+        | RefuseReason::Cipher => Hindrance::Rules,
+        RefuseReason::Busy | RefuseReason::Malformed | RefuseReason::Unreachable => Hindrance::Way,
     }
 }
 

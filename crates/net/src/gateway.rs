@@ -18,10 +18,11 @@ use exoskel_link::CodecError;
 use exoskel_link::handshake::{GatewayCall, HandshakeError, NodeConfig, Purpose, Refuse, Ticket};
 
 pub use exoskel_node::gateway::GatewayLimits;
+use exoskel_node::links::Hindrance;
 
 use crate::address::Address;
-use crate::establish::EstablishError;
 use crate::establish::for_gateway::{AnsweredConnection, ask};
+use crate::establish::{EstablishError, hindrance_of};
 use crate::socket::Socket;
 
 /// How long a gateway may take to accept a connection.
@@ -67,6 +68,17 @@ pub enum GatewayProblem {
     /// A connection of a kind that can't be a tunnel.
     #[error("expected a TCP connection: gateways listen at tcp://HOST:PORT")]
     NoTcp,
+}
+
+impl GatewayProblem {
+    /// What stood between the two.
+    pub(crate) fn hindrance(&self) -> Hindrance {
+        match self {
+            Self::Establish(error) => error.hindrance(),
+            Self::Refused(refuse) => hindrance_of(&refuse.reason),
+            _ => Hindrance::Way,
+        }
+    }
 }
 
 impl From<EstablishError> for GatewayProblem {

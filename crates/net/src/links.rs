@@ -32,9 +32,9 @@ use exoskel_link::handshake::{NodeConfig, PeerRecord, ProcessNumber};
 use exoskel_link::{CloseReason, LinkId, LinkRefusal, Protection, SessionError};
 use exoskel_node::SessionId;
 pub use exoskel_node::links::{
-    AcceptedId, ArrayPart, BindingId, LinkCall, LinkError, MessageContents, PartError, PeerFailure,
-    PeerProcess, REGION_DIMENSIONS_MAX, RegionLayout, RequestAnswer, RequestId, StreamFault,
-    WAITING_BYTES_MAX,
+    AcceptedId, ArrayPart, BindingId, Hindrance, LinkCall, LinkError, MessageContents, PartError,
+    PeerFailure, PeerProcess, REGION_DIMENSIONS_MAX, RegionLayout, RequestAnswer, RequestId,
+    StreamFault, WAITING_BYTES_MAX,
 };
 use exoskel_node::links::{Happening, LinkMachine, OutgoingMessage};
 use tokio::sync::Notify;

@@ -313,7 +313,7 @@ fn a_region_is_held_to_its_array_and_its_rights() {
         "field.get",
         RegionMessage::Get(again).head(),
         vec![],
-        "1 to 1048576",
+        "steps that overlap",
     );
     let nothing = part(0, 1, &[(0, 1)]);
     pair.refused(

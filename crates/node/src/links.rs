@@ -42,7 +42,7 @@ pub use self::listing::{EndpointRow, OpenLinkRow};
 use self::lookup::NodePlace;
 pub use self::lookup::{LOOKUP_ENDPOINT, LOOKUP_HANDLER};
 pub use self::marked::{MARK, PeerFailure};
-pub use self::peer::{PeerProcess, SessionPeer, WantedProcess};
+pub use self::peer::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, WantedProcess};
 use self::redial::Dialling;
 pub use self::regions::{
     ArrayPart, PartError, REGION_DIMENSIONS_MAX, REGION_LEVELS_MAX, REGION_PIECE_BYTES_MAX,

@@ -18,8 +18,9 @@ use exoskel_link::{Protection, SessionError};
 use exoskel_net::address::Address;
 use exoskel_net::fork::Owned;
 use exoskel_net::links::{
-    BindingId, Compression, LinkCall, LinkDriverParts, LinkError, LinkNode, LinkNodeConfig,
-    LookupQuestion, MessageContents, PeerFailure, ReloadError, RequestAnswer, ViaCommand,
+    BindingId, Compression, Hindrance, LinkCall, LinkDriverParts, LinkError, LinkNode,
+    LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure, ReloadError, RequestAnswer,
+    ViaCommand,
 };
 use exoskel_net::listening::Listening;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -875,8 +876,13 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         LinkError::Closed => return raise(py, ExceptionKind::Link, "this node is closed"),
         LinkError::Refused { .. } => ExceptionKind::Refused,
         LinkError::Session(SessionError::Limit { .. }) => ExceptionKind::SizeLimit,
-        LinkError::Unreachable { .. }
-        | LinkError::LookedUp { .. }
+        LinkError::Unreachable { hindrance, .. } => match hindrance {
+            Hindrance::Way => ExceptionKind::Link,
+            Hindrance::Identity => ExceptionKind::Authentication,
+            Hindrance::Version => ExceptionKind::Version,
+            Hindrance::Rules => ExceptionKind::Refused,
+        },
+        LinkError::LookedUp { .. }
         | LinkError::SessionEnded { .. }
         | LinkError::Away { .. }
         | LinkError::PostsLost { .. }

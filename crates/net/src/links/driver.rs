@@ -11,7 +11,7 @@ use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_link::{CloseReason, Side};
 use exoskel_node::SessionId;
-use exoskel_node::links::{PeerProcess, SessionPeer, Want};
+use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want};
 
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
@@ -248,7 +248,7 @@ impl Tasks {
 
 /// Dials a node, by one hint after the other.
 async fn reach(tasks: Rc<Tasks>, want: Want) {
-    let (mut attempts, mut is_gone) = (Vec::new(), false);
+    let mut attempts = FailedAttempts::default();
     for hint in &want.hints {
         match reach_at(&tasks, &want, hint).await {
             Ok((established, command)) => {
@@ -259,28 +259,32 @@ async fn reach(tasks: Rc<Tasks>, want: Want) {
             // A hint is whatever somebody has written there.
             Err(failed) => {
                 let hint = PeerText::new(hint).unquoted();
-                attempts.push(format!("{hint}: {}", failed.reason));
-                is_gone |= failed.is_gone;
+                attempts.add(format!("{hint}: {}", failed.reason), failed.hindrance);
+                attempts.is_gone |= failed.is_gone;
             }
         }
     }
     let now = tasks.shared.now();
-    let happened = lock(&tasks.shared.machine).unreachable(&want, &attempts, is_gone, now);
+    let happened = lock(&tasks.shared.machine).unreachable(&want, &attempts, now);
     tasks.shared.happened(happened);
     tasks.shared.want();
 }
 
 /// Why a hint led nowhere.
+#[derive(Default)]
 struct FailedAttempt {
     reason: String,
+    hindrance: Hindrance,
     /// Another process of the node is there.
     is_gone: bool,
 }
 
 impl From<String> for FailedAttempt {
     fn from(reason: String) -> Self {
-        let is_gone = false;
-        Self { reason, is_gone }
+        Self {
+            reason,
+            ..Self::default()
+        }
     }
 }
 
@@ -312,7 +316,10 @@ async fn reach_at(
         HintedWay::Through(gateway) => {
             let node = &want.peer.node.name;
             let connected = connect_through(&gateway.address, &gateway.name, node, &terms).await;
-            connected.map_err(|error| error.to_string())?
+            connected.map_err(|error| FailedAttempt {
+                hindrance: error.problem.hindrance(),
+                ..error.to_string().into()
+            })?
         }
     };
     let node = &want.peer.node;
@@ -323,12 +330,18 @@ async fn reach_at(
                 Some(command) => command.said().await,
                 None => String::new(),
             };
-            return Err(format!("{error}{said}").into());
+            return Err(FailedAttempt {
+                hindrance: error.hindrance(),
+                ..format!("{error}{said}").into()
+            });
         }
     };
     let (met, process) = (established.peer.identity(), established.process);
     let failed = if met != node {
-        FailedAttempt::from(format!("got {met}, expected {node}"))
+        FailedAttempt {
+            hindrance: Hindrance::Identity,
+            ..format!("got {met}, expected {node}").into()
+        }
     } else if want
         .peer
         .process
@@ -339,6 +352,7 @@ async fn reach_at(
                 "{met} is there with another process: the one that made this startpoint has ended, so ask for a new one"
             ),
             is_gone: true,
+            ..FailedAttempt::default()
         }
     } else {
         return Ok((established, command));

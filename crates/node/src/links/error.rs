@@ -7,7 +7,7 @@ use exoskel_link::capability::CapabilityError;
 use exoskel_link::{HANDLERS_MAX, LinkRefusal, NAME_BYTES_MAX, SessionError};
 use thiserror::Error;
 
-use super::{REQUESTS_MAX, WAITING_BYTES_MAX};
+use super::{Hindrance, REQUESTS_MAX, WAITING_BYTES_MAX};
 
 /// Why a link or a request comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -78,12 +78,14 @@ pub enum LinkError {
         known: Vec<PeerText>,
     },
     /// Nobody could be reached as the node that the startpoint names.
-    #[error("can't reach {node}: {}", if attempts.is_empty() { "the startpoint says no address; give it hints".to_owned() } else { attempts.join("; ") })]
+    #[error("{} {node}: {}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, if attempts.is_empty() { "the startpoint says no address; give it hints".to_owned() } else { attempts.join("; ") })]
     Unreachable {
         /// Whom the startpoint names.
         node: Identity,
         /// What each attempt came to.
         attempts: Vec<String>,
+        /// What stood between.
+        hindrance: Hindrance,
     },
     /// The session that carried the link is over.
     #[error("the session with {node} ended before the answer came: {why}")]

@@ -36,6 +36,39 @@ impl SessionPeer {
     }
 }
 
+/// What stands between us and a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hindrance {
+    /// The way, or how the other end fares just now: it may be better later.
+    #[default]
+    Way,
+    /// Somebody's certificate isn't accepted, or is another one's.
+    Identity,
+    /// The two ends don't speak the same version.
+    Version,
+    /// Rules of one of the two are against it.
+    Rules,
+}
+
+/// The attempts to reach a node that came to nothing.
+#[derive(Clone, Debug, Default)]
+pub struct FailedAttempts {
+    /// What each came to.
+    pub told: Vec<String>,
+    /// Whether another process of the node was there.
+    pub is_gone: bool,
+    /// What stood between of the attempt that came furthest.
+    pub hindrance: Hindrance,
+}
+
+impl FailedAttempts {
+    /// Another one.
+    pub fn add(&mut self, told: String, hindrance: Hindrance) {
+        self.told.push(told);
+        self.hindrance = self.hindrance.max(hindrance);
+    }
+}
+
 /// To whom a link leads: one process of a node, or any, if whoever asks doesn't know which.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WantedProcess {

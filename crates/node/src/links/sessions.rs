@@ -16,8 +16,8 @@ use super::endpoint::{AcceptedId, AcceptedLink};
 use super::judgement::judge;
 use super::lasting::LastingEnd;
 use super::{
-    AskedLink, Happening, LinkError, LinkMachine, LinkPolicy, LinkSession, PeerProcess,
-    SessionPeer, Use, Want, WantedProcess,
+    AskedLink, FailedAttempts, Happening, LinkError, LinkMachine, LinkPolicy, LinkSession,
+    PeerProcess, SessionPeer, Use, Want, WantedProcess,
 };
 use crate::session::SessionId;
 
@@ -208,24 +208,24 @@ impl LinkMachine {
         happened
     }
 
-    /// What was wanted could not be reached. `is_gone` says that another process is in its place. What waits is lost, with what every
-    /// attempt came to, unless it has a hint that was not tried; a link that has lost its session waits on, unless the process is gone.
+    /// What was wanted could not be reached. What waits is lost, with what every attempt came to, unless it has a hint that was not tried;
+    /// a link that has lost its session waits on, unless the process is gone.
     pub fn unreachable(
         &mut self,
         want: &Want,
-        attempts: &[String],
-        is_gone: bool,
+        attempts: &FailedAttempts,
         now: Duration,
     ) -> Vec<Happening> {
-        let peer = &want.peer;
+        let (peer, is_gone) = (&want.peer, attempts.is_gone);
         self.dialling.end(peer);
-        self.dialling.failed(peer, attempts, now);
+        self.dialling.failed(peer, &attempts.told, now);
         if self.session_to(peer).is_some() {
             return Vec::new();
         }
         let error = LinkError::Unreachable {
             node: peer.node.clone(),
-            attempts: attempts.to_vec(),
+            attempts: attempts.told.clone(),
+            hindrance: attempts.hindrance,
         };
         let bindings = self.bindings.values_mut();
         let mut happened: Vec<_> = bindings

@@ -21,8 +21,9 @@ use exoskel_link::{
 };
 use exoskel_node::SessionId;
 use exoskel_node::links::{
-    BindingId, Happening, LOOKUP_ENDPOINT, LOOKUP_HANDLER, LinkCall, LinkError, LinkMachine,
-    MessageContents, RequestAnswer, SessionPeer, StreamMessage, Want, WantedProcess,
+    BindingId, FailedAttempts, Happening, Hindrance, LOOKUP_ENDPOINT, LOOKUP_HANDLER, LinkCall,
+    LinkError, LinkMachine, MessageContents, RequestAnswer, SessionPeer, StreamMessage, Want,
+    WantedProcess,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -765,7 +766,11 @@ fn what_has_come_is_handled_when_its_process_has_been_replaced() {
         },
         hints: Vec::new(),
     };
-    let happened = site.machine.unreachable(&want, &[], true, Duration::ZERO);
+    let replaced = FailedAttempts {
+        is_gone: true,
+        ..FailedAttempts::default()
+    };
+    let happened = site.machine.unreachable(&want, &replaced, Duration::ZERO);
     assert!(happened.is_empty(), "{happened:?}");
     // It is kept until then, and no longer.
     assert_eq!(site.machine.handled(&site.calls[0].clone()), None);
@@ -882,10 +887,11 @@ fn a_startpoint_is_tried_at_its_own_address() {
         site.machine.take_wants(Duration::ZERO).is_empty(),
         "the process is being dialled"
     );
-    let attempts = ["tcp://nowhere:1: refused".to_owned()];
+    let mut attempts = FailedAttempts::default();
+    attempts.add("tcp://nowhere:1: refused".to_owned(), Hindrance::Way);
     let lost = site
         .machine
-        .unreachable(&wants[0], &attempts, false, Duration::ZERO);
+        .unreachable(&wants[0], &attempts, Duration::ZERO);
     assert!(matches!(lost[..], [Happening::Answered(..)]), "{lost:?}");
     let wants = site.machine.take_wants(Duration::ZERO);
     assert_eq!(wants[0].hints, ["tcp://ocean:2"]);
@@ -902,7 +908,7 @@ fn lost_posts_are_told_by_a_call_of_the_program() {
     }
     let wants = site.machine.take_wants(Duration::ZERO);
     site.machine
-        .unreachable(&wants[0], &[], false, Duration::ZERO);
+        .unreachable(&wants[0], &FailedAttempts::default(), Duration::ZERO);
     let of_stream = MessageContents {
         head: StreamMessage::Open.head(1),
         ..contents()

@@ -9,7 +9,7 @@ use exoskel_link::handshake::{
 };
 use exoskel_link::{CipherSuite, CloseReason, Ended, Limits, Protection, Protections};
 use exoskel_node::SessionId;
-use exoskel_node::links::{Happening, SessionPeer};
+use exoskel_node::links::{FailedAttempts, Happening, SessionPeer};
 
 use super::{PeerEvent, PeersRun};
 use crate::peers::ledger::shown;
@@ -405,10 +405,14 @@ impl PeersRun {
             return Ok(());
         };
         self.leave(number, peer)?;
-        let attempts = [format!("{}: {why}", dial.want.hints.join(", "))];
+        let attempts = FailedAttempts {
+            told: vec![format!("{}: {why}", dial.want.hints.join(", "))],
+            is_gone,
+            ..FailedAttempts::default()
+        };
         let now = self.now;
         let machine = &mut self.peers[peer].machine;
-        let happened = machine.unreachable(&dial.want, &attempts, is_gone, now);
+        let happened = machine.unreachable(&dial.want, &attempts, now);
         self.happened(peer, happened)?;
         self.tend(peer)
     }
