@@ -430,14 +430,17 @@ def test_what_can_t_travel_is_told_in_words_of_links(bound: links.Binding) -> No
         assert "policy" not in text
 
 
-def test_what_is_closed_is_named(bound: links.Binding, lab: Lab) -> None:
+def test_what_is_closed_is_named(coupler: links.Endpoint, bound: links.Binding, lab: Lab) -> None:
+    may = threading.Event()
+    coupler.handler(may.wait)
     assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
-    reply = bound.request("surface")
+    reply = bound.request("wait", PATIENCE_SECONDS)
     bound.close()
     with pytest.raises(ex.LinkError, match="this binding is closed"):
         bound.request("surface")
     with pytest.raises(ex.LinkError, match="binding or its node was closed before the answer"):
         reply.result(PATIENCE_SECONDS)
+    may.set()
     node = lab.nodes[-1]
     another = node.bind(bound.startpoint)
     node.close()
