@@ -141,7 +141,7 @@ def test_the_gateways_on_the_way_are_named(
     [
         (["a b", LAB2, "flux"], "expected a NAME (ocean.example.org)"),
         (["host", LAB2, "flux"], "stays inside one machine"),
-        ([LAB1, LAB2, ""], "expected a name of 1 to 100 bytes"),
+        ([LAB1, LAB2, 101 * "f"], "expected a name of 1 to 100 bytes"),
         ([LAB1, LAB2, "flux", "--policy", "/nonexistent"], "/nonexistent: no such file"),
     ],
 )
@@ -149,6 +149,34 @@ def test_a_link_that_cannot_be_explained_is_an_error_that_says_why(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in run(capsys, "links", "explain", *words, code=1)["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *(
+            (ends, "addresses are of IPv4 or IPv6 and have no port")
+            for node in (
+                *("ocean.test@300.0.0.1", "ocean.test@127.0.0.1:700", "300.0.0.1"),
+                *("ocean.test@ocean.example.org:7700", "[::1]:7700", "[::g]"),
+            )
+            for ends in ([node, LAB2, "flux"], [LAB1, node, "flux"])
+        ),
+        ([LAB1, LAB2, "a b"], "got 'a b' as the endpoint's name"),
+        ([LAB1, LAB2, ""], "got '' as the endpoint's name"),
+    ],
+)
+def test_ends_and_endpoints_that_nobody_can_have_are_wrong_usage(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in run(capsys, "links", "explain", *words, code=2)["error"]
+
+
+@pytest.mark.parametrize("node", ["robot@ocean.org", "lab.a1", "v1", "/CN=ocean:7", "a@[::1]"])
+def test_names_that_only_look_odd_are_explained(
+    node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "links", "explain", node, LAB2, "flux.heat")["holds"] == "encrypted"
 
 
 def test_a_rule_about_endpoints_that_is_wrong_is_named_with_its_line(
@@ -177,7 +205,8 @@ def test_a_peer_gets_a_credential_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "pki"
-    run(capsys, "pki", "init", str(directory))
+    assert main(["pki", "init", str(directory)]) == 0
+    assert "for programs with links: --role peer" in capsys.readouterr().out
     words = ["--directory", str(directory), "--role", "peer", "--name", "ocean.example.org"]
     issued = run(capsys, "pki", "issue", *words, "--output", str(tmp_path / "ocean.pem"))
     assert issued["role"] == "peer"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,6 +131,73 @@ def test_a_handler_that_runs_still_answers(lab: Lab, notes: Notes) -> None:
     notes.may.set()
     assert reply.result(30) == 7
     closing.join()
+
+
+def test_a_handler_that_still_runs_can_ask_others(lab: Lab, notes: Notes) -> None:
+    far, text = lab.node(ATMOSPHERE, "127.0.0.1:0"), notes.text()
+    endpoint = far.endpoint("forward")
+    begun = threading.Event()
+
+    @endpoint.handler
+    def forward(value: int) -> int:
+        begun.set()
+        assert eventually(lambda: is_closing(endpoint))
+        return int(far.bind(text).request("note", value).result(30))
+
+    reply = notes.node.bind(endpoint.startpoint(to="*")).request("forward", 7)
+    assert begun.wait(60)
+    far.close()
+    assert reply.result(30) == 7
+
+
+def is_closing(endpoint: links.Endpoint) -> bool:
+    """Say whether the node of an endpoint is being closed."""
+    try:
+        endpoint.startpoint(to="*")
+    except ex.LinkError:
+        return True
+    return False
+
+
+PROGRAM = """\
+import signal
+import sys
+import threading
+
+from exoskel import links
+from tests.processes import eventually
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+node = links.Node(sys.argv[1], listen="127.0.0.1:0")
+endpoint = node.endpoint("notes")
+
+
+@endpoint.handler
+def note(value):
+    print("begun", flush=True)
+    assert eventually(lambda: not threading.main_thread().is_alive())
+    return value
+
+
+print(endpoint.startpoint(to="*").text(), flush=True)
+node.wait()
+"""
+
+
+def test_a_program_that_is_told_to_end_does_so_in_order(lab: Lab) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(lab.credential(OCEAN))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        bound = lab.node(ATMOSPHERE).bind(program.stdout.readline())
+        runs, waits = bound.request("note", 1), bound.request("note", 2)
+        assert program.stdout.readline() == "begun\n"
+        program.send_signal(signal.SIGTERM)
+        assert runs.result(30) == 1
+        # Not when `patience` is over.
+        with pytest.raises(ex.LinkError, match="ended before the answer came"):
+            waits.result(30)
+        assert program.wait(30) == 0
+        assert program.stdout.read() == ""
 
 
 def test_posts_before_an_answered_request_are_not_called_lost(lab: Lab, notes: Notes) -> None:

@@ -105,6 +105,17 @@ def test_links_are_shown_with_their_protection_and_its_rule(
     assert not list((home / ".exoskel/run").glob("links-*"))
 
 
+def test_one_is_not_called_several(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    coupler = lab.node(OCEAN, "127.0.0.1:0").endpoint("coupler")
+    coupler.handler(abs)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    assert bound.request("abs", -1).result(10) == 1
+    assert main(["links"]) == 0
+    text = capsys.readouterr().out
+    assert ": plain; 1 message, " in text
+    assert "1 messages" not in text
+
+
 def test_a_node_that_does_not_want_to_is_not_shown(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import math
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.test_links import NAMES, Lab
 
@@ -210,9 +212,198 @@ def test_wrong_types_are_told(lab: Lab, ocean: links.Node, bound: links.Binding)
         links.Node(lab.credential(NAMES[2]), zzz=1)
 
 
+def test_arguments_that_are_no_text_are_named(
+    coupler: links.Endpoint, bound: links.Binding
+) -> None:
+    node: Any = bound._owner
+    wrong: Any = 5
+    group = links.group([bound])
+    for name, call in (
+        ("handler", lambda: bound.request(wrong)),
+        ("handler", lambda: bound.post(wrong)),
+        ("handler", lambda: bound.stream(wrong)),
+        ("handler", lambda: group.request(wrong)),
+        ("handler", lambda: group.post(wrong)),
+        ("protection", lambda: bound.require(wrong)),
+        ("protection", lambda: bound.attenuate(protection=wrong)),
+        ("protection", lambda: coupler.startpoint(to="*", protection=wrong)),
+        ("protection", lambda: node.endpoint("other", protection=wrong)),
+        ("endpoint", lambda: node.lookup(wrong, name=NAMES[0])),
+        ("name", lambda: node.lookup("coupler", name=wrong)),
+    ):
+        with pytest.raises(TypeError, match=f"got {name}=5, expected text$"):
+            call()
+    with pytest.raises(TypeError, match="got 5 as the region's name, expected text"):
+        bound.region(wrong)
+
+
+@pytest.mark.parametrize("given", [5, None, ["a", 5], b"text"])
+def test_arguments_that_are_no_texts_are_named(
+    lab: Lab, coupler: links.Endpoint, bound: links.Binding, given: Any
+) -> None:
+    credential = lab.credential(NAMES[2])
+    for name, call in (
+        ("to", lambda: coupler.startpoint(to=given)),
+        ("to", lambda: bound.attenuate(to=given)),
+        ("at", lambda: bound._owner.lookup("coupler", name=NAMES[0], at=given)),
+        ("listen", lambda: links.Node(credential, listen=given)),
+        ("hints", lambda: links.Node(credential, hints=given)),
+        ("gateways", lambda: links.Node(credential, gateways=given)),
+        ("via", lambda: links.Node(credential, via=given)),
+    ):
+        with pytest.raises(TypeError, match=rf"got {name}=.*, expected text or an iterable of te"):
+            call()
+    if given is not None:
+        for refused in (coupler.startpoint, bound.attenuate):
+            with pytest.raises(TypeError, match=r"got handlers=.*, expected text or an iterable"):
+                refused(handlers=given)
+
+
+def test_flags_are_true_or_false(lab: Lab, coupler: links.Endpoint, bound: links.Binding) -> None:
+    number: Any = 3
+    for name, call in (
+        ("live", lambda: links.Node(lab.credential(NAMES[2]), live=number)),
+        ("bearer", lambda: coupler.startpoint(bearer=number)),
+        ("writable", lambda: coupler.region("field", bytearray(8), writable=number)),
+        ("relax", lambda: bound._owner.reload(relax=number)),
+        ("compress_encrypted", lambda: bound._owner.endpoint("q", compress_encrypted=number)),
+    ):
+        with pytest.raises(TypeError, match=f"got {name}=3, expected True or False"):
+            call()
+
+
+def test_what_is_no_startpoint_is_shown_with_what_one_is(ocean: links.Node, lab: Lab) -> None:
+    with pytest.raises(ex.StartpointError, match="got 'hello', expected a text that begins with"):
+        ocean.bind("hello")
+    file = lab.place / "startpoint.txt"
+    file.write_text("exo://")
+    with pytest.raises(ex.StartpointError, match=r"the name of a file, .*Path\('.*'\)\.read_text"):
+        ocean.bind(str(file))
+    # It may be a right without its head.
+    with pytest.raises(ex.StartpointError) as refused:
+        ocean.bind("startpoint: exo://" + 100 * "s")
+    assert 20 * "s" not in str(refused.value)
+
+
+def test_a_startpoint_for_no_handlers_is_refused(
+    coupler: links.Endpoint, bound: links.Binding
+) -> None:
+    for refused in (coupler.startpoint, bound.attenuate):
+        with pytest.raises(ex.StartpointError, match="got no handlers, expected at least one"):
+            refused(to="*", handlers=[])
+
+
+def test_times_have_one_text_each(lab: Lab, coupler: links.Endpoint, bound: links.Binding) -> None:
+    for refused in (coupler.startpoint, bound.attenuate):
+        for expires in (0, -1):
+            with pytest.raises(ValueError, match=f"got expires={expires}, .* above 0, or None$"):
+                refused(to="*", expires=expires)
+    for option, given, least in (
+        ("patience", -1, "that is not negative"),
+        ("patience", None, "that is not negative"),
+        ("connect_timeout", -2, "above 0"),
+        ("connect_timeout", 0, "above 0"),
+        ("connect_timeout", None, "above 0"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=f"number of seconds {least}$"):
+            links.Node(lab.credential(NAMES[2]), **{option: given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("", "nonsense", "127.0.0.1", "127.0.0.1:0", "http://127.0.0.1:7700", "::1:7700"),
+        *("host:7700 name", "unix:here", "gateway:gate", "gateway:@h:1", "gateway:gate@h"),
+    ],
+)
+def test_places_that_nobody_can_dial_are_told(lab: Lab, ocean: links.Node, place: str) -> None:
+    with pytest.raises(ValueError, match=r"got hints='.*', expected tcp://HOST:PORT, unix:/PATH o"):
+        links.Node(lab.credential(NAMES[2]), hints=place)
+    with pytest.raises(ValueError, match=r"got at='.*', expected tcp://HOST:PORT, unix:/PATH or"):
+        ocean.lookup("coupler", name=NAMES[2], at=["tcp://127.0.0.1:1", place])
+
+
+@pytest.mark.parametrize(
+    "place", ["tcp://h:1", "h:1", "[::1]:1", "unix:/here", "gateway:gate@tcp://h:1"]
+)
+def test_places_that_somebody_can_dial_are_taken(lab: Lab, place: str) -> None:
+    with links.Node(lab.credential(NAMES[2]), hints=place) as node:
+        assert node.hints == [place]
+
+
+@pytest.mark.parametrize("listen", ["", " ", "127.0.0.1:0 ocean", "127.0.0.1:0 slots=4"])
+def test_where_a_node_can_t_listen_is_told_in_words_of_links(lab: Lab, listen: str) -> None:
+    with pytest.raises(ValueError, match=f"got listen='{listen}', expected HOST:PORT or unix:/P"):
+        links.Node(lab.credential(NAMES[2]), listen=listen)
+
+
+@pytest.mark.parametrize(
+    ("via", "expected"),
+    [
+        ("", r"got via='', expected a command, such as"),
+        (" ", r"got via=' ', expected a command, such as"),
+        ("ssh {hst}", r"got \{hst\} in a command of `via`, expected \{host\} or \{port\};"),
+        ({"*": ["ssh", "{host}{prt}"]}, r"got \{prt\} in a command of `via`"),
+    ],
+)
+def test_commands_that_lead_nowhere_are_told(lab: Lab, via: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        links.Node(lab.credential(NAMES[2]), via=via)
+
+
+def test_other_braces_of_commands_are_left_to_them(lab: Lab) -> None:
+    words = ["sh", "-c", "nc ${PROXY} {host} {port} | awk '{ print }'"]
+    links.Node(lab.credential(NAMES[2]), via=words).close()
+    links.Node(lab.credential(NAMES[2]), via=[]).close()
+
+
 def test_a_lookup_that_has_nowhere_to_go_asks_for_a_place(lab: Lab) -> None:
-    with pytest.raises(ex.LinkError, match=r"no session with ocean.* `at`"):
+    with pytest.raises(ex.LinkError, match=r"no session with it .* give `at`") as refused:
         lab.node(NAMES[1]).lookup("coupler", name=NAMES[0])
+    assert "startpoint" not in str(refused.value)
+
+
+def test_what_is_no_array_is_told(coupler: links.Endpoint, bound: links.Binding) -> None:
+    coupler.region("field", np.zeros((2, 2)), writable=True)
+    # A link that is opened from now on.
+    field = bound._owner.bind(coupler.startpoint(to="*")).region("field")
+    for call in (
+        lambda: field.put((0, 0), 9.0),
+        lambda: field.put(0, [1.0, 2.0]),
+        lambda: coupler.region("other", [1]),
+    ):
+        with pytest.raises(TypeError, match=r"got an instance of \w+ for `array`, expected an arr"):
+            call()
+    with pytest.raises(TypeError, match="got an instance of list for `into`, expected an array"):
+        field.get(0, into=[1.0, 2.0])
+    field.put((0, 0), np.float64(9)).result(PATIENCE_SECONDS)
+
+
+def test_what_a_stream_can_t_write_is_told(bound: links.Binding) -> None:
+    text: Any = "abc"
+    with bound.stream("echo", timeout=PATIENCE_SECONDS) as stream:
+        with pytest.raises(TypeError, match="got an instance of str for `data`, expected bytes"):
+            stream.write(text)
+        with pytest.raises(TypeError, match="got an instance of str for `buffer`, expected a byte"):
+            stream.readinto(text)
+        stream.write(b"abc")
+        stream.finish()
+        stream.finish()
+        with pytest.raises(
+            ValueError, match=r"got a write .* after finish\(\), which ended writing"
+        ):
+            stream.write(b"def")
+        assert stream.read() == b"abc"
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, 10**6, 1.5, "4"])
+def test_threads_of_endpoints_are_bounded(ocean: links.Node, count: Any) -> None:
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="expected a whole number from 1 to 256: further calls"):
+        ocean.endpoint("other", threads=count)
+    assert threading.active_count() == before
+    # The name is free.
+    ocean.endpoint("other")
 
 
 def test_files_that_are_not_there_are_told(lab: Lab) -> None:
@@ -239,19 +430,42 @@ def test_what_can_t_travel_is_told_in_words_of_links(bound: links.Binding) -> No
         assert "policy" not in text
 
 
-def test_what_is_closed_is_named(bound: links.Binding, lab: Lab) -> None:
+def test_what_is_closed_is_named(coupler: links.Endpoint, bound: links.Binding, lab: Lab) -> None:
+    may = threading.Event()
+    coupler.handler(may.wait)
     assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
-    reply = bound.request("surface")
+    reply = bound.request("wait", PATIENCE_SECONDS)
     bound.close()
     with pytest.raises(ex.LinkError, match="this binding is closed"):
         bound.request("surface")
     with pytest.raises(ex.LinkError, match="binding or its node was closed before the answer"):
         reply.result(PATIENCE_SECONDS)
+    may.set()
     node = lab.nodes[-1]
     another = node.bind(bound.startpoint)
     node.close()
     with pytest.raises(ex.LinkError, match="this node is closed"):
         another.request("surface")
+
+
+def test_a_node_that_is_closed_takes_nothing_more(
+    ocean: links.Node, coupler: links.Endpoint
+) -> None:
+    startpoint = coupler.startpoint(to="*")
+    ocean.close()
+    threads = threading.active_count()
+    for call in (
+        lambda: ocean.endpoint("other", threads=3),
+        lambda: ocean.bind(startpoint),
+        lambda: ocean.lookup("other", name=NAMES[1]),
+        lambda: coupler.startpoint(to="*"),
+        lambda: coupler.handler(_echo),
+        lambda: coupler.stream_handler(_echo),
+        lambda: coupler.region("field", bytearray(8)),
+    ):
+        with pytest.raises(ex.LinkError, match=r"^this node is closed$"):
+            call()
+    assert threading.active_count() == threads
 
 
 def test_a_forked_child_is_told_of_its_node(bound: links.Binding) -> None:

@@ -122,7 +122,7 @@ def test_a_killed_worker_s_socket_is_replaced_and_a_live_one_s_is_not(
     first = site.worker(NAME, listen=f"unix:{path}")
     second = ["worker", "--listen", f"unix:{path}", "--slots", "1", "--credential"]
     assert main([*second, str(site.issue("worker", "node2.lab.example.org"))]) == 1
-    assert "is in use; is another worker running there?" in capsys.readouterr().err
+    assert "is in use; is another program running there?" in capsys.readouterr().err
     with site.connect(ex.Farm(abs), 1, first) as manager:
         assert absolutes(manager) == EXPECTED
     first.kill()

@@ -9,20 +9,24 @@ import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from . import _core
-from ._core import Startpoint
+from .errors import LinkError
+from .link_arguments import as_startpoint, checked_flag, checked_name, restrictions
 from .link_failures import failure_of, traceback_of
 from .link_regions import offer as offer_region
 from .link_streams import Stream
-from .link_waiting import PATIENCE_SECONDS, checked_seconds
+from .link_waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ._core import Startpoint
     from .link_regions import OfferedRegion
 
 _log = logging.getLogger("exoskel.links")
 _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 Protection = Literal["plain", "integrity", "encrypted"]
+# As the core says it too.
+NODE_IS_CLOSED = "this node is closed"
 
 
 class Call:
@@ -69,14 +73,21 @@ class HandlerThreads:
             for number in range(threads)
         ]
 
+    def check_open(self) -> None:
+        """Refuse what a node that is closed can't do."""
+        if self._ending.is_set():
+            raise LinkError(NODE_IS_CLOSED)
+
     def add(self, function: Callable[..., Any]) -> None:
         """Add a handler of calls."""
+        self.check_open()
         name = _name_of(function, "handler")
         self._node.add_handler(self.name, name)
         self._handlers[name] = function
 
     def add_stream(self, function: Callable[[Stream], Any]) -> None:
         """Add a handler of streams."""
+        self.check_open()
         name = _name_of(function, "stream_handler")
         _core.LinkStream.offer(self._node, self.name, name)
         self._stream_handlers[name] = function
@@ -239,6 +250,8 @@ class Endpoint:
             If it is no such array.
         """
         checked_name("region", name)
+        checked_flag("writable", writable)
+        self._threads.check_open()
         return offer_region(self._node, self.name, name, array, writable=writable, owner=self)
 
     def startpoint(
@@ -276,9 +289,12 @@ class Endpoint:
         StartpointError
             If it is for nobody, or allows nothing.
         """
-        return self._node.startpoint(
-            self.name, bearer, restrictions(to, handlers, expires, protection)
-        )
+        checked_flag("bearer", bearer)
+        restricted = restrictions(to, handlers, expires, protection)
+        self._threads.check_open()
+        if restricted["expires"] is not None:
+            restricted["expires"] = int(time.time() + restricted["expires"])
+        return self._node.startpoint(self.name, bearer, restricted)
 
     def revoke(self, startpoint: Startpoint | str) -> None:
         """Take a startpoint back, with all copies of it, narrower and wider ones. Links that rest on them end.
@@ -298,31 +314,6 @@ class Endpoint:
     def __repr__(self) -> str:
         """Say its name and its node's."""
         return f"<exoskel.links.Endpoint {self.name} of {self._node.name}>"
-
-
-def as_startpoint(given: object) -> Startpoint:
-    """Return a startpoint, or that of a text."""
-    if isinstance(given, Startpoint):
-        return given
-    if isinstance(given, str):
-        return Startpoint.parse(given)
-    # Its text may be a secret.
-    raise TypeError(f"got an instance of {type(given).__name__}, expected a Startpoint or its text")
-
-
-def checked_name(what: str, name: object) -> None:
-    """Refuse a name that people can't tell from others in policies and logs."""
-    if not isinstance(name, str):
-        raise TypeError(f"got {name!r} as the {what}'s name, expected text")
-    if not name or not name.isprintable() or any(character.isspace() for character in name):
-        raise ValueError(
-            f"got {name!r} as the {what}'s name, expected one or more characters, none of them a space or a control character"
-        )
-
-
-def several(texts: str | Iterable[str]) -> list[str]:
-    """Return one text or several as a list."""
-    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _name_of(function: object, decorator: str) -> str:
@@ -348,21 +339,3 @@ def _name_of(function: object, decorator: str) -> str:
 def _wants_call(function: Callable[..., Any]) -> bool:
     code = getattr(function, "__code__", None)
     return code is not None and code.co_varnames[:1] == ("call",) and code.co_argcount > 0
-
-
-def restrictions(
-    to: str | Iterable[str],
-    handlers: str | Iterable[str] | None,
-    expires: float | None,
-    protection: str | None,
-) -> dict[str, Any]:
-    """Return what a startpoint is restricted to, as the core takes it."""
-    seconds = checked_seconds(expires, "expires")
-    if seconds == 0:
-        raise ValueError(f"got expires={expires}, expected a number of seconds above 0")
-    return {
-        "to": several(to),
-        "handlers": None if handlers is None else several(handlers),
-        "expires": None if seconds is None else int(time.time() + seconds),
-        "protection": protection,
-    }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .errors import ExoskelError
+from .link_arguments import checked_text
 from .link_waiting import checked_seconds
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Group:
         GroupReply
             One answer for each binding, in order. What can't be sent to one is that one's outcome.
         """
+        checked_text("handler", handler)
         contents = _core.LinkContents([list(arguments), keywords])
         replies = []
         for binding in self.bindings:
@@ -147,6 +149,7 @@ class Group:
         GroupError
             If it could not be sent to some. It was sent to the others.
         """
+        checked_text("handler", handler)
         contents = _core.LinkContents([list(arguments), keywords])
         outcomes: list[Any] = []
         for binding in self.bindings:

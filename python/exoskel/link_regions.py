@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from .link_arguments import not_expected
 from .link_waiting import checked_seconds, driven, patiently
 
 if TYPE_CHECKING:
@@ -159,9 +160,8 @@ class Region:
         part, shape = self._part(where)
         type_text, _, _ = self._described()
         _check_like(array, type_text, shape, "array")
-        transfer = _core.LinkTransfer.put(
-            self._node, self._binding, self.name, part, _bytes_of(array)
-        )
+        view = _bytes_of(array)
+        transfer = _core.LinkTransfer.put(self._node, self._binding, self.name, part, view)
         return self._reply(transfer, f"put to {self.name}", None)
 
     def _described(self) -> tuple[str, int, tuple[int, ...]]:
@@ -237,7 +237,7 @@ def offer(
     node: _core.LinkNode, endpoint: str, name: str, array: Any, *, writable: bool, owner: object
 ) -> OfferedRegion:
     """Add an array to an endpoint."""
-    type_text, item_bytes, shape = layout_of(array)
+    type_text, item_bytes, shape = layout_of(array, "array")
     view = _bytes_of(array)
     if writable and view.readonly:
         raise ValueError(
@@ -249,7 +249,7 @@ def offer(
     return OfferedRegion(region, name, owner)
 
 
-def layout_of(array: Any) -> tuple[str, int, tuple[int, ...]]:
+def layout_of(array: Any, name: str) -> tuple[str, int, tuple[int, ...]]:
     """Return the type, the bytes of an element, and the shape of an array."""
     dtype = getattr(array, "dtype", None)
     if dtype is not None and hasattr(dtype, "hasobject"):
@@ -262,7 +262,10 @@ def layout_of(array: Any) -> tuple[str, int, tuple[int, ...]]:
                 "got an array that is not C-contiguous, expected one that is: numpy.ascontiguousarray makes one"
             )
         return dtype.str, int(dtype.itemsize), tuple(array.shape)
-    view = memoryview(array)
+    try:
+        view = memoryview(array)
+    except TypeError:
+        raise not_expected(name, array, "an array: numpy.asarray makes one") from None
     order, kind = (view.format[0], view.format[1:]) if len(view.format) > 1 else ("@", view.format)
     if not view.c_contiguous or kind not in _KINDS or order not in "@=<>|":
         raise ValueError(
@@ -280,7 +283,7 @@ def _bytes_of(array: Any) -> memoryview:
 
 
 def _check_like(array: Any, type_text: str, shape: tuple[int, ...], name: str) -> None:
-    got_type, _, got_shape = layout_of(array)
+    got_type, _, got_shape = layout_of(array, name)
     if (got_type, got_shape) != (type_text, shape):
         raise ValueError(
             f"got {name} of type {got_type} and shape {got_shape}, expected {type_text} and {shape}"

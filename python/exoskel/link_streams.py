@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import _core
 from .errors import ExoskelError, LinkError
+from .link_arguments import bytes_of
 from .link_failures import failure_of
 from .link_waiting import checked_seconds, driven, patiently
 
@@ -60,6 +61,7 @@ class Stream(io.RawIOBase):
         self.timeout = timeout
         # What `readall` had read before it could not go on.
         self._kept = b""
+        self._is_finished = False
         # Whether it has said that there will be no end.
         self._is_cut = False
         # A failure of the stream that a read or a write has raised.
@@ -101,7 +103,7 @@ class Stream(io.RawIOBase):
             If the link or its session has ended.
         """
         self._check_open()
-        view = memoryview(buffer).cast("B")
+        view = bytes_of("buffer", buffer, "a bytearray or another contiguous buffer")
         if self._kept:
             count = min(len(view), len(self._kept))
             view[:count], self._kept = self._kept[:count], self._kept[count:]
@@ -166,7 +168,13 @@ class Stream(io.RawIOBase):
             As for `readinto`.
         """
         self._check_open()
-        view = memoryview(data).cast("B")
+        if self._is_finished:
+            raise ValueError(
+                f"got a write to {self.handler} of {self.peer} after finish(), which ended writing; reading goes on"
+            )
+        view = bytes_of(
+            "data", data, "bytes or another contiguous buffer: text.encode() makes some"
+        )
         written = 0
         while written < len(view):
             try:
@@ -179,6 +187,7 @@ class Stream(io.RawIOBase):
         """Say that nothing more is written. Reading goes on."""
         self._check_open()
         self._stream.finish()
+        self._is_finished = True
 
     def close(self) -> None:
         """Write and read no more.

@@ -23,7 +23,9 @@ _LOOK_SECONDS = 0.005
 _LOOK_SECONDS_EACH = 20e-6
 
 
-def checked_seconds(value: Any, name: str = "timeout") -> float | None:
+def checked_seconds(
+    value: Any, name: str = "timeout", *, is_zero_allowed: bool = True
+) -> float | None:
     """Return how many seconds something may take; None if it may take for ever.
 
     Raises
@@ -31,26 +33,27 @@ def checked_seconds(value: Any, name: str = "timeout") -> float | None:
     TypeError, ValueError
         If that is no time.
     """
-    if value is None:
-        return None
+    return None if value is None else _seconds(value, name, is_zero_allowed, ", or None")
+
+
+def bounded_seconds(value: Any, name: str = "timeout", *, is_zero_allowed: bool = True) -> float:
+    """Return how many seconds something may take, where None is no number of seconds."""
+    seconds = _seconds(value, name, is_zero_allowed, "")
+    return SECONDS_MAX if seconds is None else seconds
+
+
+def _seconds(value: Any, name: str, is_zero_allowed: bool, otherwise: str) -> float | None:
     try:
         seconds = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except OverflowError:
         seconds = math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):
         seconds = math.nan
-    if not seconds >= 0:
-        text = f"got {name}={value!r}, expected a number of seconds that is not negative, or None"
+    if not seconds >= 0 or (seconds == 0 and not is_zero_allowed):
+        least = "that is not negative" if is_zero_allowed else "above 0"
+        text = f"got {name}={value!r}, expected a number of seconds {least}{otherwise}"
         raise (ValueError if isinstance(value, int | float) else TypeError)(text)
     return seconds if seconds < SECONDS_MAX else None
-
-
-def bounded_seconds(value: Any, name: str = "timeout") -> float:
-    """Return how many seconds something may take, where None is no number of seconds."""
-    if value is None:
-        raise TypeError(f"got {name}=None, expected a number of seconds that is not negative")
-    seconds = checked_seconds(value, name)
-    return SECONDS_MAX if seconds is None else seconds
 
 
 def patiently(

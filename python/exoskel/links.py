@@ -11,29 +11,28 @@ import json
 import logging
 import os
 import platform
-import shlex
-import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 from . import _core
 from ._core import Startpoint
-from .errors import CredentialError, ExoskelError, LinkError, PolicyError, RefusedError
-from .hosts import HostAddress, UnixAddress, parse_address
-from .link_endpoints import (
-    Call,
-    Endpoint,
-    HandlerThreads,
+from .errors import CredentialError, ExoskelError, LinkError, PolicyError
+from .link_arguments import (
     as_startpoint,
+    checked_flag,
     checked_name,
+    checked_text,
+    restrictions,
     several,
 )
+from .link_endpoints import NODE_IS_CLOSED, Call, Endpoint, HandlerThreads
 from .link_endpoints import Protection as Protection
 from .link_groups import Group, GroupError, GroupReply
+from .link_places import Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
 from .link_streams import Stream
 from .link_waiting import (
@@ -63,7 +62,6 @@ __all__ = [
     "group",
 ]
 
-Command: TypeAlias = str | Sequence[str]
 Compression = Literal["zstd"]
 
 _log = logging.getLogger("exoskel.links")
@@ -72,14 +70,12 @@ _CLOSE_SECONDS = 10.0
 _NOT_TAKEN = (
     "posts or answers are lost: their peers took nothing for as long as a node waits at its end"
 )
-_DEFAULT_PORT = 7700
 # Of a startpoint; each may cost an attempt.
 _HINTS_MAX = 8
-# For each address that means every one of a machine's: families, and an address in another network. (These are for documentation.)
-_EVERY_ADDRESS = {
-    "0.0.0.0": [(socket.AF_INET, "192.0.2.1")],
-    "::": [(socket.AF_INET6, "2001:db8::1"), (socket.AF_INET, "192.0.2.1")],
-}
+# Of an endpoint.
+_THREADS_MAX = 256
+# What the core says of a node to which nothing leads.
+_NO_ADDRESS = "the startpoint says no address"
 # Nodes of one process.
 _numbers = itertools.count(1)
 
@@ -290,6 +286,7 @@ class Binding:
             If they are larger than the other end takes.
         """
         self._check_open()
+        checked_text("handler", handler)
         request = self._node.request(self._binding, handler, [list(arguments), keywords])
         return Reply(self._node, self, request, handler)
 
@@ -300,6 +297,7 @@ class Binding:
         the next request or post says how many posts have no word of their arrival.
         """
         self._check_open()
+        checked_text("handler", handler)
         self._node.post(self._binding, handler, [list(arguments), keywords])
 
     def stream(self, handler: str, *, timeout: float | None = None) -> Stream:
@@ -318,6 +316,7 @@ class Binding:
             It reads and writes like a file. What is wrong is raised by the first read or write.
         """
         self._check_open()
+        checked_text("handler", handler)
         stream = _core.LinkStream.open(self._node, self._binding, handler)
         return Stream(
             stream,
@@ -330,6 +329,7 @@ class Binding:
 
     def region(self, name: str) -> Region:
         """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use."""
+        checked_name("region", name)
 
         def reply(transfer: "_core.LinkTransfer", what: str, value: Any) -> Reply:
             return _TransferReply(transfer, what, self, value)
@@ -345,7 +345,7 @@ class Binding:
         protection : {"plain", "integrity", "encrypted"}
             The least.
         """
-        self._node.require(self._binding, protection)
+        self._node.require(self._binding, checked_text("protection", protection))
 
     def attenuate(
         self,
@@ -356,12 +356,7 @@ class Binding:
         protection: Protection | None = None,
     ) -> Startpoint:
         """Return a startpoint that allows less, to be passed on. Nobody is asked; see `Endpoint.startpoint` for the parameters."""
-        return self._startpoint.attenuate(
-            to=several(to),
-            handlers=None if handlers is None else several(handlers),
-            expires=checked_seconds(expires, "expires"),
-            protection=protection,
-        )
+        return self._startpoint.attenuate(**restrictions(to, handlers, expires, protection))
 
     @property
     def protection(self) -> str | None:
@@ -411,12 +406,12 @@ class Node:
     policy : path, optional
         A policy file: which wires get which protection, and who may do business with this node.
     listen : str or iterable of str
-        Where others may dial in: ``HOST:PORT`` or ``unix:PATH``. Without one, this node only dials.
+        Where others may dial in: ``HOST:PORT`` or ``unix:PATH``; the port is 7700, if it is left out. Without one, this node only dials.
     gateways : str or iterable of str
         Gateways at which it registers, ``NAME@HOST:PORT``: others who can't dial this node reach it through these.
     hints : str or iterable of str
-        Where others are told to dial; where it listens and registers, if not given. For ``0.0.0.0`` and ``[::]``, that is the address by
-        which this machine reaches other networks.
+        Where others are told to dial, as for `lookup`; where it listens and registers, if not given. For ``0.0.0.0`` and ``[::]``, that is
+        the address by which this machine reaches other networks.
     via : str, sequence of str or mapping
         A command whose input and output lead to nodes at TCP addresses, in place of a connection: ``"ssh -W {host}:{port} login"``. A
         mapping has commands for names of nodes or patterns such as ``"*.lab.example.org"``; the first one that fits is taken. No
@@ -462,15 +457,18 @@ class Node:
         if threads not in (0, 1):
             raise ValueError(f"got threads={threads}, expected 0 or 1")
         told = _options({"credential": credential, "policy": policy, **more})
-        addresses = [parse_address(address, _DEFAULT_PORT) for address in several(listen)]
+        addresses = listening(listen)
+        told_hints = dialled("hints", hints)
         start = {
             "listen": [str(address) for address in addresses],
-            "gateways": several(gateways),
-            "hints": several(hints),
-            "reached_by": {} if hints else _reached_by(addresses),
-            "via": [*_commands(via), *(_core.site_commands(site) if site else [])],
-            "status": _status_path() if live else None,
-            "connect_timeout": bounded_seconds(connect_timeout, "connect_timeout"),
+            "gateways": several("gateways", gateways),
+            "hints": told_hints,
+            "reached_by": {} if told_hints else reached_by(addresses),
+            "via": [*commands(via), *(_core.site_commands(site) if site else [])],
+            "status": _status_path() if checked_flag("live", live) else None,
+            "connect_timeout": bounded_seconds(
+                connect_timeout, "connect_timeout", is_zero_allowed=False
+            ),
             "patience": bounded_seconds(patience, "patience"),
             "ready_keys": 64,
             "python": ".".join(platform.python_version_tuple()[:2]),
@@ -482,8 +480,9 @@ class Node:
         # Nothing that is held from here holds this object: a node that nobody else holds ends.
         self._endpoints: dict[str, HandlerThreads] = {}
         self._driver = _Driver(self._node, self._endpoints) if threads == 0 else None
+        self._closed = threading.Event()
         self._finalizer = weakref.finalize(
-            self, _close, self._node, self._endpoints, self._driver, self._awaited
+            self, _close, self._node, self._endpoints, self._driver, self._awaited, self._closed
         )
 
     @property
@@ -514,7 +513,7 @@ class Node:
         protection : {"plain", "integrity", "encrypted"}
             What links to it have at least. Startpoints inherit it.
         threads : int
-            How many calls are handled at the same time, at most. None are, but by `progress`, if the node has no thread.
+            How many calls are handled at the same time, 256 at most. None are, but by `progress`, if the node has no thread.
         compression : {"zstd"}, optional
             What handlers' answers of 4 KiB or more are compressed by, on links that aren't encrypted.
         compress_encrypted : bool
@@ -527,9 +526,15 @@ class Node:
             Give it handlers.
         """
         checked_name("endpoint", name)
-        if threads < 1:
-            raise ValueError(f"got threads={threads}, expected at least 1")
+        if not isinstance(threads, int) or not 1 <= threads <= _THREADS_MAX:
+            raise ValueError(
+                f"got threads={threads!r}, expected a whole number from 1 to {_THREADS_MAX}: further calls wait until a thread is free"
+            )
+        checked_text("protection", protection)
         even_encrypted = _checked_compression(compression, compress_encrypted)
+        # While it closes, too: nobody would end the threads.
+        if not self._finalizer.alive:
+            raise LinkError(NODE_IS_CLOSED)
         self._node.offer(name, protection)
         if compression is not None:
             self._node.compress(name, None, even_encrypted)
@@ -563,6 +568,9 @@ class Node:
         """
         startpoint = as_startpoint(startpoint)
         even_encrypted = _checked_compression(compression, compress_encrypted)
+        # Handlers that still run while it closes may bind.
+        if self._closed.is_set():
+            raise LinkError(NODE_IS_CLOSED)
         binding = Binding(self, startpoint)
         if compression is not None:
             self._node.compress(None, binding._binding, even_encrypted)
@@ -625,7 +633,9 @@ class Node:
             If it has not answered by then.
         """
         limit = bounded_seconds(timeout)
-        places = several(at)
+        places = dialled("at", at)
+        checked_text("endpoint", endpoint)
+        checked_text("name", name)
         if not places and self._site is not None:
             ways = _core.site_ways(self._site, self.name, name)[:_HINTS_MAX]
             places = [
@@ -634,13 +644,12 @@ class Node:
             ]
         try:
             found = self._node.look_up(endpoint, name, places, limit)
-        except RefusedError:
-            raise
         except LinkError as error:
-            if places:
+            if _NO_ADDRESS not in str(error):
                 raise
             raise LinkError(
-                f"{error}: there is no session with {name} and no site file says where it is, so `at` has to"
+                f"can't reach {name}: there is no session with it and no site file says where it is;"
+                ' give `at`, such as at="tcp://HOST:PORT"'
             ) from None
         if found is None:
             raise TimeoutError(
@@ -670,7 +679,7 @@ class Node:
         PolicyError, CredentialError
             For files that can't be used. What was in force stays.
         """
-        return self._node.reload(relax)
+        return self._node.reload(checked_flag("relax", relax))
 
     def status(self) -> dict[str, Any]:
         """Return how the node stands, as ``exoskel links --json`` shows it: endpoints, sessions, and each link with its protection."""
@@ -741,37 +750,6 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
             (PolicyError, "policy") if is_policy else (CredentialError, "revocation list")
         )
         raise raised(f"can't read the {what} {error.filename}: {error.strerror}") from None
-
-
-def _reached_by(addresses: Iterable[HostAddress | UnixAddress]) -> dict[str, str]:
-    """Return what others have to dial for addresses that mean every one of this machine's."""
-    found = {}
-    for address in addresses:
-        if isinstance(address, HostAddress) and address.host.strip("[]") in _EVERY_ADDRESS:
-            written = str(address).rpartition(":")[0]
-            found[written] = _own_address(address.host.strip("[]"))
-    return found
-
-
-def _own_address(listening: str) -> str:
-    """Return the address from which this machine sends to other networks, or else its name."""
-    for family, elsewhere in _EVERY_ADDRESS[listening]:
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sender:
-            # This sends nothing: it asks the routing table.
-            sender.connect((elsewhere, 9))
-            own = str(sender.getsockname()[0])
-            return f"[{own}]" if ":" in own else own
-    return socket.gethostname()
-
-
-def _commands(via: Command | Mapping[str, Command]) -> list[tuple[str | None, list[str]]]:
-    if isinstance(via, Mapping):
-        return [(nodes, _words(command)) for nodes, command in via.items()]
-    return [(None, words)] if (words := _words(via)) else []
-
-
-def _words(command: Command) -> list[str]:
-    return shlex.split(command) if isinstance(command, str) else list(command)
 
 
 def _status_path() -> str | None:
@@ -860,7 +838,7 @@ def group(bindings: Iterable[Binding]) -> Group:
 def _checked_compression(compression: str | None, compress_encrypted: bool) -> bool:
     if compression not in (None, "zstd"):
         raise ValueError(f"got compression={compression!r}, expected 'zstd' or None")
-    if compress_encrypted and compression is None:
+    if checked_flag("compress_encrypted", compress_encrypted) and compression is None:
         raise ValueError(
             "got compress_encrypted=True without compression, expected compression='zstd' with it"
         )
@@ -882,6 +860,7 @@ def _close(
     endpoints: dict[str, HandlerThreads],
     driver: _Driver | None,
     awaited: AwaitedReplies,
+    closed: threading.Event,
 ) -> list[str]:
     """End a node, and say what it could not deliver."""
     if node.is_inherited():
@@ -898,6 +877,7 @@ def _close(
         node.deliver(max(0.0, deadline - time.monotonic()))
     lost = [] if not node.is_delivering() else node.abandon() or [_NOT_TAKEN]
     node.close()
+    closed.set()
     if driver is not None:
         driver.end()
     awaited.end()

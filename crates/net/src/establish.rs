@@ -105,7 +105,7 @@ pub enum EstablishError {
     Socket(#[from] io::Error),
     /// Too slow.
     #[error(
-        "no handshake within {0:?}: the other side accepted the connection and said nothing; all of its slots may be taken"
+        "no handshake within {0:?}: the other side accepted the connection and said nothing; all of its places may be taken"
     )]
     Silent(Duration),
     /// A connection that nothing came over.

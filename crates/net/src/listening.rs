@@ -45,7 +45,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// Somebody listens there.
-    #[error("can't listen on {0}: the address is in use; is another worker running there?")]
+    #[error("can't listen on {0}: the address is in use; is another program running there?")]
     Taken(String),
     /// There is a file of another kind.
     #[error(

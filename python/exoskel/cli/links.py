@@ -5,6 +5,7 @@ import glob
 import ipaddress
 import json
 import os
+import re
 import socket
 import struct
 import sys
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from . import UsageError
 from .background import run_directory
 from .policy import Explained, explained
 from .report import Commands, duration, report
@@ -24,6 +26,8 @@ __all__ = ["Way", "add_commands", "running_nodes", "ways"]
 _HOST = "host"
 _NOBODY = "no node of this account runs on this machine"
 _WATCH_SECONDS = 1.0
+# Numbers with dots, brackets, and what ends with a port: no name that people give.
+_LIKE_AN_ADDRESS = re.compile(r"[\d.]*\.[\d.]*|\[.*|[^/].*:\d+")
 # How long a node may take to say how it stands.
 _ANSWER_SECONDS = 2.0
 # What it may say: a hundred thousand links.
@@ -227,15 +231,26 @@ def _told_link(link: dict[str, Any]) -> str:
     given = ", given by a rule" if link["by_rule"] else ""
     return (
         f"{whose} {link['endpoint']}{given}: {link['protection']}{raised}; "
-        f"{link['messages_sent']} messages, {link['bytes_sent']:,} bytes sent; "
-        f"{link['messages_received']} messages, {link['bytes_received']:,} bytes received; "
+        f"{_counted(link['messages_sent'], 'message')}, {_counted(link['bytes_sent'], 'byte')} sent; "
+        f"{_counted(link['messages_received'], 'message')}, {_counted(link['bytes_received'], 'byte')} received; "
         f"for {duration(link['seconds'])}; policy: {link['rule']}"
     )
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from .. import _core
+    from ..link_arguments import checked_name
 
+    for node in (arguments.from_, arguments.to):
+        _check_node(node)
+    try:
+        checked_name("endpoint", arguments.endpoint)
+    except ValueError as error:
+        raise UsageError(*error.args) from None
     link = (arguments.from_, arguments.to, arguments.endpoint)
     answer = explained(
         arguments.policy, arguments.other, lambda text: _core.policy_explain_link(text, *link)
@@ -266,6 +281,14 @@ def _explain(arguments: argparse.Namespace) -> int:
     del data["results"]
     report(arguments, "\n".join(lines), data)
     return 0
+
+
+def _check_node(node: str) -> None:
+    """Refuse a name that somebody has meant as an address."""
+    if _address(node) is None and _LIKE_AN_ADDRESS.fullmatch(node.rpartition("@")[2]):
+        raise UsageError(
+            f"got {node}, expected NAME@ADDRESS, a name or an address; addresses are of IPv4 or IPv6 and have no port"
+        )
 
 
 def _name(node: str) -> str:

@@ -147,7 +147,7 @@ def _init(arguments: argparse.Namespace) -> int:
         arguments,
         f"made an authority in {directory}\n"
         "keep this directory secret: who reads ca.key in it can be any worker and any manager\n"
-        f"next: exoskel pki issue{option} --role worker --name HOST",
+        f"next: exoskel pki issue{option} --role worker --name HOST (for programs with links: --role peer)",
         {"directory": directory},
     )
     return 0
