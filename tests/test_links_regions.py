@@ -174,7 +174,7 @@ def test_reading_and_writing_are_rights_of_their_own(
     lab: Lab, grid: Grid, bound: links.Binding
 ) -> None:
     zeros = np.zeros((20, 30))
-    with pytest.raises(ValueError, match=r'"cube.put", expected one that this startpoint allows'):
+    with pytest.raises(ValueError, match=r'"cube.put", expected one that this startpoint and'):
         bound.region("cube").put((), grid.cube).result(10)
     reader = lab.nodes[1].bind(grid.endpoint.startpoint(to=NAMES[1], handlers=["field.get"]))
     assert reader.region("field").get().result(10).shape == (20, 30)

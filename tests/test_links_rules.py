@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.processes import eventually
+from tests.site import free_address
 from tests.test_links import NAMES, PLAIN, Lab
 from tests.test_links_lasting import Relay
 
@@ -114,6 +115,26 @@ def test_somebody_else_at_the_address_gives_nothing(lab: Lab, ocean: links.Node)
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
     with pytest.raises(ValueError, match="name"):
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name="a b")
+
+
+def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
+    lab: Lab, ocean: links.Node, policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    startpoint = ocean.endpoint("open").startpoint(to="*").text()
+    stranger = Lab(tmp_path_factory.mktemp("elsewhere")).node(ATMOSPHERE)
+    with pytest.raises(ex.AuthenticationError, match=f"no session with peer {OCEAN}"):
+        stranger.bind(startpoint).request("any").result(10)
+    stranger.close()
+    with pytest.raises(ex.AuthenticationError, match=r"expected name .plotter"):
+        lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
+    policy.write_text(f"{RULES}\n[deny]\npeers = [\"{ATMOSPHERE}\"]\n")
+    ocean.reload()
+    with pytest.raises(ex.RefusedError, match=f"no session with peer {OCEAN}.*peers"):
+        lab.node(ATMOSPHERE).bind(startpoint).request("any").result(10)
+    nobody = links.Startpoint.parse(startpoint).with_hints([free_address()])
+    with pytest.raises(ex.LinkError, match=f"can't reach peer {OCEAN}") as raised:
+        lab.node(PLOTTER).bind(nobody).request("any").result(10)
+    assert type(raised.value) is ex.LinkError
 
 
 def test_the_librarys_own_endpoints_are_not_offered_by_programs(ocean: links.Node) -> None:

@@ -311,9 +311,7 @@ impl Binding {
                 match request.filter(|request| self.forget(*request)) {
                     Some(request) => happened.append(&mut lost([request], &error)),
                     // Whoever posted hears of it at the next call, unless there is something else to hear.
-                    None if is_told_post => {
-                        self.unsaid.get_or_insert(error);
-                    }
+                    None if is_told_post => self.lose_posts(1, &error),
                     None => {}
                 }
             }
@@ -369,11 +367,7 @@ impl Binding {
         let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
         let posts = waiting.count() + kept;
         if posts > 0 {
-            self.unsaid = Some(LinkError::PostsLost {
-                endpoint: self.startpoint.endpoint().to_owned(),
-                posts,
-                why: error.to_string(),
-            });
+            self.lose_posts(posts, error);
         }
         self.place = None;
         self.is_open = false;
@@ -393,6 +387,21 @@ impl Binding {
             reason,
         };
         self.fail(&error)
+    }
+
+    /// The binding's owner has to hear of this, and of what it has not heard yet, as far as the reason is the same.
+    fn lose_posts(&mut self, more: usize, error: &LinkError) {
+        let reason = error.to_string();
+        match &mut self.unsaid {
+            Some(LinkError::PostsLost { posts, why, .. }) if *why == reason => *posts += more,
+            unsaid => {
+                *unsaid = Some(LinkError::PostsLost {
+                    endpoint: self.startpoint.endpoint().to_owned(),
+                    posts: more,
+                    why: reason,
+                });
+            }
+        }
     }
 
     /// What its owner has to hear of posts.

@@ -66,7 +66,7 @@ pub enum LinkError {
     },
     /// The link gives no such handler.
     #[error(
-        "got the handler {handler:?}, expected one that this startpoint allows at {endpoint:?}: {}",
+        "got the handler {handler:?}, expected one that this startpoint and the owner's rules allow at {endpoint:?}: {}",
         list(known)
     )]
     NoHandler {
