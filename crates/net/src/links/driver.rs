@@ -190,6 +190,10 @@ impl Tasks {
         drop(machine);
         live.connection.flush();
         self.shared.happened(happened);
+        if self.shared.is_over.load(Ordering::SeqCst) {
+            // It came about while the others were closed.
+            live.connection.close(CloseReason::ShuttingDown);
+        }
         let tasks = self.clone();
         tokio::task::spawn_local(async move {
             let ended = live
@@ -217,17 +221,18 @@ impl Tasks {
 
     /// Whether there is room for another session of a node, whatever process numbers it states.
     fn check_room_for(&self, node: &Identity) -> Result<(), Refuse> {
+        if self.shared.is_over.load(Ordering::SeqCst) {
+            return Err(busy("this node is closing".to_owned()));
+        }
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = most / DESCRIPTORS_OF_SESSION / SHARE_OF_NODE;
         let got = self.sessions_of(node, |_| true).len() as u64;
         if got < most {
             return Ok(());
         }
-        let text = format!("{node} has {got} sessions with this process, which is its share");
-        Err(Refuse {
-            reason: RefuseReason::Busy,
-            text: text.into(),
-        })
+        Err(busy(format!(
+            "{node} has {got} sessions with this process, which is its share"
+        )))
     }
 
     fn sessions_of(
@@ -243,6 +248,13 @@ impl Tasks {
 
     fn note(&self, lines: impl IntoIterator<Item = String>) {
         lines.into_iter().for_each(|line| self.shared.note(line));
+    }
+}
+
+fn busy(text: String) -> Refuse {
+    Refuse {
+        reason: RefuseReason::Busy,
+        text: text.into(),
     }
 }
 

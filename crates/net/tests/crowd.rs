@@ -1,4 +1,4 @@
-//! One peer that has much to say, and others that wait for a word.
+//! Peers that want more of a node than their share, and those that come when it closes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use exoskel_identity::Role;
 use exoskel_link::capability::Caveat;
 use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Protection, TrafficClass};
+use exoskel_net::address::Address;
 use exoskel_net::connection::Connection;
-use exoskel_net::establish::{Established, dial};
-use exoskel_net::links::{LinkNode, LinkNodeConfig, MessageContents};
+use exoskel_net::establish::{EstablishError, Established, NodeConfig, dial};
+use exoskel_net::links::{LinkNode, LinkNodeConfig, LookupQuestion, MessageContents};
 use exoskel_net::listening::Listening;
 use exoskel_net::socket::Socket;
 use wire::{ENDPOINT, Site, Way, message, run, soon, terms};
@@ -116,39 +117,48 @@ fn messages_that_wait_for_credit_are_counted() {
     });
 }
 
+fn peer(site: &Site, name: &str) -> NodeConfig {
+    let mut terms = terms(site.credential(Role::Peer, name), &[Role::Peer]);
+    terms.asks_for_each_link = true;
+    terms
+}
+
+fn node(terms: NodeConfig, listen: Vec<Listening>) -> LinkNode {
+    LinkNode::start(LinkNodeConfig {
+        terms,
+        renewal: None,
+        listen,
+        gateways: Vec::new(),
+        hints: Vec::new(),
+        patience: Duration::from_secs(60),
+        via: Vec::new(),
+        status: None,
+    })
+    .unwrap()
+}
+
+/// A node that listens, and where.
+fn listening(terms: NodeConfig) -> (LinkNode, Address) {
+    let listening = Listening::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listening.address().clone();
+    (node(terms, vec![listening]), address)
+}
+
+async fn dialled(address: &Address, terms: &NodeConfig) -> Result<Established, EstablishError> {
+    let socket: Socket = address.connect().await?;
+    dial(socket, terms, Some("ocean".to_owned())).await
+}
+
 /// A process has one session. One that dials again and again loses its older ones, and others find room.
 #[test]
 fn a_process_has_few_sessions_at_once() {
     run(async {
         let site = Site::new();
-        let peer = |name: &str| {
-            let mut terms = terms(site.credential(Role::Peer, name), &[Role::Peer]);
-            terms.asks_for_each_link = true;
-            terms
-        };
-        let listening = Listening::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listening.address().clone();
-        let owner = LinkNode::start(LinkNodeConfig {
-            terms: peer("ocean"),
-            renewal: None,
-            listen: vec![listening],
-            gateways: Vec::new(),
-            hints: Vec::new(),
-            patience: Duration::from_secs(60),
-            via: Vec::new(),
-            status: None,
-        })
-        .unwrap();
-        let crowd = peer("crowd");
-        let dialled = async || -> Established {
-            let socket: Socket = address.connect().await.unwrap();
-            dial(socket, &crowd, Some("ocean".to_owned()))
-                .await
-                .unwrap()
-        };
+        let (owner, address) = listening(peer(&site, "ocean"));
+        let crowd = peer(&site, "crowd");
         let mut running = tokio::task::JoinSet::new();
         for _ in 0..20 {
-            let connection = dialled().await.connection;
+            let connection = dialled(&address, &crowd).await.unwrap().connection;
             running.spawn(async move { connection.run(|_| ()).await });
         }
         for _ in 0..16 {
@@ -167,17 +177,7 @@ fn a_process_has_few_sessions_at_once() {
         let startpoint = owner
             .startpoint("news", false, vec![Caveat::holder("*").unwrap()])
             .unwrap();
-        let other = LinkNode::start(LinkNodeConfig {
-            terms: peer("other"),
-            renewal: None,
-            listen: Vec::new(),
-            gateways: Vec::new(),
-            hints: Vec::new(),
-            patience: Duration::from_secs(60),
-            via: Vec::new(),
-            status: None,
-        })
-        .unwrap();
+        let other = node(peer(&site, "other"), Vec::new());
         let binding = other.bind(startpoint);
         let asked = other.request(binding, "note", MessageContents::default());
         asked.unwrap();
@@ -190,4 +190,41 @@ fn a_process_has_few_sessions_at_once() {
         assert!(called.await.unwrap());
         while running.join_next().await.is_some() {}
     });
+}
+
+/// Its links would wait for another session, and there will be none.
+#[test]
+fn a_node_that_closes_takes_nobody_in() {
+    run(async {
+        let site = Site::new();
+        let (owner, address) = listening(peer(&site, "ocean"));
+        let guest = peer(&site, "guest");
+        // It doesn't read that the node closes, which waits for it therefore.
+        let slow = dialled(&address, &guest).await.unwrap();
+        let owner = Arc::new(owner);
+        let closing = owner.clone();
+        let closed = tokio::task::spawn_blocking(move || closing.close());
+        let begun = async {
+            while owner
+                .look_up(question(), [3; 16], [4; 32])
+                .map(|pending| owner.end_lookup(&pending))
+                .is_ok()
+            {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon("the node's closing", begun).await;
+        let late = dialled(&address, &peer(&site, "late")).await;
+        assert!(late.is_err(), "it was welcomed");
+        closed.await.unwrap();
+        drop(slow);
+    });
+}
+
+fn question() -> LookupQuestion {
+    LookupQuestion {
+        node: exoskel_identity::Identity::new(Role::Peer, "ocean").unwrap(),
+        hints: Vec::new(),
+        endpoint: "any".to_owned(),
+    }
 }
