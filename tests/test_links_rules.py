@@ -117,6 +117,38 @@ def test_somebody_else_at_the_address_gives_nothing(lab: Lab, ocean: links.Node)
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name="a b")
 
 
+def test_a_lookup_at_a_place_asks_who_is_there(lab: Lab, policy: Path) -> None:
+    def one(number: int) -> links.Node:
+        node = lab.node(OCEAN, "127.0.0.1:0", policy=policy)
+        endpoint = node.endpoint("coupler")
+
+        @endpoint.handler
+        def surface() -> int:
+            return number
+
+        return node
+
+    first, second = one(1), one(2)
+    atmosphere = lab.node(ATMOSPHERE)
+    for node, number in [(first, 1), (second, 2), (first, 1)]:
+        found = atmosphere.lookup("coupler", at=node.hints, name=OCEAN)
+        assert found.request("surface").result(10) == number
+    with pytest.raises(ex.LinkError, match="can't reach"):
+        atmosphere.lookup("coupler", at=free_address(), name=OCEAN)
+    # It dials us, and one of the two sessions goes.
+    atmosphere.close()
+    atmosphere = lab.node(ATMOSPHERE, "127.0.0.1:0")
+    told = atmosphere.endpoint("told")
+
+    @told.handler
+    def note() -> None: ...
+
+    second.bind(told.startpoint(to=OCEAN)).request("note").result(10)
+    for _ in range(3):
+        found = atmosphere.lookup("coupler", at=second.hints, name=OCEAN)
+        assert found.request("surface").result(10) == 2
+
+
 def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
     lab: Lab, ocean: links.Node, policy: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -613,8 +613,8 @@ class Node:
         name : str
             The name of the node, which it has to prove.
         at : str or iterable of str
-            Where to dial: ``tcp://HOST:PORT``, ``unix:PATH`` or ``gateway:NAME@HOST:PORT``. Not needed while there is a session, nor where
-            the site file says it.
+            Where to dial: ``tcp://HOST:PORT``, ``unix:PATH`` or ``gateway:NAME@HOST:PORT``. The process there is asked, and no other one of
+            that name. Not needed while there is a session, nor where the site file says it.
         timeout : float
             How many seconds to wait for the answer.
 
@@ -636,6 +636,7 @@ class Node:
         places = dialled("at", at)
         checked_text("endpoint", endpoint)
         checked_text("name", name)
+        is_at = bool(places)
         if not places and self._site is not None:
             ways = _core.site_ways(self._site, self.name, name)[:_HINTS_MAX]
             places = [
@@ -643,7 +644,7 @@ class Node:
                 for method, gateway, address in ways
             ]
         try:
-            found = self._node.look_up(endpoint, name, places, limit)
+            found = self._node.look_up(endpoint, name, places, is_at, limit)
         except LinkError as error:
             if _NO_ADDRESS not in str(error):
                 raise

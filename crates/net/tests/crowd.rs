@@ -225,6 +225,7 @@ fn question() -> LookupQuestion {
     LookupQuestion {
         node: exoskel_identity::Identity::new(Role::Peer, "ocean").unwrap(),
         hints: Vec::new(),
+        is_by_hints: false,
         endpoint: "any".to_owned(),
     }
 }

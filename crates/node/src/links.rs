@@ -413,6 +413,15 @@ impl LinkMachine {
         id
     }
 
+    /// As [`bind`](Self::bind), for whoever is found by the startpoint's hints: no session leads there that was not made by one of them.
+    pub fn bind_by_hints(&mut self, startpoint: Startpoint) -> BindingId {
+        let id = self.bind(startpoint);
+        if let Some(binding) = self.bindings.get_mut(&id) {
+            binding.is_by_hints = true;
+        }
+        id
+    }
+
     /// The startpoint of a binding.
     #[must_use]
     pub fn startpoint_of(&self, id: BindingId) -> Option<&Startpoint> {

@@ -481,13 +481,15 @@ impl NodeHandle {
         }
     }
 
-    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns nothing when it hasn't answered.
+    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns nothing when it hasn't answered. With
+    /// `is_at` the process is asked that is found there.
     fn look_up(
         &self,
         py: Python<'_>,
         endpoint: &str,
         name: &str,
         at: Vec<String>,
+        is_at: bool,
         timeout: f64,
     ) -> PyResult<Option<StartpointHandle>> {
         let own = self.own(py)?;
@@ -499,6 +501,7 @@ impl NodeHandle {
         let question = LookupQuestion {
             node: node.map_err(|error| PyValueError::new_err(error.to_string()))?,
             hints: at,
+            is_by_hints: is_at,
             endpoint: endpoint.to_owned(),
         };
         let (key_id, secret) = random_key()?;

@@ -24,6 +24,8 @@ pub struct LookupQuestion {
     pub node: Identity,
     /// Where it may be found, the best first.
     pub hints: Vec<String>,
+    /// Whether the process at one of the hints is meant, and no other one of that node to which there may be a session.
+    pub is_by_hints: bool,
     /// The endpoint's name.
     pub endpoint: String,
 }
@@ -66,7 +68,12 @@ impl LinkNode {
             bearer: true,
             caveats: Vec::new(),
         })?;
-        let binding = self.bind(startpoint);
+        let mut machine = lock(&self.shared.machine);
+        let binding = match question.is_by_hints {
+            true => machine.bind_by_hints(startpoint),
+            false => machine.bind(startpoint),
+        };
+        drop(machine);
         match self.request(binding, LOOKUP_HANDLER, question.contents()) {
             Ok(request) => Ok(PendingLookup {
                 question,

@@ -13,8 +13,9 @@ use exoskel_link::{
 
 use super::lasting::LastingEnd;
 use super::{
-    Happening, LOOKUP_ENDPOINT, LinkError, MessageContents, OutgoingMessage, REQUESTS_MAX,
-    RegionMessage, RequestId, StreamMessage, WAITING_BYTES_MAX, WaitingQueue, WantedProcess, lost,
+    Happening, LOOKUP_ENDPOINT, LinkError, MessageContents, OutgoingMessage, PeerProcess,
+    REQUESTS_MAX, RegionMessage, RequestId, StreamMessage, WAITING_BYTES_MAX, WaitingQueue,
+    WantedProcess, lost,
 };
 use crate::session::SessionId;
 
@@ -63,6 +64,8 @@ pub(super) struct Binding {
     pub(super) startpoint: Startpoint,
     /// Where it leads.
     pub(super) peer: WantedProcess,
+    /// Whether it leads to whoever is found by its hints, and to no other process of the node.
+    pub(super) is_by_hints: bool,
     /// What its owner requires besides.
     pub(super) minimum: Protection,
     /// The session and the link that carry it, from the moment at which the link is asked for.
@@ -100,6 +103,7 @@ impl Binding {
         Self {
             startpoint,
             peer,
+            is_by_hints: false,
             minimum: Protection::Plain,
             place: None,
             is_open: false,
@@ -119,6 +123,13 @@ impl Binding {
     /// Whether it needs a link that nobody has asked for.
     pub(super) fn is_wanted(&self) -> bool {
         self.place.is_none() && (self.away.is_some() || !self.waiting.is_empty())
+    }
+
+    /// Whether a session leads where it does, by what is known of the session.
+    pub(super) fn leads_to(&self, process: &PeerProcess, dialled_by: &[String]) -> bool {
+        let own = self.startpoint.hints();
+        let is_there = || own.iter().any(|hint| dialled_by.contains(hint));
+        self.peer.is(process) && (!self.is_by_hints || is_there())
     }
 
     /// Whether all of its hints are among these.

@@ -40,7 +40,10 @@ impl LinkMachine {
     pub fn take_wants(&mut self, now: Duration) -> Vec<Want> {
         let mut wants: Vec<Want> = Vec::new();
         for binding in self.bindings.values() {
-            let is_new = binding.is_wanted() && binding.away.is_none();
+            let mut sessions = self.sessions.values().filter(|one| !one.is_retiring);
+            let is_new = binding.is_wanted()
+                && binding.away.is_none()
+                && !sessions.any(|one| binding.leads_to(&one.process, &one.hints));
             // Who may be the same process is dialled once: what comes of it says whether somebody else has to be.
             if is_new && !wants.iter().any(|want| want.peer.may_be(&binding.peer)) {
                 wants.push(Want {
@@ -52,11 +55,10 @@ impl LinkMachine {
         let again = self.dialling.due(now).into_iter();
         let again: Vec<_> = again
             .filter(|want| !wants.iter().any(|other| other.peer.may_be(&want.peer)))
+            .filter(|want| self.session_to(&want.peer).is_none())
             .collect();
         wants.extend(again);
-        wants.retain(|want| {
-            !self.dialling.is_dialled(&want.peer) && self.session_to(&want.peer).is_none()
-        });
+        wants.retain(|want| !self.dialling.is_dialled(&want.peer));
         wants.iter().for_each(|want| self.dialling.begin(want));
         wants
     }
@@ -99,6 +101,13 @@ impl LinkMachine {
             links: BTreeMap::new(),
             closed: Vec::new(),
         };
+        // Of two sessions with it one goes, perhaps at its other end: what was found by these hints is found in the other one as well.
+        let same = self.sessions.values_mut();
+        for other in same.filter(|one| one.process == known.process) {
+            let new = known.hints.iter();
+            let new: Vec<_> = new.filter(|hint| !other.hints.contains(hint)).collect();
+            other.hints.extend(new.into_iter().cloned());
+        }
         let surplus = self.surplus(id, &known);
         self.sessions.insert(id, known);
         let mut happened = Vec::new();
@@ -191,7 +200,7 @@ impl LinkMachine {
         }
         let mut happened = Vec::new();
         for (number, binding) in &mut self.bindings {
-            if !binding.is_wanted() || !binding.peer.is(&known.process) {
+            if !binding.is_wanted() || !binding.leads_to(&known.process, &known.hints) {
                 continue;
             }
             let minimum = policy(binding.startpoint.endpoint());
@@ -219,9 +228,7 @@ impl LinkMachine {
         let (peer, is_gone) = (&want.peer, attempts.is_gone);
         self.dialling.end(peer);
         self.dialling.failed(peer, &attempts.told, now);
-        if self.session_to(peer).is_some() {
-            return Vec::new();
-        }
+        let is_met = self.session_to(peer).is_some();
         let error = LinkError::Unreachable {
             node: peer.node.clone(),
             attempts: attempts.told.clone(),
@@ -230,11 +237,12 @@ impl LinkMachine {
         let bindings = self.bindings.values_mut();
         let mut happened: Vec<_> = bindings
             .filter(|one| one.place.is_none() && one.peer == *peer)
+            .filter(|one| !is_met || one.is_by_hints)
             .filter(|one| is_gone || one.away.is_none())
             .filter(|one| is_gone || one.has_been_tried_at(&want.hints))
             .flat_map(|binding| binding.fail(&error))
             .collect();
-        if let (true, Some(process)) = (is_gone, peer.process) {
+        if let (true, Some(process)) = (is_gone && !is_met, peer.process) {
             let node = peer.node.clone();
             let gone = PeerProcess { node, process };
             self.dialling.forget(&gone);
