@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 
 use self::calls::Calls;
 use self::compression::Compressions;
-pub use self::compression::{Compression, ExpansionError};
+pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
 pub use self::progress::{LinkDriver, LinkDriverParts};
