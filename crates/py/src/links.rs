@@ -874,7 +874,7 @@ fn failed_there(py: Python<'_>, text: String, failure: &PeerFailure) -> PyErr {
         .import("exoskel.links")
         .and_then(|links| links.getattr("HandlerError"));
     let kind = exoskel_identity::PeerText::new(&failure.kind);
-    match class.and_then(|class| class.call1((text, kind.raw_for_comparison()))) {
+    match class.and_then(|class| class.call1((text, kind.unquoted()))) {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,
     }
