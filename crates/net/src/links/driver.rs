@@ -246,7 +246,9 @@ async fn reach_at(
                     matches!(address, Address::Tcp(_)) && via.leads_to(&want.peer.node)
                 });
             if let Some(via) = via {
-                let (socket, running) = via.start(&address).map_err(|error| error.to_string())?;
+                let (socket, running) = via
+                    .start(&address, &tasks.shared.commands)
+                    .map_err(|error| error.to_string())?;
                 command = Some(running);
                 socket
             } else {
@@ -274,6 +276,9 @@ async fn reach_at(
             return Err(format!("{error}{said}").into());
         }
     };
+    if let Some(command) = &mut command {
+        command.carries_session();
+    }
     let (met, process) = (established.peer.identity(), established.process);
     let failed = if met != node {
         FailedAttempt::from(format!("got {met}, expected {node}"))
