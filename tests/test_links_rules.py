@@ -250,7 +250,8 @@ class Held:
 def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) -> None:
     held = Held(lab.node(OCEAN, "127.0.0.1:0"))
     startpoint = held.coupler.startpoint(to="*.example.org")
-    bound = lab.node(ATMOSPHERE).bind(startpoint)
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(startpoint)
     for number in range(10):
         bound.post("note", number)
     assert held.begun.wait(10)
@@ -263,6 +264,8 @@ def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) ->
     assert eventually(lambda: 100 in held.noted)
     held.node.close()
     assert held.noted == [0, 100]
+    with pytest.raises(ex.LinkError, match="10 posts to coupler may be lost.*revoked"):
+        node.close()
 
 
 def test_a_held_region_is_not_written_by_who_has_lost_the_right(lab: Lab) -> None:

@@ -387,6 +387,8 @@ def test_what_waits_is_not_done_when_its_right_has_ended(lab: Lab, coupler: link
     honest(lab, coupler)
     assert eventually(lambda: seen == [0])
     assert not field.any()
+    with pytest.raises(ex.LinkError, match="10 posts to coupler may be lost.*revoked"):
+        node.close()
 
 
 def test_what_is_sent_without_credit_ends_the_session(

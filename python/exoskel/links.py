@@ -700,7 +700,8 @@ class Node:
         Raises
         ------
         LinkError
-            If something that was posted is lost. The node is closed all the same.
+            If something that was posted is lost, also by a binding that was closed before, and no call has said so. The node is closed
+            all the same.
         """
         lost = self._finalizer()
         if lost:
@@ -896,7 +897,8 @@ def _close(
         driver.deliver(deadline)
     else:
         node.deliver(max(0.0, deadline - time.monotonic()))
-    lost = [] if not node.is_delivering() else node.abandon() or [_NOT_TAKEN]
+    is_stuck = node.is_delivering()
+    lost = node.abandon() or ([_NOT_TAKEN] if is_stuck else [])
     node.close()
     if driver is not None:
         driver.end()

@@ -898,6 +898,7 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::SessionEnded { .. }
         | LinkError::Away { .. }
         | LinkError::PostsLost { .. }
+        | LinkError::ClosedPostsLost { .. }
         | LinkError::ImpossibleCount { .. }
         | LinkError::LinkEnded(_)
         | LinkError::Session(_)
