@@ -328,14 +328,28 @@ class Binding:
             owner=self,
         )
 
-    def region(self, name: str) -> Region:
-        """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use."""
+    def region(self, name: str, *, timeout: float | None = 10.0) -> Region:
+        """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        timeout : float, optional
+            How many seconds the first use may wait until the other end has said what the array is like. Without end if it is None.
+
+        Returns
+        -------
+        Region
+            Its first use raises a ``TimeoutError`` if the other end has not answered by then; the next one asks again.
+        """
+        limit = checked_seconds(timeout)
 
         def reply(transfer: "_core.LinkTransfer", what: str, value: Any) -> Reply:
             return _TransferReply(transfer, what, self, value)
 
         node, peer = self._node, self._startpoint.node
-        return Region(node, self._binding, name, peer, reply, self._drive)
+        return Region(node, self._binding, name, peer, reply, self._drive, limit)
 
     def require(self, protection: Protection) -> None:
         """Have the link protected at least so, from the next record on. It never becomes weaker.
