@@ -80,7 +80,7 @@ def test_an_owner_that_never_answers_holds_nobody(lab: Lab, threads: int) -> Non
                     use()
 
 
-def test_a_region_that_has_not_answered_is_asked_again(bound: links.Binding) -> None:
+def test_a_region_that_has_not_answered_is_waited_for_again(bound: links.Binding) -> None:
     region = bound.region("field", timeout=0)
 
     def is_described() -> bool:

@@ -264,7 +264,7 @@ def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) ->
     assert eventually(lambda: 100 in held.noted)
     held.node.close()
     assert held.noted == [0, 100]
-    with pytest.raises(ex.LinkError, match="10 posts to coupler may be lost.*revoked"):
+    with pytest.raises(ex.LinkError, match=r"10 posts to coupler may be lost.*revoked"):
         node.close()
 
 

@@ -248,7 +248,9 @@ def test_keywords_are_names_of_parameters(
     with links.Node(lab.credential(ATMOSPHERE), live=False) as node:
         bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
         for handler in ("take", "surface"):
-            with pytest.raises(links.HandlerError, match="as the name of a keyword, expected an id"):
+            with pytest.raises(
+                links.HandlerError, match="as the name of a keyword, expected an id"
+            ):
                 bound.request(handler, **{FORGED: 1}).result(20)
         with pytest.raises(links.HandlerError, match="unexpected keyword argument 'größe'"):
             bound.request("surface", größe=1).result(20)
@@ -387,7 +389,7 @@ def test_what_waits_is_not_done_when_its_right_has_ended(lab: Lab, coupler: link
     honest(lab, coupler)
     assert eventually(lambda: seen == [0])
     assert not field.any()
-    with pytest.raises(ex.LinkError, match="10 posts to coupler may be lost.*revoked"):
+    with pytest.raises(ex.LinkError, match=r"10 posts to coupler may be lost.*revoked"):
         node.close()
 
 

@@ -82,8 +82,9 @@ def test_a_node_that_is_closed_leaves_no_command(
 ) -> None:
     others = started()
     via = ["sh", "-c", f"{before}sleep 79; true"]
-    options = {"policy": lab.policy, "connect_timeout": 60, "threads": threads}
-    node = links.Node(lab.credential(ATMOSPHERE), via=via, **options)
+    node = links.Node(
+        lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=60, threads=threads
+    )
     reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
 
     def is_started() -> bool:

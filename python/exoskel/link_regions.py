@@ -84,6 +84,8 @@ class Region:
         self._reply = reply
         self._drive = drive
         self._timeout = timeout
+        # By handler, what nobody has answered yet: the next use waits on.
+        self._asked: dict[str, _core.LinkTransfer] = {}
         self._layout: tuple[str, int, tuple[int, ...]] | None = None
         self.name = name
         self.peer = peer
@@ -183,12 +185,15 @@ class Region:
         return self._layout
 
     def _describe(self, handler: str) -> tuple[str, int, tuple[int, ...]]:
-        transfer = _core.LinkTransfer.describe(self._node, self._binding, handler)
+        transfer = self._asked.pop(handler, None)
+        if transfer is None:
+            transfer = _core.LinkTransfer.describe(self._node, self._binding, handler)
         if self._drive is None:
             done = patiently(self._timeout, lambda left: transfer.wait(left) or None)
         else:
             done = driven(self._drive, self._timeout, lambda: transfer.wait(0.0) or None)
         if done is None:
+            self._asked[handler] = transfer
             raise TimeoutError(
                 f"{self.peer} has not said within {self._timeout:g} seconds what the region {self.name} is like"
             )

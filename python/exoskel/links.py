@@ -341,7 +341,7 @@ class Binding:
         Returns
         -------
         Region
-            Its first use raises a ``TimeoutError`` if the other end has not answered by then; the next one asks again.
+            Its first use raises a ``TimeoutError`` if the other end has not answered by then; the next one waits on.
         """
         limit = checked_seconds(timeout)
 
