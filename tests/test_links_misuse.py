@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,8 @@ def test_keywords_may_have_any_name(bound: links.Binding) -> None:
     assert group.request("surface", **names).result(PATIENCE_SECONDS) == [[[], names]]
     bound.post("surface", **names)
     group.post("surface", **names)
+    # What comes before it has been handled.
+    assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a\nb", "a\x00", "a\u2028b", "\u00a0"])
@@ -239,14 +242,21 @@ def test_what_can_t_travel_is_told_in_words_of_links(bound: links.Binding) -> No
         assert "policy" not in text
 
 
-def test_what_is_closed_is_named(bound: links.Binding, lab: Lab) -> None:
+def test_what_is_closed_is_named(bound: links.Binding, coupler: links.Endpoint, lab: Lab) -> None:
+    go_on = threading.Event()
+
+    @coupler.handler
+    def late() -> None:
+        go_on.wait(PATIENCE_SECONDS)
+
     assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
-    reply = bound.request("surface")
+    reply = bound.request("late")
     bound.close()
     with pytest.raises(ex.LinkError, match="this binding is closed"):
         bound.request("surface")
     with pytest.raises(ex.LinkError, match="binding or its node was closed before the answer"):
         reply.result(PATIENCE_SECONDS)
+    go_on.set()
     node = lab.nodes[-1]
     another = node.bind(bound.startpoint)
     node.close()
