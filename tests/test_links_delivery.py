@@ -98,6 +98,107 @@ def test_posts_that_nobody_takes_are_in_the_log(lab: Lab, notes: Notes) -> None:
 
     assert eventually(has_lines)
     assert "1 post to notes may be lost" in lines[-1]
+    with pytest.raises(ex.LinkError, match="1 post to notes may be lost"):
+        node.close()
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "dropped"])
+@pytest.mark.parametrize("threads", [1, 0])
+@pytest.mark.parametrize("wrong", ["holder", "place", "handler"])
+def test_a_node_that_is_closed_tells_lost_posts(
+    wrong: str, threads: int, is_kept: bool, lab: Lab, notes: Notes
+) -> None:
+    text = notes.text()
+    if wrong == "holder":
+        text = notes.endpoint.startpoint(to="somebody.example.org").text()
+    if wrong == "place":
+        notes.node.close()
+    handler = "tick" if wrong == "handler" else "note"
+    node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, threads=threads)
+    bound = node.bind(text)
+    bound.post(handler, 1)
+    if not is_kept:
+        del bound
+    expected = "got the handler .tick." if wrong == "handler" else "1 post to notes may be lost"
+    with pytest.raises(ex.LinkError, match=expected) as raised:
+        node.close()
+    assert "from now on" not in str(raised.value)
+    # Once is enough.
+    node.close()
+
+
+def test_the_end_of_a_block_tells_lost_posts(lab: Lab, notes: Notes) -> None:
+    wrong = notes.endpoint.startpoint(to="somebody.example.org").text()
+    credential = lab.credential(ATMOSPHERE)
+    with (
+        pytest.raises(ex.LinkError, match="1 post to notes may be lost"),
+        links.Node(credential, policy=lab.policy) as node,
+    ):
+        node.bind(wrong).post("note", 1)
+    # What is on its way already says more.
+    with pytest.raises(KeyError, match="first"):
+        _post_and_fail(credential, lab, wrong)
+
+
+def _post_and_fail(credential: Path, lab: Lab, startpoint: str) -> None:
+    with links.Node(credential, policy=lab.policy) as node:
+        node.bind(startpoint).post("note", 1)
+        raise KeyError("first")
+
+
+def test_posts_to_a_process_that_was_killed_are_told(lab: Lab, tmp_path: Path) -> None:
+    place = tmp_path / "startpoint"
+    script = f"""
+from pathlib import Path
+from exoskel import links
+node = links.Node({str(lab.credential(OCEAN))!r}, listen="127.0.0.1:0", live=False)
+endpoint = node.endpoint("notes")
+@endpoint.handler
+def note(value):
+    return value
+Path({str(place)!r}).write_text(endpoint.startpoint(to="*").text())
+node.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        assert eventually(lambda: place.exists() and place.read_text() != "")
+        node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, patience=0.3)
+        bound = node.bind(place.read_text())
+        assert bound.request("note", 1).result(30) == 1
+        process.kill()
+        process.wait()
+    assert eventually(lambda: bound.method is None)
+    bound.post("note", 2)
+    bound.post("note", 3)
+    with pytest.raises(ex.LinkError, match=r"posts? to notes may be lost"):
+        node.close()
+
+
+def test_posts_that_were_handled_are_not_called_lost(lab: Lab, notes: Notes) -> None:
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(notes.text())
+    for number in range(10):
+        bound.post("note", number)
+    assert notes.has(list(range(10)))
+    # It says what it has handled.
+    notes.node.close()
+    assert eventually(lambda: bound.method is None)
+    node.close()
+
+
+def test_what_a_call_has_told_is_not_told_again(lab: Lab, notes: Notes) -> None:
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(notes.endpoint.startpoint(to="somebody.example.org").text())
+    bound.post("note", 1)
+
+    def is_told() -> bool:
+        try:
+            bound.request("note", 2).result(30)
+        except ex.LinkError as error:
+            return "may be lost" in str(error)
+        return False
+
+    assert eventually(is_told)
+    node.close()
 
 
 def test_no_more_than_some_bytes_are_under_way(lab: Lab, notes: Notes) -> None:

@@ -185,6 +185,8 @@ def test_keywords_may_have_any_name(bound: links.Binding) -> None:
     assert group.request("surface", **names).result(PATIENCE_SECONDS) == [[[], names]]
     bound.post("surface", **names)
     group.post("surface", **names)
+    # What comes before it has been handled.
+    assert bound.request("surface").result(PATIENCE_SECONDS) == [[], {}]
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a\nb", "a\x00", "a\u2028b", "\u00a0"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import eventually
 from tests.test_links import NAMES, Lab
 
 import exoskel as ex
@@ -52,6 +55,43 @@ def bound(lab: Lab, grid: Grid) -> links.Binding:
 def test_a_region_says_what_it_holds(bound: links.Binding) -> None:
     region = bound.region("field")
     assert (region.shape, region.dtype) == ((20, 30), "<f8")
+
+
+@pytest.mark.parametrize("threads", [1, 0])
+def test_an_owner_that_never_answers_holds_nobody(lab: Lab, threads: int) -> None:
+    """Attack: a node that takes the connection and says nothing more, as one does whose program stands still."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        endpoint = lab.node(NAMES[0]).endpoint("grid")
+        startpoint = endpoint.startpoint(to=NAMES[1]).with_hints([place])
+        with links.Node(
+            lab.credential(NAMES[1]), policy=lab.policy, threads=threads, connect_timeout=60
+        ) as node:
+            region = node.bind(startpoint).region("field", timeout=0.2)
+            told = f"{NAMES[0]} has not said within 0.2 seconds what the region field is like"
+            uses: list[Callable[[], object]] = [
+                lambda: region.shape,
+                lambda: region.dtype,
+                region.get,
+                lambda: region.put((), np.zeros(3)),
+            ]
+            for use in uses:
+                with pytest.raises(TimeoutError, match=told):
+                    use()
+
+
+def test_a_region_that_has_not_answered_is_waited_for_again(bound: links.Binding) -> None:
+    region = bound.region("field", timeout=0)
+
+    def is_described() -> bool:
+        with contextlib.suppress(TimeoutError):
+            return region.shape == (20, 30)
+        return False
+
+    assert eventually(is_described)
+    with pytest.raises(ValueError, match="expected a number of seconds"):
+        bound.region("field", timeout=-1)
+    assert bound.region("field", timeout=None).shape == (20, 30)
 
 
 @pytest.mark.parametrize(

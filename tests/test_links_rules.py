@@ -159,7 +159,7 @@ def test_why_there_is_no_session_is_told_by_the_class_of_the_error(
     stranger.close()
     with pytest.raises(ex.AuthenticationError, match=r"expected name .plotter"):
         lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=PLOTTER)
-    policy.write_text(f"{RULES}\n[deny]\npeers = [\"{ATMOSPHERE}\"]\n")
+    policy.write_text(f'{RULES}\n[deny]\npeers = ["{ATMOSPHERE}"]\n')
     ocean.reload()
     with pytest.raises(ex.RefusedError, match=f"no session with peer {OCEAN}.*peers"):
         lab.node(ATMOSPHERE).bind(startpoint).request("any").result(10)
@@ -303,7 +303,8 @@ class Held:
 def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) -> None:
     held = Held(lab.node(OCEAN, "127.0.0.1:0"))
     startpoint = held.coupler.startpoint(to="*.example.org")
-    bound = lab.node(ATMOSPHERE).bind(startpoint)
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(startpoint)
     for number in range(10):
         bound.post("note", number)
     assert held.begun.wait(10)
@@ -316,6 +317,8 @@ def test_calls_that_wait_are_dropped_when_their_right_is_taken_back(lab: Lab) ->
     assert eventually(lambda: 100 in held.noted)
     held.node.close()
     assert held.noted == [0, 100]
+    with pytest.raises(ex.LinkError, match=r"10 posts to coupler may be lost.*revoked"):
+        node.close()
 
 
 def test_a_held_region_is_not_written_by_who_has_lost_the_right(lab: Lab) -> None:

@@ -194,6 +194,72 @@ def test_what_a_handler_raises_drives_no_terminal(lab: Lab, coupler: links.Endpo
     assert not UNSHOWN.search(str(raised.value))
 
 
+FORGED = "\x1b[2J\x1b]0;owned\x07\n2026-11-23 root INFO all is well \u202e"
+
+
+@pytest.mark.parametrize("where", ["text", "note", "cause", "context", "member"])
+def test_what_a_peer_has_written_begins_no_line_of_the_log(
+    where: str, lab: Lab, coupler: links.Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack: an argument that becomes the text of an exception."""
+
+    @coupler.handler
+    def fail(words: str) -> None:
+        error = ValueError("wrong" if where == "note" else words)
+        if where == "note":
+            error.add_note(words)
+        if where == "cause":
+            raise RuntimeError("no") from error
+        if where == "member":
+            raise ExceptionGroup("some", [error])
+        try:
+            raise error
+        finally:
+            if where == "context":
+                raise RuntimeError("no")
+
+    with links.Node(lab.credential(ATMOSPHERE), live=False) as node:
+        bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+        with pytest.raises(links.HandlerError):
+            bound.request("fail", FORGED).result(20)
+    logged = logged_lines(caplog)
+    assert not any(UNSHOWN.search(line) or line.startswith("2026") for line in logged)
+    assert any(r"\n2026-11-23 root INFO all is well \u202e" in line for line in logged)
+    # The owner still sees where.
+    assert any(re.fullmatch(r"[ |]*File .*, in fail", line) for line in logged)
+
+
+def logged_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines of the log, once there are some of a handler."""
+    assert eventually(lambda: "of coupler failed" in caplog.text)
+    return [line for record in caplog.records for line in record.getMessage().split("\n")]
+
+
+def test_keywords_are_names_of_parameters(
+    lab: Lab, coupler: links.Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Attack: the name of a keyword, which Python writes into its own messages."""
+    called = []
+
+    @coupler.handler
+    def take(**keywords: object) -> None:
+        called.append(keywords)
+
+    with links.Node(lab.credential(ATMOSPHERE), live=False) as node:
+        bound = node.bind(coupler.startpoint(to=ATMOSPHERE))
+        for handler in ("take", "surface"):
+            with pytest.raises(
+                links.HandlerError, match="as the name of a keyword, expected an id"
+            ):
+                bound.request(handler, **{FORGED: 1}).result(20)
+        with pytest.raises(links.HandlerError, match="unexpected keyword argument 'größe'"):
+            bound.request("surface", größe=1).result(20)
+        bound.request("take", größe=1).result(20)
+    assert called == [{"größe": 1}]
+    logged = logged_lines(caplog)
+    assert not any(UNSHOWN.search(line) or line.startswith("2026") for line in logged)
+
+
 def test_hints_drive_no_terminal(lab: Lab, coupler: links.Endpoint) -> None:
     """Attack: text in the place of an address, in a startpoint that somebody has changed."""
     hints = ["\u202emoc.elpmaxe:7700", "unix:/\u200fx", "gateway:\u202ea@b"]
@@ -323,6 +389,8 @@ def test_what_waits_is_not_done_when_its_right_has_ended(lab: Lab, coupler: link
     honest(lab, coupler)
     assert eventually(lambda: seen == [0])
     assert not field.any()
+    with pytest.raises(ex.LinkError, match=r"10 posts to coupler may be lost.*revoked"):
+        node.close()
 
 
 def test_what_is_sent_without_credit_ends_the_session(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -57,7 +58,61 @@ def test_a_command_is_the_wire(lab: Lab, coupler: links.Endpoint) -> None:
         # The policy says plain, but nobody knows who stands between.
         assert (bound.method, bound.protection) == ("command", "encrypted")
         assert len(started() - before) == 1
-    assert eventually(lambda: started() <= before), "the command ends"
+    assert started() <= before, "the command has ended"
+
+
+def group_of(leader: int) -> set[int]:
+    """Processes of a group that have not ended: in a container, nobody may wait for orphans."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, group = (entry / "stat").read_text().rpartition(") ")[2].split()[:3]
+            if int(group) == leader and state not in "ZX":
+                found.add(int(entry.name))
+    return found
+
+
+DEAF = "trap '' TERM; "
+
+
+@pytest.mark.parametrize("threads", [1, 0])
+@pytest.mark.parametrize("before", ["", DEAF], ids=["told", "deaf"])
+def test_a_node_that_is_closed_leaves_no_command(
+    before: str, threads: int, lab: Lab, coupler: links.Endpoint
+) -> None:
+    others = started()
+    via = ["sh", "-c", f"{before}sleep 79; true"]
+    node = links.Node(
+        lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=60, threads=threads
+    )
+    reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
+
+    def is_started() -> bool:
+        if threads == 0:
+            node.progress(0.01)
+        return len(started() - others) == 1 and len(group_of(*(started() - others))) == 2
+
+    assert eventually(is_started)
+    (leader,) = started() - others
+    assert not reply.done()
+    node.close()
+    assert started() <= others
+    # Who isn't our child may still be on its way out.
+    assert eventually(lambda: not group_of(leader))
+
+
+def test_a_command_ends_with_its_attempt(lab: Lab, coupler: links.Endpoint) -> None:
+    others = started()
+    via = ["sh", "-c", "sleep 81; true"]
+    with links.Node(
+        lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=0.5
+    ) as node:
+        reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
+        assert eventually(lambda: len(started() - others) == 1)
+        (leader,) = started() - others
+        with pytest.raises(ex.LinkError):
+            reply.result(20)
+        assert eventually(lambda: not group_of(leader)), "also while the node lives"
 
 
 def test_commands_are_for_the_nodes_that_they_name(lab: Lab, coupler: links.Endpoint) -> None:

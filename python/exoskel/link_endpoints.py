@@ -27,6 +27,8 @@ _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 Protection = Literal["plain", "integrity", "encrypted"]
 # As the core says it too.
 NODE_IS_CLOSED = "this node is closed"
+# What is told of a keyword's name that is none.
+_NAME_SHOWN_MAX = 100
 
 
 class Call:
@@ -164,6 +166,7 @@ class HandlerThreads:
         try:
             arguments, keywords = self._node.value_of(waiting)
             function = self._handlers[waiting.handler]
+            _check_keywords(keywords)
             call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
             value = (
                 function(call, *arguments, **keywords)
@@ -334,6 +337,14 @@ def _name_of(function: object, decorator: str) -> str:
             f"got the generator {name}, expected a function that returns its answer: return a list, or write to a stream"
         )
     return name
+
+
+def _check_keywords(keywords: dict[str, Any]) -> None:
+    """Refuse what is no name of a parameter: Python would put it into its own messages as it is."""
+    for name in keywords:
+        if not isinstance(name, str) or not name.isidentifier():
+            shown = name[:_NAME_SHOWN_MAX] if isinstance(name, str) else type(name).__name__
+            raise TypeError(f"got {shown!r} as the name of a keyword, expected an identifier")
 
 
 def _wants_call(function: Callable[..., Any]) -> bool:

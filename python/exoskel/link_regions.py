@@ -78,23 +78,27 @@ class Region:
         peer: str,
         reply: Callable[[_core.LinkTransfer, str, Any], Any],
         drive: Callable[[float], object] | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._node = node
         self._binding = binding
         self._reply = reply
         self._drive = drive
+        self._timeout = timeout
+        # By handler, what nobody has answered yet: the next use waits on.
+        self._asked: dict[str, _core.LinkTransfer] = {}
         self._layout: tuple[str, int, tuple[int, ...]] | None = None
         self.name = name
         self.peer = peer
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements in each dimension. The first use asks the other end."""
+        """Elements in each dimension. The first use asks the other end, and waits for the `timeout` of `Binding.region` at most."""
         return self._described()[2]
 
     @property
     def dtype(self) -> str:
-        """The type of its elements, as NumPy writes it: ``"<f8"``. The first use asks the other end."""
+        """The type of its elements, as NumPy writes it: ``"<f8"``. The first use asks the other end, as for `shape`."""
         return self._described()[0]
 
     def get(self, where: Any = (), *, into: Any = None) -> Any:
@@ -118,6 +122,8 @@ class Region:
             If the part lies outside.
         ValueError
             If `into` has another shape or type.
+        TimeoutError
+            If this is the first use, and the other end has not said in time what the array is like.
         """
         part, shape = self._part(where)
         type_text, _, _ = self._described()
@@ -156,6 +162,8 @@ class Region:
             If the part lies outside.
         ValueError
             If `array` has another shape or type.
+        TimeoutError
+            If this is the first use, and the other end has not said in time what the array is like.
         """
         part, shape = self._part(where)
         type_text, _, _ = self._described()
@@ -177,11 +185,18 @@ class Region:
         return self._layout
 
     def _describe(self, handler: str) -> tuple[str, int, tuple[int, ...]]:
-        transfer = _core.LinkTransfer.describe(self._node, self._binding, handler)
+        transfer = self._asked.pop(handler, None)
+        if transfer is None:
+            transfer = _core.LinkTransfer.describe(self._node, self._binding, handler)
         if self._drive is None:
-            patiently(None, lambda left: transfer.wait(left) or None)
+            done = patiently(self._timeout, lambda left: transfer.wait(left) or None)
         else:
-            driven(self._drive, None, lambda: transfer.wait(0.0) or None)
+            done = driven(self._drive, self._timeout, lambda: transfer.wait(0.0) or None)
+        if done is None:
+            self._asked[handler] = transfer
+            raise TimeoutError(
+                f"{self.peer} has not said within {self._timeout:g} seconds what the region {self.name} is like"
+            )
         layout = transfer.layout()
         if layout is None or not _TYPE.fullmatch(layout[0]):
             raise ValueError(f"got a region {self.name} of a type that can't be read here")

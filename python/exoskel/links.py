@@ -327,15 +327,29 @@ class Binding:
             owner=self,
         )
 
-    def region(self, name: str) -> Region:
-        """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use."""
+    def region(self, name: str, *, timeout: float | None = 10.0) -> Region:
+        """Return an array of the other end, to read and write parts of it. Nobody is asked before the first use.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        timeout : float, optional
+            How many seconds the first use may wait until the other end has said what the array is like. Without end if it is None.
+
+        Returns
+        -------
+        Region
+            Its first use raises a ``TimeoutError`` if the other end has not answered by then; the next one waits on.
+        """
+        limit = checked_seconds(timeout)
         checked_name("region", name)
 
         def reply(transfer: "_core.LinkTransfer", what: str, value: Any) -> Reply:
             return _TransferReply(transfer, what, self, value)
 
         node, peer = self._node, self._startpoint.node
-        return Region(node, self._binding, name, peer, reply, self._drive)
+        return Region(node, self._binding, name, peer, reply, self._drive, limit)
 
     def require(self, protection: Protection) -> None:
         """Have the link protected at least so, from the next record on. It never becomes weaker.
@@ -710,7 +724,8 @@ class Node:
         Raises
         ------
         LinkError
-            If something that was posted is lost. The node is closed all the same.
+            If something that was posted is lost, also by a binding that was closed before, and no call has said so. The node is closed
+            all the same.
         """
         lost = self._finalizer()
         if lost:
@@ -876,7 +891,8 @@ def _close(
         driver.deliver(deadline)
     else:
         node.deliver(max(0.0, deadline - time.monotonic()))
-    lost = [] if not node.is_delivering() else node.abandon() or [_NOT_TAKEN]
+    is_stuck = node.is_delivering()
+    lost = node.abandon() or ([_NOT_TAKEN] if is_stuck else [])
     node.close()
     closed.set()
     if driver is not None:

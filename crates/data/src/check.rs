@@ -9,10 +9,10 @@ use place::{Follows, Permitted};
 use crate::elements::{Elements, read_shape};
 use crate::fault::limit;
 use crate::limits::{
-    EXCEPTION_TEXT_BYTES_MAX, FRACTION_BYTES_MAX, INTEGER_BYTES_MAX, KEY_INTEGER_BYTES_MAX,
-    LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES, LIBRARY_PIECES_MIN, MEMORY_BYTES_MIN,
-    MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX, TRACEBACK_BYTES_MAX,
-    TRACEBACK_LINES_MAX,
+    EXCEPTION_TEXT_BYTES_MAX, EXPANDED_MEMORY_BYTES_MIN, FRACTION_BYTES_MAX, INTEGER_BYTES_MAX,
+    KEY_INTEGER_BYTES_MAX, LIBRARY_NUMBERS, LIBRARY_PIECE_BYTES, LIBRARY_PIECES_MIN,
+    MEMORY_BYTES_MIN, MEMORY_PER_BYTE_MAX, NAME_BYTES_MAX, NESTING_MAX, PATH_BYTES_MAX,
+    TRACEBACK_BYTES_MAX, TRACEBACK_LINES_MAX,
 };
 use crate::reader::{DataItem, Reader, utf8};
 use crate::{Fault, tags, weight};
@@ -29,7 +29,19 @@ impl<'a> Checked<'a> {
     /// # Errors
     /// The first [`Fault`].
     pub fn new<Part: AsRef<[u8]>>(body: &'a [u8], parts: &[Part]) -> Result<Self, Fault> {
-        let mut checker = Checker::new(body, parts);
+        Self::sent_as(body, parts, None)
+    }
+
+    /// The same for what may have been compressed, to so many bytes: those are what its sender has paid for.
+    ///
+    /// # Errors
+    /// The first [`Fault`].
+    pub fn sent_as<Part: AsRef<[u8]>>(
+        body: &'a [u8],
+        parts: &[Part],
+        compressed_bytes: Option<u64>,
+    ) -> Result<Self, Fault> {
+        let mut checker = Checker::new(body, parts, compressed_bytes);
         checker.value()?;
         checker.end()?;
         Ok(Self { body })
@@ -61,7 +73,7 @@ impl<'a> CheckedException<'a> {
     /// # Errors
     /// The first [`Fault`].
     pub fn new(body: &'a [u8]) -> Result<Self, Fault> {
-        let mut checker = Checker::<&[u8]>::new(body, &[]);
+        let mut checker = Checker::<&[u8]>::new(body, &[], None);
         let reader = &mut checker.reader;
         reader.expect_array(
             4,
@@ -121,21 +133,30 @@ struct Checker<'a, 'p, Part> {
     weight: u64,
     weight_max: u64,
     library_pieces: u64,
+    /// What came, before it was expanded.
     message_bytes: u64,
 }
 
 impl<'a, 'p, Part: AsRef<[u8]>> Checker<'a, 'p, Part> {
-    fn new(body: &'a [u8], parts: &'p [Part]) -> Self {
-        let bulk = parts.iter().map(|part| part.as_ref().len() as u64);
-        let message_bytes = body.len() as u64 + bulk.sum::<u64>();
+    fn new(body: &'a [u8], parts: &'p [Part], compressed_bytes: Option<u64>) -> Self {
+        let bulk: u64 = parts.iter().map(|part| part.as_ref().len() as u64).sum();
+        let whole_bytes = body.len() as u64 + bulk;
+        let message_bytes = compressed_bytes.map_or(whole_bytes, |bytes| bytes.min(whole_bytes));
+        let weight_of = |bytes: u64| bytes.saturating_mul(MEMORY_PER_BYTE_MAX);
+        let mut weight_max = weight_of(whole_bytes).saturating_add(MEMORY_BYTES_MIN);
+        if compressed_bytes.is_some() {
+            // Each bulk part weighs what it holds at least, so it can't be spent on anything else.
+            let expanded_max = weight_of(message_bytes)
+                .saturating_add(bulk)
+                .saturating_add(EXPANDED_MEMORY_BYTES_MIN);
+            weight_max = weight_max.min(expanded_max);
+        }
         Self {
             reader: Reader::new(body),
             parts,
             next_part: 0,
             weight: 0,
-            weight_max: message_bytes
-                .saturating_mul(MEMORY_PER_BYTE_MAX)
-                .saturating_add(MEMORY_BYTES_MIN),
+            weight_max,
             library_pieces: 0,
             message_bytes,
         }

@@ -11,6 +11,10 @@ pub const MEMORY_PER_BYTE_MAX: u64 = 128;
 /// What any value may cost, however short its message is.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
+/// What a value may cost that came compressed, however short its message was, besides what its bulk parts hold. The compressed bytes
+/// count for [`MEMORY_PER_BYTE_MAX`] each: kilobytes become many millions of objects otherwise.
+pub const EXPANDED_MEMORY_BYTES_MIN: u64 = 64 << 20;
+
 /// Objects of libraries, and the arrays and lists that they are directly made of, in any message. pandas and xarray take up to
 /// a tenth of a millisecond for each, however short it is: a second in all.
 pub const LIBRARY_PIECES_MIN: u64 = 8192;

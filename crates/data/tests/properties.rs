@@ -1,6 +1,6 @@
 //! Whatever the bytes: a value is good or a fault, in time and memory that its size bounds. And what is written is read.
 
-use exoskel_data::limits::{MEMORY_BYTES_MIN, NESTING_MAX};
+use exoskel_data::limits::{EXPANDED_MEMORY_BYTES_MIN, MEMORY_BYTES_MIN, NESTING_MAX};
 use exoskel_data::{Checked, CheckedException, DataItem, Fault, Writer, tags};
 use proptest::prelude::*;
 
@@ -415,6 +415,69 @@ fn integers_in_registered_keys_are_short() {
     };
     assert_eq!(registered(false), Ok(()));
     assert!(matches!(registered(true), Err(Fault::Limit { .. })));
+}
+
+/// Aim: what came as kilobytes becomes millions of objects. Method: many empty lists beside a large bulk part, weighed as they are and
+/// as what they were compressed to; texts and parts weigh what they hold.
+#[test]
+fn what_came_compressed_is_weighed_against_what_came() {
+    let lists = |count: u64| {
+        let mut writer = Writer::default();
+        writer.array(2);
+        writer.tag(tags::PART);
+        writer.unsigned(PART_BYTES);
+        writer.array(count);
+        (0..count).for_each(|_| writer.array(0));
+        writer.as_bytes().to_vec()
+    };
+    const PART_BYTES: u64 = 100_000_000;
+    let part = [vec![0; PART_BYTES as usize]];
+    let taken = |body: &[u8], bytes| Checked::sent_as(body, &part, bytes).map(|_| ());
+    // A list of the list weighs 80 bytes.
+    let some = lists(EXPANDED_MEMORY_BYTES_MIN / 80 - 1000);
+    let more = lists(EXPANDED_MEMORY_BYTES_MIN / 80 + 1000);
+    assert_eq!(taken(&some, Some(2000)), Ok(()));
+    assert!(
+        matches!(
+            taken(&more, Some(200)),
+            Err(Fault::Memory { message: 200, .. })
+        ),
+        "{:?}",
+        taken(&more, Some(200))
+    );
+    assert_eq!(taken(&more, Some(1 << 20)), Ok(()));
+    assert_eq!(taken(&more, None), Ok(()));
+
+    // Not more than if it had come as it is, either.
+    let mut sets = Writer::default();
+    sets.array(100_000);
+    (0..100_000).for_each(|_| {
+        sets.tag(tags::SET);
+        sets.array(1);
+        sets.unsigned(1);
+    });
+    let bytes = sets.as_bytes();
+    let as_it_is = Checked::new::<&[u8]>(bytes, &[]).map(|_| ());
+    let lying = Checked::sent_as::<&[u8]>(bytes, &[], Some(u64::MAX)).map(|_| ());
+    assert_eq!(as_it_is, lying);
+
+    let mut text = Writer::default();
+    text.text(&"ö".repeat(8_000_000));
+    let compressed = Checked::sent_as::<&[u8]>(text.as_bytes(), &[], Some(2000));
+    assert!(compressed.is_ok());
+
+    let mut frames = Writer::default();
+    frames.array(20_000);
+    (0..20_000).for_each(|_| {
+        frames.tag(tags::LIBRARY);
+        frames.array(2);
+        frames.text(&format!("pandas.DataFrame:{}", "1".repeat(200)));
+        frames.null();
+    });
+    let bytes = frames.as_bytes();
+    assert!(Checked::new::<&[u8]>(bytes, &[]).is_ok());
+    let compressed = Checked::sent_as::<&[u8]>(bytes, &[], Some(2000));
+    assert!(matches!(compressed, Err(Fault::Limit { .. })));
 }
 
 /// Aim: libraries take much time for what has few bytes. Method: many empty objects, and one of many columns; single moments

@@ -41,7 +41,7 @@ use tokio::sync::Notify;
 
 use self::calls::Calls;
 use self::compression::Compressions;
-pub use self::compression::{Compression, ExpansionError};
+pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
 pub use self::progress::{LinkDriver, LinkDriverParts};
@@ -52,6 +52,7 @@ use self::renewing::Reloads;
 pub use self::status::{EndpointStatus, LinkStatus, NodeStatus, SessionStatus};
 use self::streams::LinkStreams;
 pub use self::streams::{AcceptedStream, LinkStream, STREAMS_OF_PROCESS_MAX};
+use self::via::ViaCommands;
 pub use self::via::{ViaCommand, ViaError};
 use crate::address::Address;
 use crate::connection::Connection;
@@ -143,6 +144,7 @@ pub(crate) struct LinkShared {
     orders: Mutex<BTreeMap<PeerProcess, Weak<Mutex<()>>>>,
     terms: Mutex<NodeConfig>,
     via: Vec<ViaCommand>,
+    commands: Arc<ViaCommands>,
     reloads: Reloads,
     can_reload: bool,
     /// The start, also of the machine's time.
@@ -248,6 +250,7 @@ impl LinkNode {
             hints,
             machine: Mutex::new(machine),
             via: config.via,
+            commands: Arc::default(),
             reloads: Reloads::default(),
             can_reload: config.renewal.is_some(),
             since: Instant::now(),

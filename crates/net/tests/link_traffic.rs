@@ -370,8 +370,10 @@ fn a_function_is_no_region() {
 /// The bytes of an array on the wire, in both directions, for a call whose link is open.
 fn sent(protection: &str, compression: Compression) -> (usize, usize) {
     let pair = Pair::with_wire(protection);
-    pair.user.compress_binding(pair.binding, compression);
-    pair.owner.compress_endpoint(ENDPOINT, compression);
+    pair.user
+        .compress_binding(pair.binding, compression, |_, _, _| true);
+    pair.owner
+        .compress_endpoint(ENDPOINT, compression, |_, _, _| true);
     let contents = || MessageContents {
         head: Bytes::from_static(b"\x80"),
         bulk: vec![Bytes::from(vec![0; 100_000])],
@@ -383,13 +385,13 @@ fn sent(protection: &str, compression: Compression) -> (usize, usize) {
         let (head, bulk) = (call.head.clone(), call.bulk.clone());
         sizes.0 = bulk[0].len();
         let expanded = pair.owner.expanded(head, bulk).unwrap();
-        assert_eq!(expanded.1, [vec![0; 100_000]]);
+        assert_eq!(expanded.bulk, [vec![0; 100_000]]);
         pair.owner.handled(&call, contents(), false).unwrap();
         match pair.user.wait(pair.binding, request, PATIENCE).unwrap() {
             RequestAnswer::Reply { head, bulk } => {
                 sizes.1 = bulk[0].len();
                 assert_eq!(
-                    pair.user.expanded(head, bulk).unwrap().1,
+                    pair.user.expanded(head, bulk).unwrap().bulk,
                     [vec![0; 100_000]]
                 );
             }

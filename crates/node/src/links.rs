@@ -121,6 +121,9 @@ pub struct LinkCall {
     pub size: u64,
 }
 
+/// Errors about posts of closed bindings that are kept for whoever closes the node. The log has all.
+const UNHEARD_MAX: usize = 64;
+
 /// What a call holds beside its message.
 const CALL_BYTES: u64 = 512;
 
@@ -232,6 +235,8 @@ pub struct LinkMachine {
     sessions: BTreeMap<SessionId, LinkSession>,
     bindings: BTreeMap<BindingId, Binding>,
     bindings_made: u64,
+    /// What the owners of closed bindings have not heard of their posts: at most [`UNHEARD_MAX`], the first ones.
+    unheard: Vec<LinkError>,
     /// Links that others have opened, and their openers' names for those that outlive their sessions.
     accepted: BTreeMap<AcceptedId, AcceptedLink>,
     accepted_made: u64,
@@ -258,6 +263,7 @@ impl LinkMachine {
             sessions: BTreeMap::new(),
             bindings: BTreeMap::new(),
             bindings_made: 0,
+            unheard: Vec::new(),
             accepted: BTreeMap::new(),
             accepted_made: 0,
             names: BTreeMap::new(),
@@ -440,12 +446,12 @@ impl LinkMachine {
         let Some(binding) = self.bindings.get_mut(&id) else {
             return (None, Vec::new());
         };
-        let (is_leaving, happened) = binding.close();
+        let (is_leaving, mut happened) = binding.close();
         if is_leaving {
             return (None, happened);
         }
         let place = binding.place;
-        self.bindings.remove(&id);
+        happened.extend(self.drop_binding(id));
         if let Some((session, link)) = place
             && let Some(session) = self.sessions.get_mut(&session)
         {
@@ -465,30 +471,44 @@ impl LinkMachine {
         self.bindings.values().any(Binding::is_leaving)
     }
 
-    /// Gives up on posts of closed bindings, and says which are lost.
+    /// Gives up on posts of closed bindings, and says what was lost of such, ever since this was asked last.
     pub fn abandon(&mut self) -> Vec<LinkError> {
-        let mut lost = Vec::new();
-        self.bindings.retain(|_, binding| {
-            if binding.is_leaving() {
+        let leaving = self.bindings.iter_mut();
+        let leaving = leaving.filter(|(_, binding)| binding.is_leaving());
+        let given_up: Vec<_> = leaving
+            .map(|(id, binding)| {
                 binding.fail(&LinkError::Closed);
-                lost.extend(binding.unsaid().cloned());
-            }
-            !binding.is_leaving()
-        });
-        lost
+                *id
+            })
+            .collect();
+        for id in given_up {
+            // Who asks is told, and writes it down.
+            self.drop_binding(id);
+        }
+        std::mem::take(&mut self.unheard)
     }
 
-    /// Closed bindings whose posts can't go any more go as well. Their owners have gone: the log has it.
+    /// Closed bindings whose posts can't go any more go as well.
     fn drop_left(&mut self) -> Vec<Happening> {
-        let mut happened = Vec::new();
-        self.bindings.retain(|_, binding| {
-            let is_left = binding.is_left();
-            if let Some(error) = binding.unsaid().filter(|_| is_left) {
-                happened.push(Happening::Audit(error.to_string()));
-            }
-            !is_left
-        });
-        happened
+        let left = self
+            .bindings
+            .iter()
+            .filter(|(_, binding)| binding.is_left());
+        let left: Vec<_> = left.map(|(id, _)| *id).collect();
+        left.into_iter()
+            .flat_map(|id| self.drop_binding(id))
+            .collect()
+    }
+
+    /// A closed binding goes. Its owner makes no call by it that could say what has become of its posts: the log has it, and whoever
+    /// closes the node hears it.
+    fn drop_binding(&mut self, id: BindingId) -> Option<Happening> {
+        let error = self.bindings.remove(&id)?.take_unsaid()?;
+        let told = Happening::Audit(error.to_string());
+        if self.unheard.len() < UNHEARD_MAX {
+            self.unheard.push(error);
+        }
+        Some(told)
     }
 
     /// The bytes of a binding's requests and posts of which nobody knows yet whether they have arrived, and of those that wait.
@@ -676,7 +696,7 @@ impl LinkMachine {
                     let _ = session.close_link(link);
                     let number = *number;
                     known.links.remove(&link);
-                    self.bindings.remove(&number);
+                    happened.extend(self.drop_binding(number));
                 }
                 happened.append(&mut self.drop_left());
                 Ok(happened)

@@ -24,6 +24,9 @@ pub(crate) use encode::DataEncoder;
 use self::keys::Collisions;
 use crate::error::{ExceptionKind, raise};
 
+/// Values of more bytes are checked without the GIL.
+const CHECKED_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
 /// A value by itself that needs no limits: a number, a short text, none. Anything else is none here.
 pub(crate) fn read_small<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut reader = Reader::new(body);
@@ -68,8 +71,29 @@ pub(crate) fn decode<'py>(
     sender: &str,
     spent: &mut Vec<Vec<u8>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let checked =
-        Checked::new(body, &parts).map_err(|fault| rejected(py, sender, &fault.to_string()))?;
+    decode_sent(py, body, parts, None, sender, spent)
+}
+
+/// The same for what may have been compressed, to so many bytes.
+///
+/// # Errors
+/// `ResultRejectedError`, whatever is wrong.
+pub(crate) fn decode_sent<'py>(
+    py: Python<'py>,
+    body: &[u8],
+    parts: Vec<Vec<u8>>,
+    compressed_bytes: Option<u64>,
+    sender: &str,
+    spent: &mut Vec<Vec<u8>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let check = || Checked::sent_as(body, &parts, compressed_bytes);
+    let bulk: usize = parts.iter().map(Vec::len).sum();
+    let checked = if body.len().saturating_add(bulk) > CHECKED_AT_ONCE_BYTES_MAX {
+        py.detach(check)
+    } else {
+        check()
+    };
+    let checked = checked.map_err(|fault| rejected(py, sender, &fault.to_string()))?;
     let mut builder = ObjectBuilder::new(py, checked.reader(), parts, spent);
     builder.value().map_err(|error| outward(py, sender, error))
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aws_lc_rs::rand;
 use bytes::Bytes;
+use exoskel_data::Checked;
 use exoskel_identity::{Identity, Role};
 use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
 use exoskel_link::handshake::ProcessNumber;
@@ -18,9 +19,9 @@ use exoskel_link::{Protection, SessionError};
 use exoskel_net::address::Address;
 use exoskel_net::fork::Owned;
 use exoskel_net::links::{
-    BindingId, Compression, Hindrance, LinkCall, LinkDriverParts, LinkError, LinkNode,
-    LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure, ReloadError, RequestAnswer,
-    ViaCommand,
+    BindingId, Compression, ExpandedContents, ExpansionError, Hindrance, LinkCall, LinkDriverParts,
+    LinkError, LinkNode, LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure, ReloadError,
+    RequestAnswer, ViaCommand,
 };
 use exoskel_net::listening::Listening;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -230,10 +231,10 @@ impl NodeHandle {
         };
         let own = self.own(py)?;
         if let Some(endpoint) = endpoint {
-            own.compress_endpoint(endpoint, compression);
+            own.compress_endpoint(endpoint, compression, is_taken);
         }
         if let Some(binding) = binding {
-            own.compress_binding(BindingId::from_number(binding), compression);
+            own.compress_binding(BindingId::from_number(binding), compression, is_taken);
         }
         Ok(())
     }
@@ -374,10 +375,8 @@ impl NodeHandle {
         match answer {
             RequestAnswer::Reply { head, bulk } => {
                 let expanded = py.detach(|| own.expanded(head, bulk));
-                let (head, bulk) =
-                    expanded.map_err(|error| data::rejected(py, sender, &error.to_string()))?;
                 let mut spent = Vec::new();
-                let value = data::decode(py, &head, bulk, sender, &mut spent)?;
+                let value = value_in(py, expanded, sender, &mut spent)?;
                 if !spent.is_empty() {
                     own.recycle_answer(id, spent);
                 }
@@ -434,10 +433,8 @@ impl NodeHandle {
         let (head, parts) = (call.head.clone(), std::mem::take(&mut call.bulk));
         let own = self.own(py)?;
         let expanded = py.detach(|| own.expanded(head, parts));
-        let (head, parts) =
-            expanded.map_err(|error| data::rejected(py, call.peer.name(), &error.to_string()))?;
         let mut spent = Vec::new();
-        let value = data::decode(py, &head, parts, call.peer.name(), &mut spent)?;
+        let value = value_in(py, expanded, call.peer.name(), &mut spent)?;
         if !spent.is_empty() {
             own.recycle(call, spent);
         }
@@ -846,6 +843,26 @@ fn encoded(value: &Bound<'_, PyAny>, what: &'static str) -> PyResult<MessageCont
     })
 }
 
+/// Whether a receiver takes a value that was compressed to so many bytes.
+fn is_taken(head: &[u8], bulk: &[Bytes], compressed_bytes: u64) -> bool {
+    Checked::sent_as(head, bulk, Some(compressed_bytes)).is_ok()
+}
+
+/// The value of a call or an answer. Parts that became bytes are left in `spent`.
+fn value_in<'py>(
+    py: Python<'py>,
+    expanded: Result<ExpandedContents, ExpansionError>,
+    sender: &str,
+    spent: &mut Vec<Vec<u8>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let ExpandedContents {
+        head,
+        bulk,
+        compressed_bytes,
+    } = expanded.map_err(|error| data::rejected(py, sender, &error.to_string()))?;
+    data::decode_sent(py, &head, bulk, compressed_bytes, sender, spent)
+}
+
 fn answered_twice() -> PyErr {
     PyRuntimeError::new_err("the call has been answered")
 }
@@ -860,7 +877,7 @@ fn failed_there(py: Python<'_>, text: String, failure: &PeerFailure) -> PyErr {
         .import("exoskel.links")
         .and_then(|links| links.getattr("HandlerError"));
     let kind = exoskel_identity::PeerText::new(&failure.kind);
-    match class.and_then(|class| class.call1((text, kind.raw_for_comparison()))) {
+    match class.and_then(|class| class.call1((text, kind.unquoted()))) {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,
     }
@@ -889,6 +906,7 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::SessionEnded { .. }
         | LinkError::Away { .. }
         | LinkError::PostsLost { .. }
+        | LinkError::ClosedPostsLost { .. }
         | LinkError::ImpossibleCount { .. }
         | LinkError::LinkEnded(_)
         | LinkError::Session(_)

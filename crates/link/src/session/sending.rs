@@ -76,9 +76,7 @@ impl Session {
                 return Ok(true);
             }
             if self.timing.wants_heartbeat(now, &self.config) && self.outbox.bytes() == 0 {
-                let returned = self.links.take_returned().into_iter();
-                self.control
-                    .extend(returned.map(|(link, bytes)| ControlMessage::Credit { link, bytes }));
+                self.return_credit();
                 let (sealed, opened) = (self.sealer.counter(), self.opener.counter());
                 self.seal_control(ControlMessage::Heartbeat { sealed, opened })?;
                 return Ok(true);
@@ -91,9 +89,24 @@ impl Session {
         let Some(reason) = self.final_reason() else {
             return Ok(false);
         };
+        if self.closing.failure.is_none() && !self.is_aborted() {
+            // The peer takes for lost what it has no word of.
+            self.return_credit();
+            if let Some(message) = self.control.pop_front() {
+                self.seal_control(message)?;
+                return Ok(true);
+            }
+        }
         self.seal_control(ControlMessage::Close(reason))?;
         self.closing.close_sealed = true;
         Ok(true)
+    }
+
+    /// Credit of links that last, which says what has arrived.
+    fn return_credit(&mut self) {
+        let returned = self.links.take_returned().into_iter();
+        self.control
+            .extend(returned.map(|(link, bytes)| ControlMessage::Credit { link, bytes }));
     }
 
     fn seal_control(&mut self, mut message: ControlMessage) -> Result<(), SessionError> {

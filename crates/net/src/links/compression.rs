@@ -17,6 +17,9 @@ use super::{LinkNode, LinkShared, lock};
 /// Parts below this are sent as they are.
 const PART_BYTES_MIN: usize = 4096;
 
+/// Heads above that go as they are, and none is expanded to more: arrays travel in other parts.
+const HEAD_BYTES_MAX: u64 = 16 << 20;
+
 /// The fastest level: links are faster than the others.
 const LEVEL: i32 = 1;
 
@@ -41,6 +44,20 @@ pub enum Compression {
     EvenEncrypted,
 }
 
+/// Whether a receiver takes a head and bulk parts that were compressed to so many bytes.
+pub type ExpansionCheck = fn(&[u8], &[Bytes], u64) -> bool;
+
+/// Contents of a call or an answer as they were before they were compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpandedContents {
+    /// The in-band bytes.
+    pub head: Bytes,
+    /// The out-of-band buffers.
+    pub bulk: Vec<Vec<u8>>,
+    /// How many bytes have come, if they were compressed: what they hold is to be held against these.
+    pub compressed_bytes: Option<u64>,
+}
+
 /// Why contents can't be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExpansionError {
@@ -52,6 +69,14 @@ pub enum ExpansionError {
         /// What is taken.
         expected: u64,
     },
+    /// Their head is larger than what is taken.
+    #[error(
+        "got a head of {got} bytes when expanded, expected at most {HEAD_BYTES_MAX}: send it without compression, or arrays in it"
+    )]
+    HeadTooLarge {
+        /// As it says.
+        got: u64,
+    },
     /// They aren't what they say.
     #[error("got compressed contents that are damaged: {0}")]
     Damaged(&'static str),
@@ -60,15 +85,27 @@ pub enum ExpansionError {
 /// What is compressed, by endpoint and by binding.
 #[derive(Default)]
 pub(super) struct Compressions {
-    endpoints: Mutex<BTreeMap<String, Compression>>,
-    bindings: Mutex<BTreeMap<BindingId, Compression>>,
+    endpoints: Mutex<BTreeMap<String, CompressionUse>>,
+    bindings: Mutex<BTreeMap<BindingId, CompressionUse>>,
+}
+
+/// When contents are compressed, and by whose word they aren't after all.
+#[derive(Clone, Copy)]
+struct CompressionUse {
+    compression: Compression,
+    check: ExpansionCheck,
 }
 
 impl LinkNode {
-    /// Has the answers of an endpoint compressed.
-    pub fn compress_endpoint(&self, endpoint: &str, compression: Compression) {
+    /// Has the answers of an endpoint compressed, but for those that the check is against.
+    pub fn compress_endpoint(
+        &self,
+        endpoint: &str,
+        compression: Compression,
+        check: ExpansionCheck,
+    ) {
         let mut endpoints = lock(&self.shared.compressions.endpoints);
-        endpoints.insert(endpoint.to_owned(), compression);
+        endpoints.insert(endpoint.to_owned(), CompressionUse { compression, check });
     }
 
     /// The contents of a call or an answer as they were before they were compressed, if they were.
@@ -79,14 +116,15 @@ impl LinkNode {
         &self,
         head: Bytes,
         bulk: Vec<Vec<u8>>,
-    ) -> Result<(Bytes, Vec<Vec<u8>>), ExpansionError> {
+    ) -> Result<ExpandedContents, ExpansionError> {
         let bytes_max = lock(&self.shared.terms).limits.message_bytes_max;
         expand(head, bulk, bytes_max)
     }
 
-    /// Has the requests and posts of a binding compressed, once its link is open.
-    pub fn compress_binding(&self, id: BindingId, compression: Compression) {
-        lock(&self.shared.compressions.bindings).insert(id, compression);
+    /// Has the requests and posts of a binding compressed, once its link is open, but for those that the check is against.
+    pub fn compress_binding(&self, id: BindingId, compression: Compression, check: ExpansionCheck) {
+        let mut bindings = lock(&self.shared.compressions.bindings);
+        bindings.insert(id, CompressionUse { compression, check });
     }
 }
 
@@ -97,12 +135,12 @@ impl LinkShared {
         contents: MessageContents,
     ) -> MessageContents {
         let endpoints = lock(&self.compressions.endpoints);
-        let Some(compression) = endpoints.get(&call.endpoint).copied() else {
+        let Some(wanted) = endpoints.get(&call.endpoint).copied() else {
             return contents;
         };
         drop(endpoints);
         let place = lock(&self.machine).place_of(call.accepted);
-        self.compressed(compression, place, contents)
+        self.compressed(wanted, place, contents)
     }
 
     pub(super) fn compressed_call(
@@ -110,12 +148,13 @@ impl LinkShared {
         id: BindingId,
         contents: MessageContents,
     ) -> MessageContents {
-        let compression = lock(&self.compressions.bindings).get(&id).copied();
-        if compression.is_none() {
+        let bindings = lock(&self.compressions.bindings);
+        let Some(wanted) = bindings.get(&id).copied() else {
             return contents;
-        }
+        };
+        drop(bindings);
         let place = lock(&self.machine).session_of(id);
-        self.compressed(compression.unwrap_or_default(), place, contents)
+        self.compressed(wanted, place, contents)
     }
 
     pub(super) fn forget_compression(&self, id: BindingId) {
@@ -124,10 +163,11 @@ impl LinkShared {
 
     fn compressed(
         &self,
-        compression: Compression,
+        wanted: CompressionUse,
         place: Option<(SessionId, LinkId)>,
         contents: MessageContents,
     ) -> MessageContents {
+        let compression = wanted.compression;
         if compression == Compression::Never {
             return contents;
         }
@@ -139,7 +179,7 @@ impl LinkShared {
         });
         match (compression, protection) {
             (_, None) | (Compression::UnlessEncrypted, Some(Protection::Encrypted)) => contents,
-            _ => compress(contents),
+            _ => compress(contents, wanted.check),
         }
     }
 }
@@ -149,9 +189,11 @@ pub(super) fn is_compressed(head: &[u8]) -> bool {
     head.starts_with(&[MARK, OPERATION])
 }
 
-/// Compresses the parts that become smaller by it. Contents of which no part does stay as they are.
-fn compress(contents: MessageContents) -> MessageContents {
+/// Compresses the parts that become smaller by it. Contents of which no part does stay as they are, and so do those that a receiver
+/// doesn't take from so few bytes.
+fn compress(contents: MessageContents, check: ExpansionCheck) -> MessageContents {
     let MessageContents { head, bulk } = contents;
+    let is_head_long = head.len() as u64 > HEAD_BYTES_MAX;
     let smaller = |part: &Bytes| {
         if part.len() < PART_BYTES_MIN {
             return None;
@@ -160,31 +202,37 @@ fn compress(contents: MessageContents) -> MessageContents {
         let compressed = zstd::bulk::compress(part, LEVEL).ok()?;
         (compressed.len() < part.len() - part.len() / 8).then(|| Bytes::from(compressed))
     };
-    let parts: Vec<(Option<Bytes>, Bytes)> = std::iter::once(head)
-        .chain(bulk)
-        .map(|part| (smaller(&part), part))
-        .collect();
-    if parts.iter().all(|(smaller, _)| smaller.is_none()) {
-        let mut parts = parts.into_iter().map(|(_, part)| part);
-        return MessageContents {
-            head: parts.next().unwrap_or_default(),
-            bulk: parts.collect(),
-        };
+    let smaller_head = if is_head_long { None } else { smaller(&head) };
+    let smaller_bulk: Vec<Option<Bytes>> = bulk.iter().map(smaller).collect();
+    if smaller_head.is_none() && smaller_bulk.iter().all(Option::is_none) {
+        return MessageContents { head, bulk };
     }
-    let mut head = vec![MARK, OPERATION];
-    head.extend((parts.len() as u16).to_be_bytes());
-    for (smaller, part) in &parts {
-        head.push(u8::from(smaller.is_some()));
-        head.extend((part.len() as u64).to_be_bytes());
+    let mut front = vec![MARK, OPERATION];
+    front.extend(((bulk.len() + 1) as u16).to_be_bytes());
+    let parts = std::iter::once((&smaller_head, &head)).chain(smaller_bulk.iter().zip(&bulk));
+    for (smaller, part) in parts {
+        front.push(u8::from(smaller.is_some()));
+        front.extend((part.len() as u64).to_be_bytes());
     }
-    let mut parts = parts
-        .into_iter()
-        .map(|(smaller, part)| smaller.unwrap_or(part));
-    head.extend(parts.next().unwrap_or_default());
-    MessageContents {
-        head: head.into(),
-        bulk: parts.collect(),
+    front.extend(smaller_head.as_ref().unwrap_or(&head));
+    let parts = smaller_bulk.into_iter().zip(&bulk);
+    let sent = MessageContents {
+        head: front.into(),
+        bulk: parts
+            .map(|(smaller, part)| smaller.unwrap_or_else(|| part.clone()))
+            .collect(),
+    };
+    if check(&head, &bulk, bytes_of(&sent.head, &sent.bulk)) {
+        sent
+    } else {
+        MessageContents { head, bulk }
     }
+}
+
+/// What contents have in bytes, as both ends count them.
+fn bytes_of<Part: AsRef<[u8]>>(head: &[u8], bulk: &[Part]) -> u64 {
+    let bulk: u64 = bulk.iter().map(|part| part.as_ref().len() as u64).sum();
+    head.len() as u64 + bulk
 }
 
 /// Contents as they were before they were compressed, if they were.
@@ -195,10 +243,15 @@ fn expand(
     head: Bytes,
     bulk: Vec<Vec<u8>>,
     bytes_max: u64,
-) -> Result<(Bytes, Vec<Vec<u8>>), ExpansionError> {
+) -> Result<ExpandedContents, ExpansionError> {
     if !is_compressed(&head) {
-        return Ok((head, bulk));
+        return Ok(ExpandedContents {
+            head,
+            bulk,
+            compressed_bytes: None,
+        });
     }
+    let compressed_bytes = Some(bytes_of(&head, &bulk));
     let damaged = ExpansionError::Damaged;
     let count = head
         .get(2..FRONT_BYTES)
@@ -225,6 +278,11 @@ fn expand(
             expected: bytes_max,
         });
     }
+    if let (1, got) = lengths[0]
+        && got > HEAD_BYTES_MAX
+    {
+        return Err(ExpansionError::HeadTooLarge { got });
+    }
     let expanded = |part: &[u8], (flag, length): (u8, u64)| {
         let length = length as usize;
         let bytes = match flag {
@@ -246,7 +304,11 @@ fn expand(
             entry => expanded(&part, entry)?,
         });
     }
-    Ok((head.into(), parts))
+    Ok(ExpandedContents {
+        head: head.into(),
+        bulk: parts,
+        compressed_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -256,6 +318,20 @@ mod tests {
     fn received(contents: &MessageContents) -> (Bytes, Vec<Vec<u8>>) {
         let bulk = contents.bulk.iter().map(|part| part.to_vec()).collect();
         (contents.head.clone(), bulk)
+    }
+
+    /// What is expanded of what was sent is what was there.
+    fn expanded(sent: &MessageContents, contents: &MessageContents) {
+        let (head, bulk) = received(sent);
+        let compressed_bytes = Some(bytes_of(&head, &bulk));
+        let got = expand(head, bulk, 1 << 30);
+        let (head, bulk) = received(contents);
+        let expected = ExpandedContents {
+            head,
+            bulk,
+            compressed_bytes,
+        };
+        assert_eq!(got, Ok(expected));
     }
 
     fn noise(count: usize) -> Bytes {
@@ -279,24 +355,66 @@ mod tests {
                 Bytes::new(),
             ],
         };
-        let sent = compress(contents.clone());
+        let sent = compress(contents.clone(), |_, _, _| true);
         assert!(is_compressed(&sent.head) && sent.bulk[0].len() < 1000);
         assert_eq!(sent.bulk[1..], contents.bulk[1..]);
-        let (head, bulk) = received(&sent);
-        assert_eq!(expand(head, bulk, 1 << 20), Ok(received(&contents)));
+        expanded(&sent, &contents);
 
         let head_only = MessageContents {
             head: zeros,
             bulk: vec![],
         };
-        let (head, bulk) = received(&compress(head_only.clone()));
-        assert_eq!(expand(head, bulk, 1 << 20), Ok(received(&head_only)));
+        expanded(&compress(head_only.clone(), |_, _, _| true), &head_only);
 
         let as_it_is = MessageContents {
             head: noise(5000),
             bulk: vec![noise(50_000)],
         };
-        assert_eq!(compress(as_it_is.clone()), as_it_is);
+        assert_eq!(compress(as_it_is.clone(), |_, _, _| true), as_it_is);
+    }
+
+    #[test]
+    fn what_a_receiver_does_not_take_from_so_few_bytes_goes_as_it_is() {
+        let contents = MessageContents {
+            head: Bytes::from(vec![0x80; 100_000]),
+            bulk: vec![Bytes::from(vec![0; 100_000])],
+        };
+        assert_eq!(
+            compress(contents.clone(), |head, bulk, sent| {
+                assert_eq!((head.len(), bulk[0].len()), (100_000, 100_000));
+                assert!(sent < 1000);
+                false
+            }),
+            contents
+        );
+    }
+
+    #[test]
+    fn long_heads_are_neither_compressed_nor_expanded() {
+        let contents = |head_bytes: u64| MessageContents {
+            head: Bytes::from(vec![0x80; head_bytes as usize]),
+            bulk: vec![Bytes::from(vec![0; 100_000])],
+        };
+        let longest = contents(HEAD_BYTES_MAX);
+        let sent = compress(longest.clone(), |_, _, _| true);
+        assert!(sent.head.len() < 10_000);
+        expanded(&sent, &longest);
+        let too_long = contents(HEAD_BYTES_MAX + 1);
+        let sent = compress(too_long.clone(), |_, _, _| true);
+        assert!(sent.head.len() as u64 > HEAD_BYTES_MAX && sent.bulk[0].len() < 1000);
+        expanded(&sent, &too_long);
+
+        // A sender that does it all the same.
+        let mut head = vec![MARK, OPERATION, 0, 1, 1];
+        head.extend((HEAD_BYTES_MAX + 1).to_be_bytes());
+        head.extend(zstd::bulk::compress(&too_long.head, LEVEL).unwrap());
+        assert!(head.len() < 2000);
+        assert_eq!(
+            expand(head.into(), Vec::new(), 1 << 30),
+            Err(ExpansionError::HeadTooLarge {
+                got: HEAD_BYTES_MAX + 1
+            })
+        );
     }
 
     #[test]
@@ -305,7 +423,7 @@ mod tests {
             head: Bytes::from_static(b"\x80"),
             bulk: vec![Bytes::from(vec![0; 10_000_000])],
         };
-        let (head, bulk) = received(&compress(contents));
+        let (head, bulk) = received(&compress(contents, |_, _, _| true));
         assert!(head.len() + bulk[0].len() < 2000);
         assert_eq!(
             expand(head.clone(), bulk.clone(), 1 << 20),

@@ -53,7 +53,7 @@ impl LinkNode {
         true
     }
 
-    /// Gives up on what was posted and has not left, and says what is lost.
+    /// Gives up on what was posted and has not left, and says what is lost of closed bindings, ever since this was asked last.
     #[must_use]
     pub fn abandon(&self) -> Vec<LinkError> {
         lock(&self.shared.machine).abandon()

@@ -314,7 +314,9 @@ async fn reach_at(
                     matches!(address, Address::Tcp(_)) && via.leads_to(&want.peer.node)
                 });
             if let Some(via) = via {
-                let (socket, running) = via.start(&address).map_err(|error| error.to_string())?;
+                let (socket, running) = via
+                    .start(&address, &tasks.shared.commands)
+                    .map_err(|error| error.to_string())?;
                 command = Some(running);
                 socket
             } else {
@@ -348,6 +350,9 @@ async fn reach_at(
             });
         }
     };
+    if let Some(command) = &mut command {
+        command.carries_session();
+    }
     let (met, process) = (established.peer.identity(), established.process);
     let failed = if met != node {
         FailedAttempt {

@@ -121,12 +121,14 @@ impl LinkDriver {
 }
 
 impl LinkDriver {
-    /// Lets go of the tasks and their descriptors.
+    /// Lets go of the tasks and their descriptors, and waits for commands that end.
     fn end(&mut self) {
         self.run = None;
         drop(std::mem::take(&mut self.tasks));
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(LEFT_OVER_TIME);
+            // The tasks have let go of them.
+            self.shared.commands.wait();
         }
     }
 }

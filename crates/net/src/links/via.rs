@@ -3,17 +3,17 @@
 //! Commands come from this node's own options and nowhere else. Of a startpoint, only the host and the port are put into the words of
 //! such a command, and only if they can be nothing else.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use exoskel_identity::authorization::{IdentityPattern, PatternProblem};
 use exoskel_identity::{Identity, PeerText};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::lock;
 use crate::address::Address;
@@ -25,8 +25,17 @@ const WORDS_MAX: usize = 256;
 /// What a command says to its standard error is kept up to so many bytes, the last ones.
 const SAID_BYTES_MAX: usize = 2000;
 
-/// How long a command may take to end by itself when its connection has ended.
+/// How long a command may take to end by itself when the session that it has carried has ended.
 const END_TIME: Duration = Duration::from_secs(2);
+
+/// How long it may take to end when it is told to. After that it is killed.
+const TERMINATION_TIME: Duration = Duration::from_millis(500);
+
+/// How long a node that ends waits for commands that are killed.
+const KILLING_TIME: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether a command has ended.
+const LEAVING_LOOK: Duration = Duration::from_millis(2);
 
 /// How long a failure waits for what the command has to say about it.
 const SAID_TIME: Duration = Duration::from_millis(500);
@@ -97,7 +106,11 @@ impl ViaCommand {
     }
 
     /// Starts it for a node that listens at this address.
-    pub(super) fn start(&self, address: &Address) -> Result<(Socket, RunningCommand), ViaError> {
+    pub(super) fn start(
+        &self,
+        address: &Address,
+        commands: &Arc<ViaCommands>,
+    ) -> Result<(Socket, RunningCommand), ViaError> {
         let place = address.to_string();
         let (host, port) = host_and_port(address).ok_or_else(|| ViaError::Place(place.into()))?;
         let words = self.words.iter();
@@ -110,15 +123,15 @@ impl ViaCommand {
         };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let output = theirs.try_clone().map_err(failed)?;
-        let mut child = Command::new(&words[0])
+        let mut command = Command::new(&words[0]);
+        command
             .args(&words[1..])
             .stdin(OwnedFd::from(theirs))
             .stdout(OwnedFd::from(output))
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        let said = child.stderr.take();
-        let running = RunningCommand::new(child, said).map_err(failed)?;
+            .stderr(Stdio::piped());
+        let running = RunningCommand::start(&mut command, commands).map_err(failed)?;
+        // Our copies of its ends: it is to find them at an end when ours is closed.
+        drop(command);
         ours.set_nonblocking(true).map_err(failed)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
         Ok((Socket::Command(ours), running))
@@ -143,61 +156,74 @@ fn host_and_port(address: &Address) -> Option<(&str, &str)> {
     (is_host && is_port).then_some((host, port))
 }
 
-/// A command that runs. When this is dropped, it gets a moment to end by itself.
-#[derive(Debug)]
-pub(super) struct RunningCommand(Arc<CommandState>);
-
-struct CommandState {
-    process: Pid,
-    /// Whether it has ended, and its number may be somebody else's.
-    is_over: Mutex<bool>,
-    told: Condvar,
-    said: Mutex<Vec<u8>>,
+/// The commands of a node that have not ended yet.
+#[derive(Debug, Default)]
+pub(super) struct ViaCommands {
+    running: Mutex<usize>,
+    ended: Condvar,
 }
 
-impl fmt::Debug for CommandState {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "process {}", self.process.as_raw_nonzero())
+impl ViaCommands {
+    /// Waits until all have ended that nobody needs any more.
+    pub(super) fn wait(&self) {
+        let running = lock(&self.running);
+        let patience = END_TIME + TERMINATION_TIME + KILLING_TIME;
+        let waited = self
+            .ended
+            .wait_timeout_while(running, patience, |running| *running > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
+/// A command that runs, in a process group of its own. When this is dropped, it ends, with all of its group.
+#[derive(Debug)]
+pub(super) struct RunningCommand {
+    /// Until it is dropped.
+    group: Option<CommandGroup>,
+    said: Arc<CommandWords>,
+}
+
+/// What a command has said to its standard error.
+#[derive(Debug, Default)]
+struct CommandWords {
+    bytes: Mutex<Vec<u8>>,
+    /// Whether it says nothing more.
+    is_over: Mutex<bool>,
+    told: Condvar,
+}
+
 impl RunningCommand {
-    fn new(mut child: Child, said: Option<ChildStderr>) -> io::Result<Self> {
-        let process = Pid::from_child(&child);
-        let state = Arc::new(CommandState {
-            process,
-            is_over: Mutex::new(false),
-            told: Condvar::new(),
-            said: Mutex::default(),
-        });
-        let theirs = state.clone();
-        std::thread::Builder::new()
-            .name("exoskel-via".to_owned())
-            .spawn(move || {
-                if let Some(said) = said {
-                    theirs.listen(said);
-                }
-                // The number stays the command's until it is waited for, which is done under the lock.
-                let _ = waitid(
-                    WaitId::Pid(process),
-                    WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
-                );
-                let mut is_over = lock(&theirs.is_over);
-                let _ = child.wait();
-                *is_over = true;
-                drop(is_over);
-                theirs.told.notify_all();
-            })?;
-        Ok(Self(state))
+    fn start(command: &mut Command, commands: &Arc<ViaCommands>) -> io::Result<Self> {
+        let mut child = command.process_group(0).spawn()?;
+        *lock(&commands.running) += 1;
+        let errors = child.stderr.take();
+        let running = Self {
+            group: Some(CommandGroup {
+                leader: child,
+                patience: Duration::ZERO,
+                commands: commands.clone(),
+            }),
+            said: Arc::default(),
+        };
+        let words = running.said.clone();
+        if let Some(errors) = errors {
+            let listener = std::thread::Builder::new().name("exoskel-via".to_owned());
+            listener.spawn(move || words.listen(errors))?;
+        }
+        Ok(running)
+    }
+
+    /// A session goes over it: what that has written last is carried to its end when the session is over.
+    pub(super) fn carries_session(&mut self) {
+        if let Some(group) = &mut self.group {
+            group.patience = END_TIME;
+        }
     }
 
     /// What it has said, for whoever couldn't reach anybody by it.
     pub(super) async fn said(self) -> String {
-        let state = self.0.clone();
-        let said = crate::beside::beside(move || {
-            drop(state.wait(SAID_TIME));
-            lock(&state.said).clone()
-        });
+        let words = self.said.clone();
+        let said = crate::beside::beside(move || words.wait(SAID_TIME));
         let said = said.await.unwrap_or_default();
         let text = String::from_utf8_lossy(&said).trim().to_owned();
         match text.as_str() {
@@ -207,42 +233,92 @@ impl RunningCommand {
     }
 }
 
-impl CommandState {
-    fn listen(&self, mut source: ChildStderr) {
-        let mut piece = [0; 512];
-        while let Ok(count @ 1..) = source.read(&mut piece) {
-            let mut said = lock(&self.said);
-            said.extend_from_slice(&piece[..count]);
-            let over = said.len().saturating_sub(SAID_BYTES_MAX);
-            said.drain(..over);
-        }
-    }
-
-    /// Waits until it has ended, for so long at most.
-    fn wait(&self, patience: Duration) -> std::sync::MutexGuard<'_, bool> {
-        let waited = self
-            .told
-            .wait_timeout_while(lock(&self.is_over), patience, |is_over| !*is_over);
-        waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        let Some(group) = self.group.take() else {
+            return;
+        };
+        let end = std::thread::Builder::new().name("exoskel-via-end".to_owned());
+        // Without a thread, the group is dropped right here.
+        drop(end.spawn(move || group.end()));
     }
 }
 
-impl Drop for RunningCommand {
-    fn drop(&mut self) {
-        let state = self.0.clone();
-        let end = move || {
-            let is_over = state.wait(END_TIME);
-            if !*is_over {
-                // It can only have ended by itself in between.
-                let _ = kill_process(state.process, Signal::KILL);
+impl CommandWords {
+    fn listen(&self, mut source: ChildStderr) {
+        let mut piece = [0; 512];
+        while let Ok(count @ 1..) = source.read(&mut piece) {
+            let mut bytes = lock(&self.bytes);
+            bytes.extend_from_slice(&piece[..count]);
+            let over = bytes.len().saturating_sub(SAID_BYTES_MAX);
+            bytes.drain(..over);
+        }
+        *lock(&self.is_over) = true;
+        self.told.notify_all();
+    }
+
+    /// What it has said, after waiting for so long at most until it is all.
+    fn wait(&self, patience: Duration) -> Vec<u8> {
+        let is_over = lock(&self.is_over);
+        let waited = self
+            .told
+            .wait_timeout_while(is_over, patience, |is_over| !*is_over);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        lock(&self.bytes).clone()
+    }
+}
+
+/// The process group of a command. Its number stays the command's until its leader is waited for, which is done when this is dropped.
+#[derive(Debug)]
+struct CommandGroup {
+    leader: Child,
+    /// How long it may take to end by itself: its input is at an end.
+    patience: Duration,
+    commands: Arc<ViaCommands>,
+}
+
+impl CommandGroup {
+    /// Ends it: it may end by itself, then it is told to, and then it has to.
+    fn end(self) {
+        if !self.has_left(self.patience) {
+            self.signal(Signal::TERM);
+            self.has_left(TERMINATION_TIME);
+        }
+    }
+
+    /// Whether its leader has ended, after waiting for so long at most.
+    fn has_left(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while self.state().is_ok_and(|has_left| !has_left) {
+            if Instant::now() >= deadline {
+                return false;
             }
-        };
-        // Without a thread, it ends when it finds its input at an end.
-        drop(
-            std::thread::Builder::new()
-                .name("exoskel-via-end".to_owned())
-                .spawn(end),
-        );
+            std::thread::sleep(LEAVING_LOOK);
+        }
+        true
+    }
+
+    /// Whether its leader has ended, without waiting for it; an error where somebody else has waited for it.
+    fn state(&self) -> io::Result<bool> {
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let leader = WaitId::Pid(Pid::from_child(&self.leader));
+        Ok(waitid(leader, ended)?.is_some())
+    }
+
+    fn signal(&self, signal: Signal) {
+        // The number may be another group's else.
+        if self.state().is_ok() {
+            let _ = kill_process_group(Pid::from_child(&self.leader), signal);
+        }
+    }
+}
+
+impl Drop for CommandGroup {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.leader.wait();
+        *lock(&self.commands.running) -= 1;
+        self.commands.ended.notify_all();
     }
 }
 

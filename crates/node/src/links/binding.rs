@@ -415,9 +415,20 @@ impl Binding {
         }
     }
 
-    /// What its owner has to hear of posts.
-    pub(super) fn unsaid(&self) -> Option<&LinkError> {
-        self.unsaid.as_ref()
+    /// What its owner would have had to hear of posts, who has closed it.
+    pub(super) fn take_unsaid(&mut self) -> Option<LinkError> {
+        Some(match self.unsaid.take()? {
+            LinkError::PostsLost {
+                endpoint,
+                posts,
+                why,
+            } => LinkError::ClosedPostsLost {
+                endpoint,
+                posts,
+                why,
+            },
+            error => error,
+        })
     }
 }
 

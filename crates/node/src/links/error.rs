@@ -123,6 +123,16 @@ pub enum LinkError {
         /// Why the link is over.
         why: String,
     },
+    /// The same of a binding that its owner has closed: whoever closes its node hears it.
+    #[error("{posts} {} to {endpoint} may be lost: {why}", if *.posts == 1 { "post" } else { "posts" })]
+    ClosedPostsLost {
+        /// The endpoint.
+        endpoint: String,
+        /// How many have no word of their arrival.
+        posts: usize,
+        /// Why the link is over.
+        why: String,
+    },
     /// The other end says that it has received what can't be.
     #[error(
         "got the word of {node} that it has received {got} messages of the link, expected {least} to {most}: its software is at fault"

@@ -921,3 +921,60 @@ fn lost_posts_are_told_by_a_call_of_the_program() {
     );
     assert!(site.machine.request(bound, "note", contents()).is_ok());
 }
+
+/// Who closes a binding, before its posts are lost or after that, hears of them when the node is closed.
+#[test]
+fn lost_posts_of_closed_bindings_are_told_at_the_end() {
+    let (mut site, startpoint) = opener();
+    let post = |site: &mut Site| {
+        let bound = site.machine.bind(startpoint.clone());
+        let posted = site.machine.post(bound, "note", MessageContents::default());
+        posted.unwrap();
+        bound
+    };
+    let fail = |site: &mut Site| {
+        let wants = site.machine.take_wants(Duration::ZERO);
+        let replaced = FailedAttempts {
+            is_gone: true,
+            ..FailedAttempts::default()
+        };
+        let machine = &mut site.machine;
+        machine.unreachable(&wants[0], &replaced, Duration::ZERO)
+    };
+    let audits = |happened: Vec<Happening>| {
+        let lines = happened.into_iter().filter_map(|one| match one {
+            Happening::Audit(line) => Some(line),
+            _ => None,
+        });
+        lines.collect::<Vec<_>>()
+    };
+    let is_told = |told: &[LinkError]| matches!(told, [LinkError::ClosedPostsLost { posts: 1, endpoint, .. }] if endpoint == "coupler");
+    let bound = post(&mut site);
+    site.machine.unbind(bound);
+    assert_eq!(audits(fail(&mut site)).len(), 1);
+    let told = site.machine.abandon();
+    assert!(is_told(&told), "{told:?}");
+    assert_eq!(site.machine.abandon(), []);
+
+    let bound = post(&mut site);
+    assert_eq!(audits(fail(&mut site)), [""; 0]);
+    assert_eq!(audits(site.machine.unbind(bound).1).len(), 1);
+    let told = site.machine.abandon();
+    assert!(is_told(&told), "{told:?}");
+
+    let bound = post(&mut site);
+    site.machine.unbind(bound);
+    let told = site.machine.abandon();
+    assert!(is_told(&told), "{told:?}");
+    assert_eq!(site.machine.bindings().count(), 0);
+
+    // A call has told it.
+    let bound = post(&mut site);
+    fail(&mut site);
+    let call = site
+        .machine
+        .request(bound, "note", MessageContents::default());
+    assert!(call.is_err());
+    site.machine.unbind(bound);
+    assert_eq!(site.machine.abandon(), []);
+}
