@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -138,12 +139,16 @@ def test_the_wait_ends_with_the_reason(site: Site) -> None:
 
 
 def test_an_attempt_that_may_take_no_time_is_an_error_in_words(site: Site) -> None:
-    worker = site.worker(NODE)
-    with pytest.raises(ex.NoWorkerError, match=r"expected 1 slot\n  worker .*within 1ns"):
+    """Nobody answers there: an answer that is there already is taken, however late it is."""
+    site.issue("worker", NODE)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ex.NoWorkerError, match=r"expected 1 slot\n  worker .*within 1ns"),
+    ):
         ex.Manager(
             abs,
             ex.ParDegree(1),
-            workers=[worker.line],
+            workers=[f"127.0.0.1:{silent.getsockname()[1]} {NODE}"],
             credential=site.credential,
             connect_timeout=1e-9,
             wait=1,
