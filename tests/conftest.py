@@ -18,7 +18,7 @@ from exoskel import manager, sim
 from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 30.0
 
 Inventory = dict[str, str]
 

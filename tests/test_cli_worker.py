@@ -96,7 +96,7 @@ def port_of(process: "subprocess.Popen[str]") -> int:
 @contextmanager
 def served(port: int) -> Iterator[tuple[int, int]]:
     """Connect to a slot; give its process number and that of its child."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         slot, child = connection.recv(100).split()
         yield int(slot), int(child)
 
@@ -130,15 +130,25 @@ def test_a_slot_is_a_child_of_the_supervisor_in_a_session_of_its_own(tmp_path: P
         assert os.getsid(slot) == slot
 
 
+# In the driver: a zygote that has answered before is given up soon. Its start may take long.
+IMPATIENT = """from exoskel import zygote
+    fork = zygote.Zygote.fork
+
+    def impatient(self, *words):
+        zygote._ANSWER_SECONDS = 3.0 if hasattr(self, "has_answered") else 60.0
+        number = fork(self, *words)
+        self.has_answered = True
+        return number
+
+    zygote.Zygote.fork = impatient
+    program, slots"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_slots_are_replaced_when_the_zygote_is_gone_or_stands_still(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    driver = DRIVER.replace(
-        "program, slots",
-        "from exoskel import zygote; zygote._ANSWER_SECONDS = 3.0\n    program, slots",
-        1,
-    )
+    driver = DRIVER.replace("program, slots", IMPATIENT, 1)
     program = SLOT.format(on_term="signal.SIG_DFL")
     with supervised(tmp_path, program, driver=driver) as process:
         port = port_of(process)
@@ -150,7 +160,7 @@ def test_slots_are_replaced_when_the_zygote_is_gone_or_stands_still(
             assert gone(zygote)
         assert eventually(lambda: zygotes_of(process.pid) not in ([zygote], []))
         process.terminate()
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=60)
     assert errors.count("can't be started (its zygote") == 1
 
 
@@ -187,8 +197,9 @@ def test_what_a_task_detaches_ends_with_its_slot(tmp_path: Path) -> None:
             assert eventually(lambda: gone(goes))
             assert not gone(stays)
             process.terminate()
-            assert process.wait(timeout=2) == 0
-            assert gone(stays)
+            assert process.wait(timeout=60) == 0
+            # It was told by then, and may not have had a processor since.
+            assert eventually(lambda: gone(stays))
 
 
 def test_what_a_task_detaches_does_not_outlive_a_killed_slot(tmp_path: Path) -> None:
@@ -262,7 +273,7 @@ def test_once_ends_with_the_first_manager(tmp_path: Path) -> None:
         with served(port_of(process)) as (slot, _):
             assert not gone(slot)
             assert process.poll() is None
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path: Path) -> None:
@@ -276,12 +287,13 @@ def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path
     starts.touch()
     with supervised(tmp_path, program) as process:
         port_of(process)
-        assert eventually(lambda: starts.read_text().count("\n") == 4)
+        assert eventually(lambda: starts.read_text().count("\n") >= 5)
         process.terminate()
-        _, errors = process.communicate(timeout=5)
+        _, errors = process.communicate(timeout=60)
     times = list(map(float, starts.read_text().split()))
     # On a busy machine a pause is longer than meant, on none is it shorter.
-    pauses = [after - before for before, after in itertools.pairwise(times)]
+    # The first slot's time includes the start of the zygote: where that takes long, it is followed at once.
+    pauses = [after - before for before, after in itertools.pairwise(times[:5])][1:]
     assert all(pause >= least for pause, least in zip(pauses, (0.2, 0.4, 0.8), strict=True))
     assert errors.count("starting another") == 1
 
@@ -429,6 +441,7 @@ def test_a_worker_that_does_not_want_to_end_is_ended_before_stop_returns(tmp_pat
     start = ["--credential", str(credential), "--slots", "2", "--background", "--drain", "0"]
     for end in ({"stopped": True}, {"stopped": True, "killed": True}):
         process = worker(*start)["process"]
+        assert eventually(lambda: len(slots_of(process)) == 2)  # noqa: B023  # called in this round
         slots = slots_of(process)
         if "killed" in end:
             os.kill(process, signal.SIGSTOP)
