@@ -229,10 +229,14 @@ impl LinkMachine {
         self.dialling.end(peer);
         self.dialling.failed(peer, &attempts.told, now);
         let is_met = self.session_to(peer).is_some();
-        let error = LinkError::Unreachable {
-            node: peer.node.clone(),
-            attempts: attempts.told.clone(),
-            hindrance: attempts.hindrance,
+        let node = peer.node.clone();
+        let error = match attempts.told.is_empty() {
+            true => LinkError::NoAddress(node),
+            false => LinkError::Unreachable {
+                node,
+                attempts: attempts.told.clone(),
+                hindrance: attempts.hindrance,
+            },
         };
         let bindings = self.bindings.values_mut();
         let mut happened: Vec<_> = bindings

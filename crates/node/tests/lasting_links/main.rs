@@ -897,6 +897,25 @@ fn a_startpoint_is_tried_at_its_own_address() {
     assert_eq!(wants[0].hints, ["tcp://ocean:2"]);
 }
 
+#[test]
+fn a_node_without_an_address_is_told_as_that() {
+    let (mut site, startpoint) = opener();
+    let startpoint = startpoint.with_hints(Vec::new()).unwrap();
+    let bound = site.machine.bind(startpoint);
+    let contents = MessageContents::default();
+    site.machine.request(bound, "note", contents).unwrap();
+    let wants = site.machine.take_wants(Duration::ZERO);
+    let attempts = FailedAttempts::default();
+    let lost = site
+        .machine
+        .unreachable(&wants[0], &attempts, Duration::ZERO);
+    let [Happening::Answered(_, answer)] = &lost[..] else {
+        panic!("{lost:?}");
+    };
+    let error = RequestAnswer::Lost(LinkError::NoAddress(wants[0].peer.node.clone()));
+    assert_eq!(*answer, error);
+}
+
 /// A stream or a transfer that has failed would keep it to itself.
 #[test]
 fn lost_posts_are_told_by_a_call_of_the_program() {
