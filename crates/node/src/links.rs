@@ -678,7 +678,9 @@ impl LinkMachine {
                     return Ok(Vec::new());
                 };
                 // More may have been required meanwhile, by its owner or by a policy that was read again.
-                let minimum = binding.minimum.max(policy(binding.startpoint.endpoint()));
+                let asked = policy(binding.startpoint.endpoint());
+                binding.policy_asked = binding.policy_asked.max(asked);
+                let minimum = binding.minimum.max(asked);
                 session.raise_link(link, minimum)?;
                 let has_brought = |end: &LastingEnd| {
                     let said = resumption.unwrap_or_default();

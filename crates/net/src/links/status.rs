@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_link::Protection;
+use exoskel_link::handshake::Path;
+use exoskel_link::{Protection, TrafficClass};
 use exoskel_node::links::OpenLinkRow;
 use serde::Serialize;
 
@@ -79,8 +80,10 @@ pub struct LinkStatus {
     pub protection: String,
     /// What this node's policy says of it, and by which rule.
     pub rule: String,
-    /// What made it stricter than the policy wants, if anything did.
+    /// Whether it is stricter than the policy wants.
     pub raised: bool,
+    /// What made it so: a word of [`RaisedBy`].
+    pub raised_by: Option<RaisedBy>,
     /// The number of the startpoint that it rests on.
     pub startpoint: u64,
     /// Whether a rule gave that.
@@ -95,6 +98,24 @@ pub struct LinkStatus {
     pub bytes_received: u64,
     /// For how long it has been open.
     pub seconds: u64,
+}
+
+/// What has made a link stricter than this node's policy wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RaisedBy {
+    /// What the startpoint or the endpoint asks for.
+    Endpoint,
+    /// A user of this node, for its own link.
+    User,
+    /// The way to the peer leads through others.
+    Relay,
+    /// This node's policy, as it was before it was read again.
+    EarlierPolicy,
+    /// The policy of the other end.
+    PeerPolicy,
+    /// The other end, which has opened the link: its policy or its user.
+    Peer,
 }
 
 impl LinkNode {
@@ -155,12 +176,14 @@ impl LinkShared {
             Some((protection, session.link_traffic(row.link)?))
         })?;
         let verdict = lock(&self.terms).link_verdict(&live.record, &row.endpoint);
+        let raised_by = (protection > verdict.protection).then(|| live.raise_of(row, protection));
         Some(LinkStatus {
             endpoint: row.endpoint.clone(),
             opened_here: row.is_own,
             protection: protection.to_string(),
             rule: verdict.to_string(),
-            raised: protection > verdict.protection,
+            raised: raised_by.is_some(),
+            raised_by,
             startpoint: row.startpoint,
             by_rule: row.by_rule,
             messages_sent: traffic.messages_sent,
@@ -169,6 +192,27 @@ impl LinkShared {
             bytes_received: traffic.bytes_received,
             seconds: unix_seconds().saturating_sub(row.since_unix),
         })
+    }
+}
+
+impl RunningSession {
+    /// What a link's protection comes from, where this node's policy doesn't ask for it.
+    fn raise_of(&self, row: &OpenLinkRow, protection: Protection) -> RaisedBy {
+        let handshake = self.own_minimum.of(TrafficClass::Data);
+        if row.needs >= protection {
+            RaisedBy::Endpoint
+        } else if row.required >= protection {
+            RaisedBy::User
+        } else if self.record.path == Path::Relayed {
+            // Both ends ask for it, whatever their policies say.
+            RaisedBy::Relay
+        } else if row.policy_asked.max(handshake) >= protection {
+            RaisedBy::EarlierPolicy
+        } else if row.is_own {
+            RaisedBy::PeerPolicy
+        } else {
+            RaisedBy::Peer
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Binding {
     pub(super) is_by_hints: bool,
     /// What its owner requires besides.
     pub(super) minimum: Protection,
+    /// The strictest that this program's policy has asked for since its link was asked for.
+    pub(super) policy_asked: Protection,
     /// The session and the link that carry it, from the moment at which the link is asked for.
     pub(super) place: Option<(SessionId, LinkId)>,
     /// Whether the other end has accepted.
@@ -105,6 +107,7 @@ impl Binding {
             peer,
             is_by_hints: false,
             minimum: Protection::Plain,
+            policy_asked: Protection::Plain,
             place: None,
             is_open: false,
             since_unix: 0,
@@ -238,6 +241,7 @@ impl Binding {
     ) -> Result<LinkId, SessionError> {
         let protection = self.startpoint.needs(same_host).max(self.minimum);
         let protection = protection.max(minimum);
+        self.policy_asked = minimum;
         let binding = *session.binding();
         if let Some(lasting) = &mut self.lasting {
             lasting.attempt += 1;

@@ -45,6 +45,10 @@ pub(super) struct AcceptedLink {
     pub(super) by_rule: bool,
     pub(super) expires: Option<u64>,
     pub(super) protection: Protection,
+    /// What its startpoint asks for by itself.
+    pub(super) needs: Protection,
+    /// The strictest that this program's policy has asked for since the session that carries it has done so.
+    pub(super) policy_asked: Protection,
     /// When it was opened, in seconds since 1970.
     pub(super) since_unix: u64,
     /// Which process has opened it.

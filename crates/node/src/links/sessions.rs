@@ -503,13 +503,14 @@ impl LinkMachine {
         };
         let (name, link) = (asked.endpoint, asked.link);
         let own = self.endpoints.get(name);
+        let policy_asked = policy(name);
         let presented = Presentation {
             binding: session.binding(),
             link: link.number(),
             holder: &known.peer.identity,
             now_unix,
             protection: asked.protection,
-            minimum: own.map_or(Protection::Plain, |own| own.minimum.max(policy(name))),
+            minimum: own.map_or(Protection::Plain, |own| own.minimum.max(policy_asked)),
             same_host: known.peer.same_host,
         };
         let rules = self.policy.authorization();
@@ -575,7 +576,7 @@ impl LinkMachine {
                 return Ok(vec![Happening::Audit(line)]);
             }
         };
-        let (protection, number) = (allowed.protection, allowed.number);
+        let (protection, needs, number) = (allowed.protection, allowed.needs, allowed.number);
         let (accepted_id, line) = match resumed {
             Some(number) => (number, format!("resumed {name} for {who}: {protection}")),
             None => {
@@ -596,6 +597,8 @@ impl LinkMachine {
                     by_rule: allowed.by_rule,
                     expires: allowed.expires,
                     protection,
+                    needs,
+                    policy_asked,
                     since_unix: now_unix,
                     peer,
                     identity: known.peer.identity.clone(),
@@ -616,6 +619,7 @@ impl LinkMachine {
         let before = accepted.place.replace((id, link));
         accepted.away_since = None;
         accepted.protection = protection;
+        (accepted.needs, accepted.policy_asked) = (needs, policy_asked);
         accepted.identity = known.peer.identity.clone();
         // The session that carried it may not have ended here yet.
         if let Some((old, place)) = before
