@@ -171,6 +171,24 @@ def test_who_has_raised_a_link_is_shown(
     assert "to its theirs: encrypted (raised by the other end's policy); 1 message" in text
 
 
+def test_a_link_is_never_older_than_the_session_in_which_it_was_opened(lab: Lab) -> None:
+    """Seconds of two clocks begin at different times."""
+    ocean = lab.node(OCEAN, "127.0.0.1:0")
+    coupler = ocean.endpoint("coupler")
+    coupler.handler(abs)
+    atmosphere = lab.node(ATMOSPHERE)
+    bound = atmosphere.bind(coupler.startpoint(to="*"))
+    assert bound.request("abs", -1).result(10) == 1
+
+    def has_grown() -> bool:
+        (session,) = atmosphere.status()["sessions"]
+        (link,) = session["links"]
+        assert link["seconds"] <= session["seconds"]
+        return bool(session["seconds"])
+
+    assert eventually(has_grown)
+
+
 def test_a_node_that_does_not_want_to_is_not_shown(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -759,9 +759,10 @@ impl LinkShared {
         let is_credit = matches!(event, exoskel_link::Event::Credit { .. });
         let _order = lock(&live.order);
         let mut machine = lock(&self.machine);
+        let (unix, now) = (unix_seconds(), self.now());
         let happened = live
             .connection
-            .with(|session| machine.event(live.id, session, event, &policy, unix_seconds()));
+            .with(|session| machine.event(live.id, session, event, &policy, unix, now));
         drop(machine);
         if is_credit {
             // Somebody may wait for room.

@@ -2,14 +2,14 @@
 //! about it. Nothing of it is secret, and none of it is for anybody else.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use exoskel_link::handshake::Path;
 use exoskel_link::{Protection, TrafficClass};
 use exoskel_node::links::OpenLinkRow;
 use serde::Serialize;
 
-use super::{LinkNode, LinkShared, RunningSession, lock, unix_seconds};
+use super::{LinkNode, LinkShared, RunningSession, lock};
 use crate::listening::Listener;
 
 /// How long somebody who asks may take to read the answer.
@@ -96,7 +96,7 @@ pub struct LinkStatus {
     pub bytes_sent: u64,
     /// Their bytes.
     pub bytes_received: u64,
-    /// For how long it has been open.
+    /// For how long it has been open: longer than its session has run, where it has come from an earlier one.
     pub seconds: u64,
 }
 
@@ -132,6 +132,8 @@ impl LinkShared {
             let machine = lock(&self.machine);
             (machine.endpoint_rows(), machine.open_links())
         };
+        // One time for all ages: what began later is never older.
+        let now = Instant::now();
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
         let endpoints = endpoints.into_iter().map(|row| EndpointStatus {
             endpoint: row.endpoint,
@@ -143,16 +145,21 @@ impl LinkShared {
             name: self.identity.name.clone(),
             role: self.identity.role.to_string(),
             hints: self.hints.clone(),
-            seconds: self.since.elapsed().as_secs(),
+            seconds: now.saturating_duration_since(self.since).as_secs(),
             endpoints: endpoints.collect(),
             sessions: sessions
                 .iter()
-                .map(|live| self.session_status(live, &links))
+                .map(|live| self.session_status(live, &links, now))
                 .collect(),
         }
     }
 
-    fn session_status(&self, live: &RunningSession, links: &[OpenLinkRow]) -> SessionStatus {
+    fn session_status(
+        &self,
+        live: &RunningSession,
+        links: &[OpenLinkRow],
+        now: Instant,
+    ) -> SessionStatus {
         let row = live.row();
         let counts = live.connection.with(|session| session.counts());
         let own = links.iter().filter(|link| link.session == live.id);
@@ -161,16 +168,21 @@ impl LinkShared {
             role: row.peer.role.to_string(),
             method: row.method,
             address: row.address,
-            seconds: live.since.elapsed().as_secs(),
+            seconds: now.saturating_duration_since(live.since).as_secs(),
             bytes_sent: counts.bytes_sealed.iter().sum(),
             bytes_received: counts.bytes_opened.iter().sum(),
             links: own
-                .filter_map(|link| self.link_status(live, link))
+                .filter_map(|link| self.link_status(live, link, now))
                 .collect(),
         }
     }
 
-    fn link_status(&self, live: &RunningSession, row: &OpenLinkRow) -> Option<LinkStatus> {
+    fn link_status(
+        &self,
+        live: &RunningSession,
+        row: &OpenLinkRow,
+        now: Instant,
+    ) -> Option<LinkStatus> {
         let (protection, traffic): (Protection, _) = live.connection.with(|session| {
             let protection = session.link_protection(row.link)?;
             Some((protection, session.link_traffic(row.link)?))
@@ -190,7 +202,10 @@ impl LinkShared {
             messages_received: traffic.messages_received,
             bytes_sent: traffic.bytes_sent,
             bytes_received: traffic.bytes_received,
-            seconds: unix_seconds().saturating_sub(row.since_unix),
+            seconds: now
+                .saturating_duration_since(self.since)
+                .saturating_sub(row.since)
+                .as_secs(),
         })
     }
 }

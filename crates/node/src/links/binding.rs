@@ -74,8 +74,8 @@ pub(super) struct Binding {
     pub(super) place: Option<(SessionId, LinkId)>,
     /// Whether the other end has accepted.
     pub(super) is_open: bool,
-    /// When it has, in seconds since 1970.
-    pub(super) since_unix: u64,
+    /// When it has: in its first session, if there have been several.
+    pub(super) since: Duration,
     /// What it accepts on this link.
     handlers: Vec<PeerText>,
     /// The link's name, if it is asked for as one that outlives its session.
@@ -110,7 +110,7 @@ impl Binding {
             policy_asked: Protection::Plain,
             place: None,
             is_open: false,
-            since_unix: 0,
+            since: Duration::ZERO,
             handlers: Vec::new(),
             name: None,
             lasting: None,
@@ -275,7 +275,7 @@ impl Binding {
         link: LinkId,
         handlers: Vec<PeerText>,
         resumption: Option<Resumption>,
-        now_unix: u64,
+        now: Duration,
     ) -> Vec<Happening> {
         if let Some(lasting) = &mut self.lasting {
             let said = resumption.unwrap_or_default();
@@ -296,7 +296,7 @@ impl Binding {
             }
         } else {
             self.handlers = handlers;
-            self.since_unix = now_unix;
+            self.since = now;
             if let (Some(name), Some(_)) = (self.name, resumption) {
                 let key = session.resumption_key().clone();
                 self.lasting = Some(LastingEnd::new(name, key));

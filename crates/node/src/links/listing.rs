@@ -1,5 +1,7 @@
 //! The endpoints and links of a program, as people see them.
 
+use std::time::Duration;
+
 use exoskel_link::{LinkId, Protection};
 
 use super::{LinkMachine, Use};
@@ -31,8 +33,8 @@ pub struct OpenLinkRow {
     pub startpoint: u64,
     /// Whether the startpoint was given by a rule.
     pub by_rule: bool,
-    /// When it was opened, in seconds since 1970.
-    pub since_unix: u64,
+    /// When it was opened: in its first session, if there have been several.
+    pub since: Duration,
     /// What the startpoint and, if it is ours, the endpoint ask for.
     pub needs: Protection,
     /// What a user of this program requires besides.
@@ -68,7 +70,7 @@ impl LinkMachine {
                     is_own: false,
                     startpoint: 0,
                     by_rule: false,
-                    since_unix: 0,
+                    since: Duration::ZERO,
                     needs: Protection::Plain,
                     required: Protection::Plain,
                     policy_asked: Protection::Plain,
@@ -80,7 +82,7 @@ impl LinkMachine {
                             OpenLinkRow {
                                 is_own: true,
                                 startpoint: binding.startpoint.number(),
-                                since_unix: binding.since_unix,
+                                since: binding.since,
                                 needs: binding.startpoint.needs(known.peer.same_host),
                                 required: binding.minimum,
                                 policy_asked: binding.policy_asked,
@@ -97,7 +99,7 @@ impl LinkMachine {
                         rows.extend(accepted.map(|accepted| OpenLinkRow {
                             startpoint: accepted.number,
                             by_rule: accepted.by_rule,
-                            since_unix: accepted.since_unix,
+                            since: accepted.since,
                             needs: accepted.needs.max(endpoint(&accepted.endpoint)),
                             policy_asked: accepted.policy_asked,
                             ..row(&accepted.endpoint)

@@ -497,6 +497,7 @@ impl LinkMachine {
         asked: AskedLink<'_>,
         policy: &LinkPolicy<'_>,
         now_unix: u64,
+        now: Duration,
     ) -> Result<Vec<Happening>, SessionError> {
         let Some(known) = self.sessions.get(&id) else {
             return Ok(Vec::new());
@@ -599,7 +600,7 @@ impl LinkMachine {
                     protection,
                     needs,
                     policy_asked,
-                    since_unix: now_unix,
+                    since: now,
                     peer,
                     identity: known.peer.identity.clone(),
                     place: None,
