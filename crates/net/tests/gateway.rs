@@ -17,7 +17,7 @@ use exoskel_link::{CipherSuite, Limits, Protection, Protections};
 use exoskel_net::address::Address;
 use exoskel_net::connection::Ended;
 use exoskel_net::establish::{EstablishError, dial, welcome};
-use exoskel_net::gateway::service::{Gateway, GatewayStartError};
+use exoskel_net::gateway::service::{Gateway, GatewayStartError, TunnelPatience};
 use exoskel_net::gateway::{GatewayProblem, Registration, connect_through};
 use exoskel_net::links::{GatewayAddress, LinkNode, LinkNodeConfig};
 use exoskel_net::listening::Listening;
@@ -502,7 +502,7 @@ fn a_tunnel_that_nobody_uses_is_cut() {
         let networks = Networks::new();
         let target = Target::new(networks.worker("lab1")).await;
         let mut settings = networks.settings("gate", EVERYBODY, &target.site());
-        settings.idle_time = Duration::from_millis(100);
+        settings.patience.idle = Duration::from_millis(100);
         let gate = networks.start("gate", settings);
         let manager = networks.manager();
         let (client, mut server) = tokio::join!(gate.connect("lab1", &manager), async {
@@ -512,6 +512,41 @@ fn a_tunnel_that_nobody_uses_is_cut() {
         let read = soon("the cut", server.read_u8()).await;
         assert!(read.is_err());
         gate.line(&["ended tunnel", "nobody said anything"]).await;
+    });
+}
+
+/// Somebody who holds both ends could keep their descriptors for ever.
+#[test]
+fn a_tunnel_that_falls_still_is_cut() {
+    run(async {
+        let networks = Networks::new();
+        let target = Target::new(networks.worker("lab1")).await;
+        let mut settings = networks.settings("gate", EVERYBODY, &target.site());
+        settings.patience = TunnelPatience {
+            idle: Duration::from_millis(50),
+            still: Duration::from_millis(200),
+        };
+        let gate = networks.start("gate", settings);
+        let manager = networks.manager();
+        let (client, mut server) = tokio::join!(gate.connect("lab1", &manager), async {
+            let mut server = target.listener.accept().await.unwrap().0;
+            server.write_all(b"here I am").await.unwrap();
+            server
+        });
+        let Socket::Relayed(mut client) = client.unwrap() else {
+            panic!("it leads through a gateway");
+        };
+        let mut got = [0; 9];
+        client.read_exact(&mut got).await.unwrap();
+        for end in [&mut client, &mut server] {
+            assert!(soon("the cut", end.read_u8()).await.is_err());
+        }
+        gate.line(&[
+            "ended tunnel",
+            "9 back",
+            "cut, as nothing has moved for 200ms",
+        ])
+        .await;
     });
 }
 

@@ -21,6 +21,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::sync::{mpsc, oneshot};
 
 use super::budget::{DESCRIPTORS_MIN, affordable};
+pub use super::tunnel::TunnelPatience;
 use super::tunnel::{TunnelEnd, TunnelTraffic, join};
 use super::{OneGateway, connect};
 use crate::establish::EstablishError;
@@ -63,8 +64,8 @@ pub struct GatewaySettings {
     pub site: Option<PathBuf>,
     /// How much it holds at once.
     pub limits: GatewayLimits,
-    /// How long a tunnel may be silent before its first byte, and when one of its ends is done.
-    pub idle_time: Duration,
+    /// How long a tunnel may carry nothing.
+    pub patience: TunnelPatience,
 }
 
 /// Why a gateway can't start.
@@ -150,7 +151,7 @@ struct GatewayState {
     tunnels: RefCell<HashMap<TunnelId, Joined>>,
     refusals: RefCell<Refusals>,
     audit: Box<dyn Fn(String)>,
-    idle_time: Duration,
+    patience: TunnelPatience,
     epoch: Instant,
 }
 
@@ -225,7 +226,7 @@ impl Gateway {
             tunnels: RefCell::default(),
             refusals: RefCell::default(),
             audit,
-            idle_time: settings.idle_time,
+            patience: settings.patience,
             epoch: Instant::now(),
         });
         let files = Files {
@@ -478,7 +479,7 @@ impl GatewayState {
         };
         let (began, traffic) = (Instant::now(), TunnelTraffic::default());
         let sockets = (&socket, &target);
-        let ended = join(sockets, (there, back), &traffic, self.idle_time, cut).await;
+        let ended = join(sockets, (there, back), &traffic, self.patience, cut).await;
         let TunnelTraffic { there, back } = traffic;
         self.write(format!(
             "ended tunnel {number}: {who} to {node}: {} bytes there, {} back in {:.1} s: {ended}",
