@@ -16,14 +16,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from tests.processes import eventually, gone, slots_of, zygotes_of
+from tests.processes import children, eventually, gone, slots_of, zygotes_of
 from tests.site import Site, free_address
 
 import exoskel
@@ -85,7 +85,12 @@ def supervised(
         try:
             yield process
         finally:
-            process.kill()
+            # In order: what tasks have started outlives a supervisor that is killed.
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            finally:
+                process.kill()
 
 
 def port_of(process: "subprocess.Popen[str]") -> int:
@@ -248,6 +253,91 @@ def test_slots_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
             process.kill()
             assert eventually(lambda: gone(slot))
         os.kill(child, signal.SIGKILL)
+
+
+# Starts a zygote that begins to serve when it is told by standard input, and asks it for a slot.
+STARTER = """
+    import sys
+    from exoskel.zygote import Zygote
+
+    asked = []
+
+    def is_ending():
+        asked or print(zygote.process, flush=True)
+        asked.append(True)
+        return False
+
+    zygote = Zygote([sys.executable, "-c", sys.argv[1], sys.argv[2]], [])
+    zygote.fork(["--slot", "0"], is_ending)
+"""
+
+LATE_ZYGOTE = """
+    import sys
+    from exoskel import zygote
+
+    open(sys.argv[1]).close()
+    zygote.serve(sys.argv[2:])
+    print("a slot lives")
+"""
+
+
+def test_a_zygote_does_not_outlive_a_supervisor_that_is_killed_while_it_starts(
+    tmp_path: Path,
+) -> None:
+    """A request waits for the zygote then, and its slot would wait for managers for ever."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    programs = [textwrap.dedent(program) for program in (STARTER, LATE_ZYGOTE)]
+    command = [sys.executable, "-c", *programs, str(told)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        zygote = int(starter.stdout.readline())
+        starter.kill()
+        starter.wait()
+        told.write_text("")
+        # The zygote and its slots have this pipe too: it ends when all of them have ended.
+        assert starter.stdout.read() == ""
+    assert eventually(lambda: gone(zygote))
+
+
+@pytest.mark.parametrize("when", ["starting", "idle", "shaking hands", "serving"])
+def test_a_worker_leaves_nothing_behind_when_its_supervisor_is_killed(
+    when: str, site: Site
+) -> None:
+    """The port is free again, and no process is left: the fixture for leaks looks for those without a parent as well."""
+    worker = site.worker("node1.lab.example.org", slots=2)
+    place = ("127.0.0.1", int(worker.address.rpartition(":")[2]))
+    with ExitStack() as stack:
+        if when != "starting":
+            supervisor = worker.process.pid
+            assert eventually(lambda: len(slots_of(supervisor)) == 2)
+            left = [*slots_of(supervisor), *zygotes_of(supervisor)]
+        else:
+            left = children(worker.process.pid)
+        if when == "shaking hands":
+            stranger = stack.enter_context(socket.create_connection(place))
+            # The first bytes of a record of TLS, whose rest doesn't come.
+            stranger.sendall(b"\x16\x03\x01")
+        if when == "serving":
+            manager = stack.enter_context(site.connect(exoskel.Farm(abs), 2, worker))
+            assert list(manager.map([-1, 2])) == [1, 2]
+        worker.process.kill()
+        worker.process.wait()
+        assert all(eventually(functools.partial(gone, process)) for process in left)
+        assert eventually(functools.partial(is_free, place))
+
+
+def is_free(place: tuple[str, int]) -> bool:
+    """Say whether somebody else can listen there."""
+    with socket.socket() as probe:
+        # As workers do: connections that have ended are in nobody's way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+            probe.listen()
+        except OSError:
+            return False
+    return True
 
 
 def test_a_slot_that_stands_still_is_replaced(tmp_path: Path) -> None:

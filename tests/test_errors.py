@@ -24,7 +24,7 @@ from tests.processes import eventually
 from tests.site import POLICY, Site, Worker, free_address
 
 import exoskel as ex
-from exoskel import errors
+from exoskel import errors, links
 from exoskel.links import Startpoint
 
 NODE = "node1.lab.example.org"
@@ -208,6 +208,11 @@ def timed_out() -> BaseException:
     return error
 
 
+def raise_no_address(site: Site) -> BaseException:
+    with links.Node(site.issue("peer", "ocean.lab.example.org")) as node:
+        return caught(lambda: node.lookup("coupler", name=NODE))
+
+
 CASES: dict[str, Callable[[Site], BaseException]] = {
     "AuthenticationError": lambda site: cause(site, under_another_name(site)),
     "CredentialError": lambda site: caught(
@@ -219,6 +224,7 @@ CASES: dict[str, Callable[[Site], BaseException]] = {
     "InitializerError": raise_initializer,
     "KeyMemoryError": raise_key_memory,
     "LinkError": raise_link,
+    "NoAddressError": raise_no_address,
     "NoWorkerError": lambda site: without_worker(site, under_another_name(site)),
     "PolicyError": raise_policy,
     "ProgramError": raise_program,

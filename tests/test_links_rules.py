@@ -102,6 +102,13 @@ def test_whom_no_rule_names_is_refused_with_the_rule(lab: Lab, ocean: links.Node
         plotter.lookup("elsewhere", at=ocean.hints, name=OCEAN)
 
 
+def test_words_of_a_name_do_not_change_the_kind_of_an_error(lab: Lab, ocean: links.Node) -> None:
+    """That a node has no address is known by the kind of the core's error, not by its text."""
+    plotter = lab.node(PLOTTER)
+    with pytest.raises(ex.RefusedError, match="no such endpoint"):
+        plotter.lookup("the startpoint says no address", at=ocean.hints, name=OCEAN)
+
+
 def test_a_lookup_whose_session_ends_is_asked_once_more(lab: Lab, ocean: links.Node) -> None:
     relay = Relay(f"tcp://{ocean.hints[0]}")
     atmosphere = lab.node(ATMOSPHERE)

@@ -15,6 +15,7 @@ __all__ = [
     "ItemTimeoutError",
     "KeyMemoryError",
     "LinkError",
+    "NoAddressError",
     "NoWorkerError",
     "PolicyError",
     "ProgramError",
@@ -77,6 +78,10 @@ class ItemTimeoutError(ExoskelError, TimeoutError):
 
 class LinkError(ExoskelError, ConnectionError):
     """There is no connection, or a link or its session failed, or the other side closed it."""
+
+
+class NoAddressError(LinkError):
+    """Nothing says where a node is: neither a startpoint's hints nor a site file, and there is no session with the node."""
 
 
 class StartpointError(ExoskelError, ValueError):

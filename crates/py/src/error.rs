@@ -25,6 +25,7 @@ pub(crate) enum ExceptionKind {
     Initializer,
     KeyMemory,
     Link,
+    NoAddress,
     NoWorker,
     Policy,
     Program,
@@ -49,7 +50,7 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 15] = [const { PyOnceLock::new() }; 15];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 16] = [const { PyOnceLock::new() }; 16];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
         ExceptionKind::Credential => "CredentialError",
@@ -58,6 +59,7 @@ fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
         ExceptionKind::Initializer => "InitializerError",
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
+        ExceptionKind::NoAddress => "NoAddressError",
         ExceptionKind::NoWorker => "NoWorkerError",
         ExceptionKind::Policy => "PolicyError",
         ExceptionKind::Program => "ProgramError",
