@@ -222,7 +222,8 @@ class Supervisor:
             os.waitpid(process, 0)
             return self._wait(slot, now, f"can't be started ({error})")
         slot.process = process
-        slot.started = now
+        # Not `now`: the zygote may have had to be made first, which takes longer than a slot that ends at once.
+        slot.started = time.monotonic()
         slot.starts += 1
         self._selector.register(slot.descriptor, selectors.EVENT_READ, slot)
 
