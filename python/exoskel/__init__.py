@@ -18,16 +18,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .errors import (
         AuthenticationError,
+        CouplingError,
         CredentialError,
         ExoskelError,
         ForkError,
         InitializerError,
         ItemTimeoutError,
+        KeeperError,
         KeyMemoryError,
         LinkError,
+        MemberLostError,
         NoWorkerError,
         PolicyError,
         ProgramError,
+        ProgramLeftError,
         RefusedError,
         RemoteTraceback,
         ResultRejectedError,
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     )
     from .executor import Executor
     from .manager import Manager
+    from .member import Member, SharedArray
     from .pool import Pool
     from .redistribution import Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
@@ -52,6 +57,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationError",
+    "CouplingError",
     "CredentialError",
     "Executor",
     "ExoskelError",
@@ -59,11 +65,14 @@ __all__ = [
     "ForkError",
     "InitializerError",
     "ItemTimeoutError",
+    "KeeperError",
     "KeyMemoryError",
     "KeySummary",
     "Layout",
     "LinkError",
     "Manager",
+    "Member",
+    "MemberLostError",
     "NoWorkerError",
     "ParDegree",
     "Pipeline",
@@ -71,12 +80,14 @@ __all__ = [
     "PolicyError",
     "Pool",
     "ProgramError",
+    "ProgramLeftError",
     "RedistributionPlan",
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
     "Seq",
     "Shared",
+    "SharedArray",
     "SharedLostError",
     "SizeLimitError",
     "Skeleton",
@@ -99,6 +110,7 @@ _HOMES = {
     "KeySummary": "summary",
     "Layout": "redistribution",
     "Manager": "manager",
+    "Member": "member",
     "ParDegree": "skeletons",
     "Pipeline": "skeletons",
     "PlannedMessage": "redistribution",
@@ -107,6 +119,7 @@ _HOMES = {
     "RemoteTraceback": "errors",
     "Seq": "skeletons",
     "Shared": "shared_contents",
+    "SharedArray": "member",
     "Skeleton": "skeletons",
     "Status": "status",
     "StreamStatus": "status",

@@ -19,15 +19,19 @@ use pyo3::types::{IntoPyDict, PyTuple, PyType};
 #[derive(Clone, Copy)]
 pub(crate) enum ExceptionKind {
     Authentication,
+    Coupling,
     Credential,
     Exoskel,
     Fork,
     Initializer,
+    Keeper,
     KeyMemory,
     Link,
+    MemberLost,
     NoWorker,
     Policy,
     Program,
+    ProgramLeft,
     Refused,
     ResultRejected,
     SizeLimit,
@@ -49,18 +53,22 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 15] = [const { PyOnceLock::new() }; 15];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 19] = [const { PyOnceLock::new() }; 19];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
+        ExceptionKind::Coupling => "CouplingError",
         ExceptionKind::Credential => "CredentialError",
         ExceptionKind::Exoskel => "ExoskelError",
         ExceptionKind::Fork => "ForkError",
         ExceptionKind::Initializer => "InitializerError",
+        ExceptionKind::Keeper => "KeeperError",
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
+        ExceptionKind::MemberLost => "MemberLostError",
         ExceptionKind::NoWorker => "NoWorkerError",
         ExceptionKind::Policy => "PolicyError",
         ExceptionKind::Program => "ProgramError",
+        ExceptionKind::ProgramLeft => "ProgramLeftError",
         ExceptionKind::Refused => "RefusedError",
         ExceptionKind::ResultRejected => "ResultRejectedError",
         ExceptionKind::SizeLimit => "SizeLimitError",

@@ -1,0 +1,126 @@
+//! The Unix socket between a member and its keeper: messages, and descriptors beside them.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use exoskel_transfer::{FrameReader, KeeperMessage, MemberMessage, frame};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::error::MemberError;
+
+/// Names the keeper's socket to the processes that a coupling starts.
+pub const KEEPER_VARIABLE: &str = "EXOSKEL_KEEPER";
+
+/// As many descriptors as one message of the kernel carries.
+const DESCRIPTORS_AT_ONCE: usize = 253;
+
+/// The socket of a keeper that this account has started by itself.
+#[must_use]
+pub fn keeper_socket_of_account(runtime_directory: Option<&Path>) -> PathBuf {
+    match runtime_directory {
+        Some(directory) => directory.join("exoskel").join("keeper"),
+        None => {
+            let account = rustix::process::getuid().as_raw();
+            PathBuf::from(format!("/tmp/exoskel-{account}/keeper"))
+        }
+    }
+}
+
+/// A message and the descriptor that came along.
+pub(crate) type Heard = (KeeperMessage, Option<OwnedFd>);
+
+#[derive(Debug)]
+pub(crate) struct KeeperSocket {
+    stream: UnixStream,
+    frames: FrameReader,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl KeeperSocket {
+    pub(crate) fn connect(place: &Path) -> Result<Self, MemberError> {
+        let stream = UnixStream::connect(place).map_err(|error| MemberError::NoKeeper {
+            place: place.to_owned(),
+            error,
+        })?;
+        Ok(Self {
+            stream,
+            frames: FrameReader::default(),
+            descriptors: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn say(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        let bytes = frame(message)?;
+        io::Write::write_all(&mut &self.stream, &bytes)
+            .map_err(|error| MemberError::KeeperLost(error.to_string()))
+    }
+
+    /// The next message that has come, if any comes within this time.
+    pub(crate) fn hear(&mut self, time: Duration) -> Result<Option<Heard>, MemberError> {
+        loop {
+            if let Some(message) = self.frames.message::<KeeperMessage>()? {
+                let has_descriptor = matches!(
+                    message,
+                    KeeperMessage::Memory { .. } | KeeperMessage::Partner { .. }
+                );
+                let descriptor = match has_descriptor {
+                    true => Some(self.descriptors.pop_front().ok_or_else(|| {
+                        MemberError::Keeper("memory without a descriptor".to_owned())
+                    })?),
+                    false => None,
+                };
+                return Ok(Some((message, descriptor)));
+            }
+            if !self.receive(time)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes what has come. Says whether anything has.
+    fn receive(&mut self, time: Duration) -> Result<bool, MemberError> {
+        let limit = Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let mut polled = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut polled, Some(&limit)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(MemberError::system("the keeper's socket")(error)),
+        }
+        let mut bytes = vec![0; 64 * 1024];
+        let space = rustix::cmsg_space!(ScmRights(DESCRIPTORS_AT_ONCE));
+        let mut space = vec![MaybeUninit::uninit(); space];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(
+            self.stream.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut beside,
+            RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+        );
+        let count = match received {
+            Ok(received) => received.bytes,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(false),
+            Err(error) => return Err(MemberError::KeeperLost(error.to_string())),
+        };
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        if count == 0 {
+            return Err(MemberError::KeeperLost(
+                "it has closed the socket".to_owned(),
+            ));
+        }
+        self.frames.take(&bytes[..count]);
+        Ok(true)
+    }
+}
