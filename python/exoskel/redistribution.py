@@ -270,7 +270,7 @@ class RedistributionPlan:
         yield f"from {part}{self.source}"
         yield f"to {place}{self.target}"
         messages = self.messages
-        yield f"{len(messages)} messages, {_size(self.bytes)}"
+        yield f"{len(messages)} messages, {size_text(self.bytes)}"
         if not messages:
             return
         for name, count, ranks in (
@@ -280,8 +280,8 @@ class RedistributionPlan:
             totals = [0] * count
             for rank, message in zip(ranks, messages, strict=True):
                 totals[rank] += message.bytes
-            least, most = _size(min(totals)), _size(max(totals))
-            mean = _size(sum(totals) / count)
+            least, most = size_text(min(totals)), size_text(max(totals))
+            mean = size_text(sum(totals) / count)
             yield f"{name} {least} to {most}, {mean} on average"
         if max(self.source.processes, self.target.processes) > _TABLE_MAX:
             return
@@ -291,7 +291,7 @@ class RedistributionPlan:
         yield "".join(["  from\\to", *(f"{column:>11}" for column in columns)])
         for row in range(self.source.processes):
             cells = [sizes.get((row, column)) for column in columns]
-            shown = [f"{'-' if cell is None else _size(cell):>11}" for cell in cells]
+            shown = [f"{'-' if cell is None else size_text(cell):>11}" for cell in cells]
             yield "".join([f"{row:>9}", *shown])
 
     def __repr__(self) -> str:
@@ -349,7 +349,8 @@ def plan(
     return RedistributionPlan(source, target, select, into, permute)
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Return a number of bytes in the unit that fits."""
     if count < 1024:
         return f"{count:.0f} B"
     units = ("KiB", "MiB", "GiB", "TiB")

@@ -143,6 +143,12 @@ impl KeeperService {
         held(&self.inside).report()
     }
 
+    /// A program has ended, whether or not all of its processes have been members.
+    pub fn program_ended(&self, program: &str) {
+        held(&self.inside).coupler.program_ended(program);
+        self.wake_up.raise();
+    }
+
     /// Ends it: members that are there find its socket closed.
     pub fn end(&mut self) {
         held(&self.inside).is_ending = true;

@@ -213,6 +213,12 @@ impl KeeperHandle {
         Ok(found)
     }
 
+    /// A program has ended: what it hasn't described won't be.
+    fn program_ended(&self, program: &str) {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        service.program_ended(program);
+    }
+
     /// Ends it.
     fn end(&self, py: Python<'_>) {
         py.detach(|| {

@@ -392,33 +392,58 @@ impl Coupler {
         departure.loss = departure
             .loss
             .map(|loss| self.first_lost.get_or_insert(loss).clone());
-        let has_described = |array: &Variable| {
-            array.program != departure.program
-                || self.programs.get(&array.program).is_some_and(|program| {
-                    let described = program.variables.get(&array.name);
-                    described.is_some_and(|array| array.by.contains(&departure.rank))
-                })
-        };
-        let terms = self.coupling.connections().iter();
-        let hopeless: Vec<(usize, &Variable)> = terms
-            .enumerate()
+        let rank = departure.rank;
+        self.give_up(&departure.program, |described, name| {
+            let is_missing = described.is_none_or(|array| !array.by.contains(&rank));
+            is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
+        });
+        self.orders.push_back(CouplerOrder::Gone(departure));
+    }
+
+    /// All processes of a program have ended: what they haven't described won't be.
+    pub fn program_ended(&mut self, program: &str) {
+        let size = self.programs.get(program).map(|program| program.size);
+        self.give_up(program, |described, name| {
+            let by = described.map_or(0, |array| array.by.len() as u32);
+            match size {
+                None => Some(format!(
+                    "{name} has ended without a Member, so nobody has said"
+                )),
+                Some(size) if by < size => Some(format!(
+                    "{name} has ended, and only {by} of its {size} processes have said"
+                )),
+                Some(_) => None,
+            }
+        });
+    }
+
+    /// Fails the connections of a program that wait for an array which is never described; `missing` says so of an array.
+    fn give_up(
+        &mut self,
+        program: &str,
+        missing: impl Fn(Option<&DescribedArray>, &str) -> Option<String>,
+    ) {
+        let known = self.programs.get(program);
+        let terms = self.coupling.connections().iter().enumerate();
+        let hopeless: Vec<(usize, String)> = terms
             .filter(|(number, _)| self.connections[*number].state == ConnectionState::Waiting)
             .filter_map(|(number, terms)| {
-                let mut ends = [&terms.from, &terms.to].into_iter();
-                Some((number, ends.find(|array| !has_described(array))?))
+                let ends = [&terms.from, &terms.to].into_iter();
+                let mut ends = ends.filter(|array| array.program == program);
+                let reason = ends.find_map(|array| {
+                    let described = known.and_then(|known| known.variables.get(&array.name));
+                    let missing = missing(described, program)?;
+                    Some(format!("{terms}: {missing} what {array} is"))
+                });
+                Some((number, reason?))
             })
             .collect();
-        for (number, array) in hopeless {
-            let reason = format!(
-                "rank {} of {} is gone, and has not said what {array} is",
-                departure.rank, departure.program
-            );
+        for (number, reason) in hopeless {
             self.connections[number].state = ConnectionState::Failed(reason.clone());
             self.orders.push_back(CouplerOrder::Fail {
                 connection: number as u32,
                 reason,
             });
         }
-        self.orders.push_back(CouplerOrder::Gone(departure));
     }
 }

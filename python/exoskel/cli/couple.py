@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from .. import _core
 from ..errors import CouplingError
 from ..member import KEEPER_VARIABLE
 from ..peer_text import one_line
+from ..redistribution import size_text
 from .report import Commands, report, table
 
 __all__ = ["add_commands"]
@@ -62,7 +63,7 @@ def _couple(arguments: argparse.Namespace) -> int:
             with _Programs(place, arguments.json) as running:
                 for name, command in programs:
                     running.start(name, shlex.split(command or ""))
-                running.wait()
+                running.wait(keeper.program_ended)
                 seen = keeper.report()
         finally:
             keeper.end()
@@ -118,16 +119,20 @@ class _Programs:
                 with self._printing:
                     print(f"{name} | {one_line(line.rstrip())}", file=self._output, flush=True)
 
-    def wait(self) -> None:
-        """Wait until all have ended; soon, when one has failed."""
+    def wait(self, ended: Callable[[str], None]) -> None:
+        """Wait until all have ended; soon, when one has failed. `ended` is told of each."""
         deadline = None
-        while any(process.poll() is None for process in self._running.values()):
-            if deadline is None and any(self.codes().values()):
+        told: set[str] = set()
+        while len(told) < len(self._running):
+            codes = self.codes()
+            for name in {name for name, code in codes.items() if code is not None} - told:
+                told.add(name)
+                ended(name)
+            if deadline is None and any(codes.values()):
                 deadline = time.monotonic() + _GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
-                return self._end()
+                self._end()
             time.sleep(_LOOK_SECONDS)
-        return None
 
     def codes(self) -> dict[str, int | None]:
         """How each has ended, as a shell counts; None while it runs."""
@@ -137,23 +142,32 @@ class _Programs:
         }
 
     def _end(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not any(self._signal(number)):
-                return
-            deadline = time.monotonic() + _KILL_SECONDS
-            while time.monotonic() < deadline and any(
-                process.poll() is None for process in self._running.values()
-            ):
-                time.sleep(_LOOK_SECONDS)
+        """End those that still run, and whatever the others have left behind."""
+        self._signal(signal.SIGTERM)
+        deadline = time.monotonic() + _KILL_SECONDS
+        while time.monotonic() < deadline and self._left():
+            self.codes()
+            time.sleep(_LOOK_SECONDS)
+        self._signal(signal.SIGKILL)
         for process in self._running.values():
             process.wait()
 
-    def _signal(self, number: signal.Signals) -> Iterator[bool]:
+    def _left(self) -> bool:
+        return any(self._has_processes(process.pid) for process in self._running.values())
+
+    @staticmethod
+    def _has_processes(group: int) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, 0)
+            return True
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
         for process in self._running.values():
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                    yield True
+            # Polled first: a process that has ended, but was not waited for, would count.
+            process.poll()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
 
 
 def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
@@ -169,14 +183,6 @@ def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
         seconds = one["nanoseconds"] / 1e9
         rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
         what = one["reason"] or {"waiting": "never ready", "ready": "shared memory"}[one["state"]]
-        rows.append((one["name"], one["versions"], _size(one["bytes"]), rate, what))
+        rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
     lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
     return "\n".join(lines)
-
-
-def _size(count: int) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return f"{count:.1f} TiB"
