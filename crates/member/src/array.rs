@@ -64,6 +64,39 @@ struct Givers {
     processes: Vec<Giver>,
 }
 
+/// A process at the other end, and the counter of its board that says how far it is.
+trait Partner {
+    fn rank(&self) -> u32;
+    fn board(&self) -> &ArrayMemory;
+}
+
+impl Partner for Giver {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn board(&self) -> &ArrayMemory {
+        &self.memory
+    }
+}
+
+impl Partner for (u32, ArrayMemory) {
+    fn rank(&self) -> u32 {
+        self.0
+    }
+
+    fn board(&self) -> &ArrayMemory {
+        &self.1
+    }
+}
+
+/// Why a counter never comes to where it should.
+struct Hopeless {
+    departure: Departure,
+    rank: u32,
+    reached: u64,
+}
+
 #[derive(Debug)]
 struct Giver {
     rank: u32,
@@ -168,10 +201,13 @@ impl SharedArray {
             let Some(takers) = &outgoing.takers else {
                 continue;
             };
-            for (rank, board) in &takers.processes {
-                let taken = Counter::Taken(outgoing.place);
-                let gone = self.until(board, taken, last, &takers.program, *rank, interrupted)?;
-                if let Some(loss) = gone.and_then(|(departure, _)| departure.loss) {
+            let taken = Counter::Taken(outgoing.place);
+            for taker in &takers.processes {
+                let others = &takers.processes;
+                let gone = self.until(taker, taken, last, &takers.program, others, interrupted)?;
+                // Who has left takes nothing more.
+                let loss = gone.and_then(|hopeless| hopeless.departure.loss);
+                if let Some(loss) = loss {
                     return Err(MemberError::Lost {
                         array: self.said(),
                         version: exported + 1,
@@ -232,33 +268,26 @@ impl SharedArray {
             let wanted = source_version(version, incoming.every);
             let (mut bytes, mut time) = (0, 0);
             for giver in &givers.processes {
-                let (program, rank) = (&givers.program, giver.rank);
+                let others = &givers.processes;
+                let program = &givers.program;
                 let exported = Counter::Exported;
-                let gone =
-                    self.until(&giver.memory, exported, wanted, program, rank, interrupted)?;
-                match gone {
-                    None => {}
-                    Some((Departure { loss: None, .. }, exported)) => {
-                        return Err(MemberError::Ended {
-                            array: self.said(),
+                let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
+                if let Some(hopeless) = gone {
+                    let array = self.said();
+                    return Err(match hopeless.departure.loss {
+                        None => MemberError::Ended {
+                            array,
                             program: program.clone(),
-                            rank,
+                            rank: hopeless.rank,
                             version: wanted,
-                            exported,
-                        });
-                    }
-                    Some((
-                        Departure {
-                            loss: Some(loss), ..
+                            exported: hopeless.reached,
                         },
-                        _,
-                    )) => {
-                        return Err(MemberError::Lost {
-                            array: self.said(),
+                        Some(loss) => MemberError::Lost {
+                            array,
                             version,
                             loss,
-                        });
-                    }
+                        },
+                    });
                 }
                 let begin = Instant::now();
                 self.memory.copy_from(&giver.memory, |source, target| {
@@ -322,28 +351,25 @@ impl SharedArray {
         }
     }
 
-    /// Waits until a counter has come to `wanted`. Says what became of its process if it never will, and where the counter is then.
-    fn until(
+    /// Waits until a partner's counter has come to `wanted`. Says why it, or another of the connection's, never will.
+    fn until<Process: Partner>(
         &self,
-        board: &ArrayMemory,
+        partner: &Process,
         counter: Counter,
         wanted: u64,
         program: &str,
-        rank: u32,
+        all: &[Process],
         interrupted: Interrupted<'_>,
-    ) -> Result<Option<(Departure, u64)>, MemberError> {
-        if board.load(counter) >= wanted {
-            return Ok(None);
-        }
+    ) -> Result<Option<Hopeless>, MemberError> {
+        let board = partner.board();
         loop {
-            // In this order: what a process did before it went is seen behind the word that it is gone.
-            let gone = self.attachment.departure(program, rank);
             let seen = board.load(counter);
             if seen >= wanted {
                 return Ok(None);
             }
-            if let Some(departure) = gone {
-                return Ok(Some((departure, seen)));
+            let hopeless = self.hopeless(partner, counter, wanted, program, all);
+            if hopeless.is_some() {
+                return Ok(hopeless);
             }
             board.wait(counter, seen, SLICE);
             if board.load(counter) == seen {
@@ -353,5 +379,38 @@ impl SharedArray {
                 }
             }
         }
+    }
+
+    /// The first of the connection's processes that is gone, and has not come as far as it should.
+    ///
+    /// One that takes and has left in good order is no reason not to wait for others: only its own counter never comes there.
+    fn hopeless<Process: Partner>(
+        &self,
+        partner: &Process,
+        counter: Counter,
+        wanted: u64,
+        program: &str,
+        all: &[Process],
+    ) -> Option<Hopeless> {
+        if !self.attachment.is_anybody_gone() {
+            return None;
+        }
+        let of = |process: &Process| {
+            // In this order: what a process did before it went is seen behind the word that it is gone.
+            let departure = self.attachment.departure(program, process.rank())?;
+            let reached = process.board().load(counter);
+            let matters = departure.loss.is_some()
+                || counter == Counter::Exported
+                || process.rank() == partner.rank();
+            (reached < wanted && matters).then_some(Hopeless {
+                departure,
+                rank: process.rank(),
+                reached,
+            })
+        };
+        let mut lost = all.iter().filter_map(of).collect::<Vec<_>>();
+        // A loss says more than that somebody has left.
+        lost.sort_by_key(|hopeless| hopeless.departure.loss.is_none());
+        lost.into_iter().next()
     }
 }

@@ -254,6 +254,11 @@ impl Attachment {
         })?
     }
 
+    /// Whether any process at the other ends is gone.
+    pub(crate) fn is_anybody_gone(&self) -> bool {
+        !held(&self.heard).gone.is_empty()
+    }
+
     /// What became of a process at the other end, if it is gone.
     pub(crate) fn departure(&self, program: &str, rank: u32) -> Option<Departure> {
         let heard = held(&self.heard);

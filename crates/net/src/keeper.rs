@@ -28,7 +28,7 @@ use crate::wake_up::WakeUp;
 
 mod member_socket;
 
-use member_socket::{MemberSocket, Outgoing};
+use member_socket::{MemberSocket, Outgoing, end_of};
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
@@ -317,7 +317,7 @@ impl Driver {
             Ok(true) => epoll::EventFlags::IN,
             Ok(false) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
             Err(error) => {
-                inside.keeper.lost(member, &error.to_string());
+                inside.keeper.lost(member, &end_of(&error));
                 inside.sockets.remove(&member);
                 return;
             }

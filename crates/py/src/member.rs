@@ -1,7 +1,7 @@
 //! Members, their arrays and keepers, as Python sees them.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use exoskel_member::{Member, MemberError, SharedArray};
 use exoskel_net::keeper::KeeperService;
@@ -160,7 +160,8 @@ impl SharedArrayHandle {
 /// A keeper with the coupler of one coupling, for programs on this host.
 #[pyclass(frozen, name = "Keeper", module = "exoskel._core")]
 struct KeeperHandle {
-    service: Mutex<KeeperService>,
+    /// None when it has ended.
+    service: Mutex<Option<KeeperService>>,
 }
 
 #[pymethods]
@@ -178,17 +179,16 @@ impl KeeperHandle {
             )
         })?;
         Ok(Self {
-            service: Mutex::new(service),
+            service: Mutex::new(Some(service)),
         })
     }
 
     /// What it has seen: programs, connections, and who was lost first.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let report = self
-            .service
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .report();
+        let report = match &*self.service() {
+            Some(service) => service.report(),
+            None => return Err(PyRuntimeError::new_err("the keeper has ended")),
+        };
         let found = PyDict::new(py);
         found.set_item("programs", report.programs)?;
         let connections = report.connections.into_iter().map(|connection| {
@@ -215,18 +215,21 @@ impl KeeperHandle {
 
     /// A program has ended: what it hasn't described won't be.
     fn program_ended(&self, program: &str) {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
-        service.program_ended(program);
+        if let Some(service) = &*self.service() {
+            service.program_ended(program);
+        }
     }
 
-    /// Ends it.
+    /// Ends it, and gives its memory back.
     fn end(&self, py: Python<'_>) {
-        py.detach(|| {
-            self.service
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .end();
-        });
+        let service = self.service().take();
+        py.detach(|| drop(service));
+    }
+}
+
+impl KeeperHandle {
+    fn service(&self) -> MutexGuard<'_, Option<KeeperService>> {
+        self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

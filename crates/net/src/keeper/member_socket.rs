@@ -13,6 +13,17 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
+const PROCESS_ENDED: &str = "its process has ended";
+
+/// What the end of a member's socket means.
+pub(super) fn end_of(error: &io::Error) -> String {
+    match error.kind() {
+        // The kernel says so when what we have sent was not read.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => PROCESS_ENDED.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// A message on its way, and the descriptor that goes with its first byte.
 #[derive(Debug)]
 pub(super) struct Outgoing {
@@ -84,11 +95,11 @@ impl MemberSocket {
         let mut bytes = vec![0; READ_BYTES];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => heard.end = Some("its process has ended".to_owned()),
+                Ok(0) => heard.end = Some(PROCESS_ENDED.to_owned()),
                 Ok(count) => self.frames.take(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => heard.end = Some(error.to_string()),
+                Err(error) => heard.end = Some(end_of(&error)),
             }
             loop {
                 match self.frames.message() {
