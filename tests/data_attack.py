@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import copy
 import faulthandler
+import gc
 import itertools
 import json
 import mmap
@@ -112,6 +113,9 @@ class Child:
         self.watch = AuditWatch()
         for value in makers.warm_up():
             self.decode_once(value)
+        # What libraries have made is not collected in the time of an answer.
+        gc.collect()
+        gc.freeze()
         soft = resource.getrlimit(resource.RLIMIT_AS)[1]
         grown = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (grown + ADDRESS_SPACE_BYTES, soft))

@@ -29,7 +29,7 @@ from tests.processes import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ("administration", "executor", "patience", "service", "workers")
-BLOCK_SECONDS = 60.0
+BLOCK_SECONDS = 300.0
 GRID = "<!-- site: grid -->"
 
 _NAMED = re.compile(r"# ([\w-]+\.\w+)$")

@@ -27,7 +27,7 @@ __all__ = ["BEHAVIOURS", "CATALOGUE"]
 CATALOGUE = [handshakes, records, controls, messages, answers, values]
 DIAL_SECONDS = 0.01
 # Everything has ended long before; a thread that has not is a mistake of this process.
-JOIN_SECONDS = 10.0
+JOIN_SECONDS = 30.0
 
 
 class Stage:
@@ -49,7 +49,7 @@ class Stage:
         self.threads, self.listeners = [], []
         return {"hostile": self.listen(self.hostile), "honest": self.listen(self.honest)}
 
-    def listen(self, serve: Callable[[socket.socket], None]) -> int:
+    def listen(self, serve: Callable[[socket.socket], object]) -> int:
         """Serve each connection to a new port in a thread of its own."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.listeners.append(listener)
@@ -57,13 +57,13 @@ class Stage:
         port: int = listener.getsockname()[1]
         return port
 
-    def start(self, act: Callable[..., None], *arguments: Any) -> None:
+    def start(self, act: Callable[..., object], *arguments: Any) -> None:
         """Start a thread."""
         thread = threading.Thread(target=act, args=arguments)
         self.threads.append(thread)
         thread.start()
 
-    def accept(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    def accept(self, listener: socket.socket, serve: Callable[[socket.socket], object]) -> None:
         """Accept connections until the listener is shut down."""
         while True:
             try:
@@ -79,19 +79,24 @@ class Stage:
             worker = HostileWorker(connection, credential, self.scene, is_server=is_server)
             self.scene.reports.append(worker.report())
 
-    def honest(self, connection: socket.socket, *, is_server: bool = True) -> None:
-        """Serve a connection honestly."""
+    def honest(self, connection: socket.socket, *, is_server: bool = True) -> bool:
+        """Serve a connection honestly, and say whether a session came about."""
         with connection:
-            HonestWorker(
+            worker = HonestWorker(
                 connection, self.credential("honest"), self.scene, is_server=is_server
-            ).serve()
+            )
+            with contextlib.suppress(ConnectionError):
+                worker.serve()
+        return bool(worker.links)
 
     def join(self, port: int) -> dict[str, Any]:
         """Dial in: the hostile worker, and once that is over the honest one."""
 
         def serve() -> None:
             self.hostile(self.dial(port), is_server=False)
-            self.honest(self.dial(port), is_server=False)
+            # Again, if the manager had no time for its handshake, as a worker does that joins.
+            while not self.honest(self.dial(port), is_server=False):
+                pass
 
         self.start(serve)
         return {}

@@ -262,7 +262,7 @@ def interrupt(seed: int, place: Path) -> Interrupted:
                 process.send_signal(signal.SIGABRT)
                 process.communicate()
             seconds = time.monotonic() - began
-            eventually(lambda: all(map(gone, group)), 2)
+            eventually(lambda: all(map(gone, group)), 10)
             left = [number for number in group if not gone(number)]
         finally:
             process.kill()

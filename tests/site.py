@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from tests.processes import slots_of
+from tests.processes import children, eventually, gone
 
 import exoskel as ex
 from exoskel.cli import main
@@ -45,13 +45,15 @@ class Worker:
         return self.line.split()[0]
 
     def kill(self) -> None:
-        """Take it away with all its slots, as a power cut would."""
-        slots = slots_of(self.process.pid)
+        """Take it away with all its slots, as a power cut would; nobody listens at its address after that."""
+        # What forks slots has the listening socket as well.
+        below = children(self.process.pid)
         self.process.kill()
-        for slot in slots:
+        for process in below:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(slot, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
         self.process.wait()
+        assert eventually(lambda: all(map(gone, below)))
 
     def end(self) -> None:
         """End it in order, unless it was taken away."""
@@ -148,7 +150,7 @@ class Site:
         """Run such a script in a process of its own, as a user would."""
         command = [sys.executable, str(self.script(script, *hosts, **files))]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, cwd=self.place
+            command, capture_output=True, text=True, timeout=300, check=False, cwd=self.place
         )
 
 

@@ -53,10 +53,10 @@ def test_many_seeds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_seeds_of_some_time_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = run(capsys, "--minutes", 0.001)
+    answer = run(capsys, "--minutes", 0.01)
     assert answer["played"] == len(answer["runs"]) > 0
     assert answer["from"] > 1_000_000_000
-    given = run(capsys, "--minutes", 0.001, "--from", 5)
+    given = run(capsys, "--minutes", 0.01, "--from", 5)
     assert [row["seed"] for row in given["runs"]] == list(range(5, 5 + given["played"]))
 
 

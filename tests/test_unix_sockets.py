@@ -51,6 +51,7 @@ def test_a_worker_of_this_account_is_on_this_host(
         caplog.at_level(logging.INFO, logger="exoskel.audit"),
         site.connect(ex.Farm(abs), 2, worker, policy=None) as manager,
     ):
+        assert eventually(lambda: manager.status().slots_ready == 2)
         assert absolutes(manager) == EXPECTED
         (row,) = manager.summary().workers
         table = str(manager.summary())
@@ -163,7 +164,7 @@ def test_a_relay_under_this_account_is_not_this_host(site: Site, path: Path) -> 
         with site.connect(ex.Farm(abs), 1, workers=[f"unix:{relay} {NAME}"]) as manager:
             assert absolutes(manager) == EXPECTED
             (row,) = manager.summary().workers
-        carrier.wait(timeout=10)
+        carrier.wait(timeout=60)
     assert (row.domain, row.protection) == ("", "encrypted")
     worker.end()
 
@@ -246,6 +247,7 @@ def test_a_socket_goes_with_its_manager_however_it_ends(site: Site, path: Path) 
 
 def test_slots_outlive_no_worker_whose_socket_was_removed(site: Site, path: Path) -> None:
     worker = site.worker(NAME, listen=f"unix:{path}", slots=2)
+    assert eventually(lambda: len(slots_of(worker.process.pid)) == 2)
     path.unlink()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))

@@ -66,6 +66,7 @@ def test_a_worker_gives_all_its_slots_when_they_are_asked_for_at_once(
     """All slots accept at one socket: none takes a connection that another one could serve, and none drops one."""
     worker = site.worker(NEAR[0], listen=listen.format(place=tmp_path), slots=8)
     with site.connect(ex.Farm(abs), 8, worker) as manager:
+        assert eventually(lambda: manager.status().slots_ready == 8)
         assert list(manager.map(range(-20, 0))) == list(range(20, 0, -1))
         (row,) = manager.summary().workers
     assert (row.slots, row.state) == (8, "working")
@@ -77,7 +78,9 @@ def test_two_managers_share_the_slots_of_a_worker(site: Site) -> None:
     with ThreadPoolExecutor() as pool:
         begin = pool.submit(site.connect, ex.Farm(abs), 3, worker)
         with site.connect(ex.Farm(abs), 3, worker) as one, begin.result() as other:
-            rows = [manager.summary().workers[0] for manager in (one, other)]
+            both = (one, other)
+            assert eventually(lambda: [each.status().slots_ready for each in both] == [3, 3])
+            rows = [manager.summary().workers[0] for manager in both]
     assert [row.slots for row in rows] == [3, 3]
     assert "broke" not in worker.log.read_text()
 
@@ -244,7 +247,7 @@ def test_what_a_worker_lacks_is_named(site: Site) -> None:
 def test_workers_join_a_manager_that_listens(site: Site) -> None:
     address = free_address()
     script = f"""
-        with connect(ex.Farm(abs), slots=2, workers=None, listen={address!r}, wait=20) as manager:
+        with connect(ex.Farm(abs), slots=2, workers=None, listen={address!r}, wait=60) as manager:
             print(sum(manager.map(range(-10, 0))))
     """
     site.worker(NEAR[0], join=f"tcp://{address}", slots=2)
@@ -261,7 +264,7 @@ def test_a_worker_serves_one_manager_after_the_other(site: Site) -> None:
     for _ in range(3):
         assert site.run(script, worker.line).stdout == "55\n"
     worker.process.terminate()
-    assert worker.process.wait(timeout=2) == 0
+    assert worker.process.wait(timeout=60) == 0
 
 
 def test_a_worker_with_another_name_is_not_used(site: Site) -> None:

@@ -33,6 +33,7 @@ PACKAGES = (
     "libmbedtls14",
     "libmbedx509-1",
     "libmbedcrypto7",
+    "liblua5.3-0",
     "openssh-server",
     "libwrap0",
 )

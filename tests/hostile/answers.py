@@ -317,7 +317,7 @@ def lacks_a_huge_name(worker: HostileWorker) -> None:
     worker.session.read_to_the_end()
 
 
-@on_ready("never says Ready", harmless(wait=1.0))
+@on_ready("never says Ready", harmless(wait=5.0))
 def never_ready(worker: HostileWorker) -> None:
     """The manager begins with those who are."""
 

@@ -299,7 +299,7 @@ def no_link_fits(handshake: Handshake) -> None:
     change(handshake, links_max=0)
 
 
-@on_accept("gives no credit, ever", harmless(wait=1.0))
+@on_accept("gives no credit, ever", harmless(wait=5.0))
 def no_credit(handshake: Handshake) -> None:
     change(handshake, credit_bytes=0)
 
@@ -417,7 +417,11 @@ def silence_before_hello(handshake: Handshake) -> None:
     wait_for_the_end(handshake.tls.socket)
 
 
-@on_greet("dials in a hundred times and says nothing", refused("others needed its place", **SHORT))
+# Those who say nothing make room long before the time of a handshake is over.
+@on_greet(
+    "dials in a hundred times and says nothing",
+    refused("others needed its place", connect_timeout=3.0),
+)
 def silent_crowd(handshake: Handshake) -> None:
     manager = handshake.tls.socket.getpeername()
     with contextlib.ExitStack() as crowd:

@@ -4,19 +4,18 @@
 
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::Role;
+use exoskel_identity::{Expected, IdentityError, PeerVerifier, VerifiedIdentity};
 use exoskel_link::{CloseReason, Message, Protection, SessionError};
 use exoskel_net::connection::Ended;
 use exoskel_net::establish::{NodeConfig, dial, welcome};
-use exoskel_net::pki::AuthorityDirectory;
+use exoskel_net::pki::{THROW_AWAY_VALIDITY, ThrowAwayAuthority};
+use rustls_pki_types::{CertificateDer, UnixTime};
 
-use wire::folder::Folder;
 use wire::relay::{Direction, Move, Relay};
-use wire::{
-    End, Site, Way, anybody, message, part, run, sessions, socketpair, soon, terms, unix_now,
-};
+use wire::{End, Site, Way, anybody, message, part, run, sessions, socketpair, soon};
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
 
@@ -206,31 +205,42 @@ fn nothing_can_be_sent_after_the_end() {
     });
 }
 
-/// An identity of a few seconds.
-fn short_lived(seconds: u64, stubborn: bool) -> (NodeConfig, NodeConfig, Folder) {
-    let folder = Folder::new();
-    let now = unix_now();
-    let authority = AuthorityDirectory::initialise(&folder.0, now).unwrap();
-    let validity = Duration::from_secs(seconds);
-    let year = Duration::from_secs(365 * 86_400);
-    let manager = authority.issue(Role::Manager, "head", year, now).unwrap();
-    let worker = authority
-        .issue(Role::Worker, "lab1", validity, now)
-        .unwrap();
-    let (mut manager, worker) = (
-        terms(manager, &[Role::Worker]),
-        terms(worker, &[Role::Manager]),
-    );
-    if stubborn {
-        manager.dead_after = Duration::from_secs(60);
+/// Finds that a peer is who its certificate says, and that this ends a second after it was asked: no handshake is too slow for it.
+struct EndsSoon(Arc<dyn PeerVerifier>);
+
+impl PeerVerifier for EndsSoon {
+    fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+        expected: &Expected<'_>,
+    ) -> Result<VerifiedIdentity, IdentityError> {
+        let peer = self.0.verify(chain, now, expected)?;
+        let end = Duration::from_secs(now.as_secs() + 1);
+        let begin = UnixTime::since_unix_epoch(end - THROW_AWAY_VALIDITY);
+        let authority = ThrowAwayAuthority::new(begin).unwrap();
+        let ending = authority.issue(peer.role(), peer.name(), begin).unwrap();
+        let verifier = ending.authority(1).unwrap();
+        verifier.verify(ending.chain(), now, expected)
     }
-    (manager, worker, folder)
+
+    fn generation(&self) -> u64 {
+        self.0.generation()
+    }
+}
+
+/// A manager for which its worker's identity ends soon, and the worker.
+fn short_lived() -> (NodeConfig, NodeConfig) {
+    let site = Site::new();
+    let (mut manager, worker) = (site.manager(), site.worker("lab1"));
+    manager.verifier = Arc::new(EndsSoon(manager.verifier));
+    (manager, worker)
 }
 
 #[test]
 fn a_session_ends_with_the_identity_behind_it() {
     run(async {
-        let (manager, worker, _folder) = short_lived(2, false);
+        let (manager, worker) = short_lived();
         let (client, server) = Way::SharedMemory.sessions(&manager, &worker).await;
         let (client, server) = tokio::join!(client.ended(), server.ended());
         for ended in [client, server] {
@@ -246,7 +256,8 @@ fn a_session_ends_with_the_identity_behind_it() {
 #[test]
 fn who_does_not_answer_a_close_is_cut_off() {
     run(async {
-        let (manager, worker, _folder) = short_lived(2, true);
+        let (mut manager, worker) = short_lived();
+        manager.dead_after = Duration::from_secs(60);
         let (relay, sockets) = Relay::tcp().await;
         // The worker never hears of the end, so it goes on sending what it has.
         let (client, server) = sessions(sockets, &manager, &worker).await;
@@ -318,22 +329,26 @@ fn a_slow_reader_holds_no_more_than_its_credit() {
                 client.connection.queue(link, message).unwrap();
             }
             client.connection.flush();
-            // All that the credit allows has come: what was sealed has been opened, and nothing waits for the writer.
+            let message_bytes = part_bytes as u64 + Message::OVERHEAD_BYTES;
+            // All that the credit allows has come: what was sealed has been opened, nothing waits for the writer, and what has left the queue
+            // has been handed out, which may take several turns.
             let counts = |end: &End| end.connection.with(|session| session.counts());
+            let mut came = 0;
             let stalled = async {
                 loop {
-                    let (sealed, waiting) = client.connection.with(|session| {
-                        (session.counts().records_sealed, session.outgoing_bytes())
+                    came += server.waiting_bytes();
+                    let (sealed, waiting, queued) = client.connection.with(|session| {
+                        let sealed = session.counts().records_sealed;
+                        (sealed, session.outgoing_bytes(), session.queued_bytes())
                     });
-                    if waiting == 0 && counts(&server).records_opened == sealed {
+                    let is_handed_out = queued + came == count * message_bytes;
+                    if waiting == 0 && counts(&server).records_opened == sealed && is_handed_out {
                         return;
                     }
                     tokio::task::yield_now().await;
                 }
             };
             soon("the end of credit", stalled).await;
-            let came = server.waiting_bytes();
-            let message_bytes = part_bytes as u64 + Message::OVERHEAD_BYTES;
             assert!(came > credit - message_bytes, "{came}");
             assert!(came <= credit + message_bytes, "{came}");
             let left = client.connection.with(|session| session.queued_bytes());

@@ -965,3 +965,26 @@ fn an_item_that_takes_down_slots_of_one_worker_is_charged_with_each() {
     };
     assert!(site.actions.iter().any(has_failed));
 }
+
+/// Aim: who was told to end, and is ended before its item is done, takes nothing down: the item goes to others, however often.
+#[test]
+fn an_item_is_not_charged_with_slots_that_were_told_to_end() {
+    let mut site = Site::with_hosts(1, &["one"]);
+    site.open(1);
+    for _ in 0..5 {
+        let slot = site.serve(SlotSource::Host(0), "one", 1);
+        assert_eq!(site.given(), Some(slot));
+        site.say(slot, &ToManager::Leaving);
+        site.end(
+            slot,
+            &Ended::Session(SessionError::Truncated { records: 9 }),
+        );
+        let delivered = site
+            .actions
+            .iter()
+            .any(|action| matches!(action, ManagerAction::Deliver { .. }));
+        assert!(!delivered, "the item has failed");
+        site.pass(REST);
+        site.dialled();
+    }
+}

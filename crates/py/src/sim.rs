@@ -137,9 +137,11 @@ fn seeds_in_parallel<Played: Send>(
             .min(usize::try_from(count).unwrap_or(usize::MAX)),
         || {
             let is_time = lasting.is_none_or(|lasting| begun.elapsed() < lasting);
-            let number = given.fetch_add(1, Ordering::Relaxed);
-            let seed = first.checked_add(number);
-            seed.filter(|_| is_time && number < count)
+            // One is played in any case, and none is passed over.
+            let next = given.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| {
+                ((is_time || number == 0) && number < count).then_some(number + 1)
+            });
+            first.checked_add(next.ok()?)
         },
         |seed, _| Ok(play(seed)),
         finished,

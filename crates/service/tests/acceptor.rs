@@ -22,6 +22,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::advance;
+use tokio_rustls::client::TlsStream;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -52,6 +53,15 @@ async fn name_of(server: &Running, card: &Card) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+/// Connects, and waits for the server's end of the handshake too: time that passes from now on is none of the handshake's.
+async fn connect_whole(server: &Running, card: &Card) -> TlsStream<TcpStream> {
+    let stream = server.connect(card).await.unwrap();
+    while server.handle.open().1 > 0 {
+        tokio::task::yield_now().await;
+    }
+    stream
 }
 
 /// What a client sees of a connection that the server doesn't want: it ends, with or without a reset.
@@ -358,7 +368,7 @@ async fn an_idle_connection_is_ended_and_a_working_one_is_not() {
     };
     let server = Running::start(working, |_| ());
     let card = server.authority.user("ada");
-    let mut stream = server.connect(&card).await.unwrap();
+    let mut stream = connect_whole(&server, &card).await;
     stream.write_all(b"?").await.unwrap();
     let mut answer = [0; 4];
     let mut read = std::pin::pin!(stream.read_exact(&mut answer));
@@ -385,7 +395,7 @@ async fn a_client_that_takes_nothing_is_ended() {
     };
     let server = Running::start(flood, |_| ());
     let card = server.authority.user("ada");
-    let stream = server.connect(&card).await.unwrap();
+    let stream = connect_whole(&server, &card).await;
     while server.handle.metrics().ended(ConnectionEnd::Slow) == 0 {
         advance(Duration::from_secs(1)).await;
         tokio::task::yield_now().await;

@@ -47,6 +47,8 @@ pub(crate) struct Hostile {
     pub(crate) connection: Arc<Connection>,
     pub(crate) results: LinkId,
     pub(crate) tasks: std::cell::Cell<Option<LinkId>>,
+    /// Whether it keeps the credit for what it is sent from now on.
+    pub(crate) keeps_credit: std::cell::Cell<bool>,
 }
 
 impl Hostile {
@@ -282,6 +284,7 @@ async fn hostile(
         connection: connection.clone(),
         results,
         tasks: std::cell::Cell::new(None),
+        keeps_credit: std::cell::Cell::new(false),
     };
     slot.say(&ToManager::Ready { lacks: Vec::new() });
     let mut frames = HashMap::new();
@@ -295,7 +298,9 @@ async fn hostile(
             size,
             ..
         } => {
-            slot.connection.consumed(link, size);
+            if !slot.keeps_credit.get() {
+                slot.connection.consumed(link, size);
+            }
             if endpoints[&link] != exoskel_net::message::TASK_ENDPOINT {
                 return;
             }

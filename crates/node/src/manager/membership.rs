@@ -331,8 +331,12 @@ impl ManagerMachine {
             return;
         };
         let departure = departure_of(end);
+        // Who was told to end may be ended before its item is done: not for what the item did.
+        let is_leaving = slot.state == SlotState::Leaving;
         let blamed = match departure {
-            Departure::Lost if slot.presence != Presence::Certain => Departure::Broken,
+            Departure::Lost if slot.presence != Presence::Certain || is_leaving => {
+                Departure::Broken
+            }
             other => other,
         };
         if departure == Departure::Lost {
@@ -347,7 +351,7 @@ impl ManagerMachine {
             self.breaks.kept(&slot.worker.name);
         }
         let is_unfit = matches!(slot.state, SlotState::Unfit { .. });
-        let has_left = slot.state == SlotState::Leaving && departure == Departure::Orderly;
+        let has_left = is_leaving && departure == Departure::Orderly;
         // Who is told to end says that it leaves. What ends by itself in the middle of its work has an item that ran for too long, or was told to end at once.
         let is_own_end = !has_left && matches!(end, Ended::Closed(CloseReason::ShuttingDown));
         let how = match &slot.process_end {
