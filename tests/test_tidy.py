@@ -27,16 +27,20 @@ ARROWS = {
     "trust": {"identity"},
     "service": {"identity", "trust"},
     "task": {"flow"},
+    "transfer": {"redist"},
+    "member": {"redist", "transfer"},
     "trace": set(),
     "determinism": set(),
     "node": {"determinism", "identity", "link", "flow", "task"},
-    "net": {"identity", "trust", "link", "flow", "task", "node"},
+    "net": {"identity", "trust", "link", "flow", "task", "transfer", "member", "node"},
     "sim": {"determinism", "identity", "link", "flow", "task", "node"},
     "keycache": {"determinism", "link", "trace"},
     "keycache-live": {"keycache", "link", "trace"},
     "py": {
         "data",
         "redist",
+        "transfer",
+        "member",
         "net",
         "sim",
         "keycache",
@@ -57,6 +61,7 @@ SANS_IO = {
     "flow",
     "redist",
     "task",
+    "transfer",
     "node",
     "trace",
     "determinism",
@@ -77,6 +82,7 @@ UNSAFE_FILES = {
     "crates/net/src/leaving.rs",
     "crates/net/src/fork.rs",
     "crates/net/src/ring/memory.rs",
+    "crates/member/src/memory.rs",
 }
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SHARED_NAMES_MAX = 25

@@ -270,9 +270,22 @@ impl Coupler {
                     rank,
                     name: array.name.clone(),
                 });
+                self.repeat_failures(&array);
                 if is_whole {
                     self.connect(&array);
                 }
+            }
+        }
+    }
+
+    /// Tells who has come late which of the array's connections have failed already.
+    fn repeat_failures(&mut self, array: &Variable) {
+        for (number, _) in self.coupling.connections_of(array) {
+            if let ConnectionState::Failed(reason) = &self.connections[number].state {
+                self.orders.push_back(CouplerOrder::Fail {
+                    connection: number as u32,
+                    reason: reason.clone(),
+                });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The machine of a keeper: its members, their arrays' memory, and whom of them it tells of whose.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
 
@@ -80,6 +80,8 @@ pub struct Keeper {
     coupling: Coupling,
     members: BTreeMap<MemberId, Member>,
     places: BTreeMap<(String, u32), MemberId>,
+    /// For those who come later.
+    departures: Vec<Departure>,
     last_memory: MemoryId,
     actions: VecDeque<KeeperAction>,
 }
@@ -92,6 +94,7 @@ impl Keeper {
             coupling,
             members: BTreeMap::new(),
             places: BTreeMap::new(),
+            departures: Vec::new(),
             last_memory: 0,
             actions: VecDeque::new(),
         }
@@ -268,6 +271,9 @@ impl Keeper {
                         member.is_attached = true;
                     }
                     self.send(id, KeeperMessage::Attached, None);
+                    for departure in self.departures.clone() {
+                        self.tell(&departure, Some(id));
+                    }
                 }
             }
             CouplerOrder::Refused {
@@ -298,23 +304,29 @@ impl Keeper {
                 }
             }
             CouplerOrder::Gone(departure) => {
-                let connected: Vec<String> = self
-                    .coupling
-                    .connections()
-                    .iter()
-                    .filter_map(|terms| {
-                        let (from, to) = (&terms.from.program, &terms.to.program);
-                        match () {
-                            () if *from == departure.program => Some(to.clone()),
-                            () if *to == departure.program => Some(from.clone()),
-                            () => None,
-                        }
-                    })
-                    .collect();
-                for member in self.having(|member| connected.contains(&member.program)) {
-                    self.send(member, KeeperMessage::Gone(departure.clone()), None);
-                }
+                self.tell(&departure, None);
+                self.departures.push(departure);
             }
+        }
+    }
+
+    /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.
+    fn tell(&mut self, departure: &Departure, whom: Option<MemberId>) {
+        let terms = self.coupling.connections().iter();
+        let connected: BTreeSet<String> = terms
+            .filter_map(|terms| {
+                let (from, to) = (&terms.from.program, &terms.to.program);
+                match &departure.program {
+                    program if program == from => Some(to.clone()),
+                    program if program == to => Some(from.clone()),
+                    _ => None,
+                }
+            })
+            .collect();
+        let mut members = self.having(|member| connected.contains(&member.program));
+        members.retain(|member| whom.is_none_or(|whom| whom == *member));
+        for member in members {
+            self.send(member, KeeperMessage::Gone(departure.clone()), None);
         }
     }
 

@@ -68,7 +68,11 @@ def _couple(arguments: argparse.Namespace) -> int:
         finally:
             keeper.end()
     codes = running.codes()
-    answer = {"programs": codes, **seen}
+    sizes = {name: size for name, _, size in seen["programs"]}
+    programs_seen = {
+        name: {"exit_code": code, "processes": sizes.get(name, 0)} for name, code in codes.items()
+    }
+    answer = {**seen, "programs": programs_seen}
     report(arguments, _text(seen, codes), answer)
     return 0 if not any(codes.values()) else 1
 
@@ -94,6 +98,8 @@ class _Programs:
 
     def start(self, name: str, words: list[str]) -> None:
         """Start one; its lines are printed behind its name."""
+        if not words:
+            raise CouplingError(f"can't start {name}: got no command")
         try:
             process = subprocess.Popen(
                 words,
@@ -105,7 +111,7 @@ class _Programs:
                 errors="replace",
                 start_new_session=True,
             )
-        except (OSError, IndexError) as error:
+        except OSError as error:
             raise CouplingError(f"can't start {name}: {error}") from error
         self._running[name] = process
         assert process.stdout is not None
