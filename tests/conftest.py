@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,11 @@ from exoskel import manager, sim
 from exoskel.service import Server
 
 # Orderly ends are not instant: a closed manager's driver and its children may take this long to go.
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 30.0
+
+# Everything that a test starts inherits this variable, and keeps it when its parent has ended.
+MARK = "EXOSKEL_TEST_RUN"
+os.environ[MARK] = f"{os.getpid()}-{secrets.token_hex(8)}"
 
 Inventory = dict[str, str]
 
@@ -122,8 +127,12 @@ def threads() -> Inventory:
 
 
 def processes() -> Inventory:
-    """Everything below this process; a child that nobody has waited for counts."""
-    children: dict[str, list[tuple[str, str]]] = {}
+    """Everything that comes from this process; a child that nobody has waited for counts.
+
+    What is below this process is found by its parents. What has lost a parent is found by the mark in its environment.
+    """
+    children: dict[str, list[str]] = {}
+    names = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -131,14 +140,24 @@ def processes() -> Inventory:
             head, _, tail = (entry / "stat").read_text().rpartition(")")
         except OSError:
             continue
-        children.setdefault(tail.split()[1], []).append((entry.name, head.partition("(")[2]))
-    found = dict(children.get(str(os.getpid()), []))
-    queue = list(found)
+        children.setdefault(tail.split()[1], []).append(entry.name)
+        names[entry.name] = head.partition("(")[2]
+    found = []
+    queue = [str(os.getpid())]
     for parent in queue:
-        for process, name in children.get(parent, []):
-            found[process] = name
-            queue.append(process)
-    return found
+        found += children.get(parent, [])
+        queue += children.get(parent, [])
+    others = names.keys() - queue
+    return {process: names[process] for process in [*found, *filter(is_marked, others)]}
+
+
+def is_marked(process: str) -> bool:
+    """Say whether a process comes from this run of the tests. One that has ended doesn't say."""
+    variable = f"{MARK}={os.environ[MARK]}".encode()
+    try:
+        return variable in Path("/proc", process, "environ").read_bytes().split(b"\0")
+    except OSError:  # it ended while we looked, or is another account's
+        return False
 
 
 def drivers() -> Inventory:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 from tests.certificates.grid import PRODUCTION, Grid, server_options
 from tests.processes import eventually
+from tests.site import free_address
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ("administration", "executor", "patience", "service", "workers")
@@ -199,8 +200,7 @@ class Reader:
 
     def _port(self, found: re.Match[str]) -> str:
         if found[0] not in self._ports:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self._ports[found[0]] = str(free.getsockname()[1])
+            self._ports[found[0]] = free_address().rpartition(":")[2]
         return self._ports[found[0]]
 
 

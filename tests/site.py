@@ -126,7 +126,7 @@ class Site:
         hosts = [worker.line for worker in workers]
         options = {"workers": hosts or None, "policy": self.policy, **options}
         return ex.Manager(
-            program, ex.ParDegree(slots), credential=self.credential, connect_timeout=5, **options
+            program, ex.ParDegree(slots), credential=self.credential, connect_timeout=20, **options
         )
 
     def script(self, script: str, *hosts: str, **files: str) -> Path:
@@ -155,6 +155,10 @@ class Site:
 
 
 def free_address() -> str:
-    """Return an address at which nobody listens."""
+    """Return an address at which nobody listens, and that nobody gets for a minute who asks for any that is free."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+        address = probe.getsockname()
+        with socket.create_connection(address):
+            # The end that closes first keeps the port from the system's choice (TIME-WAIT); whoever names it may listen there.
+            probe.accept()[0].close()
+        return f"127.0.0.1:{address[1]}"

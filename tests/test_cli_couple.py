@@ -133,8 +133,14 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     waiting = ATMOSPHERE.replace(
         "for _ in range(5)", "import os\n        print(os.getpid(), flush=True)\n        while True"
     )
-    idle = "import exoskel as ex, time\nex.Member('ocean')\ntime.sleep(600)"
-    words = [sys.executable, "-m", "exoskel", "couple", str(write(tmp_path, ocean=idle, atmosphere=waiting))]
+    idle = "import exoskel as ex, time\nkept = ex.Member('ocean')\ntime.sleep(600)"
+    words = [
+        sys.executable,
+        "-m",
+        "exoskel",
+        "couple",
+        str(write(tmp_path, ocean=idle, atmosphere=waiting)),
+    ]
     running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with running:
         assert running.stdout is not None

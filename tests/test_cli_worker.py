@@ -16,14 +16,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
-from tests.processes import eventually, gone, slots_of, zygotes_of
+from tests.processes import children, eventually, gone, slots_of, zygotes_of
 from tests.site import Site, free_address
 
 import exoskel
@@ -85,7 +85,12 @@ def supervised(
         try:
             yield process
         finally:
-            process.kill()
+            # In order: what tasks have started outlives a supervisor that is killed.
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            finally:
+                process.kill()
 
 
 def port_of(process: "subprocess.Popen[str]") -> int:
@@ -96,7 +101,7 @@ def port_of(process: "subprocess.Popen[str]") -> int:
 @contextmanager
 def served(port: int) -> Iterator[tuple[int, int]]:
     """Connect to a slot; give its process number and that of its child."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         slot, child = connection.recv(100).split()
         yield int(slot), int(child)
 
@@ -130,15 +135,25 @@ def test_a_slot_is_a_child_of_the_supervisor_in_a_session_of_its_own(tmp_path: P
         assert os.getsid(slot) == slot
 
 
+# In the driver: a zygote that has answered before is given up soon. Its start may take long.
+IMPATIENT = """from exoskel import zygote
+    fork = zygote.Zygote.fork
+
+    def impatient(self, *words):
+        zygote._ANSWER_SECONDS = 3.0 if hasattr(self, "has_answered") else 60.0
+        number = fork(self, *words)
+        self.has_answered = True
+        return number
+
+    zygote.Zygote.fork = impatient
+    program, slots"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_slots_are_replaced_when_the_zygote_is_gone_or_stands_still(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    driver = DRIVER.replace(
-        "program, slots",
-        "from exoskel import zygote; zygote._ANSWER_SECONDS = 3.0\n    program, slots",
-        1,
-    )
+    driver = DRIVER.replace("program, slots", IMPATIENT, 1)
     program = SLOT.format(on_term="signal.SIG_DFL")
     with supervised(tmp_path, program, driver=driver) as process:
         port = port_of(process)
@@ -150,7 +165,7 @@ def test_slots_are_replaced_when_the_zygote_is_gone_or_stands_still(
             assert gone(zygote)
         assert eventually(lambda: zygotes_of(process.pid) not in ([zygote], []))
         process.terminate()
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=60)
     assert errors.count("can't be started (its zygote") == 1
 
 
@@ -187,8 +202,9 @@ def test_what_a_task_detaches_ends_with_its_slot(tmp_path: Path) -> None:
             assert eventually(lambda: gone(goes))
             assert not gone(stays)
             process.terminate()
-            assert process.wait(timeout=2) == 0
-            assert gone(stays)
+            assert process.wait(timeout=60) == 0
+            # It was told by then, and may not have had a processor since.
+            assert eventually(lambda: gone(stays))
 
 
 def test_what_a_task_detaches_does_not_outlive_a_killed_slot(tmp_path: Path) -> None:
@@ -239,6 +255,91 @@ def test_slots_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
 
 
+# Starts a zygote that begins to serve when it is told by standard input, and asks it for a slot.
+STARTER = """
+    import sys
+    from exoskel.zygote import Zygote
+
+    asked = []
+
+    def is_ending():
+        asked or print(zygote.process, flush=True)
+        asked.append(True)
+        return False
+
+    zygote = Zygote([sys.executable, "-c", sys.argv[1], sys.argv[2]], [])
+    zygote.fork(["--slot", "0"], is_ending)
+"""
+
+LATE_ZYGOTE = """
+    import sys
+    from exoskel import zygote
+
+    open(sys.argv[1]).close()
+    zygote.serve(sys.argv[2:])
+    print("a slot lives")
+"""
+
+
+def test_a_zygote_does_not_outlive_a_supervisor_that_is_killed_while_it_starts(
+    tmp_path: Path,
+) -> None:
+    """A request waits for the zygote then, and its slot would wait for managers for ever."""
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    programs = [textwrap.dedent(program) for program in (STARTER, LATE_ZYGOTE)]
+    command = [sys.executable, "-c", *programs, str(told)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        zygote = int(starter.stdout.readline())
+        starter.kill()
+        starter.wait()
+        told.write_text("")
+        # The zygote and its slots have this pipe too: it ends when all of them have ended.
+        assert starter.stdout.read() == ""
+    assert eventually(lambda: gone(zygote))
+
+
+@pytest.mark.parametrize("when", ["starting", "idle", "shaking hands", "serving"])
+def test_a_worker_leaves_nothing_behind_when_its_supervisor_is_killed(
+    when: str, site: Site
+) -> None:
+    """The port is free again, and no process is left: the fixture for leaks looks for those without a parent as well."""
+    worker = site.worker("node1.lab.example.org", slots=2)
+    place = ("127.0.0.1", int(worker.address.rpartition(":")[2]))
+    with ExitStack() as stack:
+        if when != "starting":
+            supervisor = worker.process.pid
+            assert eventually(lambda: len(slots_of(supervisor)) == 2)
+            left = [*slots_of(supervisor), *zygotes_of(supervisor)]
+        else:
+            left = children(worker.process.pid)
+        if when == "shaking hands":
+            stranger = stack.enter_context(socket.create_connection(place))
+            # The first bytes of a record of TLS, whose rest doesn't come.
+            stranger.sendall(b"\x16\x03\x01")
+        if when == "serving":
+            manager = stack.enter_context(site.connect(exoskel.Farm(abs), 2, worker))
+            assert list(manager.map([-1, 2])) == [1, 2]
+        worker.process.kill()
+        worker.process.wait()
+        assert all(eventually(functools.partial(gone, process)) for process in left)
+        assert eventually(functools.partial(is_free, place))
+
+
+def is_free(place: tuple[str, int]) -> bool:
+    """Say whether somebody else can listen there."""
+    with socket.socket() as probe:
+        # As workers do: connections that have ended are in nobody's way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+            probe.listen()
+        except OSError:
+            return False
+    return True
+
+
 def test_a_slot_that_stands_still_is_replaced(tmp_path: Path) -> None:
     driver = DRIVER.replace(
         "program, slots",
@@ -262,7 +363,7 @@ def test_once_ends_with_the_first_manager(tmp_path: Path) -> None:
         with served(port_of(process)) as (slot, _):
             assert not gone(slot)
             assert process.poll() is None
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path: Path) -> None:
@@ -276,12 +377,13 @@ def test_a_slot_that_fails_at_once_is_started_again_less_and_less_often(tmp_path
     starts.touch()
     with supervised(tmp_path, program) as process:
         port_of(process)
-        assert eventually(lambda: starts.read_text().count("\n") == 4)
+        assert eventually(lambda: starts.read_text().count("\n") >= 5)
         process.terminate()
-        _, errors = process.communicate(timeout=5)
+        _, errors = process.communicate(timeout=60)
     times = list(map(float, starts.read_text().split()))
     # On a busy machine a pause is longer than meant, on none is it shorter.
-    pauses = [after - before for before, after in itertools.pairwise(times)]
+    # The first slot's time includes the start of the zygote: where that takes long, it is followed at once.
+    pauses = [after - before for before, after in itertools.pairwise(times[:5])][1:]
     assert all(pause >= least for pause, least in zip(pauses, (0.2, 0.4, 0.8), strict=True))
     assert errors.count("starting another") == 1
 
@@ -429,6 +531,7 @@ def test_a_worker_that_does_not_want_to_end_is_ended_before_stop_returns(tmp_pat
     start = ["--credential", str(credential), "--slots", "2", "--background", "--drain", "0"]
     for end in ({"stopped": True}, {"stopped": True, "killed": True}):
         process = worker(*start)["process"]
+        assert eventually(lambda: len(slots_of(process)) == 2)  # noqa: B023  # called in this round
         slots = slots_of(process)
         if "killed" in end:
             os.kill(process, signal.SIGSTOP)

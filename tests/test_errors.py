@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import eventually
 from tests.site import POLICY, Site, Worker, free_address
 
 import exoskel as ex
-from exoskel import errors
+from exoskel import errors, links
 from exoskel.links import Startpoint
 
 NODE = "node1.lab.example.org"
@@ -207,6 +208,11 @@ def timed_out() -> BaseException:
     return error
 
 
+def raise_no_address(site: Site) -> BaseException:
+    with links.Node(site.issue("peer", "ocean.lab.example.org")) as node:
+        return caught(lambda: node.lookup("coupler", name=NODE))
+
+
 CASES: dict[str, Callable[[Site], BaseException]] = {
     "AuthenticationError": lambda site: cause(site, under_another_name(site)),
     "CredentialError": lambda site: caught(
@@ -218,6 +224,7 @@ CASES: dict[str, Callable[[Site], BaseException]] = {
     "InitializerError": raise_initializer,
     "KeyMemoryError": raise_key_memory,
     "LinkError": raise_link,
+    "NoAddressError": raise_no_address,
     "NoWorkerError": lambda site: without_worker(site, under_another_name(site)),
     "PolicyError": raise_policy,
     "ProgramError": raise_program,
@@ -288,9 +295,14 @@ def test_a_place_that_refuses_for_good_does_not_end_the_wait_for_another(site: S
 def test_each_place_has_its_own_error(site: Site) -> None:
     refusing = that_refuses_us(site)
     other = site.worker("node2.lab.example.org")
+    other.line = f"{other.address} node3.lab.example.org"
+    # Their slots are up by then, and answer at once.
+    assert [type(cause(site, worker)) for worker in (refusing, other)] == [
+        ex.RefusedError,
+        ex.AuthenticationError,
+    ]
     nobody = free_address()
-    hosts = [refusing.line, f"{other.address} node3.lab.example.org", nobody]
-    error = without_worker(site, workers=hosts, wait=3)
+    error = without_worker(site, workers=[refusing.line, other.line, nobody], wait=5)
     found = {attempt.place: type(attempt) for attempt in error.attempts}
     assert found == {
         refusing.address.removeprefix("tcp://"): ex.RefusedError,
@@ -305,7 +317,9 @@ def test_a_worker_that_joins_and_is_refused_is_told_of(site: Site) -> None:
     address = free_address()
     (site.place / "other").mkdir()
     credential = Site(site.place / "other").issue("worker", NODE)
-    site.worker(NODE, join=f"tcp://{address}", credential=credential)
+    worker = site.worker(NODE, join=f"tcp://{address}", credential=credential)
+    # It is up: all that the wait has to be long enough for is its next attempt.
+    assert eventually(lambda: "no session" in worker.log.read_text())
     error = without_worker(site, listen=address, wait=5)
     assert str(error).startswith("no worker within 5 seconds, expected 1 slot\n  worker that ")
     (attempt,) = error.attempts

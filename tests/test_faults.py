@@ -142,8 +142,13 @@ def test_killed_slots_are_replaced_and_no_result_is_lost_or_given_twice(as_compl
                 del due[0]
                 killed.add(process)
                 os.kill(process, signal.SIGKILL)
-        rows = manager.summary().workers
-        assert {row.state for row in rows if killed & set(row.process_ids)} == {"lost"}
+
+        def states() -> set[str]:
+            rows = manager.summary().workers
+            return {row.state for row in rows if killed & set(row.process_ids)}
+
+        # All may be done before the last one is missed.
+        assert eventually(lambda: states() == {"lost"}), states()
     assert len(seen) == count
     assert set(seen.values()) == {1}
     assert len(killed) == 3
@@ -211,16 +216,13 @@ def test_a_slot_that_computes_without_a_pause_is_not_taken_for_dead() -> None:
     """Its heartbeats come from a thread that needs no interpreter."""
 
     def task(item: int) -> int:
-        import re
-        import time
+        import ctypes
 
-        # Holds the interpreter's lock for some tenths of a second, several times.
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end:
-            re.match("(a*)*b", "a" * 21)
+        # Holds the interpreter's lock all the time, for longer than silence is borne.
+        ctypes.PyDLL(None).sleep(6)
         return item
 
-    with ex.Manager(ex.Farm(task), ex.ParDegree(1), dead_after=0.5) as manager:
+    with ex.Manager(ex.Farm(task), ex.ParDegree(1), dead_after=4.0) as manager:
         assert list(manager.map([1])) == [1]
         assert [worker.state for worker in manager.summary().workers].count("lost") == 0
 
@@ -439,7 +441,7 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nobody(tmp_path: Path) -> N
         print("good")
     """
     with script(tmp_path, text) as process:
-        out, errors = process.communicate(timeout=30)
+        out, errors = process.communicate(timeout=120)
         assert out == "good\n", errors
         assert errors == ""
 
@@ -479,7 +481,7 @@ def test_futures_of_the_parent_are_refused_in_a_forked_child(tmp_path: Path) -> 
             assert os.waitstatus_to_exitcode(status) == 0
     """
     with script(tmp_path, text) as process:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
 
 

@@ -18,6 +18,7 @@ import pytest
 from tests.certificates.grid import Holder
 from tests.front import Front
 from tests.processes import eventually
+from tests.site import free_address
 
 CONNECTIONS = 10_000
 # What connections_per_address_max leaves to one client.
@@ -108,13 +109,6 @@ def count(monitor: str, name: str) -> int:
         found = re.search(rf"^exoskel_{name} (\d+)$", answer.read().decode(), re.MULTILINE)
     assert found is not None, name
     return int(found[1])
-
-
-def free_address() -> str:
-    """An address of this host where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def is_served(front: Front, who: Holder) -> bool:

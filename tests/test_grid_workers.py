@@ -79,7 +79,7 @@ class Farm:
             workers=[self.line],
             credential=proxy.write(self.place / "proxy"),
             policy=self.policy,
-            connect_timeout=5,
+            connect_timeout=20,
             **{"trust_anchors": self.grid.anchors, "vomsdir": self.grid.vomsdir, **options},
         )
 
@@ -141,7 +141,7 @@ def test_the_manager_judges_the_worker_too(farm: Farm) -> None:
             credential=other.proxy(other.user()).write(farm.place / "stranger"),
             trust_anchors=other.anchors,
             vomsdir=other.vomsdir,
-            connect_timeout=5,
+            connect_timeout=20,
         )
 
 

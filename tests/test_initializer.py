@@ -64,6 +64,9 @@ def test_it_runs_once_in_each_slot_before_the_first_item(tmp_path: Path) -> None
         initargs=("set", tmp_path),
     ) as manager:
         seen = set(manager.map(range(12)))
+        # They meet again, or one that wakes late would find nothing left to do.
+        for path in tmp_path.glob("met-*"):
+            path.unlink()
         assert set(manager.map(range(12))) == seen
     assert {value for value, _ in seen} == {"set"}
     begun = {int(path.name.removeprefix("begun-")) for path in tmp_path.glob("begun-*")}

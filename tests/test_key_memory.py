@@ -97,7 +97,7 @@ for ask in (
 _core.check_key_memory("ordinary")
 """
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     first, second = ran.stdout.splitlines()
     assert first.startswith(f"got no {kind} memory of 528 bytes for keys (")

@@ -313,6 +313,7 @@ def test_what_is_no_plain_data_does_not_travel(lab: Lab, coupler: links.Endpoint
 
 
 def test_a_hidden_node_is_reached_through_its_gateway(lab: Lab) -> None:
+    lab.policy.write_text('[[rule]]\nfrom = "any"\nto = "any"\nprotection = "integrity"\n')
     gate = lab.place / "gate.pem"
     where = ["--directory", str(lab.place / "pki"), "--output", str(gate), "--json"]
     assert main(["pki", "issue", *where, "--role", "gateway", "--name", "gate"]) == 0
@@ -348,6 +349,8 @@ def test_a_hidden_node_is_reached_through_its_gateway(lab: Lab) -> None:
             bound = lab.node(NAMES[1]).bind(endpoint.startpoint(to=NAMES[1]).text())
             assert bound.request("tick", 1).result(10) == 2
             assert (bound.method, bound.protection) == ("gateway", "encrypted")
+            (session,) = lab.nodes[-1].status()["sessions"]
+            assert [link["raised_by"] for link in session["links"]] == ["relay"]
         finally:
             process.terminate()
 

@@ -246,7 +246,7 @@ def test_a_stream_that_nobody_writes_to_goes_over_a_cut(site: Site, coupler: Cou
     with bound.stream("tell", timeout=30) as stream:
         assert stream.read1() == b"first"
         assert coupler.relay.cut() == 1
-        assert eventually(lambda: coupler.relay.accepted == 2)
+        assert eventually(lambda: coupler.relay.accepted >= 2)
         coupler.go_on.set()
         assert stream.readall() == b"second"
     assert ended.wait(10)
@@ -270,7 +270,7 @@ def test_an_answer_finds_its_way_over_the_next_connection(site: Site, coupler: C
     reply = bound.request("slow", 7)
     assert coupler.begun.wait(10)
     assert coupler.relay.cut() == 1
-    assert eventually(lambda: coupler.relay.accepted == 2)
+    assert eventually(lambda: coupler.relay.accepted >= 2)
     coupler.go_on.set()
     assert reply.result(30) == 7
     assert coupler.noted == [7], "the handler ran once"

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from tests.processes import eventually
-from tests.test_links import NAMES, Lab
+from tests.test_links import NAMES, PLAIN, Lab
 
 from exoskel import links
 from exoskel.cli import main
 
-OCEAN, ATMOSPHERE, _ = NAMES
+OCEAN, ATMOSPHERE, PLOTTER = NAMES
+READER = "reader.example.org"
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +92,10 @@ def test_links_are_shown_with_their_protection_and_its_rule(
     assert main(["links"]) == 0
     text = capsys.readouterr().out
     assert f"peer {ATMOSPHERE} by tcp" in text
-    assert "from it to our coupler: integrity (raised by" in text
+    assert (
+        "from it to our coupler: integrity (raised by the endpoint or the startpoint); 3 messages"
+        in text
+    )
     assert "policy: plain: rule 1 (line 5)" in text
     # Nothing secret: whoever sees it can't open a link by it.
     assert "exo://" not in text
@@ -114,6 +118,75 @@ def test_one_is_not_called_several(lab: Lab, capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert ": plain; 1 message, " in text
     assert "1 messages" not in text
+
+
+PROTECTED = PLAIN.replace('"plain"', '"encrypted"')
+
+
+def test_who_has_raised_a_link_is_shown(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict, changing = tmp_path / "strict.toml", tmp_path / "changing.toml"
+    strict.write_text(PROTECTED)
+    changing.write_text(PROTECTED)
+    ocean = lab.node(OCEAN, "127.0.0.1:0", policy=strict)
+    plain = lab.node(PLOTTER, "127.0.0.1:0")
+    atmosphere = lab.node(ATMOSPHERE)
+    reader = lab.node(READER, policy=changing)
+
+    def opened(node: links.Node, owner: links.Node, name: str, **conditions: Any) -> links.Binding:
+        endpoint = owner.endpoint(name)
+        endpoint.handler(abs)
+        bound = node.bind(endpoint.startpoint(to="*", **conditions))
+        assert bound.request("abs", -1).result(10) == 1
+        return bound
+
+    kept = [opened(atmosphere, ocean, "theirs")]
+    kept += [opened(atmosphere, plain, "startpoint", protection="encrypted")]
+    kept += [opened(atmosphere, plain, "user")]
+    kept[-1].require("encrypted")
+    assert kept[-1].request("abs", -1).result(10) == 1
+    # After that of a node whose policy becomes looser, and whose links stay as they are.
+    kept += [opened(reader, plain, "earlier")]
+    changing.write_text(PLAIN)
+    assert reader.reload()
+    raised = {}
+    for node in lab.nodes:
+        for session in node.status()["sessions"]:
+            for link in session["links"]:
+                assert link["protection"] == "encrypted"
+                raised[node.name, link["endpoint"]] = link["raised_by"]
+    assert raised == {
+        (OCEAN, "theirs"): None,
+        (ATMOSPHERE, "theirs"): "peer_policy",
+        (PLOTTER, "startpoint"): "endpoint",
+        (ATMOSPHERE, "startpoint"): "endpoint",
+        (PLOTTER, "user"): "peer",
+        (ATMOSPHERE, "user"): "user",
+        (PLOTTER, "earlier"): "peer",
+        (READER, "earlier"): "earlier_policy",
+    }
+    assert main(["links"]) == 0
+    text = capsys.readouterr().out
+    assert "to its theirs: encrypted (raised by the other end's policy); 1 message" in text
+
+
+def test_a_link_is_never_older_than_the_session_in_which_it_was_opened(lab: Lab) -> None:
+    """Seconds of two clocks begin at different times."""
+    ocean = lab.node(OCEAN, "127.0.0.1:0")
+    coupler = ocean.endpoint("coupler")
+    coupler.handler(abs)
+    atmosphere = lab.node(ATMOSPHERE)
+    bound = atmosphere.bind(coupler.startpoint(to="*"))
+    assert bound.request("abs", -1).result(10) == 1
+
+    def has_grown() -> bool:
+        (session,) = atmosphere.status()["sessions"]
+        (link,) = session["links"]
+        assert link["seconds"] <= session["seconds"]
+        return bool(session["seconds"])
+
+    assert eventually(has_grown)
 
 
 def test_a_node_that_does_not_want_to_is_not_shown(

@@ -360,7 +360,7 @@ def test_other_braces_of_commands_are_left_to_them(lab: Lab) -> None:
 
 
 def test_a_lookup_that_has_nowhere_to_go_asks_for_a_place(lab: Lab) -> None:
-    with pytest.raises(ex.LinkError, match=r"no session with it .* give `at`") as refused:
+    with pytest.raises(ex.NoAddressError, match=r"no session with it .* give `at`") as refused:
         lab.node(NAMES[1]).lookup("coupler", name=NAMES[0])
     assert "startpoint" not in str(refused.value)
 

@@ -313,15 +313,41 @@ def test_who_of_a_group_failed_is_told(lab: Lab) -> None:
     group = links.group(chorus.bindings)
     replies = group.request("scale", 1.0, -1.0)
     with pytest.raises(
-        links.GroupError, match=r"1 of 2 failed: voice of plotter.*too low"
+        links.GroupError, match=r"1 of 2 failed: \[1\] voice of plotter.*too low"
     ) as raised:
         replies.result(20)
     assert raised.value.outcomes[0] == -1.0
     assert isinstance(raised.value.outcomes[1], links.HandlerError)
+    assert raised.value.failed == (1,)
     chorus.bindings[0].close()
-    with pytest.raises(links.GroupError, match=r"1 of 2 failed: voice of ocean.*closed"):
+    with pytest.raises(
+        links.GroupError, match=r"1 of 2 failed: \[0\] voice of ocean.*closed"
+    ) as raised:
         group.post("scale", 1.0, 5.0)
+    assert raised.value.failed == (0,)
     outcomes = group.request("scale", 1.0, 6.0).outcomes(20)
     assert isinstance(outcomes[0], ex.LinkError)
     assert outcomes[1] == 6.0
     assert 5.0 in chorus.got[NAMES[2]]
+
+
+def test_who_of_a_group_is_late_is_told(lab: Lab) -> None:
+    """Both bindings lead to one endpoint: the index tells them apart."""
+    endpoint = lab.node(NAMES[0], "127.0.0.1:0").endpoint("voice", threads=2)
+    is_let_go = threading.Event()
+
+    @endpoint.handler
+    def wait(seconds: float) -> bool:
+        return is_let_go.wait(seconds)
+
+    node = lab.node(NAMES[1])
+    bindings = [node.bind(endpoint.startpoint(to=NAMES[1])) for _ in range(2)]
+    soon, late = bindings[0].request("wait", 0.0), bindings[1].request("wait", 20.0)
+    assert not soon.result(20)
+    places = [f"voice of peer {NAMES[0]}"] * 2
+    replies = links.GroupReply([soon, late], places)
+    expected = rf"^got no answer of 1 of 2 within 0 seconds: \[1\] voice of peer {NAMES[0]}$"
+    with pytest.raises(TimeoutError, match=expected):
+        replies.outcomes(0)
+    is_let_go.set()
+    assert replies.result(20) == [False, True]

@@ -271,6 +271,8 @@ def test_a_stream_ends_with_its_link(lab: Lab, bound: links.Binding, station: St
 def test_a_binding_that_is_closed_ends_its_streams(bound: links.Binding, station: Station) -> None:
     stream = bound.stream("keep", timeout=20)
     stream.write(b"some")
+    # A handler that has not begun by then never does.
+    assert station.begun.wait(10)
     assert bound.request("ask").result(10) == "answered"
     bound.close()
     assert station.ended.wait(10)

@@ -25,8 +25,12 @@ VIA = [*RELAY, "{host}", "{port}"]
 
 def started() -> set[int]:
     """Processes that this one has started, on whichever thread."""
-    lists = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {int(word) for one in lists for word in one.read_text().split()}
+    found: set[int] = set()
+    for thread in Path(f"/proc/{os.getpid()}/task").iterdir():
+        # It may end while we look.
+        with contextlib.suppress(OSError):
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
 
 
 @pytest.fixture
@@ -105,7 +109,7 @@ def test_a_command_ends_with_its_attempt(lab: Lab, coupler: links.Endpoint) -> N
     others = started()
     via = ["sh", "-c", "sleep 81; true"]
     with links.Node(
-        lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=0.5
+        lab.credential(ATMOSPHERE), policy=lab.policy, via=via, connect_timeout=3.0
     ) as node:
         reply = node.bind(coupler.startpoint(to=ATMOSPHERE)).request("double", np.ones(1))
         assert eventually(lambda: len(started() - others) == 1)

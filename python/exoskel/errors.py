@@ -18,6 +18,7 @@ __all__ = [
     "KeyMemoryError",
     "LinkError",
     "MemberLostError",
+    "NoAddressError",
     "NoWorkerError",
     "PolicyError",
     "ProgramError",
@@ -81,6 +82,10 @@ class ItemTimeoutError(ExoskelError, TimeoutError):
 
 class LinkError(ExoskelError, ConnectionError):
     """There is no connection, or a link or its session failed, or the other side closed it."""
+
+
+class NoAddressError(LinkError):
+    """Nothing says where a node is: neither a startpoint's hints nor a site file, and there is no session with the node."""
 
 
 class StartpointError(ExoskelError, ValueError):

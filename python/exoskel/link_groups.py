@@ -22,11 +22,14 @@ class GroupError(ExoskelError, RuntimeError):
     ----------
     outcomes : list
         For each binding, in order, the value or the exception.
+    failed : tuple of int
+        The indexes of the bindings whose call failed, from 0. The text has each in brackets.
     """
 
-    def __init__(self, text: str, outcomes: list[Any]) -> None:
+    def __init__(self, text: str, outcomes: list[Any], failed: Sequence[int] = ()) -> None:
         super().__init__(text)
         self.outcomes = outcomes
+        self.failed = tuple(failed)
 
 
 class GroupReply:
@@ -52,18 +55,18 @@ class GroupReply:
         Raises
         ------
         TimeoutError
-            If some have not come by then; the text says whose. Ask again later.
+            If some have not come by then; the text says whose, with their indexes in brackets. Ask again later.
         """
         limit = checked_seconds(timeout)
         deadline = None if limit is None else time.monotonic() + limit
         found: list[Any] = []
         late = []
-        for reply, place in zip(self._replies, self._places, strict=True):
+        for index, reply in enumerate(self._replies):
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             try:
                 found.append(reply.result(left))
             except TimeoutError:
-                late.append(place)
+                late.append(_member(index, self._places))
             except Exception as error:
                 found.append(error)
         if late:
@@ -78,7 +81,7 @@ class GroupReply:
         Raises
         ------
         GroupError
-            If some failed; its ``outcomes`` has all.
+            If some failed: ``failed`` has their indexes, ``outcomes`` what came of all.
         TimeoutError
             As for `outcomes`.
         """
@@ -147,7 +150,7 @@ class Group:
         Raises
         ------
         GroupError
-            If it could not be sent to some. It was sent to the others.
+            If it could not be sent to some: ``failed`` has their indexes. It was sent to the others.
         """
         checked_text("handler", handler)
         contents = _core.LinkContents([list(arguments), keywords])
@@ -190,10 +193,13 @@ class _Failed:
 
 
 def _check(outcomes: list[Any], places: list[str]) -> None:
-    failed = [
-        f"{place}: {outcome}"
-        for place, outcome in zip(places, outcomes, strict=True)
-        if isinstance(outcome, Exception)
-    ]
+    failed = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, Exception)]
     if failed:
-        raise GroupError(f"{len(failed)} of {len(outcomes)} failed: {'; '.join(failed)}", outcomes)
+        told = "; ".join(f"{_member(index, places)}: {outcomes[index]}" for index in failed)
+        text = f"{len(failed)} of {len(outcomes)} failed: {told}"
+        raise GroupError(text, outcomes, failed)
+
+
+def _member(index: int, places: list[str]) -> str:
+    """Name one binding of a group: two may lead to the same endpoint."""
+    return f"[{index}] {places[index]}"

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 from . import _core
 from ._core import Startpoint
-from .errors import CredentialError, ExoskelError, LinkError, PolicyError
+from .errors import CredentialError, ExoskelError, LinkError, NoAddressError, PolicyError
 from .link_arguments import (
     as_startpoint,
     checked_flag,
@@ -74,8 +74,6 @@ _NOT_TAKEN = (
 _HINTS_MAX = 8
 # Of an endpoint.
 _THREADS_MAX = 256
-# What the core says of a node to which nothing leads.
-_NO_ADDRESS = "the startpoint says no address"
 # Nodes of one process.
 _numbers = itertools.count(1)
 
@@ -641,6 +639,8 @@ class Node:
         ------
         RefusedError
             If no rule gives any; the text names the rules.
+        NoAddressError
+            If nothing says where the node is.
         LinkError
             If there is no way to the node.
         TimeoutError
@@ -659,10 +659,8 @@ class Node:
             ]
         try:
             found = self._node.look_up(endpoint, name, places, is_at, limit)
-        except LinkError as error:
-            if _NO_ADDRESS not in str(error):
-                raise
-            raise LinkError(
+        except NoAddressError:
+            raise NoAddressError(
                 f"can't reach {name}: there is no session with it and no site file says where it is;"
                 ' give `at`, such as at="tcp://HOST:PORT"'
             ) from None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import _core
 from .redistribution import Layout
@@ -127,7 +127,7 @@ class Member:
             text = None if error is None else f"{type(error).__name__}: {error}"[:1000]
             self._core.leave(text)
 
-    def __enter__(self) -> Member:
+    def __enter__(self) -> Self:
         """Return the member itself."""
         return self
 
@@ -178,7 +178,8 @@ class SharedArray:
         self._core = core
         shape: Sequence[int] = layout.local_shape(rank)
         order: Any = layout.order
-        self._shared: NDArray[Any] = np.ndarray(shape, layout.dtype, memoryview(core), order=order)
+        buffer: Any = core
+        self._shared: NDArray[Any] = np.ndarray(shape, layout.dtype, buffer, order=order)
         self.local = self._shared if memory is None else memory
 
     @property

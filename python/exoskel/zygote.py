@@ -22,6 +22,9 @@ __all__ = ["OPTION", "Zygote", "serve"]
 
 # Stands before the number of the socket over which a zygote is asked.
 OPTION = "--zygote-fd"
+# Stands before the number of the process that starts a zygote. The zygote can't ask for it: that process may have ended by then, and
+# the zygote would follow whoever has adopted it, with a request that waits in the socket.
+_STARTER = "--starter"
 # Longer than any request and any answer.
 _MESSAGE_BYTES_MAX = 256
 # A zygote that has not answered for so long stands still.
@@ -48,7 +51,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._running = subprocess.Popen(
-                [*command, OPTION, str(theirs.fileno())],
+                [*command, OPTION, str(theirs.fileno()), _STARTER, str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*descriptors, theirs.fileno()],
                 start_new_session=True,
@@ -119,16 +122,15 @@ def serve(arguments: list[str]) -> list[str]:
     Parameters
     ----------
     arguments : list of str
-        `OPTION` and the number of the socket come last.
+        `OPTION` and the number of the socket come last, with the number of the process that has started the zygote.
 
     Returns
     -------
     list of str
         The other arguments, and the words of the request.
     """
-    *arguments, _, control = arguments
-    requests = int(control)
-    starter = os.getppid()
+    *arguments, _, control, _, number = arguments
+    requests, starter = int(control), int(number)
     reader, writer = os.pipe()
     if not _core.follow_parent(starter, "exoskel zygote", False):
         os._exit(1)

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use exoskel_redist::{Layout, PlanSide, RedistributionPlan, StridedCopy};
-use exoskel_transfer::{ArrayEnd, ConnectionPlace, Departure, last_taken, source_version};
+use exoskel_transfer::{ArrayEnd, ConnectionPlace, GoneMember, last_taken, source_version};
 
 use crate::error::MemberError;
 use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection, held};
-use crate::memory::{ArrayMemory, Counter};
+use crate::memory::{Counter, PartMemory};
 
 /// One process's part of an array.
 ///
@@ -20,7 +20,7 @@ pub struct SharedArray {
     attachment: Arc<Attachment>,
     name: String,
     layout: Layout,
-    memory: Arc<ArrayMemory>,
+    memory: Arc<PartMemory>,
     versions: Mutex<Versions>,
 }
 
@@ -30,36 +30,36 @@ struct Versions {
     read: u64,
     is_written: bool,
     is_read: bool,
-    outgoing: Vec<Outgoing>,
-    incoming: Vec<Incoming>,
+    outgoing: Vec<OutgoingConnection>,
+    incoming: Vec<IncomingConnection>,
 }
 
 /// A connection that begins here.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingConnection {
     connection: u32,
     every: u64,
     place: u16,
-    takers: Option<Takers>,
+    takers: Option<VersionTakers>,
 }
 
 #[derive(Debug)]
-struct Takers {
+struct VersionTakers {
     program: String,
-    processes: Vec<(u32, ArrayMemory)>,
+    processes: Vec<(u32, PartMemory)>,
 }
 
 /// A connection that ends here.
 #[derive(Debug)]
-struct Incoming {
+struct IncomingConnection {
     connection: u32,
     every: u64,
     place: u16,
-    givers: Option<Givers>,
+    givers: Option<VersionGivers>,
 }
 
 #[derive(Debug)]
-struct Givers {
+struct VersionGivers {
     program: String,
     processes: Vec<Giver>,
 }
@@ -67,7 +67,7 @@ struct Givers {
 /// A process at the other end, and the counter of its board that says how far it is.
 trait Partner {
     fn rank(&self) -> u32;
-    fn board(&self) -> &ArrayMemory;
+    fn board(&self) -> &PartMemory;
 }
 
 impl Partner for Giver {
@@ -75,24 +75,24 @@ impl Partner for Giver {
         self.rank
     }
 
-    fn board(&self) -> &ArrayMemory {
+    fn board(&self) -> &PartMemory {
         &self.memory
     }
 }
 
-impl Partner for (u32, ArrayMemory) {
+impl Partner for (u32, PartMemory) {
     fn rank(&self) -> u32 {
         self.0
     }
 
-    fn board(&self) -> &ArrayMemory {
+    fn board(&self) -> &PartMemory {
         &self.1
     }
 }
 
 /// Why a counter never comes to where it should.
 struct Hopeless {
-    departure: Departure,
+    gone: GoneMember,
     rank: u32,
     reached: u64,
 }
@@ -100,7 +100,7 @@ struct Hopeless {
 #[derive(Debug)]
 struct Giver {
     rank: u32,
-    memory: ArrayMemory,
+    memory: PartMemory,
     copy: StridedCopy,
     bytes: u64,
 }
@@ -110,17 +110,17 @@ impl SharedArray {
         attachment: Arc<Attachment>,
         name: String,
         layout: Layout,
-        memory: ArrayMemory,
+        memory: PartMemory,
         sources: Vec<ConnectionPlace>,
         targets: Vec<ConnectionPlace>,
     ) -> Self {
-        let outgoing = sources.into_iter().map(|place| Outgoing {
+        let outgoing = sources.into_iter().map(|place| OutgoingConnection {
             connection: place.connection,
             every: place.every.max(1),
             place: place.place,
             takers: None,
         });
-        let incoming = targets.into_iter().map(|place| Incoming {
+        let incoming = targets.into_iter().map(|place| IncomingConnection {
             connection: place.connection,
             every: place.every.max(1),
             place: place.place,
@@ -156,7 +156,7 @@ impl SharedArray {
 
     /// This process's part.
     #[must_use]
-    pub fn memory(&self) -> &Arc<ArrayMemory> {
+    pub fn memory(&self) -> &Arc<PartMemory> {
         &self.memory
     }
 
@@ -193,7 +193,7 @@ impl SharedArray {
                     interrupted,
                 )?;
                 let processes = partners.into_iter();
-                outgoing.takers = Some(Takers {
+                outgoing.takers = Some(VersionTakers {
                     program: terms.other,
                     processes: processes.map(|one| (one.rank, one.memory)).collect(),
                 });
@@ -206,7 +206,7 @@ impl SharedArray {
                 let others = &takers.processes;
                 let gone = self.until(taker, taken, last, &takers.program, others, interrupted)?;
                 // Who has left takes nothing more.
-                let loss = gone.and_then(|hopeless| hopeless.departure.loss);
+                let loss = gone.and_then(|hopeless| hopeless.gone.loss);
                 if let Some(loss) = loss {
                     return Err(MemberError::Lost {
                         array: self.said(),
@@ -274,7 +274,7 @@ impl SharedArray {
                 let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
                 if let Some(hopeless) = gone {
                     let array = self.said();
-                    return Err(match hopeless.departure.loss {
+                    return Err(match hopeless.gone.loss {
                         None => MemberError::Ended {
                             array,
                             program: program.clone(),
@@ -316,7 +316,7 @@ impl SharedArray {
     }
 
     /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
-    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> Givers {
+    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
         let rank = self.attachment.rank();
         let plan = RedistributionPlan::new(
             &terms.source,
@@ -326,7 +326,7 @@ impl SharedArray {
             rank,
         );
         let target = self.layout.local_strides(rank);
-        let mut memories: BTreeMap<u32, ArrayMemory> = partners
+        let mut memories: BTreeMap<u32, PartMemory> = partners
             .into_iter()
             .map(|one| (one.rank, one.memory))
             .collect();
@@ -345,7 +345,7 @@ impl SharedArray {
         let first = processes.partition_point(|giver| giver.rank < rank);
         let count = processes.len();
         processes.rotate_left(first % count.max(1));
-        Givers {
+        VersionGivers {
             program: terms.other.clone(),
             processes,
         }
@@ -397,20 +397,20 @@ impl SharedArray {
         }
         let of = |process: &Process| {
             // In this order: what a process did before it went is seen behind the word that it is gone.
-            let departure = self.attachment.departure(program, process.rank())?;
+            let gone = self.attachment.gone(program, process.rank())?;
             let reached = process.board().load(counter);
-            let matters = departure.loss.is_some()
+            let matters = gone.loss.is_some()
                 || counter == Counter::Exported
                 || process.rank() == partner.rank();
             (reached < wanted && matters).then_some(Hopeless {
-                departure,
+                gone,
                 rank: process.rank(),
                 reached,
             })
         };
         let mut lost = all.iter().filter_map(of).collect::<Vec<_>>();
         // A loss says more than that somebody has left.
-        lost.sort_by_key(|hopeless| hopeless.departure.loss.is_none());
+        lost.sort_by_key(|hopeless| hopeless.gone.loss.is_none());
         lost.into_iter().next()
     }
 }

@@ -27,13 +27,14 @@ pub fn keeper_socket_of_account(runtime_directory: Option<&Path>) -> PathBuf {
         Some(directory) => directory.join("exoskel").join("keeper"),
         None => {
             let account = rustix::process::getuid().as_raw();
-            PathBuf::from(format!("/tmp/exoskel-{account}/keeper"))
+            let folder = format!("exoskel-{account}");
+            std::env::temp_dir().join(folder).join("keeper")
         }
     }
 }
 
 /// A message and the descriptor that came along.
-pub(crate) type Heard = (KeeperMessage, Option<OwnedFd>);
+pub(crate) type HeardMessage = (KeeperMessage, Option<OwnedFd>);
 
 #[derive(Debug)]
 pub(crate) struct KeeperSocket {
@@ -48,6 +49,17 @@ impl KeeperSocket {
             place: place.to_owned(),
             error,
         })?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream)
+            .map_err(MemberError::system("the keeper's account"))?;
+        let own = rustix::process::geteuid();
+        if peer.uid != own {
+            return Err(MemberError::Refused(format!(
+                "the keeper at {} belongs to account {}, expected {}: this one",
+                place.display(),
+                peer.uid.as_raw(),
+                own.as_raw()
+            )));
+        }
         Ok(Self {
             stream,
             frames: FrameReader::default(),
@@ -62,7 +74,7 @@ impl KeeperSocket {
     }
 
     /// The next message that has come, if any comes within this time.
-    pub(crate) fn hear(&mut self, time: Duration) -> Result<Option<Heard>, MemberError> {
+    pub(crate) fn hear(&mut self, time: Duration) -> Result<Option<HeardMessage>, MemberError> {
         loop {
             if let Some(message) = self.frames.message::<KeeperMessage>()? {
                 let has_descriptor = matches!(

@@ -15,4 +15,4 @@ pub use array::SharedArray;
 pub use error::MemberError;
 pub use keeper_socket::{KEEPER_VARIABLE, keeper_socket_of_account};
 pub use member::{Interrupted, Member};
-pub use memory::{ArrayMemory, new_array_memory};
+pub use memory::{PartMemory, new_part_memory};

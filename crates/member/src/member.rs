@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use exoskel_redist::{Layout, Mapping};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionPlace, Departure, KeeperMessage, LayoutDescription, MemberMessage, PROTOCOL,
+    ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, MemberMessage,
+    PROTOCOL,
 };
 
 use crate::array::SharedArray;
 use crate::error::MemberError;
-use crate::keeper_socket::{Heard, KeeperSocket};
-use crate::memory::ArrayMemory;
+use crate::keeper_socket::{HeardMessage, KeeperSocket};
+use crate::memory::PartMemory;
 
 /// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ struct HeardSoFar {
     refusal: Option<String>,
     memories: Vec<GivenMemory>,
     connections: BTreeMap<(u32, bool), HeardConnection>,
-    gone: BTreeMap<(String, u32), Departure>,
+    gone: BTreeMap<(String, u32), GoneMember>,
     /// The keeper is gone: why.
     end: Option<String>,
 }
@@ -74,7 +75,7 @@ struct HeardConnection {
 #[derive(Debug)]
 pub(crate) struct HeardPartner {
     pub(crate) rank: u32,
-    pub(crate) memory: ArrayMemory,
+    pub(crate) memory: PartMemory,
 }
 
 /// What a connection moves.
@@ -158,7 +159,7 @@ impl Member {
             Some(heard.memories.swap_remove(place))
         })?;
         drop(asking);
-        let memory = ArrayMemory::own(&given.descriptor, given.bytes)?;
+        let memory = PartMemory::own(&given.descriptor, given.bytes)?;
         Ok(SharedArray::new(
             Arc::clone(attachment),
             given.name,
@@ -260,14 +261,14 @@ impl Attachment {
     }
 
     /// What became of a process at the other end, if it is gone.
-    pub(crate) fn departure(&self, program: &str, rank: u32) -> Option<Departure> {
+    pub(crate) fn gone(&self, program: &str, rank: u32) -> Option<GoneMember> {
         let heard = held(&self.heard);
         heard.gone.get(&(program.to_owned(), rank)).cloned()
     }
 }
 
 impl HeardSoFar {
-    fn take(&mut self, (message, descriptor): Heard) -> Result<(), MemberError> {
+    fn take(&mut self, (message, descriptor): HeardMessage) -> Result<(), MemberError> {
         let without = || MemberError::Keeper("memory without a descriptor".to_owned());
         match message {
             KeeperMessage::Attached => self.is_attached = true,
@@ -291,7 +292,7 @@ impl HeardSoFar {
                 bytes,
             } => {
                 let descriptor = descriptor.ok_or_else(without)?;
-                let memory = ArrayMemory::of_another(&descriptor, bytes)?;
+                let memory = PartMemory::of_another(&descriptor, bytes)?;
                 let known = self.connection(connection, own);
                 known.partners.push(HeardPartner { rank, memory });
             }
@@ -322,9 +323,9 @@ impl HeardSoFar {
                     self.connection(connection, own).failed = Some(reason.clone());
                 }
             }
-            KeeperMessage::Gone(departure) => {
-                let place = (departure.program.clone(), departure.rank);
-                self.gone.entry(place).or_insert(departure);
+            KeeperMessage::Gone(gone) => {
+                let place = (gone.program.clone(), gone.rank);
+                self.gone.entry(place).or_insert(gone);
             }
         }
         Ok(())

@@ -48,7 +48,7 @@ pub(crate) enum Counter {
 
 /// One process's part of an array, mapped into this process. Unmapped when it goes.
 #[derive(Debug)]
-pub struct ArrayMemory {
+pub struct PartMemory {
     map: MmapRaw,
     bytes: usize,
     is_writable: bool,
@@ -58,7 +58,7 @@ pub struct ArrayMemory {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn new_array_memory(bytes: u64) -> io::Result<OwnedFd> {
+pub fn new_part_memory(bytes: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("exoskel array", flags)?;
     let whole = bytes
@@ -69,7 +69,7 @@ pub fn new_array_memory(bytes: u64) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
-impl ArrayMemory {
+impl PartMemory {
     /// Maps the process's own part.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! - [`connect_through`], [`Registration`]: the two ends' part
 //! - [`service`]: the gateway's own
 
+mod budget;
 pub mod service;
 mod tunnel;
 

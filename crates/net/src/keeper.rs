@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use exoskel_member::{ArrayMemory, new_array_memory};
+use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
     ConnectionState, Coupler, Coupling, Keeper, KeeperAction, Loss, MemberId, MemoryAccess,
     MemoryId,
@@ -28,7 +28,7 @@ use crate::wake_up::WakeUp;
 
 mod member_socket;
 
-use member_socket::{MemberSocket, Outgoing, end_of};
+use member_socket::{MemberSocket, QueuedMessage, end_of};
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
@@ -87,7 +87,7 @@ struct Inside {
 struct KeptMemory {
     to_write: Arc<OwnedFd>,
     to_read: Arc<OwnedFd>,
-    board: ArrayMemory,
+    board: PartMemory,
 }
 
 impl KeeperService {
@@ -116,7 +116,7 @@ impl KeeperService {
             next_member: FIRST_MEMBER,
             is_ending: false,
         }));
-        let driver = Driver {
+        let driver = KeeperDriver {
             listener,
             set,
             wake_up: Arc::clone(&wake_up),
@@ -172,14 +172,14 @@ fn held(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Driver {
+struct KeeperDriver {
     listener: UnixListener,
     set: OwnedFd,
     wake_up: Arc<WakeUp>,
     inside: Arc<Mutex<Inside>>,
 }
 
-impl Driver {
+impl KeeperDriver {
     fn run(self) {
         let mut events = Vec::with_capacity(256);
         loop {
@@ -289,7 +289,7 @@ impl Driver {
                     let Some(socket) = inside.sockets.get_mut(&member) else {
                         continue;
                     };
-                    if let Ok(outgoing) = Outgoing::new(&message, descriptor.flatten()) {
+                    if let Ok(outgoing) = QueuedMessage::new(&message, descriptor.flatten()) {
                         socket.say(outgoing);
                         self.flush(inside, member);
                     }
@@ -330,11 +330,11 @@ impl Driver {
 
 impl KeptMemory {
     fn new(bytes: u64) -> io::Result<Self> {
-        let memory = new_array_memory(bytes)?;
+        let memory = new_part_memory(bytes)?;
         // A descriptor that can't be mapped to write: the kernel makes one of the file's name only.
         let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
         let to_read = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let board = ArrayMemory::of_another(&to_read, bytes).map_err(io::Error::other)?;
+        let board = PartMemory::of_another(&to_read, bytes).map_err(io::Error::other)?;
         Ok(Self {
             to_write: Arc::new(memory),
             to_read: Arc::new(to_read),

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use exoskel_identity::Identity;
 use exoskel_link::capability::{Caveat, Startpoint};
 use exoskel_link::handshake::{NodeConfig, PeerRecord, ProcessNumber};
-use exoskel_link::{CloseReason, LinkId, LinkRefusal, Protection, SessionError};
+use exoskel_link::{CloseReason, LinkId, LinkRefusal, Protection, Protections, SessionError};
 use exoskel_node::SessionId;
 pub use exoskel_node::links::{
     AcceptedId, ArrayPart, BindingId, Hindrance, LinkCall, LinkError, MessageContents, PartError,
@@ -49,7 +49,7 @@ use self::regions::Transfers;
 pub use self::regions::{ArrayMemory, OwnRegion, Transfer, TransferError};
 pub use self::renewing::ReloadError;
 use self::renewing::Reloads;
-pub use self::status::{EndpointStatus, LinkStatus, NodeStatus, SessionStatus};
+pub use self::status::{EndpointStatus, LinkStatus, NodeStatus, RaisedBy, SessionStatus};
 use self::streams::LinkStreams;
 pub use self::streams::{AcceptedStream, LinkStream, STREAMS_OF_PROCESS_MAX};
 use self::via::ViaCommands;
@@ -183,6 +183,8 @@ pub(crate) struct RunningSession {
     process: ProcessNumber,
     connection: Arc<Connection>,
     record: PeerRecord,
+    /// What our policy has asked for in the handshake.
+    own_minimum: Protections,
     same_host: bool,
     since: Instant,
     /// Held while an event of the peer's is dealt with: its links go from one session to another, and calls keep their order.
@@ -757,9 +759,10 @@ impl LinkShared {
         let is_credit = matches!(event, exoskel_link::Event::Credit { .. });
         let _order = lock(&live.order);
         let mut machine = lock(&self.machine);
+        let (unix, now) = (unix_seconds(), self.now());
         let happened = live
             .connection
-            .with(|session| machine.event(live.id, session, event, &policy, unix_seconds()));
+            .with(|session| machine.event(live.id, session, event, &policy, unix, now));
         drop(machine);
         if is_credit {
             // Somebody may wait for room.

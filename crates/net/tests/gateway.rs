@@ -18,8 +18,9 @@ use exoskel_link::{CipherSuite, Limits, Protection, Protections};
 use exoskel_net::address::Address;
 use exoskel_net::connection::Ended;
 use exoskel_net::establish::{EstablishError, dial, welcome};
-use exoskel_net::gateway::service::{Gateway, GatewayStartError};
+use exoskel_net::gateway::service::{Gateway, GatewayStartError, TunnelPatience};
 use exoskel_net::gateway::{GatewayProblem, Registration, connect_through};
+use exoskel_net::links::{GatewayAddress, LinkNode, LinkNodeConfig};
 use exoskel_net::listening::Listening;
 use exoskel_net::socket::Socket;
 use socket2::{Domain, Type};
@@ -29,7 +30,7 @@ use tokio::task::spawn_local;
 
 use wire::networks::{EVERYBODY, Networks, Running, Target, at, hidden, meet, run, talk};
 use wire::raw::RawClient;
-use wire::{End, anybody, part, soon};
+use wire::{End, anybody, part, soon, terms};
 
 #[test]
 fn a_node_is_reached_by_its_address() {
@@ -508,7 +509,7 @@ fn a_tunnel_that_nobody_uses_is_cut() {
         let networks = Networks::new();
         let target = Target::new(networks.worker("lab1")).await;
         let mut settings = networks.settings("gate", EVERYBODY, &target.site());
-        settings.idle_time = Duration::from_millis(100);
+        settings.patience.idle = Duration::from_millis(100);
         let gate = networks.start("gate", settings);
         let manager = networks.manager();
         let (client, mut server) = tokio::join!(gate.connect("lab1", &manager), async {
@@ -518,6 +519,41 @@ fn a_tunnel_that_nobody_uses_is_cut() {
         let read = soon("the cut", server.read_u8()).await;
         assert!(read.is_err());
         gate.line(&["ended tunnel", "nobody said anything"]).await;
+    });
+}
+
+/// Somebody who holds both ends could keep their descriptors for ever.
+#[test]
+fn a_tunnel_that_falls_still_is_cut() {
+    run(async {
+        let networks = Networks::new();
+        let target = Target::new(networks.worker("lab1")).await;
+        let mut settings = networks.settings("gate", EVERYBODY, &target.site());
+        settings.patience = TunnelPatience {
+            idle: Duration::from_millis(50),
+            still: Duration::from_millis(200),
+        };
+        let gate = networks.start("gate", settings);
+        let manager = networks.manager();
+        let (client, mut server) = tokio::join!(gate.connect("lab1", &manager), async {
+            let mut server = target.listener.accept().await.unwrap().0;
+            server.write_all(b"here I am").await.unwrap();
+            server
+        });
+        let Socket::Relayed(mut client) = client.unwrap() else {
+            panic!("it leads through a gateway");
+        };
+        let mut got = [0; 9];
+        client.read_exact(&mut got).await.unwrap();
+        for end in [&mut client, &mut server] {
+            assert!(soon("the cut", end.read_u8()).await.is_err());
+        }
+        gate.line(&[
+            "ended tunnel",
+            "9 back",
+            "cut, as nothing has moved for 200ms",
+        ])
+        .await;
     });
 }
 
@@ -728,6 +764,64 @@ fn a_node_that_has_left_is_not_called() {
             .await;
         let refuse = gate.refusal("lab1", &networks.manager()).await;
         assert_eq!(refuse.reason, RefuseReason::Unreachable);
+    });
+}
+
+/// A gateway that calls again and again holds no more of a node than these places. Whoever is behind it says nothing more here.
+#[test]
+fn a_node_answers_only_so_many_calls_of_a_gateway_at_once() {
+    const ANSWERS: usize = 32;
+    run(async {
+        let networks = Networks::new();
+        let gate = networks.gateway("gate", "");
+        let mut terms = terms(networks.credential(Role::Peer, "ocean"), &[Role::Peer]);
+        terms.asks_for_each_link = true;
+        // No place becomes free by itself.
+        terms.handshake_time = Duration::from_secs(600);
+        let node = LinkNode::start(LinkNodeConfig {
+            terms,
+            renewal: None,
+            listen: Vec::new(),
+            gateways: vec![GatewayAddress {
+                name: gate.name.clone(),
+                address: gate.address.clone(),
+            }],
+            hints: Vec::new(),
+            patience: Duration::ZERO,
+            via: Vec::new(),
+            status: None,
+        })
+        .unwrap();
+        gate.line(&["registered peer ocean"]).await;
+        let manager = networks.manager();
+        let mut held = Vec::new();
+        for _ in 0..ANSWERS {
+            let connected = gate.connect("ocean", &manager).await;
+            let Socket::Relayed(mut stream) = connected.unwrap() else {
+                panic!("it leads through a gateway");
+            };
+            // The beginning of a TLS record that never ends.
+            stream.write_all(&[22, 3, 1, 1, 0, 1]).await.unwrap();
+            held.push(stream);
+        }
+        let told = async |words: &str| {
+            while !node.take_audit().iter().any(|line| line.contains(words)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            () = told("calls more than 32 times at once: the rest is not answered") => {}
+            answered = gate.connect("ocean", &manager) => {
+                panic!("expected no answer to this call, got {:?}", answered.map(|_| "a tunnel"));
+            }
+        }
+        // One that ends makes room.
+        drop(held.pop());
+        soon("its end", told("a call for manager head came to nothing")).await;
+        gate.connect("ocean", &manager).await.unwrap();
+        drop(held);
+        let closed = tokio::task::spawn_blocking(move || node.close());
+        closed.await.unwrap();
     });
 }
 

@@ -618,7 +618,8 @@ impl LinkMachine {
         })
     }
 
-    /// Something has happened in a session. `session` is that one.
+    /// Something has happened in a session. `session` is that one. `now_unix` is the time of the calendar in seconds, by which rights
+    /// expire; `now` is the one of the caller's clock.
     ///
     /// # Errors
     /// Why the session has to end: the peer does what nobody does who keeps to the protocol.
@@ -629,6 +630,7 @@ impl LinkMachine {
         event: Event,
         policy: &LinkPolicy<'_>,
         now_unix: u64,
+        now: Duration,
     ) -> Result<Vec<Happening>, SessionError> {
         let Some(known) = self.sessions.get_mut(&id) else {
             return Ok(Vec::new());
@@ -664,7 +666,7 @@ impl LinkMachine {
                     right: &right,
                     life,
                 };
-                self.asked(id, session, asked, policy, now_unix)
+                self.asked(id, session, asked, policy, now_unix, now)
             }
             Event::LinkAccepted {
                 link,
@@ -678,14 +680,16 @@ impl LinkMachine {
                     return Ok(Vec::new());
                 };
                 // More may have been required meanwhile, by its owner or by a policy that was read again.
-                let minimum = binding.minimum.max(policy(binding.startpoint.endpoint()));
+                let asked = policy(binding.startpoint.endpoint());
+                binding.policy_asked = binding.policy_asked.max(asked);
+                let minimum = binding.minimum.max(asked);
                 session.raise_link(link, minimum)?;
                 let has_brought = |end: &LastingEnd| {
                     let said = resumption.unwrap_or_default();
                     end.lacked(said.received)
                 };
                 let has_brought = binding.lasting.as_ref().is_some_and(has_brought);
-                let mut happened = binding.opened(session, link, handlers, resumption, now_unix);
+                let mut happened = binding.opened(session, link, handlers, resumption, now);
                 self.dialling.found(&known.process);
                 if has_brought {
                     // The last session has.

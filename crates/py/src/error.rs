@@ -28,6 +28,7 @@ pub(crate) enum ExceptionKind {
     KeyMemory,
     Link,
     MemberLost,
+    NoAddress,
     NoWorker,
     Policy,
     Program,
@@ -53,7 +54,7 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 19] = [const { PyOnceLock::new() }; 19];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 20] = [const { PyOnceLock::new() }; 20];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
         ExceptionKind::Coupling => "CouplingError",
@@ -65,6 +66,7 @@ fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
         ExceptionKind::MemberLost => "MemberLostError",
+        ExceptionKind::NoAddress => "NoAddressError",
         ExceptionKind::NoWorker => "NoWorkerError",
         ExceptionKind::Policy => "PolicyError",
         ExceptionKind::Program => "ProgramError",

@@ -9,7 +9,9 @@ use std::time::Duration;
 use exoskel_identity::Role;
 use exoskel_link::Protection;
 use exoskel_net::gateway::GatewayLimits;
-use exoskel_net::gateway::service::{Gateway, GatewaySettings, GatewayStartError, read_site};
+use exoskel_net::gateway::service::{
+    Gateway, GatewaySettings, GatewayStartError, TunnelPatience, read_site,
+};
 use exoskel_net::listening::Listening;
 use exoskel_net::site::{Site, WayToNode};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
@@ -31,6 +33,10 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// How long a tunnel may be silent before its first byte, and when one of its ends is done.
 const IDLE_TIME: Duration = Duration::from_secs(30);
+
+/// How long a tunnel may be silent at any other time. Each end of a session sends a heartbeat every quarter of `dead_after`, which may be
+/// some days.
+const STILL_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Audit lines that wait to be written.
 const LINES_MAX: usize = 4096;
@@ -137,7 +143,10 @@ fn run_gateway(
             tunnels_of_node_max: start.tunnels_of_node.unwrap_or(default.tunnels_of_node_max),
             ..default
         },
-        idle_time: IDLE_TIME,
+        patience: TunnelPatience {
+            idle: IDLE_TIME,
+            still: STILL_TIME,
+        },
     };
     let socket = bind(py, &start.listen)?;
     let address = socket.address().to_string();

@@ -895,6 +895,7 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::NoHandler { .. } => return PyValueError::new_err(error.to_string()),
         LinkError::Closed => return raise(py, ExceptionKind::Link, "this node is closed"),
         LinkError::Refused { .. } => ExceptionKind::Refused,
+        LinkError::NoAddress(_) => ExceptionKind::NoAddress,
         LinkError::Session(SessionError::Limit { .. }) => ExceptionKind::SizeLimit,
         LinkError::Unreachable { hindrance, .. } => match hindrance {
             Hindrance::Way => ExceptionKind::Link,

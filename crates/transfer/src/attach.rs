@@ -76,7 +76,7 @@ pub struct Loss {
 /// A process that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Departure {
+pub struct GoneMember {
     /// Whose process.
     pub program: String,
     /// Which.
@@ -153,5 +153,5 @@ pub enum KeeperMessage {
         reason: String,
     },
     /// Somebody at the other end of one of the member's connections is gone.
-    Gone(Departure),
+    Gone(GoneMember),
 }

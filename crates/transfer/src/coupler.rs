@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{ConnectionPlace, Departure, Loss};
+use crate::attach::{ConnectionPlace, GoneMember, Loss};
 use crate::coupling::{Coupling, Variable, checked_name};
 use crate::description::LayoutDescription;
 use crate::{MEMBERS_MAX, VARIABLES_MAX};
@@ -34,7 +34,7 @@ pub enum KeeperReport {
         layout: LayoutDescription,
     },
     /// A process is gone.
-    Gone(Departure),
+    Gone(GoneMember),
 }
 
 /// What the coupler tells a keeper.
@@ -82,7 +82,7 @@ pub enum CouplerOrder {
         reason: String,
     },
     /// A process is gone: those at the other ends of its program's connections are told.
-    Gone(Departure),
+    Gone(GoneMember),
 }
 
 /// What has become of a connection.
@@ -108,7 +108,7 @@ pub struct ConnectionStatus {
 }
 
 #[derive(Debug)]
-struct Program {
+struct KnownProgram {
     size: u32,
     present: BTreeSet<u32>,
     variables: BTreeMap<String, DescribedArray>,
@@ -125,7 +125,7 @@ struct DescribedArray {
 #[derive(Debug)]
 pub struct Coupler {
     coupling: Coupling,
-    programs: BTreeMap<String, Program>,
+    programs: BTreeMap<String, KnownProgram>,
     connections: Vec<ConnectionStatus>,
     first_lost: Option<Loss>,
     orders: VecDeque<CouplerOrder>,
@@ -202,7 +202,7 @@ impl Coupler {
                 name,
                 layout,
             } => self.describe(Variable { program, name }, rank, layout),
-            KeeperReport::Gone(departure) => self.depart(departure),
+            KeeperReport::Gone(gone) => self.lose(gone),
         }
     }
 
@@ -224,11 +224,14 @@ impl Coupler {
                 "got rank {rank} of {size}, expected a rank from 0 to below the size, which is at most {MEMBERS_MAX}"
             ));
         }
-        let program = self.programs.entry(name.to_owned()).or_insert(Program {
-            size,
-            present: BTreeSet::new(),
-            variables: BTreeMap::new(),
-        });
+        let program = self
+            .programs
+            .entry(name.to_owned())
+            .or_insert(KnownProgram {
+                size,
+                present: BTreeSet::new(),
+                variables: BTreeMap::new(),
+            });
         if program.size != size {
             return Err(format!(
                 "rank {rank} of {name} says that the program has {size} processes, others say {}: start all with the same size",
@@ -401,16 +404,16 @@ impl Coupler {
         }
     }
 
-    fn depart(&mut self, mut departure: Departure) {
-        departure.loss = departure
+    fn lose(&mut self, mut gone: GoneMember) {
+        gone.loss = gone
             .loss
             .map(|loss| self.first_lost.get_or_insert(loss).clone());
-        let rank = departure.rank;
-        self.give_up(&departure.program, |described, name| {
+        let rank = gone.rank;
+        self.give_up(&gone.program, |described, name| {
             let is_missing = described.is_none_or(|array| !array.by.contains(&rank));
             is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
         });
-        self.orders.push_back(CouplerOrder::Gone(departure));
+        self.orders.push_back(CouplerOrder::Gone(gone));
     }
 
     /// All processes of a program have ended: what they haven't described won't be.

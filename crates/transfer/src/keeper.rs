@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
 
 use crate::attach::{
-    ArrayEnd, ConnectedTerms, ConnectionPlace, Departure, KeeperMessage, Loss, MemberMessage,
+    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
 use crate::coupler::{CouplerOrder, KeeperReport};
@@ -56,7 +56,7 @@ pub enum MemoryAccess {
 }
 
 #[derive(Debug)]
-struct Member {
+struct KnownMember {
     program: String,
     rank: u32,
     is_attached: bool,
@@ -78,10 +78,10 @@ struct KeptArray {
 #[derive(Debug)]
 pub struct Keeper {
     coupling: Coupling,
-    members: BTreeMap<MemberId, Member>,
+    members: BTreeMap<MemberId, KnownMember>,
     places: BTreeMap<(String, u32), MemberId>,
     /// For those who come later.
-    departures: Vec<Departure>,
+    gone: Vec<GoneMember>,
     last_memory: MemoryId,
     actions: VecDeque<KeeperAction>,
 }
@@ -94,7 +94,7 @@ impl Keeper {
             coupling,
             members: BTreeMap::new(),
             places: BTreeMap::new(),
-            departures: Vec::new(),
+            gone: Vec::new(),
             last_memory: 0,
             actions: VecDeque::new(),
         }
@@ -157,7 +157,7 @@ impl Keeper {
                 self.places.insert(place, id);
                 self.members.insert(
                     id,
-                    Member {
+                    KnownMember {
                         program: program.clone(),
                         rank,
                         is_attached: false,
@@ -216,7 +216,7 @@ impl Keeper {
             why,
         });
         self.actions
-            .push_back(KeeperAction::Report(KeeperReport::Gone(Departure {
+            .push_back(KeeperAction::Report(KeeperReport::Gone(GoneMember {
                 program,
                 rank,
                 loss,
@@ -251,7 +251,7 @@ impl Keeper {
 
     /// Memory could not be had.
     pub fn no_memory(&mut self, memory: MemoryId, why: &str) {
-        let has = |member: &Member| {
+        let has = |member: &KnownMember| {
             let mut arrays = member.arrays.values();
             arrays.any(|array| array.memory == memory)
         };
@@ -271,8 +271,8 @@ impl Keeper {
                         member.is_attached = true;
                     }
                     self.send(id, KeeperMessage::Attached, None);
-                    for departure in self.departures.clone() {
-                        self.tell(&departure, Some(id));
+                    for gone in self.gone.clone() {
+                        self.tell(&gone, Some(id));
                     }
                 }
             }
@@ -303,20 +303,20 @@ impl Keeper {
                     self.send(member, KeeperMessage::Failed { connection, reason }, None);
                 }
             }
-            CouplerOrder::Gone(departure) => {
-                self.tell(&departure, None);
-                self.departures.push(departure);
+            CouplerOrder::Gone(gone) => {
+                self.tell(&gone, None);
+                self.gone.push(gone);
             }
         }
     }
 
     /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.
-    fn tell(&mut self, departure: &Departure, whom: Option<MemberId>) {
+    fn tell(&mut self, gone: &GoneMember, whom: Option<MemberId>) {
         let terms = self.coupling.connections().iter();
         let connected: BTreeSet<String> = terms
             .filter_map(|terms| {
                 let (from, to) = (&terms.from.program, &terms.to.program);
-                match &departure.program {
+                match &gone.program {
                     program if program == from => Some(to.clone()),
                     program if program == to => Some(from.clone()),
                     _ => None,
@@ -326,11 +326,11 @@ impl Keeper {
         let mut members = self.having(|member| connected.contains(&member.program));
         members.retain(|member| whom.is_none_or(|whom| whom == *member));
         for member in members {
-            self.send(member, KeeperMessage::Gone(departure.clone()), None);
+            self.send(member, KeeperMessage::Gone(gone.clone()), None);
         }
     }
 
-    fn having(&self, is_meant: impl Fn(&Member) -> bool) -> Vec<MemberId> {
+    fn having(&self, is_meant: impl Fn(&KnownMember) -> bool) -> Vec<MemberId> {
         let members = self.members.iter();
         let meant = members.filter(|(_, member)| member.is_attached && is_meant(member));
         meant.map(|(id, _)| *id).collect()
@@ -464,7 +464,7 @@ struct Part {
     layout: LayoutDescription,
 }
 
-impl Member {
+impl KnownMember {
     fn has(&self, array: &Variable) -> bool {
         self.program == array.program && self.arrays.contains_key(&array.name)
     }

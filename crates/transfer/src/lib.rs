@@ -17,7 +17,7 @@ mod frame;
 mod keeper;
 
 pub use attach::{
-    ArrayEnd, ConnectedTerms, ConnectionPlace, Departure, KeeperMessage, Loss, MemberMessage,
+    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
 pub use coupler::{ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport};

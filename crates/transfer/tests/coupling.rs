@@ -239,7 +239,7 @@ fn the_first_that_was_lost_is_named_to_all() {
         "{answer:?}"
     );
     let gone = answer.iter().find_map(|message| match message {
-        KeeperMessage::Gone(departure) => departure.loss.clone(),
+        KeeperMessage::Gone(end) => end.loss.clone(),
         _ => None,
     });
     assert_eq!(gone.unwrap().program, "ocean");

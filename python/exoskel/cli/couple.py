@@ -10,9 +10,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from .. import _core
 from ..errors import CouplingError
@@ -88,7 +88,7 @@ class _Programs:
         self._printing = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> "_Programs":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -122,7 +122,8 @@ class _Programs:
     def _print(self, name: str, lines: IO[str]) -> None:
         with lines:
             for line in lines:
-                with self._printing:
+                # Who reads our output may have seen enough (`| head`): the program goes on all the same.
+                with self._printing, contextlib.suppress(BrokenPipeError):
                     print(f"{name} | {one_line(line.rstrip())}", file=self._output, flush=True)
 
     def wait(self, ended: Callable[[str], None]) -> None:

@@ -75,7 +75,8 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--tunnels",
         type=_count,
         metavar="N",
-        help="how many tunnels there can be at once (default: 4096, or as many as the limit of open files allows, six for each)",
+        help="how many tunnels there can be at once (default: 4096, or as many as the limit of open files allows: six for each, beside those of "
+        "registered nodes)",
     )
     parser.add_argument(
         "--tunnels-of-node",

@@ -26,6 +26,15 @@ __all__ = ["Way", "add_commands", "running_nodes", "ways"]
 _HOST = "host"
 _NOBODY = "no node of this account runs on this machine"
 _WATCH_SECONDS = 1.0
+# What has made a link stricter than the policy of its node wants.
+_RAISED_BY = {
+    "endpoint": "the endpoint or the startpoint",
+    "user": "a user of this node",
+    "relay": "the safety rule that what others forward is always encrypted",
+    "earlier_policy": "this node's policy of before",
+    "peer_policy": "the other end's policy",
+    "peer": "the other end, by its policy or its user",
+}
 # Numbers with dots, brackets, and what ends with a port: no name that people give.
 _LIKE_AN_ADDRESS = re.compile(r"[\d.]*\.[\d.]*|\[.*|[^/].*:\d+")
 # How long a node may take to say how it stands.
@@ -227,7 +236,7 @@ def _told(status: dict[str, Any]) -> str:
 
 def _told_link(link: dict[str, Any]) -> str:
     whose = "to its" if link["opened_here"] else "from it to our"
-    raised = " (raised by the endpoint, the startpoint or a user)" if link["raised"] else ""
+    raised = f" (raised by {_RAISED_BY[link['raised_by']]})" if link["raised"] else ""
     given = ", given by a rule" if link["by_rule"] else ""
     return (
         f"{whose} {link['endpoint']}{given}: {link['protection']}{raised}; "

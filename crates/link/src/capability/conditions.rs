@@ -131,6 +131,13 @@ impl Conditions {
         allowance
     }
 
+    pub(super) fn needs(&self, same_host: bool) -> Protection {
+        if self.bearer && !same_host {
+            return Protection::Encrypted;
+        }
+        self.allowance().protection
+    }
+
     /// A startpoint that allows nothing helps nobody: who makes one meant something else.
     pub(super) fn check_useful(&self) -> Result<(), CapabilityError> {
         let names_holder = self

@@ -6,6 +6,7 @@ use super::chain::TAG_BYTES;
 use super::conditions::Conditions;
 use super::{CapabilityError, Caveat, KEY_ID_BYTES, RIGHT_BYTES_MAX};
 use crate::codec::{Reader, over};
+use crate::protection::Protection;
 
 /// The right to open one link of one session, as the holder of a startpoint shows it.
 ///
@@ -37,6 +38,11 @@ impl Right {
     /// What takes away from the right, in the order in which it was added.
     pub fn caveats(&self) -> &[Caveat] {
         &self.conditions.caveats
+    }
+
+    /// The protection that a link has to be asked for with: see [`Startpoint::needs`](super::Startpoint::needs).
+    pub fn needs(&self, same_host: bool) -> Protection {
+        self.conditions.needs(same_host)
     }
 
     /// The right's bytes, at most [`RIGHT_BYTES_MAX`].

@@ -121,10 +121,7 @@ impl Startpoint {
 
     /// The protection that a link has to be asked for with: that of the caveats, and `encrypted` for a bearer's between hosts.
     pub fn needs(&self, same_host: bool) -> Protection {
-        if self.conditions.bearer && !same_host {
-            return Protection::Encrypted;
-        }
-        self.allowance().protection
+        self.conditions.needs(same_host)
     }
 
     /// A copy that allows less. Nobody is asked for it.

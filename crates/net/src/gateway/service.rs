@@ -20,6 +20,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::sync::{mpsc, oneshot};
 
+use super::budget::{DESCRIPTORS_MIN, affordable};
+pub use super::tunnel::TunnelPatience;
 use super::tunnel::{TunnelEnd, TunnelTraffic, join};
 use super::{OneGateway, connect};
 use crate::establish::EstablishError;
@@ -36,7 +38,7 @@ use crate::sources::{
 use crate::splice::Pipe;
 
 /// Connections in the middle of their handshake, at most.
-const HANDSHAKES_MAX: usize = 128;
+pub(super) const HANDSHAKES_MAX: usize = 128;
 
 /// Of these, with one host. A whole subnet may come from one address.
 const HANDSHAKES_OF_HOST_MAX: usize = 32;
@@ -53,12 +55,6 @@ const CALLS_MAX: usize = 64;
 /// Registrations of one name that are called, one after the other, for one tunnel.
 const CALLED_MAX: usize = 2;
 
-/// Two connections, and two pipes of two ends.
-const DESCRIPTORS_OF_TUNNEL: u64 = 6;
-
-/// Descriptors for everything else.
-const DESCRIPTORS_BESIDE: u64 = 64 + HANDSHAKES_MAX as u64;
-
 /// What a gateway is told.
 #[derive(Clone)]
 pub struct GatewaySettings {
@@ -68,8 +64,8 @@ pub struct GatewaySettings {
     pub site: Option<PathBuf>,
     /// How much it holds at once.
     pub limits: GatewayLimits,
-    /// How long a tunnel may be silent before its first byte, and when one of its ends is done.
-    pub idle_time: Duration,
+    /// How long a tunnel may carry nothing.
+    pub patience: TunnelPatience,
 }
 
 /// Why a gateway can't start.
@@ -85,7 +81,7 @@ pub enum GatewayStartError {
     #[error("the listening socket can't be used: {0}")]
     Listener(#[source] io::Error),
     /// A limit of the system that is too low for any tunnel.
-    #[error("got a limit of {0} open files, expected {min} at least: raise it (ulimit -n)", min = DESCRIPTORS_BESIDE + DESCRIPTORS_OF_TUNNEL)]
+    #[error("got a limit of {0} open files, expected {min} at least: raise it (ulimit -n)", min = DESCRIPTORS_MIN)]
     Descriptors(u64),
 }
 
@@ -155,7 +151,7 @@ struct GatewayState {
     tunnels: RefCell<HashMap<TunnelId, Joined>>,
     refusals: RefCell<Refusals>,
     audit: Box<dyn Fn(String)>,
-    idle_time: Duration,
+    patience: TunnelPatience,
     epoch: Instant,
 }
 
@@ -211,11 +207,9 @@ impl Gateway {
         settings.sources.settings.peer_roles = Role::ALL.to_vec();
         settings.sources.settings.same_versions = Vec::new();
         settings.sources.role = Role::Gateway;
-        let limits = &mut settings.limits;
-        limits.tunnels_max = affordable(limits.tunnels_max)?;
-        limits.tunnels_of_node_max = limits
-            .tunnels_of_node_max
-            .min(limits.tunnels_max.div_ceil(SHARE_OF_NODE));
+        let descriptors = descriptors();
+        settings.limits = affordable(settings.limits, descriptors)
+            .ok_or(GatewayStartError::Descriptors(descriptors))?;
         // Before the files are read: what changes meanwhile is noticed.
         let seen = Stamps::of(settings.site.as_deref());
         let renewal = settings.sources.clone().renewal();
@@ -232,7 +226,7 @@ impl Gateway {
             tunnels: RefCell::default(),
             refusals: RefCell::default(),
             audit,
-            idle_time: settings.idle_time,
+            patience: settings.patience,
             epoch: Instant::now(),
         });
         let files = Files {
@@ -289,11 +283,8 @@ impl Gateway {
     }
 }
 
-/// Into so many parts the tunnels are divided, and no node gets more than one of them.
-const SHARE_OF_NODE: usize = 4;
-
-/// As many tunnels as there can be open files for. The soft limit is raised as far as it goes.
-fn affordable(tunnels_max: usize) -> Result<usize, GatewayStartError> {
+/// How many open files there can be. The soft limit is raised as far as it goes.
+fn descriptors() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: maximum,
@@ -303,12 +294,7 @@ fn affordable(tunnels_max: usize) -> Result<usize, GatewayStartError> {
         Ok(()) => maximum,
         Err(_) => current,
     };
-    let most = most.unwrap_or(u64::MAX);
-    let tunnels = most.saturating_sub(DESCRIPTORS_BESIDE) / DESCRIPTORS_OF_TUNNEL;
-    if tunnels == 0 {
-        return Err(GatewayStartError::Descriptors(most));
-    }
-    Ok(tunnels_max.min(usize::try_from(tunnels).unwrap_or(usize::MAX)))
+    most.unwrap_or(u64::MAX)
 }
 
 impl GatewayState {
@@ -493,7 +479,7 @@ impl GatewayState {
         };
         let (began, traffic) = (Instant::now(), TunnelTraffic::default());
         let sockets = (&socket, &target);
-        let ended = join(sockets, (there, back), &traffic, self.idle_time, cut).await;
+        let ended = join(sockets, (there, back), &traffic, self.patience, cut).await;
         let TunnelTraffic { there, back } = traffic;
         self.write(format!(
             "ended tunnel {number}: {who} to {node}: {} bytes there, {} back in {:.1} s: {ended}",

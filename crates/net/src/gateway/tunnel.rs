@@ -6,6 +6,8 @@ use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::socket::Socket;
 use crate::splice::Pipe;
 
@@ -16,6 +18,15 @@ pub(super) struct TunnelTraffic {
     pub(super) there: Cell<u64>,
     /// From it.
     pub(super) back: Cell<u64>,
+}
+
+/// How long a tunnel may carry nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct TunnelPatience {
+    /// Before its first byte, and when one of its ends is done.
+    pub idle: Duration,
+    /// At any time. Both ends of a session send heartbeats, more often than any of them gives the other one up.
+    pub still: Duration,
 }
 
 /// Why a tunnel is over.
@@ -29,6 +40,8 @@ pub(super) enum TunnelEnd {
     SaidNothing(Duration),
     /// One end is done, and the other says nothing.
     HalfClosed(Duration),
+    /// Neither end has said anything more.
+    Still(Duration),
     /// The gateway doesn't allow it any more.
     Cut(String),
 }
@@ -45,18 +58,19 @@ impl fmt::Display for TunnelEnd {
                 formatter,
                 "cut, as one end is done and the other said nothing for {time:?}"
             ),
+            Self::Still(time) => write!(formatter, "cut, as nothing has moved for {time:?}"),
             Self::Cut(reason) => write!(formatter, "cut: {reason}"),
         }
     }
 }
 
-/// Moves bytes both ways until both ends are done, something breaks, or `cut` says why not to go on. A tunnel without a first byte ends
-/// after `idle_time`, and so does one of which one end is done.
+/// Moves bytes both ways until both ends are done, something breaks, nothing moves for longer than `patience` allows, or `cut` says why
+/// not to go on.
 pub(super) async fn join(
     (asker, target): (&Socket, &Socket),
     (there, back): (Pipe, Pipe),
     traffic: &TunnelTraffic,
-    idle_time: Duration,
+    patience: TunnelPatience,
     cut: impl Future<Output = String>,
 ) -> TunnelEnd {
     let done = Cell::new(false);
@@ -73,17 +87,22 @@ pub(super) async fn join(
     };
     let moved = || traffic.there.get() + traffic.back.get();
     let idle = async {
-        let mut before = 0;
+        let TunnelPatience { idle, still } = patience;
+        let (mut before, mut since) = (0, Instant::now());
         loop {
-            tokio::time::sleep(idle_time).await;
+            tokio::time::sleep(idle).await;
             let now = moved();
             if now == 0 {
-                return TunnelEnd::SaidNothing(idle_time);
+                return TunnelEnd::SaidNothing(idle);
             }
             if done.get() && now == before {
-                return TunnelEnd::HalfClosed(idle_time);
+                return TunnelEnd::HalfClosed(idle);
             }
-            before = now;
+            if now != before {
+                (before, since) = (now, Instant::now());
+            } else if since.elapsed() >= still {
+                return TunnelEnd::Still(still);
+            }
         }
     };
     tokio::select! {

@@ -13,7 +13,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-const PROCESS_ENDED: &str = "its process has ended";
+const PROCESS_ENDED: &str = "its process ended without leave()";
 
 /// What the end of a member's socket means.
 pub(super) fn end_of(error: &io::Error) -> String {
@@ -26,13 +26,13 @@ pub(super) fn end_of(error: &io::Error) -> String {
 
 /// A message on its way, and the descriptor that goes with its first byte.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct QueuedMessage {
     bytes: Vec<u8>,
     sent: usize,
     descriptor: Option<Arc<OwnedFd>>,
 }
 
-impl Outgoing {
+impl QueuedMessage {
     pub(super) fn new(
         message: &KeeperMessage,
         descriptor: Option<Arc<OwnedFd>>,
@@ -46,7 +46,7 @@ impl Outgoing {
 }
 
 /// What came at once.
-pub(super) struct Heard {
+pub(super) struct ReadMessages {
     pub(super) messages: Vec<MemberMessage>,
     /// Nothing more comes: why.
     pub(super) end: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Heard {
 pub(super) struct MemberSocket {
     stream: UnixStream,
     frames: FrameReader,
-    waiting: VecDeque<Outgoing>,
+    waiting: VecDeque<QueuedMessage>,
     ends_when_said: bool,
 }
 
@@ -74,7 +74,7 @@ impl MemberSocket {
         &self.stream
     }
 
-    pub(super) fn say(&mut self, outgoing: Outgoing) {
+    pub(super) fn say(&mut self, outgoing: QueuedMessage) {
         self.waiting.push_back(outgoing);
     }
 
@@ -87,8 +87,8 @@ impl MemberSocket {
     }
 
     /// Reads what has come.
-    pub(super) fn hear(&mut self) -> Heard {
-        let mut heard = Heard {
+    pub(super) fn hear(&mut self) -> ReadMessages {
+        let mut heard = ReadMessages {
             messages: Vec::new(),
             end: None,
         };

@@ -171,6 +171,7 @@ impl Tasks {
             connection: established.connection.clone(),
             same_host: established.proof == PlaceProof::SameHost,
             record: established.record.clone(),
+            own_minimum: established.own_minimum,
             since: Instant::now(),
             is_read_here: AtomicBool::new(false),
         });

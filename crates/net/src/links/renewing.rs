@@ -177,6 +177,7 @@ impl LinkShared {
                 continue;
             };
             let verdict = terms.link_verdict(&live.record, &row.endpoint);
+            lock(&self.machine).policy_asks(row.session, row.link, verdict.protection);
             let raised = live.connection.with(|session| {
                 let now = session.link_protection(row.link)?;
                 if now >= verdict.protection {

@@ -2,13 +2,14 @@
 //! about it. Nothing of it is secret, and none of it is for anybody else.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use exoskel_link::Protection;
+use exoskel_link::handshake::Path;
+use exoskel_link::{Protection, TrafficClass};
 use exoskel_node::links::OpenLinkRow;
 use serde::Serialize;
 
-use super::{LinkNode, LinkShared, RunningSession, lock, unix_seconds};
+use super::{LinkNode, LinkShared, RunningSession, lock};
 use crate::listening::Listener;
 
 /// How long somebody who asks may take to read the answer.
@@ -79,8 +80,10 @@ pub struct LinkStatus {
     pub protection: String,
     /// What this node's policy says of it, and by which rule.
     pub rule: String,
-    /// What made it stricter than the policy wants, if anything did.
+    /// Whether it is stricter than the policy wants.
     pub raised: bool,
+    /// What made it so: a word of [`RaisedBy`].
+    pub raised_by: Option<RaisedBy>,
     /// The number of the startpoint that it rests on.
     pub startpoint: u64,
     /// Whether a rule gave that.
@@ -93,8 +96,26 @@ pub struct LinkStatus {
     pub bytes_sent: u64,
     /// Their bytes.
     pub bytes_received: u64,
-    /// For how long it has been open.
+    /// For how long it has been open: longer than its session has run, where it has come from an earlier one.
     pub seconds: u64,
+}
+
+/// What has made a link stricter than this node's policy wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RaisedBy {
+    /// What the startpoint or the endpoint asks for.
+    Endpoint,
+    /// A user of this node, for its own link.
+    User,
+    /// The way to the peer leads through others.
+    Relay,
+    /// This node's policy, as it was before it was read again.
+    EarlierPolicy,
+    /// The policy of the other end.
+    PeerPolicy,
+    /// The other end, which has opened the link: its policy or its user.
+    Peer,
 }
 
 impl LinkNode {
@@ -111,6 +132,8 @@ impl LinkShared {
             let machine = lock(&self.machine);
             (machine.endpoint_rows(), machine.open_links())
         };
+        // One time for all ages: what began later is never older.
+        let now = Instant::now();
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
         let endpoints = endpoints.into_iter().map(|row| EndpointStatus {
             endpoint: row.endpoint,
@@ -122,16 +145,21 @@ impl LinkShared {
             name: self.identity.name.clone(),
             role: self.identity.role.to_string(),
             hints: self.hints.clone(),
-            seconds: self.since.elapsed().as_secs(),
+            seconds: now.saturating_duration_since(self.since).as_secs(),
             endpoints: endpoints.collect(),
             sessions: sessions
                 .iter()
-                .map(|live| self.session_status(live, &links))
+                .map(|live| self.session_status(live, &links, now))
                 .collect(),
         }
     }
 
-    fn session_status(&self, live: &RunningSession, links: &[OpenLinkRow]) -> SessionStatus {
+    fn session_status(
+        &self,
+        live: &RunningSession,
+        links: &[OpenLinkRow],
+        now: Instant,
+    ) -> SessionStatus {
         let row = live.row();
         let counts = live.connection.with(|session| session.counts());
         let own = links.iter().filter(|link| link.session == live.id);
@@ -140,35 +168,66 @@ impl LinkShared {
             role: row.peer.role.to_string(),
             method: row.method,
             address: row.address,
-            seconds: live.since.elapsed().as_secs(),
+            seconds: now.saturating_duration_since(live.since).as_secs(),
             bytes_sent: counts.bytes_sealed.iter().sum(),
             bytes_received: counts.bytes_opened.iter().sum(),
             links: own
-                .filter_map(|link| self.link_status(live, link))
+                .filter_map(|link| self.link_status(live, link, now))
                 .collect(),
         }
     }
 
-    fn link_status(&self, live: &RunningSession, row: &OpenLinkRow) -> Option<LinkStatus> {
+    fn link_status(
+        &self,
+        live: &RunningSession,
+        row: &OpenLinkRow,
+        now: Instant,
+    ) -> Option<LinkStatus> {
         let (protection, traffic): (Protection, _) = live.connection.with(|session| {
             let protection = session.link_protection(row.link)?;
             Some((protection, session.link_traffic(row.link)?))
         })?;
         let verdict = lock(&self.terms).link_verdict(&live.record, &row.endpoint);
+        let raised_by = (protection > verdict.protection).then(|| live.raise_of(row, protection));
         Some(LinkStatus {
             endpoint: row.endpoint.clone(),
             opened_here: row.is_own,
             protection: protection.to_string(),
             rule: verdict.to_string(),
-            raised: protection > verdict.protection,
+            raised: raised_by.is_some(),
+            raised_by,
             startpoint: row.startpoint,
             by_rule: row.by_rule,
             messages_sent: traffic.messages_sent,
             messages_received: traffic.messages_received,
             bytes_sent: traffic.bytes_sent,
             bytes_received: traffic.bytes_received,
-            seconds: unix_seconds().saturating_sub(row.since_unix),
+            seconds: now
+                .saturating_duration_since(self.since)
+                .saturating_sub(row.since)
+                .as_secs(),
         })
+    }
+}
+
+impl RunningSession {
+    /// What a link's protection comes from, where this node's policy doesn't ask for it.
+    fn raise_of(&self, row: &OpenLinkRow, protection: Protection) -> RaisedBy {
+        let handshake = self.own_minimum.of(TrafficClass::Data);
+        if row.needs >= protection {
+            RaisedBy::Endpoint
+        } else if row.required >= protection {
+            RaisedBy::User
+        } else if self.record.path == Path::Relayed {
+            // Both ends ask for it, whatever their policies say.
+            RaisedBy::Relay
+        } else if row.policy_asked.max(handshake) >= protection {
+            RaisedBy::EarlierPolicy
+        } else if row.is_own {
+            RaisedBy::PeerPolicy
+        } else {
+            RaisedBy::Peer
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use exoskel_link::policy::PlaceProof;
 use exoskel_link::{Limits, Protection, Protections};
 use exoskel_net::address::Address;
 use exoskel_net::establish::{dial, welcome};
-use exoskel_net::gateway::service::{Gateway, GatewaySettings};
+use exoskel_net::gateway::service::{Gateway, GatewaySettings, TunnelPatience};
 use exoskel_net::gateway::{
     GatewayError, GatewayLimits, GatewayProblem, Registration, connect_through,
 };
@@ -150,7 +150,10 @@ impl Networks {
             },
             site: Some(file("site")),
             limits: GatewayLimits::default(),
-            idle_time: Duration::from_secs(10),
+            patience: TunnelPatience {
+                idle: Duration::from_secs(10),
+                still: Duration::from_secs(3600),
+            },
         }
     }
 

@@ -68,12 +68,14 @@ pub(super) struct Binding {
     pub(super) is_by_hints: bool,
     /// What its owner requires besides.
     pub(super) minimum: Protection,
+    /// The strictest that this program's policy has asked for since its link was asked for.
+    pub(super) policy_asked: Protection,
     /// The session and the link that carry it, from the moment at which the link is asked for.
     pub(super) place: Option<(SessionId, LinkId)>,
     /// Whether the other end has accepted.
     pub(super) is_open: bool,
-    /// When it has, in seconds since 1970.
-    pub(super) since_unix: u64,
+    /// When it has: in its first session, if there have been several.
+    pub(super) since: Duration,
     /// What it accepts on this link.
     handlers: Vec<PeerText>,
     /// The link's name, if it is asked for as one that outlives its session.
@@ -105,9 +107,10 @@ impl Binding {
             peer,
             is_by_hints: false,
             minimum: Protection::Plain,
+            policy_asked: Protection::Plain,
             place: None,
             is_open: false,
-            since_unix: 0,
+            since: Duration::ZERO,
             handlers: Vec::new(),
             name: None,
             lasting: None,
@@ -238,6 +241,7 @@ impl Binding {
     ) -> Result<LinkId, SessionError> {
         let protection = self.startpoint.needs(same_host).max(self.minimum);
         let protection = protection.max(minimum);
+        self.policy_asked = minimum;
         let binding = *session.binding();
         if let Some(lasting) = &mut self.lasting {
             lasting.attempt += 1;
@@ -271,7 +275,7 @@ impl Binding {
         link: LinkId,
         handlers: Vec<PeerText>,
         resumption: Option<Resumption>,
-        now_unix: u64,
+        now: Duration,
     ) -> Vec<Happening> {
         if let Some(lasting) = &mut self.lasting {
             let said = resumption.unwrap_or_default();
@@ -292,7 +296,7 @@ impl Binding {
             }
         } else {
             self.handlers = handlers;
-            self.since_unix = now_unix;
+            self.since = now;
             if let (Some(name), Some(_)) = (self.name, resumption) {
                 let key = session.resumption_key().clone();
                 self.lasting = Some(LastingEnd::new(name, key));

@@ -45,8 +45,12 @@ pub(super) struct AcceptedLink {
     pub(super) by_rule: bool,
     pub(super) expires: Option<u64>,
     pub(super) protection: Protection,
-    /// When it was opened, in seconds since 1970.
-    pub(super) since_unix: u64,
+    /// What its startpoint asks for by itself.
+    pub(super) needs: Protection,
+    /// The strictest that this program's policy has asked for since the session that carries it has done so.
+    pub(super) policy_asked: Protection,
+    /// When it was opened: in its first session, if there have been several.
+    pub(super) since: Duration,
     /// Which process has opened it.
     pub(super) peer: Arc<PeerProcess>,
     /// Who that has proven to be, in the last session that has carried it.

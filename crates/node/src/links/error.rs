@@ -78,7 +78,7 @@ pub enum LinkError {
         known: Vec<PeerText>,
     },
     /// Nobody could be reached as the node that the startpoint names.
-    #[error("{} {node}: {}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, if attempts.is_empty() { "the startpoint says no address; give it hints".to_owned() } else { attempts.join("; ") })]
+    #[error("{} {node}: {}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, attempts.join("; "))]
     Unreachable {
         /// Whom the startpoint names.
         node: Identity,
@@ -87,6 +87,9 @@ pub enum LinkError {
         /// What stood between.
         hindrance: Hindrance,
     },
+    /// Nothing says where the node is: the startpoint has no hints, and there is no session with the node.
+    #[error("can't reach {0}: the startpoint says no address; give it hints")]
+    NoAddress(Identity),
     /// The session that carried the link is over.
     #[error("the session with {node} ended before the answer came: {why}")]
     SessionEnded {

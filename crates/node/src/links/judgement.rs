@@ -40,6 +40,8 @@ pub(super) struct Allowed {
     pub(super) by_rule: bool,
     pub(super) expires: Option<u64>,
     pub(super) protection: Protection,
+    /// What the startpoint asks for by itself.
+    pub(super) needs: Protection,
 }
 
 /// Whether somebody may open a link, and to which handlers.
@@ -81,6 +83,7 @@ pub(super) fn judge(
         by_rule,
         expires: allowance.expires,
         protection: allowance.protection,
+        needs: right.needs(presented.same_host),
     })
 }
 

@@ -1,5 +1,7 @@
 //! The endpoints and links of a program, as people see them.
 
+use std::time::Duration;
+
 use exoskel_link::{LinkId, Protection};
 
 use super::{LinkMachine, Use};
@@ -31,8 +33,14 @@ pub struct OpenLinkRow {
     pub startpoint: u64,
     /// Whether the startpoint was given by a rule.
     pub by_rule: bool,
-    /// When it was opened, in seconds since 1970.
-    pub since_unix: u64,
+    /// When it was opened: in its first session, if there have been several.
+    pub since: Duration,
+    /// What the startpoint and, if it is ours, the endpoint ask for.
+    pub needs: Protection,
+    /// What a user of this program requires besides.
+    pub required: Protection,
+    /// The strictest that this program's policy has asked for since the link has been on this session.
+    pub policy_asked: Protection,
 }
 
 impl LinkMachine {
@@ -62,7 +70,10 @@ impl LinkMachine {
                     is_own: false,
                     startpoint: 0,
                     by_rule: false,
-                    since_unix: 0,
+                    since: Duration::ZERO,
+                    needs: Protection::Plain,
+                    required: Protection::Plain,
+                    policy_asked: Protection::Plain,
                 };
                 match user {
                     Use::Own(number) => {
@@ -71,17 +82,26 @@ impl LinkMachine {
                             OpenLinkRow {
                                 is_own: true,
                                 startpoint: binding.startpoint.number(),
-                                since_unix: binding.since_unix,
+                                since: binding.since,
+                                needs: binding.startpoint.needs(known.peer.same_host),
+                                required: binding.minimum,
+                                policy_asked: binding.policy_asked,
                                 ..row(binding.startpoint.endpoint())
                             }
                         }));
                     }
                     Use::Accepted(number) => {
                         let accepted = self.accepted.get(number);
+                        let endpoint = |name: &str| {
+                            let own = self.endpoints.get(name);
+                            own.map_or(Protection::Plain, |own| own.minimum)
+                        };
                         rows.extend(accepted.map(|accepted| OpenLinkRow {
                             startpoint: accepted.number,
                             by_rule: accepted.by_rule,
-                            since_unix: accepted.since_unix,
+                            since: accepted.since,
+                            needs: accepted.needs.max(endpoint(&accepted.endpoint)),
+                            policy_asked: accepted.policy_asked,
                             ..row(&accepted.endpoint)
                         }));
                     }
@@ -90,5 +110,24 @@ impl LinkMachine {
             }
         }
         rows
+    }
+
+    /// This program's policy, read again, asks for this protection of a link.
+    pub fn policy_asks(&mut self, session: SessionId, link: LinkId, protection: Protection) {
+        let known = self.sessions.get(&session);
+        let asked = match known.and_then(|known| known.links.get(&link)) {
+            Some(Use::Own(number)) => {
+                let binding = self.bindings.get_mut(number);
+                binding.map(|binding| &mut binding.policy_asked)
+            }
+            Some(Use::Accepted(number)) => {
+                let accepted = self.accepted.get_mut(number);
+                accepted.map(|accepted| &mut accepted.policy_asked)
+            }
+            Some(Use::Lookup) | None => None,
+        };
+        if let Some(asked) = asked {
+            *asked = protection.max(*asked);
+        }
     }
 }

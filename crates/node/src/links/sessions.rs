@@ -229,10 +229,14 @@ impl LinkMachine {
         self.dialling.end(peer);
         self.dialling.failed(peer, &attempts.told, now);
         let is_met = self.session_to(peer).is_some();
-        let error = LinkError::Unreachable {
-            node: peer.node.clone(),
-            attempts: attempts.told.clone(),
-            hindrance: attempts.hindrance,
+        let node = peer.node.clone();
+        let error = match attempts.told.is_empty() {
+            true => LinkError::NoAddress(node),
+            false => LinkError::Unreachable {
+                node,
+                attempts: attempts.told.clone(),
+                hindrance: attempts.hindrance,
+            },
         };
         let bindings = self.bindings.values_mut();
         let mut happened: Vec<_> = bindings
@@ -493,19 +497,21 @@ impl LinkMachine {
         asked: AskedLink<'_>,
         policy: &LinkPolicy<'_>,
         now_unix: u64,
+        now: Duration,
     ) -> Result<Vec<Happening>, SessionError> {
         let Some(known) = self.sessions.get(&id) else {
             return Ok(Vec::new());
         };
         let (name, link) = (asked.endpoint, asked.link);
         let own = self.endpoints.get(name);
+        let policy_asked = policy(name);
         let presented = Presentation {
             binding: session.binding(),
             link: link.number(),
             holder: &known.peer.identity,
             now_unix,
             protection: asked.protection,
-            minimum: own.map_or(Protection::Plain, |own| own.minimum.max(policy(name))),
+            minimum: own.map_or(Protection::Plain, |own| own.minimum.max(policy_asked)),
             same_host: known.peer.same_host,
         };
         let rules = self.policy.authorization();
@@ -571,7 +577,7 @@ impl LinkMachine {
                 return Ok(vec![Happening::Audit(line)]);
             }
         };
-        let (protection, number) = (allowed.protection, allowed.number);
+        let (protection, needs, number) = (allowed.protection, allowed.needs, allowed.number);
         let (accepted_id, line) = match resumed {
             Some(number) => (number, format!("resumed {name} for {who}: {protection}")),
             None => {
@@ -592,7 +598,9 @@ impl LinkMachine {
                     by_rule: allowed.by_rule,
                     expires: allowed.expires,
                     protection,
-                    since_unix: now_unix,
+                    needs,
+                    policy_asked,
+                    since: now,
                     peer,
                     identity: known.peer.identity.clone(),
                     place: None,
@@ -612,6 +620,7 @@ impl LinkMachine {
         let before = accepted.place.replace((id, link));
         accepted.away_since = None;
         accepted.protection = protection;
+        (accepted.needs, accepted.policy_asked) = (needs, policy_asked);
         accepted.identity = known.peer.identity.clone();
         // The session that carried it may not have ended here yet.
         if let Some((old, place)) = before

@@ -90,7 +90,9 @@ fn small_calls_that_wait_for_a_session_are_bounded_by_what_they_take() {
         };
         let (id, own) = (conversation.id, &mut conversation.own);
         let policy = |_: &str| Protection::Plain;
-        site.machine.event(id, own, event, &policy, NOW).unwrap();
+        site.machine
+            .event(id, own, event, &policy, NOW, Duration::ZERO)
+            .unwrap();
     }
     site.lose(&conversation);
     assert!(!site.machine.is_kept(first.accepted));
@@ -112,7 +114,10 @@ fn closed_links_whose_calls_wait_are_bounded() {
             while let Some(event) = conversation.own.poll_event() {
                 let policy = |_: &str| Protection::Plain;
                 let (id, own) = (conversation.id, &mut conversation.own);
-                match site.machine.event(id, own, event, &policy, NOW) {
+                match site
+                    .machine
+                    .event(id, own, event, &policy, NOW, Duration::ZERO)
+                {
                     Ok(happened) => site.happened(happened),
                     Err(error) => ended = Some((name, error)),
                 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attempts;
 mod bounds;
 
 use std::sync::{Arc, LazyLock};
@@ -182,7 +183,10 @@ impl Site {
             while let Some(event) = conversation.own.poll_event() {
                 let (id, own) = (conversation.id, &mut conversation.own);
                 let policy = |_: &str| Protection::Plain;
-                let happened = self.machine.event(id, own, event, &policy, NOW).unwrap();
+                let happened = self
+                    .machine
+                    .event(id, own, event, &policy, NOW, Duration::ZERO)
+                    .unwrap();
                 self.happened(happened);
             }
             pass(&mut conversation.own, &mut conversation.peer);
@@ -615,9 +619,14 @@ fn a_resumption_that_is_closed_before_its_answer_leaves_the_link_away() {
     pass(&mut second.peer, &mut second.own);
     while let Some(event) = second.own.poll_event() {
         let policy = |_: &str| Protection::Plain;
-        let happened = site
-            .machine
-            .event(second.id, &mut second.own, event, &policy, NOW);
+        let happened = site.machine.event(
+            second.id,
+            &mut second.own,
+            event,
+            &policy,
+            NOW,
+            Duration::ZERO,
+        );
         if let Ok(happened) = happened {
             site.happened(happened);
         }
@@ -865,36 +874,6 @@ fn the_end_of_a_link_takes_nothing_from_the_next_one_of_its_number() {
         matches!(events[..], [Event::Message { .. }]),
         "the request was not sent: {events:?}"
     );
-}
-
-/// Two startpoints of one process say different addresses, and the first one asked for leads nowhere.
-#[test]
-fn a_startpoint_is_tried_at_its_own_address() {
-    let (mut site, startpoint) = opener();
-    let at = |hint: &str| {
-        startpoint
-            .clone()
-            .with_hints(vec![hint.to_owned()])
-            .unwrap()
-    };
-    let first = site.machine.bind(at("tcp://nowhere:1"));
-    let contents = MessageContents::default;
-    site.machine.request(first, "note", contents()).unwrap();
-    let wants = site.machine.take_wants(Duration::ZERO);
-    let second = site.machine.bind(at("tcp://ocean:2"));
-    site.machine.request(second, "note", contents()).unwrap();
-    assert!(
-        site.machine.take_wants(Duration::ZERO).is_empty(),
-        "the process is being dialled"
-    );
-    let mut attempts = FailedAttempts::default();
-    attempts.add("tcp://nowhere:1: refused".to_owned(), Hindrance::Way);
-    let lost = site
-        .machine
-        .unreachable(&wants[0], &attempts, Duration::ZERO);
-    assert!(matches!(lost[..], [Happening::Answered(..)]), "{lost:?}");
-    let wants = site.machine.take_wants(Duration::ZERO);
-    assert_eq!(wants[0].hints, ["tcp://ocean:2"]);
 }
 
 /// A stream or a transfer that has failed would keep it to itself.

@@ -332,9 +332,9 @@ impl PeersRun {
             let Some(line) = own.lines.get_mut(&id) else {
                 return Ok(());
             };
-            let happened = own
-                .machine
-                .event(id, &mut line.session, event, &policy, now_unix);
+            let happened =
+                own.machine
+                    .event(id, &mut line.session, event, &policy, now_unix, self.now);
             match happened {
                 Ok(happened) => self.happened(peer, happened)?,
                 Err(error) => return self.broken(format!("the peer is at fault: {error}")),
