@@ -4,11 +4,11 @@ mod answers;
 pub mod backoff;
 pub mod breaks;
 pub mod initializers;
+pub mod joining_slot;
 mod membership;
 pub mod notice;
 mod patience;
 pub mod recruiter;
-pub mod slot_peer;
 pub mod worker_table;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,11 +28,11 @@ use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
 use self::initializers::InitializerFailures;
+pub use self::joining_slot::JoiningSlot;
 pub use self::membership::{Arrival, JoinError};
 use self::notice::{Notice, Unwanted};
 use self::patience::Patience;
 use self::recruiter::{PlaceState, Recruiter, SlotSource, SlotSources, Wish};
-pub use self::slot_peer::SlotPeer;
 use self::worker_table::{WorkerKey, WorkerReport, WorkerTable};
 use crate::endpoints::Endpoints;
 use crate::session::SessionId;

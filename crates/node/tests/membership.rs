@@ -20,7 +20,7 @@ use exoskel_node::manager::recruiter::{
     CHILDREN_LOST_MAX, PlaceState, Prospect, SlotSource, SlotSources,
 };
 use exoskel_node::manager::{
-    Arrival, JoinError, ManagerAction, ManagerSettings, PieceWanted, SlotPeer,
+    Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted,
 };
 use exoskel_node::{ManagerMachine, SessionId};
 use exoskel_task::message::{Call, RESULT_ENDPOINT, SlotEndpoint, ToManager, ToSlot};
@@ -124,7 +124,7 @@ impl Site {
         name: &str,
         slots: u32,
     ) -> Result<SessionId, JoinError> {
-        let peer = SlotPeer {
+        let peer = JoiningSlot {
             identity: Identity::new(Role::Worker, name).unwrap(),
             address: "10.0.0.1".to_owned(),
             place: "10.0.0.1:7600".to_owned(),

@@ -11,7 +11,7 @@ use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
 use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
-    Arrival, JoinError, ManagerAction, ManagerSettings, PieceWanted, Recruited, SlotPeer,
+    Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
 };
 use exoskel_node::{ManagerMachine, SessionId};
 use tokio::sync::Notify;
@@ -688,7 +688,7 @@ impl ManagerDriver {
 }
 
 /// Who is at the other end, for the machine.
-fn member_of(established: &Established) -> SlotPeer {
+fn member_of(established: &Established) -> JoiningSlot {
     let transport = established.connection.transport();
     let address = transport
         .addresses()
@@ -699,7 +699,7 @@ fn member_of(established: &Established) -> SlotPeer {
         let said = established.property(name)?;
         said.raw_for_comparison().parse::<u32>().ok()
     };
-    SlotPeer {
+    JoiningSlot {
         identity: established.peer.identity().clone(),
         address,
         place: transport.peer_text(),

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::breaks::departure_of;
 use super::notice::{EarlyPhase, Notice, Unwanted};
 use super::recruiter::{Prospect, SlotSource};
-use super::{ManagerAction, ManagerLink, ManagerMachine, Presence, Slot, SlotPeer, SlotState};
+use super::{JoiningSlot, ManagerAction, ManagerLink, ManagerMachine, Presence, Slot, SlotState};
 use crate::session::SessionId;
 
 /// Workers that can't run the program, of which the reasons are kept.
@@ -101,7 +101,7 @@ impl ManagerMachine {
     pub fn join(
         &mut self,
         source: SlotSource,
-        peer: &SlotPeer,
+        peer: &JoiningSlot,
         session: &mut Session,
         now: Duration,
     ) -> Result<SessionId, JoinError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_flow::SlotStatistics;
 
-use super::slot_peer::SlotPeer;
+use super::joining_slot::JoiningSlot;
 
 /// What one worker did, for tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl fmt::Display for WorkerKey {
 
 impl WorkerTable {
     /// A slot of this worker has begun its session.
-    pub fn join(&mut self, peer: &SlotPeer, now: Duration) -> WorkerKey {
+    pub fn join(&mut self, peer: &JoiningSlot, now: Duration) -> WorkerKey {
         let key = WorkerKey {
             name: peer.identity.name.clone(),
             address: peer.address.clone(),

@@ -4,7 +4,7 @@ use exoskel_link::Session;
 use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_node::manager::recruiter::{Prospect, SlotSource};
-use exoskel_node::manager::{Arrival, SlotPeer};
+use exoskel_node::manager::{Arrival, JoiningSlot};
 
 use super::handshake::{self, Channel, path};
 use super::line::Line;
@@ -188,7 +188,7 @@ impl Machine {
     ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
         let now = self.manager.clock.shows(self.world.now);
-        let peer = SlotPeer {
+        let peer = JoiningSlot {
             identity: self.scenario.identity(worker),
             address: format!("10.1.0.{worker}"),
             place: format!("10.1.0.{worker}:7600"),
