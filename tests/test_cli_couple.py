@@ -131,7 +131,8 @@ def test_a_program_without_a_member_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     waiting = ATMOSPHERE.replace(
-        "for _ in range(5)", "import os\n        print(os.getpid(), flush=True)\n        while True"
+        "for _ in range(5)",
+        "import os\n        os.write(1, f'{os.getpid()}\\n'.encode())\n        while True",
     )
     idle = "import exoskel as ex, time\nkept = ex.Member('ocean')\ntime.sleep(600)"
     words = [
@@ -157,7 +158,7 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
         ("[program.a]\n", r"got no command for a, expected command = in \[program\.a\]"),
         ("[program.a]\ncommand = 'nothing-here-1'\n", "can't start a: .*nothing-here-1"),
         ("[program.a]\ncommand = ''\n", "can't start a: got no command"),
-        ("[program.a]\ncommend = 'a'\n", r"climate\.toml: .*\n.*\n.*\n.*\nunknown field `commend`"),
+        ("[program.a]\nspeed = 1\n", r"climate\.toml: .*\n.*\n.*\n.*\nunknown field `speed`"),
         ("", "climate.toml: got no program"),
     ],
 )

@@ -401,8 +401,8 @@ def test_a_wait_ends_with_ctrl_c(start: Callable[[str], Path]) -> None:
         import exoskel as ex
         with ex.Member("atmosphere", keeper={str(keeper)!r}) as member:
             array = member.array("sst", ex.Layout((8,), "f8", "block"))
-            print("there", flush=True)
             try:
+                print("there", flush=True)
                 with array.read():
                     pass
             except KeyboardInterrupt:
