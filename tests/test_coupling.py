@@ -1,6 +1,5 @@
 """Arrays between parallel programs on one host: members of both are threads here, or processes where they are killed."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -338,6 +337,35 @@ def test_a_member_that_ends_with_an_error_says_so(start: Callable[[str], Path]) 
             pass
 
 
+def test_who_leaves_while_it_is_told_of_another_has_left(tmp_path: Path) -> None:
+    """Aim: a keeper that can't tell a member anything any more still reads what the member has said before it went."""
+    place = tmp_path / "keeper"
+    source = f"""
+        from pathlib import Path
+        from exoskel import _core
+        keeper = _core.Keeper(Path({str(place)!r}), {TWO!r})
+        print("there", flush=True)
+        input()
+        print(keeper.report()["first_lost"])
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        first = ex.Member("ocean", keeper=place)
+        second = ex.Member("atmosphere", keeper=place)
+        process.send_signal(signal.SIGSTOP)
+        assert eventually(lambda: _state(process.pid) == "T")
+        for member in (first, second):
+            member.leave()
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate("\n", timeout=SECONDS)[0] == "None\n"
+
+
 def test_ends_that_do_not_fit_are_an_error_at_both(start: Callable[[str], Path]) -> None:
     keeper = start(TWO)
     with members(keeper, ocean=1, atmosphere=1) as programs:
@@ -420,6 +448,9 @@ def test_a_wait_ends_with_ctrl_c(start: Callable[[str], Path]) -> None:
 
 
 def _sleeps(process: int) -> bool:
-    """Whether a process waits in a futex or for a socket."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return fields[0] == "S" and os.path.exists(f"/proc/{process}/fd")
+    """Whether a process waits in the kernel."""
+    return _state(process) == "S"
+
+
+def _state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]

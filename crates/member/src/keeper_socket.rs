@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,14 @@ impl KeeperSocket {
         let bytes = frame(message)?;
         io::Write::write_all(&mut &self.stream, &bytes)
             .map_err(|error| MemberError::KeeperLost(error.to_string()))
+    }
+
+    /// Says something, and neither says nor hears anything more.
+    pub(crate) fn end(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        self.say(message)?;
+        // The keeper may have gone meanwhile.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        Ok(())
     }
 
     /// The next message that has come, if any comes within this time.

@@ -175,7 +175,7 @@ impl Member {
     /// # Errors
     /// If the keeper is gone already.
     pub fn leave(&self, error: Option<String>) -> Result<(), MemberError> {
-        held(&self.attachment.socket).say(&MemberMessage::Leave { error })
+        held(&self.attachment.socket).end(&MemberMessage::Leave { error })
     }
 }
 

@@ -28,7 +28,7 @@ use crate::wake_up::WakeUp;
 
 mod member_socket;
 
-use member_socket::{MemberSocket, QueuedMessage, end_of};
+use member_socket::{MemberSocket, QueuedMessage};
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
@@ -316,10 +316,10 @@ impl KeeperDriver {
             }
             Ok(true) => epoll::EventFlags::IN,
             Ok(false) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-            Err(error) => {
-                inside.keeper.lost(member, &end_of(&error));
-                inside.sockets.remove(&member);
-                return;
+            // What it said before it went is still to be read, and says how it went.
+            Err(_) => {
+                socket.say_no_more();
+                epoll::EventFlags::IN
             }
         };
         let data = epoll::EventData::new_u64(member);

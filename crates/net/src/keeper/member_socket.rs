@@ -16,7 +16,7 @@ const READ_BYTES: usize = 64 * 1024;
 const PROCESS_ENDED: &str = "its process ended without leave()";
 
 /// What the end of a member's socket means.
-pub(super) fn end_of(error: &io::Error) -> String {
+fn end_of(error: &io::Error) -> String {
     match error.kind() {
         // The kernel says so when what we have sent was not read.
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => PROCESS_ENDED.to_owned(),
@@ -58,6 +58,7 @@ pub(super) struct MemberSocket {
     frames: FrameReader,
     waiting: VecDeque<QueuedMessage>,
     ends_when_said: bool,
+    is_deaf: bool,
 }
 
 impl MemberSocket {
@@ -67,6 +68,7 @@ impl MemberSocket {
             frames: FrameReader::default(),
             waiting: VecDeque::new(),
             ends_when_said: false,
+            is_deaf: false,
         }
     }
 
@@ -74,12 +76,20 @@ impl MemberSocket {
         &self.stream
     }
 
-    pub(super) fn say(&mut self, outgoing: QueuedMessage) {
-        self.waiting.push_back(outgoing);
+    pub(super) fn say(&mut self, message: QueuedMessage) {
+        if !self.is_deaf {
+            self.waiting.push_back(message);
+        }
     }
 
     pub(super) fn end_when_said(&mut self) {
         self.ends_when_said = true;
+    }
+
+    /// Its process doesn't hear any more.
+    pub(super) fn say_no_more(&mut self) {
+        self.is_deaf = true;
+        self.waiting.clear();
     }
 
     pub(super) fn is_ended(&self) -> bool {
