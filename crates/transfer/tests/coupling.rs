@@ -308,6 +308,28 @@ fn files_that_contradict_themselves_are_refused() {
 }
 
 #[test]
+fn a_layout_is_said_and_made_again() {
+    let sharing = vec![
+        AxisSharing::Block,
+        AxisSharing::BlockOf(9),
+        AxisSharing::Cyclic(3),
+        AxisSharing::Bounds(vec![0, 2, 7]),
+        AxisSharing::Whole,
+        AxisSharing::Replicated,
+    ];
+    let layout = Layout::new(
+        &[10, 18, 5, 7, 4, 3],
+        ">c16".parse().unwrap(),
+        sharing,
+        &[5, 2, 3, 2, 1, 2],
+        &[2, 0, 0, 1, 0, 0],
+        MemoryOrder::Fortran,
+    )
+    .unwrap();
+    assert_eq!(LayoutDescription::of(&layout).layout(), Ok(layout));
+}
+
+#[test]
 fn each_so_many_th_version_goes() {
     assert_eq!(
         [1, 2, 3].map(|version| source_version(version, 3)),
