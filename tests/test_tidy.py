@@ -36,6 +36,7 @@ ARROWS = {
     "sim": {"determinism", "identity", "link", "flow", "task", "node"},
     "keycache": {"determinism", "link", "trace"},
     "keycache-live": {"keycache", "link", "trace"},
+    "c": {"member", "redist"},
     "py": {
         "data",
         "redist",
@@ -76,7 +77,7 @@ FENCED = (
 )
 # `py` speaks to the interpreter. `net` has a file for locked memory, one that is told of forks, and one for memory that another
 # process writes to.
-UNSAFE_ALLOWED = {"py"}
+UNSAFE_ALLOWED = {"c", "py"}
 UNSAFE_FILES = {
     "crates/net/src/key_memory.rs",
     "crates/net/src/leaving.rs",

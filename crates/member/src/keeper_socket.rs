@@ -21,6 +21,18 @@ pub const KEEPER_VARIABLE: &str = "EXOSKEL_KEEPER";
 /// As many descriptors as one message of the kernel carries.
 const DESCRIPTORS_AT_ONCE: usize = 253;
 
+/// The keeper's socket as the environment names it, or else the account's own.
+#[must_use]
+pub fn keeper_of_environment() -> PathBuf {
+    match std::env::var_os(KEEPER_VARIABLE).filter(|place| !place.is_empty()) {
+        Some(place) => PathBuf::from(place),
+        None => {
+            let runtime_directory = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            keeper_socket_of_account(runtime_directory.as_deref())
+        }
+    }
+}
+
 /// The socket of a keeper that this account has started by itself.
 #[must_use]
 pub fn keeper_socket_of_account(runtime_directory: Option<&Path>) -> PathBuf {
