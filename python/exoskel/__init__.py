@@ -18,17 +18,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .errors import (
         AuthenticationError,
+        CouplingError,
         CredentialError,
         ExoskelError,
         ForkError,
         InitializerError,
         ItemTimeoutError,
+        KeeperError,
         KeyMemoryError,
         LinkError,
+        MemberLostError,
         NoAddressError,
         NoWorkerError,
         PolicyError,
         ProgramError,
+        ProgramLeftError,
         RefusedError,
         RemoteTraceback,
         ResultRejectedError,
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     )
     from .executor import Executor
     from .manager import Manager
+    from .member import Member, SharedArray
     from .pool import Pool
     from .redistribution import Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
@@ -53,6 +58,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AuthenticationError",
+    "CouplingError",
     "CredentialError",
     "Executor",
     "ExoskelError",
@@ -60,11 +66,14 @@ __all__ = [
     "ForkError",
     "InitializerError",
     "ItemTimeoutError",
+    "KeeperError",
     "KeyMemoryError",
     "KeySummary",
     "Layout",
     "LinkError",
     "Manager",
+    "Member",
+    "MemberLostError",
     "NoAddressError",
     "NoWorkerError",
     "ParDegree",
@@ -73,12 +82,14 @@ __all__ = [
     "PolicyError",
     "Pool",
     "ProgramError",
+    "ProgramLeftError",
     "RedistributionPlan",
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
     "Seq",
     "Shared",
+    "SharedArray",
     "SharedLostError",
     "SizeLimitError",
     "Skeleton",
@@ -101,6 +112,7 @@ _HOMES = {
     "KeySummary": "summary",
     "Layout": "redistribution",
     "Manager": "manager",
+    "Member": "member",
     "ParDegree": "skeletons",
     "Pipeline": "skeletons",
     "PlannedMessage": "redistribution",
@@ -109,6 +121,7 @@ _HOMES = {
     "RemoteTraceback": "errors",
     "Seq": "skeletons",
     "Shared": "shared_contents",
+    "SharedArray": "member",
     "Skeleton": "skeletons",
     "Status": "status",
     "StreamStatus": "status",

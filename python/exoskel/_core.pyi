@@ -1,6 +1,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, final
 
 from .errors import ExoskelError
@@ -9,6 +10,7 @@ __all__ = [
     "Acceptor",
     "Call",
     "GridTrust",
+    "Keeper",
     "KeyCacheTrace",
     "Layout",
     "LinkContents",
@@ -20,9 +22,11 @@ __all__ = [
     "Listener",
     "Manager",
     "MapStream",
+    "Member",
     "OverdueItem",
     "PeerRights",
     "RedistributionPlan",
+    "SharedArray",
     "SharedSecret",
     "SharedSource",
     "SlotOutput",
@@ -41,6 +45,7 @@ __all__ = [
     "end_descendants",
     "follow_parent",
     "function_digest",
+    "keeper_socket",
     "key_cache_capacity",
     "key_cache_live",
     "key_cache_parameters",
@@ -63,6 +68,7 @@ __all__ = [
     "policy_check_lists",
     "policy_explain",
     "policy_explain_link",
+    "read_coupling",
     "read_grid_credential",
     "read_host",
     "run_front",
@@ -444,6 +450,32 @@ class Call:
     def peer_name(self) -> str: ...
     @property
     def peer_role(self) -> str: ...
+
+@final
+class Keeper:
+    def __new__(cls, place: Path, coupling: str) -> Self: ...
+    def report(self) -> dict[str, Any]: ...
+    def program_ended(self, program: str) -> None: ...
+    def end(self) -> None: ...
+
+@final
+class Member:
+    def __new__(cls, keeper: Path, program: str, rank: int, size: int) -> Self: ...
+    def array(self, name: str, layout: Layout) -> SharedArray: ...
+    def leave(self, error: str | None) -> None: ...
+
+@final
+class SharedArray:
+    def begin_write(self) -> None: ...
+    def export(self) -> int: ...
+    def abandon(self) -> None: ...
+    def begin_read(self) -> int: ...
+    def end_read(self) -> None: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
+
+def keeper_socket(runtime_directory: Path | None) -> Path: ...
+def read_coupling(text: str) -> list[tuple[str, str | None]]: ...
 
 @final
 class Layout:

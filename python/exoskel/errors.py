@@ -8,17 +8,21 @@ from __future__ import annotations
 
 __all__ = [
     "AuthenticationError",
+    "CouplingError",
     "CredentialError",
     "ExoskelError",
     "ForkError",
     "InitializerError",
     "ItemTimeoutError",
+    "KeeperError",
     "KeyMemoryError",
     "LinkError",
+    "MemberLostError",
     "NoAddressError",
     "NoWorkerError",
     "PolicyError",
     "ProgramError",
+    "ProgramLeftError",
     "RefusedError",
     "RemoteTraceback",
     "ResultRejectedError",
@@ -176,6 +180,22 @@ class ForkError(ExoskelError, RuntimeError):
 
 class KeyMemoryError(ExoskelError, OSError):
     """The kernel gives no memory for keys of the kind that was asked for."""
+
+
+class CouplingError(ExoskelError, ValueError):
+    """Arrays of two programs can't be connected as the coupling's file says, or a program is not what it says; the text names both sides."""
+
+
+class KeeperError(ExoskelError, ConnectionError):
+    """There is no keeper on this host, or it has ended; the text holds the command that starts one."""
+
+
+class MemberLostError(ExoskelError, ConnectionError):
+    """A process of a coupled program was lost: of several the first one. What would have been read is of no version."""
+
+
+class ProgramLeftError(ExoskelError, EOFError):
+    """A coupled program has ended in good order, and has no further version of an array."""
 
 
 class RemoteTraceback(Exception):

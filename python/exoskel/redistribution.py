@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
@@ -35,7 +36,8 @@ class Layout:
     grid : sequence of int, optional
         Processes in each dimension. Ranks number it by rows, as ``MPI_Cart_create`` does.
     processes : int, optional
-        As many as there are, put into a grid that is as even as it can be.
+        As many as there are, put into a grid that is as even as it can be. A `Member` knows its program's processes: for its arrays
+        neither `grid` nor `processes` is needed.
     halo : int or sequence of int
         Cells that each process's memory has on both sides of its block: what its neighbours own.
     order : "C" or "F"
@@ -62,10 +64,8 @@ class Layout:
 
         if order not in ("C", "F"):
             raise ValueError(f'got order={order!r}, expected "C" or "F"')
-        if (grid is None) == (processes is None):
-            raise ValueError(
-                f"got grid={grid} and processes={processes}, expected one of the two: how many processes share the array"
-            )
+        if grid is not None and processes is not None:
+            raise ValueError(f"got grid={grid} and processes={processes}, expected one of the two")
         self.shape = tuple(operator.index(length) for length in shape)
         self.dtype = np.dtype(dtype)
         self.order = order
@@ -80,42 +80,75 @@ class Layout:
                 else cells
                 for word, cells in zip(words, halos, strict=False)
             ]
-        self._core = _core.Layout(
-            self.shape,
-            element.split("[")[0],
-            [word if isinstance(word, str) else list(word) for word in words],
-            None if grid is None else list(grid),
-            0 if processes is None else processes,
-            halos,
-            order == "F",
-        )
+        self._axes = [word if isinstance(word, str) else list(word) for word in words]
+        self._halos = halos
+        self._element = element.split("[")[0]
+        self._over: _core.Layout | None = None
+        if grid is not None:
+            self._over = self._made(list(grid), 0)
+        elif processes is not None:
+            self._over = self._made(None, processes)
+
+    def _made(self, grid: list[int] | None, processes: int) -> _core.Layout:
+        fortran = self.order == "F"
+        words = (self._axes, grid, processes, self._halos, fortran)
+        return _core.Layout(self.shape, self._element, *words)
+
+    @property
+    def made(self) -> _core.Layout:
+        """The layout over its processes, as the core has it."""
+        if self._over is None:
+            raise ValueError(
+                "got a layout without grid= or processes=, expected one of the two: how many processes share the array"
+            )
+        return self._over
+
+    def over(self, processes: int) -> Layout:
+        """Return the same layout over so many processes, unless it has a grid already.
+
+        Raises
+        ------
+        ValueError
+            If it has a grid of another size, or no grid fits.
+        """
+        if self._over is None:
+            made = copy(self)
+            made._over = self._made(None, processes)
+            return made
+        if self.processes != processes:
+            raise ValueError(
+                f"got a layout for {self.processes} processes, expected {processes}: the program's"
+            )
+        return self
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Processes in each dimension."""
-        return tuple(self._core.grid)
+        return tuple(self.made.grid)
 
     @property
     def processes(self) -> int:
         """How many processes share the array."""
-        return self._core.processes
+        return self.made.processes
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Return where a process is in the grid."""
-        return tuple(self._core.coordinates(rank))
+        return tuple(self.made.coordinates(rank))
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Return the shape of a process's memory, its halo included."""
-        return tuple(self._core.local_shape(rank))
+        return tuple(self.made.local_shape(rank))
 
     def extents(self, rank: int) -> tuple[list[slice], ...]:
         """Return the indices that a process owns: slices of each axis, in ascending order."""
-        axes = self._core.extents(rank)
+        axes = self.made.extents(rank)
         return tuple([slice(start, stop) for start, stop in ranges] for ranges in axes)
 
     def __str__(self) -> str:
         """Say how it is shared out."""
-        return str(self._core)
+        if self._over is None:
+            return f"{' x '.join(map(str, self.shape))} of {self._element}, not over processes yet"
+        return str(self.made)
 
     def __repr__(self) -> str:
         """Say how it is shared out."""
@@ -151,7 +184,7 @@ class RedistributionPlan:
         self.select = select
         self.into = into
         self._core = _core.RedistributionPlan(
-            source._core, target._core, select, into, None if permute is None else list(permute)
+            source.made, target.made, select, into, None if permute is None else list(permute)
         )
         self._messages: list[PlannedMessage] | None = None
 
@@ -237,7 +270,7 @@ class RedistributionPlan:
         yield f"from {part}{self.source}"
         yield f"to {place}{self.target}"
         messages = self.messages
-        yield f"{len(messages)} messages, {_size(self.bytes)}"
+        yield f"{len(messages)} messages, {size_text(self.bytes)}"
         if not messages:
             return
         for name, count, ranks in (
@@ -247,8 +280,8 @@ class RedistributionPlan:
             totals = [0] * count
             for rank, message in zip(ranks, messages, strict=True):
                 totals[rank] += message.bytes
-            least, most = _size(min(totals)), _size(max(totals))
-            mean = _size(sum(totals) / count)
+            least, most = size_text(min(totals)), size_text(max(totals))
+            mean = size_text(sum(totals) / count)
             yield f"{name} {least} to {most}, {mean} on average"
         if max(self.source.processes, self.target.processes) > _TABLE_MAX:
             return
@@ -258,7 +291,7 @@ class RedistributionPlan:
         yield "".join(["  from\\to", *(f"{column:>11}" for column in columns)])
         for row in range(self.source.processes):
             cells = [sizes.get((row, column)) for column in columns]
-            shown = [f"{'-' if cell is None else _size(cell):>11}" for cell in cells]
+            shown = [f"{'-' if cell is None else size_text(cell):>11}" for cell in cells]
             yield "".join([f"{row:>9}", *shown])
 
     def __repr__(self) -> str:
@@ -316,7 +349,8 @@ def plan(
     return RedistributionPlan(source, target, select, into, permute)
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Return a number of bytes in the unit that fits."""
     if count < 1024:
         return f"{count:.0f} B"
     units = ("KiB", "MiB", "GiB", "TiB")

@@ -12,6 +12,7 @@
 //! - [`manager`]: the driver of a manager; [`result_queue`]: where its user waits.
 //! - [`slot`]: a worker's process; [`rendezvous`], `knock`: how it meets its manager; `leaving`: how it is told to go.
 //! - [`key_memory`]: where the keys of sessions are kept; [`fork`]: what a forked child must not touch.
+//! - [`keeper`]: the memory of arrays that parallel programs on this host hand to each other.
 //! - [`loopback`]: the policies of a manager's own children.
 //! - [`pki`]: private certificate authorities, on disk and throw-away ones.
 
@@ -28,6 +29,7 @@ pub mod folder;
 pub mod fork;
 pub mod gateway;
 pub mod host_file;
+pub mod keeper;
 pub mod key_memory;
 mod knock;
 mod leaving;

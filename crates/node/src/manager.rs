@@ -4,7 +4,7 @@ mod answers;
 pub mod backoff;
 pub mod breaks;
 pub mod initializers;
-pub mod member;
+pub mod joining_slot;
 mod membership;
 pub mod notice;
 mod patience;
@@ -28,7 +28,7 @@ use exoskel_task::router::{Effect, OpenError, Opening, StreamPlan};
 
 use self::breaks::Breaks;
 use self::initializers::InitializerFailures;
-pub use self::member::Member;
+pub use self::joining_slot::JoiningSlot;
 pub use self::membership::{Arrival, JoinError};
 use self::notice::{Notice, Unwanted};
 use self::patience::Patience;

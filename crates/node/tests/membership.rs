@@ -20,7 +20,7 @@ use exoskel_node::manager::recruiter::{
     CHILDREN_LOST_MAX, PlaceState, Prospect, SlotSource, SlotSources,
 };
 use exoskel_node::manager::{
-    Arrival, JoinError, ManagerAction, ManagerSettings, Member, PieceWanted,
+    Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted,
 };
 use exoskel_node::{ManagerMachine, SessionId};
 use exoskel_task::message::{Call, RESULT_ENDPOINT, SlotEndpoint, ToManager, ToSlot};
@@ -124,7 +124,7 @@ impl Site {
         name: &str,
         slots: u32,
     ) -> Result<SessionId, JoinError> {
-        let member = Member {
+        let peer = JoiningSlot {
             identity: Identity::new(Role::Worker, name).unwrap(),
             address: "10.0.0.1".to_owned(),
             place: "10.0.0.1:7600".to_owned(),
@@ -137,7 +137,7 @@ impl Site {
             slots: Some(slots),
             pid: None,
         };
-        let joined = self.machine.join(source, &member, &mut session(), self.now);
+        let joined = self.machine.join(source, &peer, &mut session(), self.now);
         self.look();
         joined
     }

@@ -19,16 +19,20 @@ use pyo3::types::{IntoPyDict, PyTuple, PyType};
 #[derive(Clone, Copy)]
 pub(crate) enum ExceptionKind {
     Authentication,
+    Coupling,
     Credential,
     Exoskel,
     Fork,
     Initializer,
+    Keeper,
     KeyMemory,
     Link,
+    MemberLost,
     NoAddress,
     NoWorker,
     Policy,
     Program,
+    ProgramLeft,
     Refused,
     ResultRejected,
     SizeLimit,
@@ -50,19 +54,23 @@ pub(crate) fn is(py: Python<'_>, kind: ExceptionKind, error: &PyErr) -> bool {
 }
 
 fn class(py: Python<'_>, kind: ExceptionKind) -> PyResult<&Bound<'_, PyType>> {
-    static CLASSES: [PyOnceLock<Py<PyType>>; 16] = [const { PyOnceLock::new() }; 16];
+    static CLASSES: [PyOnceLock<Py<PyType>>; 20] = [const { PyOnceLock::new() }; 20];
     let name = match kind {
         ExceptionKind::Authentication => "AuthenticationError",
+        ExceptionKind::Coupling => "CouplingError",
         ExceptionKind::Credential => "CredentialError",
         ExceptionKind::Exoskel => "ExoskelError",
         ExceptionKind::Fork => "ForkError",
         ExceptionKind::Initializer => "InitializerError",
+        ExceptionKind::Keeper => "KeeperError",
         ExceptionKind::KeyMemory => "KeyMemoryError",
         ExceptionKind::Link => "LinkError",
+        ExceptionKind::MemberLost => "MemberLostError",
         ExceptionKind::NoAddress => "NoAddressError",
         ExceptionKind::NoWorker => "NoWorkerError",
         ExceptionKind::Policy => "PolicyError",
         ExceptionKind::Program => "ProgramError",
+        ExceptionKind::ProgramLeft => "ProgramLeftError",
         ExceptionKind::Refused => "RefusedError",
         ExceptionKind::ResultRejected => "ResultRejectedError",
         ExceptionKind::SizeLimit => "SizeLimitError",

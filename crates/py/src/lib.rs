@@ -31,6 +31,7 @@ mod keys;
 mod links;
 mod listener;
 mod manager;
+mod member;
 mod memory;
 mod options;
 mod pickle;
@@ -79,6 +80,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     gateway::add(module)?;
     shared_contents::add(module)?;
     redistribution::add(module)?;
+    member::add(module)?;
     sim::add(module)?;
     import_trace::add(module)?;
     data::add(module)

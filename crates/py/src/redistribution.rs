@@ -113,6 +113,10 @@ impl LayoutHandle {
 }
 
 impl LayoutHandle {
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     fn check(&self, rank: u32) -> PyResult<()> {
         let processes = self.layout.processes();
         if rank < processes {

@@ -1,29 +1,24 @@
 //! Copies of what a message has: between two memories, or through bytes in a row.
 //!
-//! Bytes in a row have the elements in the order of the target's indices, the last axis fastest, whichever end computed the plan.
+//! Bytes in a row have the elements in the order of the target's indices, the last axis fastest, and in the source's byte order, whichever
+//! end computed the plan.
 
 use crate::axis_plan::StridedRuns;
 use crate::plan::PlannedMessage;
 
-/// One process's memory of an array, to be read.
-#[derive(Clone, Copy, Debug)]
-pub struct LocalArray<'a> {
-    /// All of it.
-    pub bytes: &'a [u8],
-    /// From one cell to the next on each axis, in bytes.
-    pub strides: &'a [u64],
-}
-
-/// One process's memory of an array, to be written.
-#[derive(Debug)]
-pub struct LocalArrayMut<'a> {
-    /// All of it.
-    pub bytes: &'a mut [u8],
-    /// From one cell to the next on each axis, in bytes.
-    pub strides: &'a [u64],
+/// A message's copy, worked out once for as many versions as there are. Running it allocates nothing.
+#[derive(Clone, Debug)]
+pub struct StridedCopy {
+    axes: Vec<CopiedAxis>,
+    packed: PackedSide,
+    /// Bytes of an element.
+    element: usize,
+    /// Bytes of what changes its byte order; 1 if nothing does.
+    swapped: usize,
 }
 
 /// Runs of one axis as bytes of both ends.
+#[derive(Clone, Debug)]
 struct CopiedAxis {
     runs: Vec<StridedRuns>,
     source_step: u64,
@@ -31,11 +26,84 @@ struct CopiedAxis {
 }
 
 /// Which of two memories has no gaps.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PackedSide {
     Neither,
     Source,
     Target,
+}
+
+impl StridedCopy {
+    /// From the source's memory to the target's. The strides go from one cell to the next on each axis, in bytes.
+    #[must_use]
+    pub fn between(message: PlannedMessage<'_>, source: &[u64], target: &[u64]) -> Self {
+        let mut copy = Self::new(message, PackedSide::Neither, Some(source), Some(target));
+        // No order is asked for here: what is near in the target's memory comes one after the other.
+        copy.axes
+            .sort_by_key(|axis| std::cmp::Reverse(axis.target_step));
+        copy
+    }
+
+    /// From the source's memory to bytes in a row.
+    #[must_use]
+    pub fn packing(message: PlannedMessage<'_>, source: &[u64]) -> Self {
+        Self::new(message, PackedSide::Target, Some(source), None)
+    }
+
+    /// From bytes in a row to the target's memory.
+    #[must_use]
+    pub fn unpacking(message: PlannedMessage<'_>, target: &[u64]) -> Self {
+        Self::new(message, PackedSide::Source, None, Some(target))
+    }
+
+    /// Where one side is packed, its places are counted while it is copied.
+    fn new(
+        message: PlannedMessage<'_>,
+        packed: PackedSide,
+        source: Option<&[u64]>,
+        target: Option<&[u64]>,
+    ) -> Self {
+        let axes = message.axes().enumerate();
+        let axes = axes.map(|(number, axis)| {
+            let source = source.map_or(0, |strides| strides[axis.source_axis]);
+            let target = target.map_or(0, |strides| strides[number]);
+            let in_bytes = |runs: StridedRuns| StridedRuns {
+                source: runs.source * source,
+                target: runs.target * target,
+                source_stride: runs.source_stride * source,
+                target_stride: runs.target_stride * target,
+                ..runs
+            };
+            CopiedAxis {
+                runs: axis.plan.runs_with(axis.partner).map(in_bytes).collect(),
+                source_step: axis.plan.source_step * source,
+                target_step: axis.plan.target_step * target,
+            }
+        });
+        Self {
+            axes: axes.collect(),
+            packed,
+            element: message.element_bytes() as usize,
+            swapped: match packed {
+                PackedSide::Target => 1,
+                PackedSide::Neither | PackedSide::Source => message.swapped_bytes() as usize,
+            },
+        }
+    }
+
+    /// Copies from a memory, or bytes in a row, to the other one.
+    ///
+    /// # Panics
+    /// If a memory is smaller than its layout says, or the bytes in a row are fewer than the message has.
+    pub fn run(&self, source: &[u8], target: &mut [u8]) {
+        let mut copying = Copying {
+            copy: self,
+            source,
+            target,
+            done: 0,
+        };
+        copying.axes(&self.axes, 0, 0);
+    }
 }
 
 impl CopiedAxis {
@@ -56,39 +124,12 @@ impl CopiedAxis {
     }
 }
 
-/// The message's axes in bytes. Where one side is packed, its places are counted by who copies.
-fn copied_axes(
-    message: PlannedMessage<'_>,
-    source: Option<&[u64]>,
-    target: Option<&[u64]>,
-) -> Vec<CopiedAxis> {
-    let axes = message.axes().enumerate();
-    let copied = axes.map(|(number, axis)| {
-        let source = source.map_or(0, |strides| strides[axis.source_axis]);
-        let target = target.map_or(0, |strides| strides[number]);
-        let in_bytes = |runs: StridedRuns| StridedRuns {
-            source: runs.source * source,
-            target: runs.target * target,
-            source_stride: runs.source_stride * source,
-            target_stride: runs.target_stride * target,
-            ..runs
-        };
-        CopiedAxis {
-            runs: axis.plan.runs_with(axis.partner).map(in_bytes).collect(),
-            source_step: axis.plan.source_step * source,
-            target_step: axis.plan.target_step * target,
-        }
-    });
-    copied.collect()
-}
-
 struct Copying<'a> {
+    copy: &'a StridedCopy,
     source: &'a [u8],
     target: &'a mut [u8],
-    packed: PackedSide,
     /// How much of the packed side is done.
     done: usize,
-    element: usize,
 }
 
 impl Copying<'_> {
@@ -113,18 +154,19 @@ impl Copying<'_> {
     }
 
     fn run(&mut self, source: u64, target: u64, length: u64, axis: &CopiedAxis) {
-        let element = self.element;
+        let element = self.copy.element;
         let (mut source, mut target) = (source as usize, target as usize);
         let (mut source_step, mut target_step) =
             (axis.source_step as usize, axis.target_step as usize);
         let length = length as usize;
-        match self.packed {
+        match self.copy.packed {
             PackedSide::Neither => {}
             PackedSide::Source => (source, source_step) = (self.done, element),
             PackedSide::Target => (target, target_step) = (self.done, element),
         }
         self.done += length * element;
-        if source_step == element && target_step == element {
+        let swapped = self.copy.swapped;
+        if source_step == element && target_step == element && swapped == 1 {
             let bytes = length * element;
             self.target[target..target + bytes]
                 .copy_from_slice(&self.source[source..source + bytes]);
@@ -132,16 +174,25 @@ impl Copying<'_> {
         }
         let steps = (source_step, target_step);
         let (from, to) = (&self.source[source..], &mut self.target[target..]);
-        match element {
-            1 => cells::<1>(from, to, steps, length),
-            2 => cells::<2>(from, to, steps, length),
-            4 => cells::<4>(from, to, steps, length),
-            8 => cells::<8>(from, to, steps, length),
-            16 => cells::<16>(from, to, steps, length),
+        match (element, swapped) {
+            (1, _) => cells::<1>(from, to, steps, length),
+            (2, 1) => cells::<2>(from, to, steps, length),
+            (4, 1) => cells::<4>(from, to, steps, length),
+            (8, 1) => cells::<8>(from, to, steps, length),
+            (16, 1) => cells::<16>(from, to, steps, length),
+            (2, 2) => swapped_cells::<2>(from, to, steps, length),
+            (4, 4) => swapped_cells::<4>(from, to, steps, length),
+            (8, 8) => swapped_cells::<8>(from, to, steps, length),
             _ => {
                 for number in 0..length {
                     let (at, place) = (number * steps.0, number * steps.1);
-                    to[place..place + element].copy_from_slice(&from[at..at + element]);
+                    let there = &mut to[place..place + element];
+                    there.copy_from_slice(&from[at..at + element]);
+                    if swapped > 1 {
+                        for part in there.chunks_exact_mut(swapped) {
+                            part.reverse();
+                        }
+                    }
                 }
             }
         }
@@ -159,54 +210,20 @@ fn cells<const BYTES: usize>(from: &[u8], to: &mut [u8], steps: (usize, usize), 
     }
 }
 
-/// Copies a message's elements from the source's memory to the target's.
-///
-/// # Panics
-/// If a memory is smaller than its layout says.
-pub fn copy_between(
-    message: PlannedMessage<'_>,
-    source: LocalArray<'_>,
-    target: &mut LocalArrayMut<'_>,
+/// Copies elements, each with its bytes in the other order.
+fn swapped_cells<const BYTES: usize>(
+    from: &[u8],
+    to: &mut [u8],
+    steps: (usize, usize),
+    length: usize,
 ) {
-    let axes = copied_axes(message, Some(source.strides), Some(target.strides));
-    let mut copying = Copying {
-        source: source.bytes,
-        target: target.bytes,
-        packed: PackedSide::Neither,
-        done: 0,
-        element: message.element_bytes() as usize,
-    };
-    copying.axes(&axes, 0, 0);
-}
-
-/// Puts a message's elements into bytes in a row.
-///
-/// # Panics
-/// If the memory is smaller than its layout says, or `packed` than [`PlannedMessage::bytes`].
-pub fn pack(message: PlannedMessage<'_>, source: LocalArray<'_>, packed: &mut [u8]) {
-    let axes = copied_axes(message, Some(source.strides), None);
-    let mut copying = Copying {
-        source: source.bytes,
-        target: packed,
-        packed: PackedSide::Target,
-        done: 0,
-        element: message.element_bytes() as usize,
-    };
-    copying.axes(&axes, 0, 0);
-}
-
-/// Puts bytes in a row to where they belong.
-///
-/// # Panics
-/// If the memory is smaller than its layout says, or `packed` than [`PlannedMessage::bytes`].
-pub fn unpack(message: PlannedMessage<'_>, packed: &[u8], target: &mut LocalArrayMut<'_>) {
-    let axes = copied_axes(message, None, Some(target.strides));
-    let mut copying = Copying {
-        source: packed,
-        target: target.bytes,
-        packed: PackedSide::Source,
-        done: 0,
-        element: message.element_bytes() as usize,
-    };
-    copying.axes(&axes, 0, 0);
+    let (mut at, mut place) = (0, 0);
+    for _ in 0..length {
+        let element: &[u8; BYTES] = from[at..].first_chunk().expect("the array has this cell");
+        let mut element = *element;
+        element.reverse();
+        let there = to[place..].first_chunk_mut::<BYTES>();
+        *there.expect("the array has this cell") = element;
+        (at, place) = (at + steps.0, place + steps.1);
+    }
 }

@@ -146,6 +146,8 @@ pub struct RedistributionPlan {
     /// How much the other program's rank grows with the coordinate of each axis.
     rank_strides: Vec<u32>,
     element_bytes: u32,
+    /// Bytes of what changes its byte order on the way; 1 if nothing does.
+    swapped_bytes: u32,
 }
 
 impl RedistributionPlan {
@@ -201,6 +203,10 @@ impl RedistributionPlan {
             permutation: mapping.permutation.clone(),
             rank_strides,
             element_bytes: source.element().bytes(),
+            swapped_bytes: match source.element().is_swapped(target.element()) {
+                true => source.element().swapped_bytes(),
+                false => 1,
+            },
         }
     }
 
@@ -294,6 +300,12 @@ impl<'a> PlannedMessage<'a> {
     #[must_use]
     pub fn element_bytes(self) -> u32 {
         self.plan.element_bytes
+    }
+
+    /// Bytes of what changes its byte order on the way; 1 if nothing does.
+    #[must_use]
+    pub fn swapped_bytes(self) -> u32 {
+        self.plan.swapped_bytes
     }
 
     /// The cells of one axis of the target, in the order of their indices.

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, Layout, LocalArray, LocalArrayMut, Mapping, MemoryOrder, PlanSide,
-    RedistributionPlan, copy_between, pack, unpack,
+    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, RedistributionPlan,
+    StridedCopy,
 };
 use proptest::prelude::*;
 
@@ -241,10 +241,7 @@ fn check(case: &Case) {
     for from in 0..source.processes() {
         let plan = of_source(from);
         let strides = source.local_strides(from);
-        let array = LocalArray {
-            bytes: &sources[from as usize],
-            strides: &strides,
-        };
+        let array = &sources[from as usize];
         assert_eq!(
             plan.messages().map(|one| one.elements()).sum::<u64>(),
             plan.elements()
@@ -252,15 +249,12 @@ fn check(case: &Case) {
         for message in plan.messages() {
             assert!(message.elements() > 0, "an empty message");
             let mut packed = vec![0; message.bytes() as usize];
-            pack(message, array, &mut packed);
+            StridedCopy::packing(message, &strides).run(array, &mut packed);
             let before = sent.insert((from, message.rank()), packed);
             assert_eq!(before, None, "two messages to one process");
-            let strides = target.local_strides(message.rank());
-            let mut there = LocalArrayMut {
-                bytes: &mut copied[message.rank() as usize],
-                strides: &strides,
-            };
-            copy_between(message, array, &mut there);
+            let there = target.local_strides(message.rank());
+            let copy = StridedCopy::between(message, &strides, &there);
+            copy.run(array, &mut copied[message.rank() as usize]);
         }
     }
     assert_eq!(copied, expected, "copies of the source's plan");
@@ -268,17 +262,10 @@ fn check(case: &Case) {
         let plan = of_target(to);
         let strides = target.local_strides(to);
         let mut unpacked = bytes(&memory(target, to));
-        let mut there = LocalArrayMut {
-            bytes: &mut unpacked,
-            strides: &strides,
-        };
         for message in plan.messages() {
             let packed = sent.remove(&(message.rank(), to));
-            unpack(
-                message,
-                &packed.expect("nobody sends this message"),
-                &mut there,
-            );
+            let packed = packed.expect("nobody sends this message");
+            StridedCopy::unpacking(message, &strides).run(&packed, &mut unpacked);
         }
         assert_eq!(unpacked, expected[to as usize], "bytes in a row");
     }
@@ -287,6 +274,58 @@ fn check(case: &Case) {
         "messages that nobody receives: {:?}",
         sent.keys()
     );
+}
+
+#[test]
+fn bytes_are_swapped_once() {
+    for (text, unit, order) in [
+        ("i2", 2, "<"),
+        ("f4", 4, "<"),
+        ("f8", 8, ">"),
+        ("c16", 8, "<"),
+        ("U3", 4, ">"),
+        ("V6", 1, "<"),
+    ] {
+        let other = if order == "<" { ">" } else { "<" };
+        let of = |order: &str, sharing| {
+            let element: ElementType = format!("{order}{text}").parse().unwrap();
+            Layout::new(&[6], element, vec![sharing], &[2], &[0], MemoryOrder::C).unwrap()
+        };
+        let (source, target) = (
+            of(order, AxisSharing::Block),
+            of(other, AxisSharing::Cyclic(1)),
+        );
+        let size = source.element().bytes() as usize;
+        let mapping = Mapping::new(&source, &target, None, None, None).unwrap();
+        let cell =
+            |index: u8| -> Vec<u8> { (0..size as u8).map(|byte| index * 32 + byte).collect() };
+        let swapped = |index: u8| -> Vec<u8> {
+            let cell = cell(index);
+            let parts = cell.chunks(unit).map(|part| part.iter().rev().copied());
+            parts.flatten().collect()
+        };
+        let sources: [Vec<u8>; 2] = [[0, 1, 2], [3, 4, 5]].map(|own| own.map(cell).concat());
+        let expected: [Vec<u8>; 2] = [[0, 2, 4], [1, 3, 5]].map(|own| own.map(swapped).concat());
+        let mut copied = [vec![0; 3 * size], vec![0; 3 * size]];
+        let mut unpacked = copied.clone();
+        for (rank, array) in sources.iter().enumerate() {
+            let plan =
+                RedistributionPlan::new(&source, &target, &mapping, PlanSide::Source, rank as u32);
+            for message in plan.messages() {
+                let to = message.rank() as usize;
+                let (from, there) = (
+                    source.local_strides(rank as u32),
+                    target.local_strides(to as u32),
+                );
+                StridedCopy::between(message, &from, &there).run(array, &mut copied[to]);
+                let mut packed = vec![0; message.bytes() as usize];
+                StridedCopy::packing(message, &from).run(array, &mut packed);
+                StridedCopy::unpacking(message, &there).run(&packed, &mut unpacked[to]);
+            }
+        }
+        assert_eq!(copied, expected, "{text}");
+        assert_eq!(unpacked, expected, "{text}, in a row");
+    }
 }
 
 proptest! {

@@ -9,6 +9,7 @@ from . import (
     INTERRUPTED,
     WRONG_USAGE,
     UsageError,
+    couple,
     front,
     gateway,
     links,
@@ -72,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        *(pki, worker, up, policy, links, gateway),
+        *(pki, worker, up, policy, links, gateway, couple),
         *(proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)

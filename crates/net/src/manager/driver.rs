@@ -11,7 +11,7 @@ use exoskel_link::handshake::{Refuse, RefuseReason};
 use exoskel_link::{CloseReason, Event, LinkId, Message};
 use exoskel_node::manager::recruiter::{Prospect, SlotSource, SlotSources};
 use exoskel_node::manager::{
-    Arrival, JoinError, ManagerAction, ManagerSettings, Member, PieceWanted, Recruited,
+    Arrival, JoinError, JoiningSlot, ManagerAction, ManagerSettings, PieceWanted, Recruited,
 };
 use exoskel_node::{ManagerMachine, SessionId};
 use tokio::sync::Notify;
@@ -490,9 +490,9 @@ impl ManagerDriver {
             self.attempt_failed(place, reason.into());
             return None;
         }
-        let member = member_of(established);
+        let peer = member_of(established);
         let joined =
-            connection.with(|session| self.machine.join(place.source(), &member, session, now));
+            connection.with(|session| self.machine.join(place.source(), &peer, session, now));
         let session = joined
             .map_err(|error| {
                 if let JoinError::Unwanted(why) = &error {
@@ -688,7 +688,7 @@ impl ManagerDriver {
 }
 
 /// Who is at the other end, for the machine.
-fn member_of(established: &Established) -> Member {
+fn member_of(established: &Established) -> JoiningSlot {
     let transport = established.connection.transport();
     let address = transport
         .addresses()
@@ -699,7 +699,7 @@ fn member_of(established: &Established) -> Member {
         let said = established.property(name)?;
         said.raw_for_comparison().parse::<u32>().ok()
     };
-    Member {
+    JoiningSlot {
         identity: established.peer.identity().clone(),
         address,
         place: transport.peer_text(),

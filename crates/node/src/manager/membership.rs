@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::breaks::departure_of;
 use super::notice::{EarlyPhase, Notice, Unwanted};
 use super::recruiter::{Prospect, SlotSource};
-use super::{ManagerAction, ManagerLink, ManagerMachine, Member, Presence, Slot, SlotState};
+use super::{JoiningSlot, ManagerAction, ManagerLink, ManagerMachine, Presence, Slot, SlotState};
 use crate::session::SessionId;
 
 /// Workers that can't run the program, of which the reasons are kept.
@@ -101,12 +101,12 @@ impl ManagerMachine {
     pub fn join(
         &mut self,
         source: SlotSource,
-        member: &Member,
+        peer: &JoiningSlot,
         session: &mut Session,
         now: Duration,
     ) -> Result<SessionId, JoinError> {
         // It may have been set aside while it was dialled.
-        if let Some(why) = self.unwanted(&member.identity.name) {
+        if let Some(why) = self.unwanted(&peer.identity.name) {
             self.attempt_failed(source, Prospect::Hopeless, now);
             return Err(why.into());
         }
@@ -121,26 +121,26 @@ impl ManagerMachine {
         };
         self.next_session = SessionId(id.0 + 1);
         self.recruiter.landed(source);
-        self.recruiter.succeeded(source, member.slots);
+        self.recruiter.succeeded(source, peer.slots);
         self.patience.pause();
         self.recruited.pending += 1;
         let origin = Origin {
-            worker: member.identity.name.clone(),
-            format: if member.is_trusted {
+            worker: peer.identity.name.clone(),
+            format: if peer.is_trusted {
                 Format::Pickle
             } else {
                 Format::Data
             },
         };
         let answers = origin.format;
-        let worker = self.workers.join(member, now);
+        let worker = self.workers.join(peer, now);
         self.tell(Notice::Audit(format!(
             "accepted {} at {}: {} ({:?}, domain {})",
-            member.identity,
-            member.place,
-            member.protections,
-            member.proof,
-            member.domain.as_deref().unwrap_or("none"),
+            peer.identity,
+            peer.place,
+            peer.protections,
+            peer.proof,
+            peer.domain.as_deref().unwrap_or("none"),
         )));
         let slot = Slot {
             tasks,

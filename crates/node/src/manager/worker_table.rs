@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_flow::SlotStatistics;
 
-use super::member::Member;
+use super::joining_slot::JoiningSlot;
 
 /// What one worker did, for tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,21 +73,21 @@ impl fmt::Display for WorkerKey {
 
 impl WorkerTable {
     /// A slot of this worker has begun its session.
-    pub fn join(&mut self, member: &Member, now: Duration) -> WorkerKey {
+    pub fn join(&mut self, peer: &JoiningSlot, now: Duration) -> WorkerKey {
         let key = WorkerKey {
-            name: member.identity.name.clone(),
-            address: member.address.clone(),
+            name: peer.identity.name.clone(),
+            address: peer.address.clone(),
         };
         let report = self.workers.entry(key.clone()).or_default();
         report.name.clone_from(&key.name);
         report.address.clone_from(&key.address);
-        report.domain = member.domain.clone().unwrap_or_default();
-        report.transport.clone_from(&member.transport);
-        report.protection = member.protections.data.to_string();
-        report.own_protection = member.own_minimum.data.to_string();
+        report.domain = peer.domain.clone().unwrap_or_default();
+        report.transport.clone_from(&peer.transport);
+        report.protection = peer.protections.data.to_string();
+        report.own_protection = peer.own_minimum.data.to_string();
         enter(report, "working", now);
         report.slots += 1;
-        report.pids.extend(member.pid);
+        report.pids.extend(peer.pid);
         key
     }
 

@@ -4,7 +4,7 @@ use exoskel_link::Session;
 use exoskel_link::handshake::{Answer, AnswerError, HelloSent, Offer, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_node::manager::recruiter::{Prospect, SlotSource};
-use exoskel_node::manager::{Arrival, Member};
+use exoskel_node::manager::{Arrival, JoiningSlot};
 
 use super::handshake::{self, Channel, path};
 use super::line::Line;
@@ -188,7 +188,7 @@ impl Machine {
     ) -> Result<(), Violation> {
         self.world.check_protections(id, session.protections())?;
         let now = self.manager.clock.shows(self.world.now);
-        let member = Member {
+        let peer = JoiningSlot {
             identity: self.scenario.identity(worker),
             address: format!("10.1.0.{worker}"),
             place: format!("10.1.0.{worker}:7600"),
@@ -202,9 +202,9 @@ impl Machine {
             pid: None,
         };
         let machine = &mut self.manager.machine;
-        match machine.join(source, &member, &mut session, now) {
+        match machine.join(source, &peer, &mut session, now) {
             Ok(number) => {
-                self.check_joined(id, worker, member.protections)?;
+                self.check_joined(id, worker, peer.protections)?;
                 self.report.sessions += 1;
                 let line = Line::new(id, Way::ToWorker, session);
                 let held = SlotSession {

@@ -6,7 +6,7 @@ use exoskel_link::policy::PlaceProof;
 
 /// Who is at the other end of a session that has begun.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct JoiningSlot {
     /// Who it is, as proven.
     pub identity: Identity,
     /// Its network address, or the path of the Unix socket; empty for a child of this process.

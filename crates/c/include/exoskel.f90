@@ -1,0 +1,66 @@
+! Arrays between parallel programs, for Fortran: the functions of exoskel.h, which says what each one does.
+module exoskel
+  use, intrinsic :: iso_c_binding
+  implicit none
+
+  integer(c_int), parameter :: exoskel_int32 = 3, exoskel_int64 = 4, exoskel_float32 = 9, exoskel_float64 = 10
+  integer(c_int), parameter :: exoskel_complex64 = 11, exoskel_complex128 = 12
+  integer(c_int), parameter :: exoskel_order_c = 0, exoskel_order_fortran = 1
+
+  interface
+    integer(c_int) function exoskel_attach(program, size, rank, member) bind(c)
+      import
+      character(kind=c_char), intent(in) :: program(*)
+      integer(c_int), value :: size, rank
+      type(c_ptr), intent(out) :: member
+    end function
+
+    ! Without a grid or a halo: c_null_ptr. Otherwise c_loc of an array of c_int or c_int64_t.
+    integer(c_int) function exoskel_array_of(member, name, type, order, axes, shape, sharing, grid, halo, array) bind(c)
+      import
+      type(c_ptr), value :: member, grid, halo
+      character(kind=c_char), intent(in) :: name(*), sharing(*)
+      integer(c_int), value :: type, order, axes
+      integer(c_int64_t), intent(in) :: shape(*)
+      type(c_ptr), intent(out) :: array
+    end function
+
+    integer(c_int) function exoskel_local_shape(array, shape) bind(c)
+      import
+      type(c_ptr), value :: array
+      integer(c_int64_t), intent(out) :: shape(*)
+    end function
+
+    integer(c_int) function exoskel_extent(array, axis, first, count) bind(c)
+      import
+      type(c_ptr), value :: array
+      integer(c_int), value :: axis
+      integer(c_int64_t), intent(out) :: first, count
+    end function
+
+    type(c_ptr) function exoskel_write(array) bind(c)
+      import
+      type(c_ptr), value :: array
+    end function
+
+    type(c_ptr) function exoskel_read(array) bind(c)
+      import
+      type(c_ptr), value :: array
+    end function
+
+    integer(c_int) function exoskel_done(array) bind(c)
+      import
+      type(c_ptr), value :: array
+    end function
+
+    ! Without an error: c_null_ptr.
+    integer(c_int) function exoskel_leave(member, error) bind(c)
+      import
+      type(c_ptr), value :: member, error
+    end function
+
+    type(c_ptr) function exoskel_error() bind(c)
+      import
+    end function
+  end interface
+end module

@@ -1,0 +1,377 @@
+//! `libexoskel`: arrays between parallel programs, for C and Fortran. `include/exoskel.h` says what each function does.
+//!
+//! Has `unsafe` code: C hands over pointers. Each function says in the header what it takes; a null pointer is an error, not a crash.
+#![allow(unsafe_code, reason = "C hands over pointers")]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use exoskel_member::{Member, SharedArray, keeper_of_environment};
+use exoskel_redist::{AxisSharing, DIMENSIONS_MAX, ElementType, Layout, MemoryOrder};
+
+/// A member and its arrays, which go with it.
+pub struct CMember {
+    member: Member,
+    /// Each came from a box, and is freed with the member only.
+    arrays: Vec<*mut CArray>,
+}
+
+impl Drop for CMember {
+    fn drop(&mut self) {
+        for array in self.arrays.drain(..) {
+            // SAFETY: it came from a box in `exoskel_array_of`, and is freed nowhere else.
+            drop(unsafe { Box::from_raw(array) });
+        }
+    }
+}
+
+/// An array and what is being done with it.
+pub struct CArray {
+    array: SharedArray,
+    rank: u32,
+    access: Access,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    None,
+    Write,
+    Read,
+}
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Remembers an error, and says that there was one.
+fn checked<Done>(run: impl FnOnce() -> Result<Done, String>) -> Option<Done> {
+    // A panic must not go through frames of C.
+    let done = catch_unwind(AssertUnwindSafe(run));
+    let error = match done {
+        Ok(Ok(done)) => return Some(done),
+        Ok(Err(error)) => error,
+        Err(_) => "a fault in libexoskel, which it has printed".to_owned(),
+    };
+    let text = CString::new(error.replace('\0', " ")).unwrap_or_default();
+    LAST_ERROR.with(|last| *last.borrow_mut() = text);
+    None
+}
+
+fn code(done: Option<()>) -> c_int {
+    match done {
+        Some(()) => 0,
+        None => -1,
+    }
+}
+
+/// # Safety
+/// The pointer is null, or a text that ends with a zero byte.
+unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, String> {
+    if pointer.is_null() {
+        return Err(format!("got NULL for {what}, expected a text"));
+    }
+    // SAFETY: the caller's.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str()
+        .map_err(|_| format!("got a {what} that is not UTF-8"))
+}
+
+/// # Safety
+/// The pointer is null, or to so many values.
+unsafe fn values<'a, Value>(
+    pointer: *const Value,
+    count: usize,
+    what: &str,
+) -> Result<&'a [Value], String> {
+    if pointer.is_null() {
+        return Err(format!("got NULL for {what}, expected {count} numbers"));
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// # Safety
+/// The pointer is null, or one that this library has given out and not taken back.
+unsafe fn given<'a, Given>(pointer: *mut Given, what: &str) -> Result<&'a mut Given, String> {
+    // SAFETY: the caller's.
+    unsafe { pointer.as_mut() }.ok_or_else(|| format!("got NULL, expected {what}"))
+}
+
+fn element(kind: c_int) -> Result<ElementType, String> {
+    let word = match kind {
+        1 => "i1",
+        2 => "i2",
+        3 => "i4",
+        4 => "i8",
+        5 => "u1",
+        6 => "u2",
+        7 => "u4",
+        8 => "u8",
+        9 => "f4",
+        10 => "f8",
+        11 => "c8",
+        12 => "c16",
+        _ => {
+            return Err(format!(
+                "got the type {kind}, expected one of exoskel_type, 1 to 12"
+            ));
+        }
+    };
+    word.parse()
+        .map_err(|error: exoskel_redist::ElementError| error.to_string())
+}
+
+/// Attaches a process of a program.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_attach(
+    program: *const c_char,
+    size: c_int,
+    rank: c_int,
+    member: *mut *mut CMember,
+) -> c_int {
+    code(checked(|| {
+        // SAFETY: the caller's.
+        let (program, place) = unsafe { (text(program, "program")?, given(member, "a place")?) };
+        *place = ptr::null_mut();
+        let number = |number: c_int, what: &str| {
+            u32::try_from(number)
+                .map_err(|_| format!("got the {what} {number}, expected none below 0"))
+        };
+        let (rank, size) = (number(rank, "rank")?, number(size, "size")?);
+        let member = Member::attach(&keeper_of_environment(), program, rank, size, &|| false);
+        let member = member.map_err(|error| error.to_string())?;
+        let arrays = Vec::new();
+        *place = Box::into_raw(Box::new(CMember { member, arrays }));
+        Ok(())
+    }))
+}
+
+/// Describes an array.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_array_of(
+    member: *mut CMember,
+    name: *const c_char,
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    halo: *const i64,
+    array: *mut *mut CArray,
+) -> c_int {
+    code(checked(|| {
+        // SAFETY: the caller's.
+        let (member, place) = unsafe { (given(member, "a member")?, given(array, "a place")?) };
+        *place = ptr::null_mut();
+        let count = usize::try_from(axes)
+            .ok()
+            .filter(|count| (1..=DIMENSIONS_MAX).contains(count))
+            .ok_or_else(|| format!("got {axes} axes, expected 1 to {DIMENSIONS_MAX}"))?;
+        // SAFETY: the caller's.
+        let (name, sharing, shape) = unsafe {
+            let shape = values(shape, count, "shape")?;
+            (text(name, "name")?, text(sharing, "sharing")?, shape)
+        };
+        let lengths = |lengths: &[i64], what: &str| {
+            let wrong = || format!("got {lengths:?} for {what}, expected no number below 0");
+            let lengths = lengths.iter().map(|length| u64::try_from(*length));
+            lengths
+                .collect::<Result<Vec<u64>, _>>()
+                .map_err(|_| wrong())
+        };
+        let words = sharing.split(',').map(|word| word.trim().parse());
+        let words: Result<Vec<AxisSharing>, _> = words.collect();
+        let words = words.map_err(|error: exoskel_redist::LayoutError| error.to_string())?;
+        let size = member.member.size();
+        let grid = match grid.is_null() {
+            true => Layout::grid_of(&words, size).map_err(|error| error.to_string())?,
+            false => {
+                // SAFETY: the caller's.
+                let grid = unsafe { values(grid, count, "grid")? };
+                let grid = grid.iter().map(|count| u32::try_from(*count));
+                let grid: Result<Vec<u32>, _> = grid.collect();
+                grid.map_err(|_| "got a grid with a number below 0".to_owned())?
+            }
+        };
+        let halo = match halo.is_null() {
+            true => vec![0; count],
+            // SAFETY: the caller's.
+            false => lengths(unsafe { values(halo, count, "halo")? }, "halo")?,
+        };
+        let order = match order {
+            0 => MemoryOrder::C,
+            1 => MemoryOrder::Fortran,
+            _ => {
+                return Err(format!(
+                    "got the order {order}, expected one of exoskel_order"
+                ));
+            }
+        };
+        let shape = lengths(shape, "shape")?;
+        let layout = Layout::new(&shape, element(kind)?, words, &grid, &halo, order);
+        let layout = layout.map_err(|error| error.to_string())?;
+        if layout.processes() != size {
+            return Err(format!(
+                "got a layout for {} processes, the program has {size}",
+                layout.processes()
+            ));
+        }
+        let made = member.member.array(name, &layout, &|| false);
+        let array = made.map_err(|error| error.to_string())?;
+        let made = Box::into_raw(Box::new(CArray {
+            array,
+            rank: member.member.rank(),
+            access: Access::None,
+        }));
+        member.arrays.push(made);
+        *place = made;
+        Ok(())
+    }))
+}
+
+/// The lengths of this process's part.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_local_shape(array: *mut CArray, shape: *mut i64) -> c_int {
+    code(checked(|| {
+        // SAFETY: the caller's.
+        let array = unsafe { given(array, "an array")? };
+        if shape.is_null() {
+            return Err("got NULL for shape, expected a place for each axis".to_owned());
+        }
+        let lengths = array.array.layout().local_shape(array.rank);
+        for (axis, length) in lengths.into_iter().enumerate() {
+            // SAFETY: the caller's: there is a place for each axis.
+            unsafe { shape.add(axis).write(length as i64) };
+        }
+        Ok(())
+    }))
+}
+
+/// What this process owns on an axis.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_extent(
+    array: *mut CArray,
+    axis: c_int,
+    first: *mut i64,
+    count: *mut i64,
+) -> c_int {
+    code(checked(|| {
+        // SAFETY: the caller's.
+        let (array, first, count) = unsafe {
+            let places = (given(first, "a place")?, given(count, "a place")?);
+            (given(array, "an array")?, places.0, places.1)
+        };
+        let layout = array.array.layout();
+        let axis = usize::try_from(axis)
+            .ok()
+            .filter(|axis| *axis < layout.shape().len())
+            .ok_or_else(|| format!("got the axis {axis}, expected one of the array's"))?;
+        let extents = layout.extents(array.rank, axis);
+        let extent = extents.first().cloned().unwrap_or(0..0);
+        *first = extent.start as i64;
+        *count = (extent.end - extent.start) as i64;
+        Ok(())
+    }))
+}
+
+fn begin(array: *mut CArray, access: Access) -> *mut c_void {
+    let begun = checked(|| {
+        // SAFETY: the caller's, as the header says.
+        let array = unsafe { given(array, "an array")? };
+        if array.access != Access::None {
+            return Err("the array is in use already: call exoskel_done first".to_owned());
+        }
+        let begun = match access {
+            Access::Write => array.array.begin_write(&|| false),
+            _ => array.array.begin_read(&|| false).map(|_| ()),
+        };
+        begun.map_err(|error| error.to_string())?;
+        array.access = access;
+        Ok(array.array.memory().first_byte().cast())
+    });
+    begun.unwrap_or(ptr::null_mut())
+}
+
+/// Waits until the array can be written.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_write(array: *mut CArray) -> *mut c_void {
+    begin(array, Access::Write)
+}
+
+/// Waits for the next version.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_read(array: *mut CArray) -> *const c_void {
+    begin(array, Access::Read)
+}
+
+/// Ends a write or a read.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_done(array: *mut CArray) -> c_int {
+    code(checked(|| {
+        // SAFETY: the caller's.
+        let array = unsafe { given(array, "an array")? };
+        match std::mem::replace(&mut array.access, Access::None) {
+            Access::None => Err("the array is neither written nor read".to_owned()),
+            Access::Read => {
+                array.array.end_read();
+                Ok(())
+            }
+            Access::Write => {
+                let exported = array.array.export();
+                exported.map(|_| ()).map_err(|error| error.to_string())
+            }
+        }
+    }))
+}
+
+/// Leaves, and frees the member and its arrays.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_leave(member: *mut CMember, error: *const c_char) -> c_int {
+    code(checked(|| {
+        if member.is_null() {
+            return Err("got NULL, expected a member".to_owned());
+        }
+        // SAFETY: the caller's: it came from `exoskel_attach`, and is not used any more.
+        let member = unsafe { Box::from_raw(member) };
+        let error = match error.is_null() {
+            true => None,
+            // SAFETY: the caller's.
+            false => Some(unsafe { text(error, "error")? }.to_owned()),
+        };
+        let left = member.member.leave(error);
+        left.map_err(|error| error.to_string())
+    }))
+}
+
+/// What the last error was.
+#[unsafe(no_mangle)]
+pub extern "C" fn exoskel_error() -> *const c_char {
+    LAST_ERROR.with(|last| last.borrow().as_ptr())
+}

@@ -1,0 +1,30 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include "exoskel.h"
+
+/* One process of the atmosphere, as atmosphere.f90: atmosphere RANK SIZE STEPS */
+int main(int count, char **words) {
+    (void)count;
+    int rank = atoi(words[1]), size = atoi(words[2]), steps = atoi(words[3]);
+    exoskel_member *me;
+    exoskel_array *sst, *heat;
+    const int64_t shape[] = {16, 24};
+    int64_t local[2], first, length;
+    if (exoskel_attach("atmosphere", size, rank, &me)) return 1;
+    if (exoskel_array_of(me, "sst", EXOSKEL_FLOAT64, EXOSKEL_ORDER_FORTRAN, 2, shape, "*,block", NULL, NULL, &sst)) return 2;
+    if (exoskel_array_of(me, "heat", EXOSKEL_FLOAT32, EXOSKEL_ORDER_C, 1, shape, "block", NULL, NULL, &heat)) return 3;
+    if (exoskel_local_shape(sst, local) || exoskel_extent(sst, 1, &first, &length)) return 4;
+    for (int step = 0; step < steps; step++) {
+        const double *cells = exoskel_read(sst);
+        if (!cells) return 5;
+        for (int64_t row = 0; row < local[0]; row++)
+            for (int64_t column = 0; column < local[1]; column++)
+                if (cells[column * local[0] + row] != 1000 * step + 24 * row + first + column) return 6;
+        if (exoskel_done(sst)) return 7;
+        float *warmth = exoskel_write(heat);
+        if (!warmth) return 8;
+        for (int cell = 0; cell < 16 / size; cell++) warmth[cell] = (float)step;
+        if (exoskel_done(heat)) return 9;
+    }
+    return exoskel_leave(me, NULL);
+}

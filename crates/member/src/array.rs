@@ -1,0 +1,416 @@
+//! An array that the processes of a program share, and its versions.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use exoskel_redist::{Layout, PlanSide, RedistributionPlan, StridedCopy};
+use exoskel_transfer::{ArrayEnd, ConnectionPlace, GoneMember, last_taken, source_version};
+
+use crate::error::MemberError;
+use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection, held};
+use crate::memory::{Counter, PartMemory};
+
+/// One process's part of an array.
+///
+/// What it exports are versions, counted from 1. A version is taken by each process at the other end of a connection before the array is
+/// written again; what is read is one version, whole, or an error.
+#[derive(Debug)]
+pub struct SharedArray {
+    attachment: Arc<Attachment>,
+    name: String,
+    layout: Layout,
+    memory: Arc<PartMemory>,
+    versions: Mutex<Versions>,
+}
+
+#[derive(Debug)]
+struct Versions {
+    exported: u64,
+    read: u64,
+    is_written: bool,
+    is_read: bool,
+    outgoing: Vec<OutgoingConnection>,
+    incoming: Vec<IncomingConnection>,
+}
+
+/// A connection that begins here.
+#[derive(Debug)]
+struct OutgoingConnection {
+    connection: u32,
+    every: u64,
+    place: u16,
+    takers: Option<VersionTakers>,
+}
+
+#[derive(Debug)]
+struct VersionTakers {
+    program: String,
+    processes: Vec<(u32, PartMemory)>,
+}
+
+/// A connection that ends here.
+#[derive(Debug)]
+struct IncomingConnection {
+    connection: u32,
+    every: u64,
+    place: u16,
+    givers: Option<VersionGivers>,
+}
+
+#[derive(Debug)]
+struct VersionGivers {
+    program: String,
+    processes: Vec<Giver>,
+}
+
+/// A process at the other end, and the counter of its board that says how far it is.
+trait Partner {
+    fn rank(&self) -> u32;
+    fn board(&self) -> &PartMemory;
+}
+
+impl Partner for Giver {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn board(&self) -> &PartMemory {
+        &self.memory
+    }
+}
+
+impl Partner for (u32, PartMemory) {
+    fn rank(&self) -> u32 {
+        self.0
+    }
+
+    fn board(&self) -> &PartMemory {
+        &self.1
+    }
+}
+
+/// Why a counter never comes to where it should.
+struct Hopeless {
+    gone: GoneMember,
+    rank: u32,
+    reached: u64,
+}
+
+#[derive(Debug)]
+struct Giver {
+    rank: u32,
+    memory: PartMemory,
+    copy: StridedCopy,
+    bytes: u64,
+}
+
+impl SharedArray {
+    pub(crate) fn new(
+        attachment: Arc<Attachment>,
+        name: String,
+        layout: Layout,
+        memory: PartMemory,
+        sources: Vec<ConnectionPlace>,
+        targets: Vec<ConnectionPlace>,
+    ) -> Self {
+        let outgoing = sources.into_iter().map(|place| OutgoingConnection {
+            connection: place.connection,
+            every: place.every.max(1),
+            place: place.place,
+            takers: None,
+        });
+        let incoming = targets.into_iter().map(|place| IncomingConnection {
+            connection: place.connection,
+            every: place.every.max(1),
+            place: place.place,
+            givers: None,
+        });
+        Self {
+            versions: Mutex::new(Versions {
+                exported: 0,
+                read: 0,
+                is_written: false,
+                is_read: false,
+                outgoing: outgoing.collect(),
+                incoming: incoming.collect(),
+            }),
+            attachment,
+            name,
+            layout,
+            memory: Arc::new(memory),
+        }
+    }
+
+    /// What the program calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the program shares it out.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// This process's part.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<PartMemory> {
+        &self.memory
+    }
+
+    /// Versions that were exported and read so far.
+    #[must_use]
+    pub fn versions(&self) -> (u64, u64) {
+        let versions = held(&self.versions);
+        (versions.exported, versions.read)
+    }
+
+    fn said(&self) -> String {
+        format!("{}.{}", self.attachment.program(), self.name)
+    }
+
+    /// Waits until the last exported version was taken by all who take it: then the array can be written.
+    ///
+    /// # Errors
+    /// [`MemberError`]. Processes that have left take nothing more, which is none.
+    pub fn begin_write(&self, interrupted: Interrupted<'_>) -> Result<(), MemberError> {
+        let mut versions = held(&self.versions);
+        if versions.is_written {
+            return Err(MemberError::Access("the array is being written already"));
+        }
+        let exported = versions.exported;
+        for outgoing in &mut versions.outgoing {
+            let last = last_taken(exported, outgoing.every);
+            if last == 0 {
+                continue;
+            }
+            if outgoing.takers.is_none() {
+                let (terms, partners) = self.attachment.connected(
+                    outgoing.connection,
+                    ArrayEnd::Source,
+                    interrupted,
+                )?;
+                let processes = partners.into_iter();
+                outgoing.takers = Some(VersionTakers {
+                    program: terms.other,
+                    processes: processes.map(|one| (one.rank, one.memory)).collect(),
+                });
+            }
+            let Some(takers) = &outgoing.takers else {
+                continue;
+            };
+            let taken = Counter::Taken(outgoing.place);
+            for taker in &takers.processes {
+                let others = &takers.processes;
+                let gone = self.until(taker, taken, last, &takers.program, others, interrupted)?;
+                // Who has left takes nothing more.
+                let loss = gone.and_then(|hopeless| hopeless.gone.loss);
+                if let Some(loss) = loss {
+                    return Err(MemberError::Lost {
+                        array: self.said(),
+                        version: exported + 1,
+                        loss,
+                    });
+                }
+            }
+        }
+        versions.is_written = true;
+        Ok(())
+    }
+
+    /// Gives what was written to all who take it, as the next version. Returns its number.
+    ///
+    /// # Errors
+    /// If [`begin_write`](Self::begin_write) was not called.
+    pub fn export(&self) -> Result<u64, MemberError> {
+        let mut versions = held(&self.versions);
+        if !versions.is_written {
+            return Err(MemberError::Access("the array isn't being written"));
+        }
+        versions.is_written = false;
+        versions.exported += 1;
+        self.memory.store(Counter::Exported, versions.exported);
+        Ok(versions.exported)
+    }
+
+    /// Ends a write without a new version.
+    pub fn abandon(&self) {
+        held(&self.versions).is_written = false;
+    }
+
+    /// Waits for the next version over each connection that ends here, and copies it. Returns its number.
+    ///
+    /// # Errors
+    /// [`MemberError`]. The array's contents are then of no version, and the next call tries the same one again.
+    pub fn begin_read(&self, interrupted: Interrupted<'_>) -> Result<u64, MemberError> {
+        let mut versions = held(&self.versions);
+        if versions.is_read {
+            return Err(MemberError::Access("the array is being read already"));
+        }
+        if versions.incoming.is_empty() {
+            return Err(MemberError::NotConnected(self.said()));
+        }
+        let version = versions.read + 1;
+        for incoming in &mut versions.incoming {
+            if incoming.givers.is_none() {
+                let (terms, partners) = self.attachment.connected(
+                    incoming.connection,
+                    ArrayEnd::Target,
+                    interrupted,
+                )?;
+                incoming.givers = Some(self.givers(&terms, partners));
+            }
+            let Some(givers) = &incoming.givers else {
+                continue;
+            };
+            let wanted = source_version(version, incoming.every);
+            let (mut bytes, mut time) = (0, 0);
+            for giver in &givers.processes {
+                let others = &givers.processes;
+                let program = &givers.program;
+                let exported = Counter::Exported;
+                let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
+                if let Some(hopeless) = gone {
+                    let array = self.said();
+                    return Err(match hopeless.gone.loss {
+                        None => MemberError::Ended {
+                            array,
+                            program: program.clone(),
+                            rank: hopeless.rank,
+                            version: wanted,
+                            exported: hopeless.reached,
+                        },
+                        Some(loss) => MemberError::Lost {
+                            array,
+                            version,
+                            loss,
+                        },
+                    });
+                }
+                let begin = Instant::now();
+                self.memory.copy_from(&giver.memory, |source, target| {
+                    giver.copy.run(source, target);
+                });
+                bytes += giver.bytes;
+                time += begin.elapsed().as_nanos() as u64;
+            }
+            let place = incoming.place;
+            for (counter, more) in [
+                (Counter::Bytes(place), bytes),
+                (Counter::Nanoseconds(place), time),
+            ] {
+                self.memory.add(counter, more);
+            }
+            self.memory.store(Counter::Taken(place), wanted);
+        }
+        versions.read = version;
+        versions.is_read = true;
+        Ok(version)
+    }
+
+    /// Ends a read.
+    pub fn end_read(&self) {
+        held(&self.versions).is_read = false;
+    }
+
+    /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
+    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
+        let rank = self.attachment.rank();
+        let plan = RedistributionPlan::new(
+            &terms.source,
+            &terms.target,
+            &terms.mapping,
+            PlanSide::Target,
+            rank,
+        );
+        let target = self.layout.local_strides(rank);
+        let mut memories: BTreeMap<u32, PartMemory> = partners
+            .into_iter()
+            .map(|one| (one.rank, one.memory))
+            .collect();
+        let mut processes: Vec<Giver> = plan
+            .messages()
+            .filter_map(|message| {
+                let source = terms.source.local_strides(message.rank());
+                Some(Giver {
+                    rank: message.rank(),
+                    memory: memories.remove(&message.rank())?,
+                    copy: StridedCopy::between(message, &source, &target),
+                    bytes: message.bytes(),
+                })
+            })
+            .collect();
+        let first = processes.partition_point(|giver| giver.rank < rank);
+        let count = processes.len();
+        processes.rotate_left(first % count.max(1));
+        VersionGivers {
+            program: terms.other.clone(),
+            processes,
+        }
+    }
+
+    /// Waits until a partner's counter has come to `wanted`. Says why it, or another of the connection's, never will.
+    fn until<Process: Partner>(
+        &self,
+        partner: &Process,
+        counter: Counter,
+        wanted: u64,
+        program: &str,
+        all: &[Process],
+        interrupted: Interrupted<'_>,
+    ) -> Result<Option<Hopeless>, MemberError> {
+        let board = partner.board();
+        loop {
+            let seen = board.load(counter);
+            if seen >= wanted {
+                return Ok(None);
+            }
+            let hopeless = self.hopeless(partner, counter, wanted, program, all);
+            if hopeless.is_some() {
+                return Ok(hopeless);
+            }
+            board.wait(counter, seen, SLICE);
+            if board.load(counter) == seen {
+                self.attachment.listen(Duration::ZERO)?;
+                if interrupted() {
+                    return Err(MemberError::Interrupted);
+                }
+            }
+        }
+    }
+
+    /// The first of the connection's processes that is gone, and has not come as far as it should.
+    ///
+    /// One that takes and has left in good order is no reason not to wait for others: only its own counter never comes there.
+    fn hopeless<Process: Partner>(
+        &self,
+        partner: &Process,
+        counter: Counter,
+        wanted: u64,
+        program: &str,
+        all: &[Process],
+    ) -> Option<Hopeless> {
+        if !self.attachment.is_anybody_gone() {
+            return None;
+        }
+        let of = |process: &Process| {
+            // In this order: what a process did before it went is seen behind the word that it is gone.
+            let gone = self.attachment.gone(program, process.rank())?;
+            let reached = process.board().load(counter);
+            let matters = gone.loss.is_some()
+                || counter == Counter::Exported
+                || process.rank() == partner.rank();
+            (reached < wanted && matters).then_some(Hopeless {
+                gone,
+                rank: process.rank(),
+                reached,
+            })
+        };
+        let mut lost = all.iter().filter_map(of).collect::<Vec<_>>();
+        // A loss says more than that somebody has left.
+        lost.sort_by_key(|hopeless| hopeless.gone.loss.is_none());
+        lost.into_iter().next()
+    }
+}

@@ -1,0 +1,343 @@
+//! A process of a parallel program, attached to its keeper.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use exoskel_redist::{Layout, Mapping};
+use exoskel_transfer::{
+    ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, MemberMessage,
+    PROTOCOL,
+};
+
+use crate::array::SharedArray;
+use crate::error::MemberError;
+use crate::keeper_socket::{HeardMessage, KeeperSocket};
+use crate::memory::PartMemory;
+
+/// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
+/// Says whether the caller wants to wait on: called between slices of a wait.
+pub type Interrupted<'a> = &'a dyn Fn() -> bool;
+
+/// A process of a parallel program.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub(crate) attachment: Arc<Attachment>,
+}
+
+/// What a member and its arrays share.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    program: String,
+    rank: u32,
+    size: u32,
+    /// One thread at a time hears.
+    socket: Mutex<KeeperSocket>,
+    heard: Mutex<HeardSoFar>,
+    /// One array at a time is asked for.
+    asking: Mutex<()>,
+}
+
+/// What the keeper has said and nobody has taken yet.
+#[derive(Debug, Default)]
+struct HeardSoFar {
+    is_attached: bool,
+    refusal: Option<String>,
+    memories: Vec<GivenMemory>,
+    connections: BTreeMap<(u32, bool), HeardConnection>,
+    gone: BTreeMap<(String, u32), GoneMember>,
+    /// The keeper is gone: why.
+    end: Option<String>,
+}
+
+#[derive(Debug)]
+struct GivenMemory {
+    name: String,
+    bytes: u64,
+    sources: Vec<ConnectionPlace>,
+    targets: Vec<ConnectionPlace>,
+    descriptor: OwnedFd,
+}
+
+/// A connection as far as the keeper has told of it.
+#[derive(Debug, Default)]
+struct HeardConnection {
+    partners: Vec<HeardPartner>,
+    connected: Option<UsableConnection>,
+    failed: Option<String>,
+}
+
+/// The memory of a process at the other end.
+#[derive(Debug)]
+pub(crate) struct HeardPartner {
+    pub(crate) rank: u32,
+    pub(crate) memory: PartMemory,
+}
+
+/// What a connection moves.
+#[derive(Clone, Debug)]
+pub(crate) struct UsableConnection {
+    pub(crate) source: Layout,
+    pub(crate) target: Layout,
+    pub(crate) mapping: Mapping,
+    /// The program at the other end.
+    pub(crate) other: String,
+}
+
+impl Member {
+    /// Attaches the process `rank` of `size` of a program to the keeper at this socket.
+    ///
+    /// # Errors
+    /// [`MemberError`]: no keeper, or it refuses.
+    pub fn attach(
+        keeper: &Path,
+        program: &str,
+        rank: u32,
+        size: u32,
+        interrupted: Interrupted<'_>,
+    ) -> Result<Self, MemberError> {
+        let socket = KeeperSocket::connect(keeper)?;
+        socket.say(&MemberMessage::Attach {
+            protocol: PROTOCOL,
+            program: program.to_owned(),
+            rank,
+            size,
+        })?;
+        let attachment = Arc::new(Attachment {
+            program: program.to_owned(),
+            rank,
+            size,
+            socket: Mutex::new(socket),
+            heard: Mutex::default(),
+            asking: Mutex::default(),
+        });
+        attachment.wait_for(interrupted, |heard| heard.is_attached.then_some(()))?;
+        Ok(Self { attachment })
+    }
+
+    /// The program's name.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.attachment.program
+    }
+
+    /// Which process this is.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.attachment.rank
+    }
+
+    /// How many processes the program has.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.attachment.size
+    }
+
+    /// Describes an array and gets memory for this process's part of it.
+    ///
+    /// # Errors
+    /// [`MemberError`]: the layout is not what others say, or there is no memory.
+    pub fn array(
+        &self,
+        name: &str,
+        layout: &Layout,
+        interrupted: Interrupted<'_>,
+    ) -> Result<SharedArray, MemberError> {
+        let attachment = &self.attachment;
+        let asking = held(&attachment.asking);
+        held(&attachment.socket).say(&MemberMessage::Array {
+            name: name.to_owned(),
+            layout: LayoutDescription::of(layout),
+        })?;
+        let given = attachment.wait_for(interrupted, |heard| {
+            let mut memories = heard.memories.iter();
+            let place = memories.position(|given| given.name == name)?;
+            Some(heard.memories.swap_remove(place))
+        })?;
+        drop(asking);
+        let memory = PartMemory::own(&given.descriptor, given.bytes)?;
+        Ok(SharedArray::new(
+            Arc::clone(attachment),
+            given.name,
+            layout.clone(),
+            memory,
+            given.sources,
+            given.targets,
+        ))
+    }
+
+    /// Goes. What was exported stays until it was taken; `error` is what ends the process early, if anything does.
+    ///
+    /// # Errors
+    /// If the keeper is gone already.
+    pub fn leave(&self, error: Option<String>) -> Result<(), MemberError> {
+        held(&self.attachment.socket).end(&MemberMessage::Leave { error })
+    }
+}
+
+impl Attachment {
+    pub(crate) fn program(&self) -> &str {
+        &self.program
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Takes in what the keeper says within this time.
+    pub(crate) fn listen(&self, time: Duration) -> Result<(), MemberError> {
+        let mut socket = held(&self.socket);
+        let mut time = time;
+        loop {
+            match socket.hear(time) {
+                Ok(None) => return Ok(()),
+                Ok(Some(message)) => held(&self.heard).take(message)?,
+                Err(MemberError::KeeperLost(why)) => {
+                    held(&self.heard).end = Some(why.clone());
+                    return Err(MemberError::KeeperLost(why));
+                }
+                Err(error) => return Err(error),
+            }
+            // What else has come already, and no more waiting.
+            time = Duration::ZERO;
+        }
+    }
+
+    /// Waits until the keeper has said something.
+    fn wait_for<Found>(
+        &self,
+        interrupted: Interrupted<'_>,
+        mut find: impl FnMut(&mut HeardSoFar) -> Option<Found>,
+    ) -> Result<Found, MemberError> {
+        loop {
+            {
+                let mut heard = held(&self.heard);
+                if let Some(found) = find(&mut heard) {
+                    return Ok(found);
+                }
+                if let Some(reason) = heard.refusal.take() {
+                    return Err(MemberError::Refused(reason));
+                }
+                if let Some(why) = &heard.end {
+                    return Err(MemberError::KeeperLost(why.clone()));
+                }
+            }
+            if interrupted() {
+                return Err(MemberError::Interrupted);
+            }
+            match self.listen(SLICE) {
+                // What it said before it went may say why.
+                Ok(()) | Err(MemberError::KeeperLost(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until a connection can be used, and takes the memory of those at its other end.
+    pub(crate) fn connected(
+        &self,
+        connection: u32,
+        own: ArrayEnd,
+        interrupted: Interrupted<'_>,
+    ) -> Result<(UsableConnection, Vec<HeardPartner>), MemberError> {
+        let place = (connection, own == ArrayEnd::Source);
+        self.wait_for(interrupted, |heard| {
+            let found = heard.connections.get_mut(&place)?;
+            if let Some(reason) = &found.failed {
+                return Some(Err(MemberError::Unfit(reason.clone())));
+            }
+            let terms = found.connected.take()?;
+            Some(Ok((terms, std::mem::take(&mut found.partners))))
+        })?
+    }
+
+    /// Whether any process at the other ends is gone.
+    pub(crate) fn is_anybody_gone(&self) -> bool {
+        !held(&self.heard).gone.is_empty()
+    }
+
+    /// What became of a process at the other end, if it is gone.
+    pub(crate) fn gone(&self, program: &str, rank: u32) -> Option<GoneMember> {
+        let heard = held(&self.heard);
+        heard.gone.get(&(program.to_owned(), rank)).cloned()
+    }
+}
+
+impl HeardSoFar {
+    fn take(&mut self, (message, descriptor): HeardMessage) -> Result<(), MemberError> {
+        let without = || MemberError::Keeper("memory without a descriptor".to_owned());
+        match message {
+            KeeperMessage::Attached => self.is_attached = true,
+            KeeperMessage::Refused { reason } => self.refusal = Some(reason),
+            KeeperMessage::Memory {
+                name,
+                bytes,
+                sources,
+                targets,
+            } => self.memories.push(GivenMemory {
+                name,
+                bytes,
+                sources,
+                targets,
+                descriptor: descriptor.ok_or_else(without)?,
+            }),
+            KeeperMessage::Partner {
+                connection,
+                own,
+                rank,
+                bytes,
+            } => {
+                let descriptor = descriptor.ok_or_else(without)?;
+                let memory = PartMemory::of_another(&descriptor, bytes)?;
+                let known = self.connection(connection, own);
+                known.partners.push(HeardPartner { rank, memory });
+            }
+            KeeperMessage::Connected {
+                connection,
+                own,
+                terms,
+            } => {
+                let source = terms.source.layout().map_err(MemberError::Keeper)?;
+                let target = terms.target.layout().map_err(MemberError::Keeper)?;
+                let mapping = Mapping::new(
+                    &source,
+                    &target,
+                    terms.select.as_deref(),
+                    terms.into.as_deref(),
+                    terms.permute.as_deref(),
+                );
+                let mapping = mapping.map_err(|error| MemberError::Keeper(error.to_string()))?;
+                self.connection(connection, own).connected = Some(UsableConnection {
+                    source,
+                    target,
+                    mapping,
+                    other: terms.other,
+                });
+            }
+            KeeperMessage::Failed { connection, reason } => {
+                for own in [ArrayEnd::Source, ArrayEnd::Target] {
+                    self.connection(connection, own).failed = Some(reason.clone());
+                }
+            }
+            KeeperMessage::Gone(gone) => {
+                let place = (gone.program.clone(), gone.rank);
+                self.gone.entry(place).or_insert(gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self, connection: u32, own: ArrayEnd) -> &mut HeardConnection {
+        let place = (connection, own == ArrayEnd::Source);
+        self.connections.entry(place).or_default()
+    }
+}
+
+/// A panic elsewhere leaves what is behind these locks as it was: it is changed in single steps.
+pub(crate) fn held<Held>(lock: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}

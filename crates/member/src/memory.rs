@@ -1,0 +1,241 @@
+//! Memory that members of different programs share: a board of counters, and an array behind it.
+//!
+//! Has `unsafe` code: no library gives slices of memory that another process may change, or atomics inside of it.
+//!
+//! # Security
+//! All processes here belong to one account. A process that breaks the protocol can change the array's bytes while they are copied: any
+//! bytes are values. It can't change what is copied, from where or to where: nothing in this memory is a length or an offset to anybody.
+#![allow(
+    unsafe_code,
+    reason = "memory that another process writes to has no safe wrapper"
+)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use exoskel_transfer::CONNECTIONS_INTO_MAX;
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::thread::futex;
+
+use crate::error::MemberError;
+
+/// The board stands before the array, on a page of its own.
+const BOARD_BYTES: usize = 4096;
+
+/// Counters that different processes write stand so far apart that no processor fetches one for the other.
+const PLACE_BYTES: usize = 64;
+
+const _: () = assert!((1 + CONNECTIONS_INTO_MAX) * PLACE_BYTES <= BOARD_BYTES);
+
+/// What keeps the memory from being made smaller, and every process that has it mapped from being killed.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// A counter of a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    /// Versions that the array's own process has exported.
+    Exported,
+    /// The last of the source's versions that the array's own process has taken over a connection, by the connection's place.
+    Taken(u16),
+    /// Bytes that it has copied for it.
+    Bytes(u16),
+    /// How long that took, in nanoseconds.
+    Nanoseconds(u16),
+}
+
+/// One process's part of an array, mapped into this process. Unmapped when it goes.
+#[derive(Debug)]
+pub struct PartMemory {
+    map: MmapRaw,
+    bytes: usize,
+    is_writable: bool,
+}
+
+/// Makes memory for a board and so many bytes, all zero.
+///
+/// # Errors
+/// What the kernel says.
+pub fn new_part_memory(bytes: u64) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("exoskel array", flags)?;
+    let whole = bytes
+        .checked_add(BOARD_BYTES as u64)
+        .ok_or(rustix::io::Errno::FBIG)?;
+    rustix::fs::ftruncate(&memory, whole)?;
+    rustix::fs::fcntl_add_seals(&memory, SEALS | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+impl PartMemory {
+    /// Maps the process's own part.
+    ///
+    /// # Errors
+    /// If it isn't what the keeper says, or the kernel refuses.
+    pub fn own(memory: &OwnedFd, bytes: u64) -> Result<Self, MemberError> {
+        Self::new(memory, bytes, true)
+    }
+
+    /// Maps another process's part, to read.
+    ///
+    /// # Errors
+    /// As [`own`](Self::own).
+    pub fn of_another(memory: &OwnedFd, bytes: u64) -> Result<Self, MemberError> {
+        Self::new(memory, bytes, false)
+    }
+
+    fn new(memory: &OwnedFd, bytes: u64, is_writable: bool) -> Result<Self, MemberError> {
+        let seals = rustix::fs::fcntl_get_seals(memory)
+            .map_err(MemberError::system("memory of an array without seals"))?;
+        if !seals.contains(SEALS) {
+            return Err(MemberError::Keeper(
+                "memory that could be made smaller".to_owned(),
+            ));
+        }
+        let status =
+            rustix::fs::fstat(memory).map_err(MemberError::system("memory of an array"))?;
+        let (bytes, whole) = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| Some((bytes, bytes.checked_add(BOARD_BYTES)?)))
+            .ok_or_else(|| MemberError::Keeper(format!("an array of {bytes} bytes")))?;
+        if status.st_size as u64 != whole as u64 {
+            return Err(MemberError::Keeper(format!(
+                "memory of {} bytes where {whole} were said",
+                status.st_size
+            )));
+        }
+        let mut options = MmapOptions::new();
+        options.len(whole);
+        let map = match is_writable {
+            true => options.map_raw(memory),
+            false => options.map_raw_read_only(memory),
+        };
+        let map = map.map_err(|error| MemberError::System {
+            what: "mapping an array",
+            error,
+        })?;
+        // Whether a kernel has large pages for such memory is its own matter.
+        let _ = map.advise(Advice::HugePage);
+        Ok(Self {
+            map,
+            bytes,
+            is_writable,
+        })
+    }
+
+    /// The array's bytes, without the board.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the process has no part of the array.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// What its process has taken over the connection at this place of the board: the last of the source's versions, bytes, nanoseconds.
+    ///
+    /// # Panics
+    /// If no board has such a place.
+    #[must_use]
+    pub fn taken(&self, place: u16) -> (u64, u64, u64) {
+        (
+            self.load(Counter::Taken(place)),
+            self.load(Counter::Bytes(place)),
+            self.load(Counter::Nanoseconds(place)),
+        )
+    }
+
+    /// Where the array's first byte is. It stays there as long as this lives.
+    #[must_use]
+    pub fn first_byte(&self) -> *mut u8 {
+        // SAFETY: the mapping has at least BOARD_BYTES, so this is inside of it or just behind it.
+        unsafe { self.map.as_mut_ptr().add(BOARD_BYTES) }
+    }
+
+    /// Copies from another's part into this one.
+    ///
+    /// # Panics
+    /// If this one was mapped to read only.
+    pub(crate) fn copy_from(&self, other: &Self, copy: impl FnOnce(&[u8], &mut [u8])) {
+        assert!(self.is_writable, "a copy into another process's memory");
+        // SAFETY: both stretches are mapped as long as the borrows last. They are mappings of different memory: a connection has two
+        // arrays. What else this process has of the target is the caller's array, whose contents it has given away for the while.
+        let (source, target) = unsafe {
+            (
+                std::slice::from_raw_parts(other.first_byte(), other.bytes),
+                std::slice::from_raw_parts_mut(self.first_byte(), self.bytes),
+            )
+        };
+        copy(source, target);
+    }
+
+    fn word(&self, counter: Counter) -> *mut u64 {
+        let (place, word) = match counter {
+            Counter::Exported => (0, 0),
+            Counter::Taken(place) => (1 + usize::from(place), 0),
+            Counter::Bytes(place) => (1 + usize::from(place), 1),
+            Counter::Nanoseconds(place) => (1 + usize::from(place), 2),
+        };
+        let offset = place * PLACE_BYTES + word * size_of::<u64>();
+        assert!(offset + size_of::<u64>() <= BOARD_BYTES, "no such place");
+        // SAFETY: inside of the board by the assertion, which every mapping has.
+        unsafe { self.map.as_mut_ptr().add(offset).cast() }
+    }
+
+    /// Reads a counter, and with it what its writer did before.
+    pub(crate) fn load(&self, counter: Counter) -> u64 {
+        // SAFETY: mapped and a multiple of 8 from a page's beginning. Only a load, which a mapping to read allows.
+        let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
+        word.load(Ordering::Acquire)
+    }
+
+    /// Writes a counter of the process's own board, and wakes those who wait for it.
+    pub(crate) fn store(&self, counter: Counter, value: u64) {
+        assert!(self.is_writable, "a counter on another process's board");
+        // SAFETY: as in `load`, and the mapping can be written.
+        let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
+        word.store(value, Ordering::Release);
+        // Nobody may be waiting: that is no error.
+        let _ = futex::wake(
+            self.low_half(counter),
+            futex::Flags::empty(),
+            i32::MAX as u32,
+        );
+    }
+
+    /// Adds to a counter of the process's own board, for which nobody waits.
+    pub(crate) fn add(&self, counter: Counter, more: u64) {
+        assert!(self.is_writable, "a counter on another process's board");
+        // SAFETY: as in `load`, and the mapping can be written.
+        let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
+        word.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Waits until a counter is no longer `seen`, or the time is over, or a signal came.
+    pub(crate) fn wait(&self, counter: Counter, seen: u64, time: Duration) {
+        let time = futex::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        // Why it returns doesn't matter: the caller looks again.
+        let _ = futex::wait(
+            self.low_half(counter),
+            futex::Flags::empty(),
+            seen as u32,
+            Some(&time),
+        );
+    }
+
+    /// What the kernel compares: counters only grow, and no process sleeps through 2**32 versions.
+    fn low_half(&self, counter: Counter) -> &AtomicU32 {
+        let word: *mut u32 = self.word(counter).cast();
+        let half = usize::from(cfg!(target_endian = "big"));
+        // SAFETY: half of a word of the board, see `load`. The kernel reads it, and this process nothing but its address.
+        unsafe { AtomicU32::from_ptr(word.add(half)) }
+    }
+}

@@ -1,0 +1,379 @@
+//! The keeper of a host: it holds the memory of the arrays of its members, and knows them by their sockets.
+//!
+//! One thread waits for all sockets. What members hand to each other on a host doesn't pass it: they share memory, and wait for each
+//! other in the kernel.
+//!
+//! # Security
+//! Who may attach is this account, by the kernel's word (`SO_PEERCRED`), at a socket that only it can open. A certificate would prove no
+//! more: who has the account can read the keeper's credential.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use exoskel_member::{PartMemory, new_part_memory};
+use exoskel_transfer::{
+    ConnectionState, Coupler, Coupling, Keeper, KeeperAction, Loss, MemberId, MemoryAccess,
+    MemoryId,
+};
+use rustix::event::epoll;
+use rustix::fs::{Mode, OFlags};
+
+use crate::wake_up::WakeUp;
+
+mod member_socket;
+
+use member_socket::{MemberSocket, QueuedMessage};
+
+/// Members of one keeper, at most. Those that come later are refused.
+pub const MEMBERS_MAX: usize = 4096;
+
+const LISTENER: u64 = 0;
+const WAKE_UP: u64 = 1;
+const FIRST_MEMBER: u64 = 2;
+
+/// A keeper that runs, until it is dropped.
+#[derive(Debug)]
+pub struct KeeperService {
+    place: PathBuf,
+    wake_up: Arc<WakeUp>,
+    inside: Arc<Mutex<Inside>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What has become of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionReport {
+    /// From which array to which.
+    pub name: String,
+    /// Whether it can be used.
+    pub state: ConnectionState,
+    /// Versions that every process of the target has taken.
+    pub versions: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// The time that the slowest process took to copy its part, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// What a keeper has seen so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CouplingReport {
+    /// Programs that came: their names, how many processes are known, and of how many.
+    pub programs: Vec<(String, u32, u32)>,
+    /// By their numbers.
+    pub connections: Vec<ConnectionReport>,
+    /// The process that was lost first.
+    pub first_lost: Option<Loss>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    keeper: Keeper,
+    coupler: Coupler,
+    sockets: BTreeMap<MemberId, MemberSocket>,
+    memories: BTreeMap<MemoryId, KeptMemory>,
+    next_member: MemberId,
+    is_ending: bool,
+}
+
+/// The memory of one process's part of an array.
+#[derive(Debug)]
+struct KeptMemory {
+    to_write: Arc<OwnedFd>,
+    to_read: Arc<OwnedFd>,
+    board: PartMemory,
+}
+
+impl KeeperService {
+    /// Begins to wait for members at a socket, which must not be there yet, in a folder that only this account can enter.
+    ///
+    /// # Errors
+    /// If there can't be such a socket.
+    pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
+        let listener = UnixListener::bind(place)?;
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake_up = Arc::new(WakeUp::new()?);
+        for (source, number) in [
+            (rustix::fd::AsFd::as_fd(&listener), LISTENER),
+            (rustix::fd::AsFd::as_fd(&*wake_up), WAKE_UP),
+        ] {
+            let data = epoll::EventData::new_u64(number);
+            epoll::add(&set, source, data, epoll::EventFlags::IN)?;
+        }
+        let inside = Arc::new(Mutex::new(Inside {
+            keeper: Keeper::new(coupling.clone()),
+            coupler: Coupler::new(coupling),
+            sockets: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            next_member: FIRST_MEMBER,
+            is_ending: false,
+        }));
+        let driver = KeeperDriver {
+            listener,
+            set,
+            wake_up: Arc::clone(&wake_up),
+            inside: Arc::clone(&inside),
+        };
+        let thread = std::thread::Builder::new().name("exoskel-keeper".to_owned());
+        Ok(Self {
+            place: place.to_owned(),
+            wake_up,
+            inside,
+            thread: Some(thread.spawn(move || driver.run())?),
+        })
+    }
+
+    /// Where members attach.
+    #[must_use]
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// What it has seen so far.
+    #[must_use]
+    pub fn report(&self) -> CouplingReport {
+        held(&self.inside).report()
+    }
+
+    /// A program has ended, whether or not all of its processes have been members.
+    pub fn program_ended(&self, program: &str) {
+        held(&self.inside).coupler.program_ended(program);
+        self.wake_up.raise();
+    }
+
+    /// Ends it: members that are there find its socket closed.
+    pub fn end(&mut self) {
+        held(&self.inside).is_ending = true;
+        self.wake_up.raise();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed.
+            let _ = thread.join();
+            let _ = std::fs::remove_file(&self.place);
+        }
+    }
+}
+
+impl Drop for KeeperService {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A panic elsewhere leaves what is behind the lock as it was between two events.
+fn held(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct KeeperDriver {
+    listener: UnixListener,
+    set: OwnedFd,
+    wake_up: Arc<WakeUp>,
+    inside: Arc<Mutex<Inside>>,
+}
+
+impl KeeperDriver {
+    fn run(self) {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            events.clear();
+            let waited = epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), None);
+            match waited {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let mut inside = held(&self.inside);
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(&mut inside),
+                    WAKE_UP => self.wake_up.take(),
+                    member => self.serve(&mut inside, member, event.flags),
+                }
+            }
+            self.act(&mut inside);
+            if inside.is_ending {
+                inside.sockets.clear();
+                return;
+            }
+        }
+    }
+
+    fn accept(&self, inside: &mut Inside) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            // Who can't be told anything is let go of.
+            let _ = self.welcome(inside, stream);
+        }
+    }
+
+    fn welcome(&self, inside: &mut Inside, stream: UnixStream) -> io::Result<()> {
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        if peer.uid != rustix::process::geteuid() || inside.sockets.len() >= MEMBERS_MAX {
+            return Ok(());
+        }
+        stream.set_nonblocking(true)?;
+        let member = inside.next_member;
+        inside.next_member += 1;
+        let data = epoll::EventData::new_u64(member);
+        epoll::add(&self.set, &stream, data, epoll::EventFlags::IN)?;
+        inside.sockets.insert(member, MemberSocket::new(stream));
+        Ok(())
+    }
+
+    fn serve(&self, inside: &mut Inside, member: MemberId, flags: epoll::EventFlags) {
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.flush(inside, member);
+        }
+        let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if !flags.intersects(readable) {
+            return;
+        }
+        let Some(socket) = inside.sockets.get_mut(&member) else {
+            return;
+        };
+        let heard = socket.hear();
+        for message in heard.messages {
+            inside.keeper.hear(member, message);
+            self.act(inside);
+        }
+        if let Some(why) = heard.end {
+            inside.keeper.lost(member, &why);
+            inside.sockets.remove(&member);
+        }
+    }
+
+    /// Does what the machines want, until they want nothing more.
+    fn act(&self, inside: &mut Inside) {
+        loop {
+            while let Some(order) = inside.coupler.next_order() {
+                inside.keeper.order(order);
+            }
+            let Some(action) = inside.keeper.next_action() else {
+                return;
+            };
+            match action {
+                KeeperAction::Report(report) => inside.coupler.report(report),
+                KeeperAction::Allocate { memory, bytes } => match KeptMemory::new(bytes) {
+                    Ok(kept) => {
+                        inside.memories.insert(memory, kept);
+                    }
+                    Err(error) => inside.keeper.no_memory(memory, &error.to_string()),
+                },
+                KeeperAction::Send {
+                    member,
+                    message,
+                    memory,
+                } => {
+                    let descriptor = memory.map(|(memory, access)| {
+                        let kept = inside.memories.get(&memory)?;
+                        Some(Arc::clone(match access {
+                            MemoryAccess::ReadWrite => &kept.to_write,
+                            MemoryAccess::ReadOnly => &kept.to_read,
+                        }))
+                    });
+                    // Memory that couldn't be had: the member has been refused.
+                    if matches!(descriptor, Some(None)) {
+                        continue;
+                    }
+                    let Some(socket) = inside.sockets.get_mut(&member) else {
+                        continue;
+                    };
+                    if let Ok(outgoing) = QueuedMessage::new(&message, descriptor.flatten()) {
+                        socket.say(outgoing);
+                        self.flush(inside, member);
+                    }
+                }
+                KeeperAction::Close { member } => {
+                    if let Some(socket) = inside.sockets.get_mut(&member) {
+                        socket.end_when_said();
+                        self.flush(inside, member);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what there is, and asks to be told when there is room for what is left.
+    fn flush(&self, inside: &mut Inside, member: MemberId) {
+        let Some(socket) = inside.sockets.get_mut(&member) else {
+            return;
+        };
+        let wanted = match socket.flush() {
+            Ok(true) if socket.is_ended() => {
+                inside.sockets.remove(&member);
+                return;
+            }
+            Ok(true) => epoll::EventFlags::IN,
+            Ok(false) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            // What it said before it went is still to be read, and says how it went.
+            Err(_) => {
+                socket.say_no_more();
+                epoll::EventFlags::IN
+            }
+        };
+        let data = epoll::EventData::new_u64(member);
+        // It was added, and is there.
+        let _ = epoll::modify(&self.set, socket.stream(), data, wanted);
+    }
+}
+
+impl KeptMemory {
+    fn new(bytes: u64) -> io::Result<Self> {
+        let memory = new_part_memory(bytes)?;
+        // A descriptor that can't be mapped to write: the kernel makes one of the file's name only.
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
+        let to_read = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let board = PartMemory::of_another(&to_read, bytes).map_err(io::Error::other)?;
+        Ok(Self {
+            to_write: Arc::new(memory),
+            to_read: Arc::new(to_read),
+            board,
+        })
+    }
+}
+
+impl Inside {
+    fn report(&self) -> CouplingReport {
+        let coupling = self.coupler.coupling();
+        let connections = self.coupler.connections().iter().enumerate();
+        let connections = connections.map(|(number, status)| {
+            let terms = &coupling.connections()[number];
+            let place = coupling.place_into(number) as u16;
+            let parts = self.keeper.memory_of(&terms.to).into_iter();
+            let boards = parts.filter_map(|(_, memory)| self.memories.get(&memory));
+            let taken: Vec<(u64, u64, u64)> = boards.map(|kept| kept.board.taken(place)).collect();
+            let least = taken.iter().map(|(version, ..)| *version).min();
+            let versions = match least.unwrap_or(0) {
+                0 => 0,
+                last => (last - 1) / terms.every + 1,
+            };
+            ConnectionReport {
+                name: status.name.clone(),
+                state: status.state.clone(),
+                versions,
+                bytes: taken.iter().map(|(_, bytes, _)| bytes).sum(),
+                nanoseconds: taken.iter().map(|(.., time)| *time).max().unwrap_or(0),
+            }
+        });
+        CouplingReport {
+            connections: connections.collect(),
+            programs: self
+                .coupler
+                .present()
+                .map(|(name, present, size)| (name.to_owned(), present, size))
+                .collect(),
+            first_lost: self.coupler.first_lost().cloned(),
+        }
+    }
+}

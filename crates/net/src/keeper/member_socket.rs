@@ -1,0 +1,158 @@
+//! A member's socket, as its keeper has it.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use exoskel_transfer::{FrameError, FrameReader, KeeperMessage, MemberMessage, frame};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+const PROCESS_ENDED: &str = "its process ended without leave()";
+
+/// What the end of a member's socket means.
+fn end_of(error: &io::Error) -> String {
+    match error.kind() {
+        // The kernel says so when what we have sent was not read.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => PROCESS_ENDED.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// A message on its way, and the descriptor that goes with its first byte.
+#[derive(Debug)]
+pub(super) struct QueuedMessage {
+    bytes: Vec<u8>,
+    sent: usize,
+    descriptor: Option<Arc<OwnedFd>>,
+}
+
+impl QueuedMessage {
+    pub(super) fn new(
+        message: &KeeperMessage,
+        descriptor: Option<Arc<OwnedFd>>,
+    ) -> Result<Self, FrameError> {
+        Ok(Self {
+            bytes: frame(message)?,
+            sent: 0,
+            descriptor,
+        })
+    }
+}
+
+/// What came at once.
+pub(super) struct ReadMessages {
+    pub(super) messages: Vec<MemberMessage>,
+    /// Nothing more comes: why.
+    pub(super) end: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct MemberSocket {
+    stream: UnixStream,
+    frames: FrameReader,
+    waiting: VecDeque<QueuedMessage>,
+    ends_when_said: bool,
+    is_deaf: bool,
+}
+
+impl MemberSocket {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            frames: FrameReader::default(),
+            waiting: VecDeque::new(),
+            ends_when_said: false,
+            is_deaf: false,
+        }
+    }
+
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    pub(super) fn say(&mut self, message: QueuedMessage) {
+        if !self.is_deaf {
+            self.waiting.push_back(message);
+        }
+    }
+
+    pub(super) fn end_when_said(&mut self) {
+        self.ends_when_said = true;
+    }
+
+    /// Its process doesn't hear any more.
+    pub(super) fn say_no_more(&mut self) {
+        self.is_deaf = true;
+        self.waiting.clear();
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ends_when_said && self.waiting.is_empty()
+    }
+
+    /// Reads what has come.
+    pub(super) fn hear(&mut self) -> ReadMessages {
+        let mut heard = ReadMessages {
+            messages: Vec::new(),
+            end: None,
+        };
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => heard.end = Some(PROCESS_ENDED.to_owned()),
+                Ok(count) => self.frames.take(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => heard.end = Some(end_of(&error)),
+            }
+            loop {
+                match self.frames.message() {
+                    Ok(Some(message)) => heard.messages.push(message),
+                    Ok(None) => break,
+                    Err(error) => {
+                        heard.end = Some(error.to_string());
+                        break;
+                    }
+                }
+            }
+            if heard.end.is_some() {
+                return heard;
+            }
+        }
+    }
+
+    /// Sends what is waiting. Says whether all of it is on its way.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        while let Some(first) = self.waiting.front_mut() {
+            let descriptors = match &first.descriptor {
+                Some(descriptor) if first.sent == 0 => vec![descriptor.as_fd()],
+                _ => Vec::new(),
+            };
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty()
+                && !beside.push(SendAncillaryMessage::ScmRights(&descriptors))
+            {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let rest = [IoSlice::new(&first.bytes[first.sent..])];
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match sendmsg(&self.stream, &rest, &mut beside, flags) {
+                Ok(count) => first.sent += count,
+                Err(rustix::io::Errno::AGAIN) => return Ok(false),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if first.sent == first.bytes.len() {
+                self.waiting.pop_front();
+            }
+        }
+        Ok(true)
+    }
+}

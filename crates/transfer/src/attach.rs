@@ -1,0 +1,157 @@
+//! What a member and its keeper say over the Unix socket. Descriptors of memory travel beside the messages that name them.
+//!
+//! `Attach`, then either `Attached` or `Refused`. Then `Array` as often as wanted, each answered by `Memory` or `Refused`. The keeper tells
+//! what becomes of connections when it knows.
+
+use serde::{Deserialize, Serialize};
+
+use crate::description::LayoutDescription;
+
+/// Of this protocol. Both ends have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// What a member says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum MemberMessage {
+    /// First: who it is.
+    Attach {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// The program's name.
+        program: String,
+        /// Which process of the program.
+        rank: u32,
+        /// How many processes the program has.
+        size: u32,
+    },
+    /// An array. Members of a program describe it with the same layout.
+    Array {
+        /// The array's name.
+        name: String,
+        /// How the program shares it out.
+        layout: LayoutDescription,
+    },
+    /// It goes. What it has exported stays until it has been taken.
+    Leave {
+        /// None in good order, otherwise the error that ends it.
+        error: Option<String>,
+    },
+}
+
+/// A connection, as the ends of it have to know it before it can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionPlace {
+    /// Its number.
+    pub connection: u32,
+    /// Of the source's versions the first one goes, and then each that is so many later.
+    pub every: u64,
+    /// Where it is in the boards of the target.
+    pub place: u16,
+}
+
+/// One of the two arrays of a connection, seen from a member that has the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayEnd {
+    /// The array that is read.
+    Source,
+    /// The array that is written.
+    Target,
+}
+
+/// A process that was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loss {
+    /// Whose process.
+    pub program: String,
+    /// Which.
+    pub rank: u32,
+    /// What was seen.
+    pub why: String,
+}
+
+/// A process that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoneMember {
+    /// Whose process.
+    pub program: String,
+    /// Which.
+    pub rank: u32,
+    /// None if it went in good order. Otherwise the first process of the coupling that was lost: what followed came of it.
+    pub loss: Option<Loss>,
+}
+
+/// What a connection moves, when both ends are known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectedTerms {
+    /// The source's layout.
+    pub source: LayoutDescription,
+    /// The target's.
+    pub target: LayoutDescription,
+    /// The part of the source.
+    pub select: Option<String>,
+    /// The part of the target.
+    pub into: Option<String>,
+    /// The order of axes.
+    pub permute: Option<Vec<usize>>,
+    /// The program at the other end.
+    pub other: String,
+}
+
+/// What a keeper says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub enum KeeperMessage {
+    /// The member is known now.
+    Attached,
+    /// What was asked for can't be.
+    Refused {
+        /// Why, and who must act.
+        reason: String,
+    },
+    /// An array's memory, whose descriptor comes along.
+    Memory {
+        /// The array.
+        name: String,
+        /// Bytes behind the board.
+        bytes: u64,
+        /// The connections that begin there.
+        sources: Vec<ConnectionPlace>,
+        /// Those that end there.
+        targets: Vec<ConnectionPlace>,
+    },
+    /// The memory of a process at the other end of a connection, to be read. Its descriptor comes along.
+    Partner {
+        /// The connection.
+        connection: u32,
+        /// Which end the member has.
+        own: ArrayEnd,
+        /// The process at the other end.
+        rank: u32,
+        /// Bytes behind the board.
+        bytes: u64,
+    },
+    /// All partners of a connection were named: it can be used.
+    Connected {
+        /// The connection.
+        connection: u32,
+        /// Which end the member has.
+        own: ArrayEnd,
+        /// What it moves.
+        terms: Box<ConnectedTerms>,
+    },
+    /// A connection can't be used.
+    Failed {
+        /// The connection.
+        connection: u32,
+        /// Why, with both sides and the numbers.
+        reason: String,
+    },
+    /// Somebody at the other end of one of the member's connections is gone.
+    Gone(GoneMember),
+}

@@ -1,0 +1,284 @@
+//! The file that says which programs run and which of their arrays are connected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CONNECTIONS_INTO_MAX, NAME_BYTES_MAX};
+
+/// An array of a program: `ocean.sst`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Variable {
+    /// Whose it is.
+    pub program: String,
+    /// What the program calls it.
+    pub name: String,
+}
+
+/// A program and how it is started.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramTerms {
+    /// What starts all of its processes; none where the site starts them.
+    pub command: Option<String>,
+}
+
+/// What goes from one array to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionTerms {
+    /// The array that is read.
+    pub from: Variable,
+    /// The array that is written.
+    pub to: Variable,
+    /// The part of the source, as slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<String>,
+    /// The part of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub into: Option<String>,
+    /// The target's axis a comes from the source's axis `permute[a]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permute: Option<Vec<usize>>,
+    /// Of the source's versions the first one goes, and then each that is so many later.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub every: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_one(number: &u64) -> bool {
+    *number == 1
+}
+
+impl fmt::Display for ConnectionTerms {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} to {}", self.from, self.to)
+    }
+}
+
+/// Programs and what connects their arrays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coupling {
+    programs: BTreeMap<String, ProgramTerms>,
+    connections: Vec<ConnectionTerms>,
+}
+
+/// What can't be a coupling.
+#[derive(Debug, thiserror::Error)]
+pub enum CouplingError {
+    /// A name that is none.
+    #[error(
+        "got the name {0:?}, expected up to {NAME_BYTES_MAX} letters, digits, hyphens and underscores"
+    )]
+    Name(String),
+    /// A variable without a program.
+    #[error("got the array {0:?}, expected program.array, as in \"ocean.sst\"")]
+    Variable(String),
+    /// Not TOML, or not what is expected there.
+    #[error("{0}")]
+    Text(#[from] toml::de::Error),
+    /// No program at all.
+    #[error("got no program, expected a table for each, as [program.ocean]")]
+    NoProgram,
+    /// A connection names a program that isn't there.
+    #[error("the connection {connection} names the program {program:?}, expected one of {known}")]
+    Program {
+        /// Which connection.
+        connection: String,
+        /// The name.
+        program: String,
+        /// Those that are there.
+        known: String,
+    },
+    /// Between an array and itself.
+    #[error("the connection {0} has the same array at both ends, expected two")]
+    SameArray(String),
+    /// The same array twice, with nothing that tells the parts apart.
+    #[error("the connection {0} is there twice")]
+    Doubled(String),
+    /// A step of none.
+    #[error("the connection {0} has every = 0, expected at least 1")]
+    Every(String),
+    /// More than a board has places for.
+    #[error("{count} connections end in {array}, expected at most {CONNECTIONS_INTO_MAX}")]
+    TooMany {
+        /// Which array.
+        array: Variable,
+        /// How many.
+        count: usize,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CouplingFile {
+    #[serde(default)]
+    program: BTreeMap<String, ProgramTerms>,
+    #[serde(default)]
+    connection: Vec<ConnectionTerms>,
+}
+
+impl Coupling {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`CouplingError`], which says what was expected.
+    pub fn parse(text: &str) -> Result<Self, CouplingError> {
+        let file: CouplingFile = toml::from_str(text)?;
+        Self::new(file.program, file.connection)
+    }
+
+    /// Programs by their names, and connections between their arrays.
+    ///
+    /// # Errors
+    /// [`CouplingError`].
+    pub fn new(
+        programs: BTreeMap<String, ProgramTerms>,
+        connections: Vec<ConnectionTerms>,
+    ) -> Result<Self, CouplingError> {
+        if programs.is_empty() {
+            return Err(CouplingError::NoProgram);
+        }
+        for name in programs.keys() {
+            checked_name(name)?;
+        }
+        let mut seen = BTreeSet::new();
+        let mut into = BTreeMap::new();
+        for terms in &connections {
+            let connection = terms.to_string();
+            for end in [&terms.from, &terms.to] {
+                if !programs.contains_key(&end.program) {
+                    let known: Vec<&str> = programs.keys().map(String::as_str).collect();
+                    return Err(CouplingError::Program {
+                        connection,
+                        program: end.program.clone(),
+                        known: known.join(", "),
+                    });
+                }
+            }
+            if terms.from == terms.to {
+                return Err(CouplingError::SameArray(connection));
+            }
+            if terms.every == 0 {
+                return Err(CouplingError::Every(connection));
+            }
+            if !seen.insert((&terms.from, &terms.to, &terms.select, &terms.into)) {
+                return Err(CouplingError::Doubled(connection));
+            }
+            *into.entry(&terms.to).or_insert(0) += 1;
+        }
+        if let Some((array, count)) = into
+            .into_iter()
+            .find(|(_, count)| *count > CONNECTIONS_INTO_MAX)
+        {
+            return Err(CouplingError::TooMany {
+                array: array.clone(),
+                count,
+            });
+        }
+        Ok(Self {
+            programs,
+            connections,
+        })
+    }
+
+    /// The programs, by their names.
+    #[must_use]
+    pub fn programs(&self) -> &BTreeMap<String, ProgramTerms> {
+        &self.programs
+    }
+
+    /// The connections. Their numbers are their places here.
+    #[must_use]
+    pub fn connections(&self) -> &[ConnectionTerms] {
+        &self.connections
+    }
+
+    /// The connections that begin or end in an array, with their numbers.
+    pub fn connections_of<'a>(
+        &'a self,
+        array: &'a Variable,
+    ) -> impl Iterator<Item = (usize, &'a ConnectionTerms)> {
+        let connections = self.connections.iter().enumerate();
+        connections.filter(move |(_, terms)| terms.from == *array || terms.to == *array)
+    }
+
+    /// The array's connections as a target, and the place of one of them among these: its place in the array's board.
+    #[must_use]
+    pub fn place_into(&self, connection: usize) -> usize {
+        let to = &self.connections[connection].to;
+        let before = self.connections[..connection].iter();
+        before.filter(|terms| terms.to == *to).count()
+    }
+}
+
+/// The name of a program or an array, if it is one.
+pub(crate) fn checked_name(name: &str) -> Result<(), CouplingError> {
+    let is_letter = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_letter) {
+        return Ok(());
+    }
+    Err(CouplingError::Name(name.chars().take(64).collect()))
+}
+
+/// The source's version that is a connection's version of this number, where each `every`-th goes. Both count from 1.
+#[must_use]
+pub fn source_version(version: u64, every: u64) -> u64 {
+    let before = version.saturating_sub(1);
+    before.saturating_mul(every).saturating_add(1)
+}
+
+/// The last of the source's versions up to `exported` that goes over a connection where each `every`-th goes; 0 if none does.
+#[must_use]
+pub fn last_taken(exported: u64, every: u64) -> u64 {
+    match exported.checked_sub(1) {
+        None => 0,
+        Some(before) => before - before % every.max(1) + 1,
+    }
+}
+
+impl FromStr for Variable {
+    type Err = CouplingError;
+
+    fn from_str(text: &str) -> Result<Self, CouplingError> {
+        let (program, name) = text
+            .split_once('.')
+            .ok_or_else(|| CouplingError::Variable(text.chars().take(64).collect()))?;
+        checked_name(program)?;
+        checked_name(name)?;
+        Ok(Self {
+            program: program.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl TryFrom<String> for Variable {
+    type Error = CouplingError;
+
+    fn try_from(text: String) -> Result<Self, CouplingError> {
+        text.parse()
+    }
+}
+
+impl From<Variable> for String {
+    fn from(variable: Variable) -> Self {
+        variable.to_string()
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.program, self.name)
+    }
+}

@@ -1,0 +1,497 @@
+//! The machine of a keeper: its members, their arrays' memory, and whom of them it tells of whose.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
+
+use crate::attach::{
+    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
+    PROTOCOL,
+};
+use crate::coupler::{CouplerOrder, KeeperReport};
+use crate::coupling::{ConnectionTerms, Coupling, Variable};
+use crate::description::LayoutDescription;
+
+/// A member's socket, in words of who drives the machine.
+pub type MemberId = u64;
+
+/// The memory of one process's part of an array.
+pub type MemoryId = u64;
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeeperAction {
+    /// Make memory for a board and so many bytes, which are zero.
+    Allocate {
+        /// What it is called from now on.
+        memory: MemoryId,
+        /// Behind the board.
+        bytes: u64,
+    },
+    /// Tell a member.
+    Send {
+        /// Whom.
+        member: MemberId,
+        /// What.
+        message: KeeperMessage,
+        /// Its descriptor comes along: to write for who has it, to read for others.
+        memory: Option<(MemoryId, MemoryAccess)>,
+    },
+    /// End what a member's socket carries, when it has been told what is waiting for it.
+    Close {
+        /// Whose.
+        member: MemberId,
+    },
+    /// Tell the coupler.
+    Report(KeeperReport),
+}
+
+/// What who gets memory may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryAccess {
+    /// Its own.
+    ReadWrite,
+    /// Another's.
+    ReadOnly,
+}
+
+#[derive(Debug)]
+struct KnownMember {
+    program: String,
+    rank: u32,
+    is_attached: bool,
+    /// Its socket has ended. Its arrays stay: what they have may not have been taken yet.
+    is_gone: bool,
+    /// Layouts of arrays of which the coupler is asked.
+    asked: BTreeMap<String, LayoutDescription>,
+    arrays: BTreeMap<String, KeptArray>,
+}
+
+#[derive(Debug)]
+struct KeptArray {
+    memory: MemoryId,
+    bytes: u64,
+    layout: LayoutDescription,
+}
+
+/// Knows the members of one host.
+#[derive(Debug)]
+pub struct Keeper {
+    coupling: Coupling,
+    members: BTreeMap<MemberId, KnownMember>,
+    places: BTreeMap<(String, u32), MemberId>,
+    /// For those who come later.
+    gone: Vec<GoneMember>,
+    last_memory: MemoryId,
+    actions: VecDeque<KeeperAction>,
+}
+
+impl Keeper {
+    /// For a coupling.
+    #[must_use]
+    pub fn new(coupling: Coupling) -> Self {
+        Self {
+            coupling,
+            members: BTreeMap::new(),
+            places: BTreeMap::new(),
+            gone: Vec::new(),
+            last_memory: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn next_action(&mut self) -> Option<KeeperAction> {
+        self.actions.pop_front()
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub fn member_count(&self) -> usize {
+        self.members
+            .values()
+            .filter(|member| !member.is_gone)
+            .count()
+    }
+
+    /// The memory of the parts of an array that are here, with the ranks.
+    pub fn memory_of(&self, array: &Variable) -> Vec<(u32, MemoryId)> {
+        let members = self.members.values();
+        let members = members.filter(|member| member.program == array.program);
+        let found = members.filter_map(|member| {
+            let kept = member.arrays.get(&array.name)?;
+            Some((member.rank, kept.memory))
+        });
+        found.collect()
+    }
+
+    /// Takes what a member says. What it says first must be who it is.
+    pub fn hear(&mut self, id: MemberId, message: MemberMessage) {
+        match (message, self.members.get_mut(&id)) {
+            (
+                MemberMessage::Attach {
+                    protocol,
+                    program,
+                    rank,
+                    size,
+                },
+                None,
+            ) => {
+                if protocol != PROTOCOL {
+                    return self.refuse_and_close(
+                        id,
+                        format!(
+                            "the member speaks version {protocol} of the attach protocol, the keeper {PROTOCOL}: update the older of the two installations"
+                        ),
+                    );
+                }
+                let place = (program.clone(), rank);
+                if self.places.contains_key(&place) {
+                    return self.refuse_and_close(
+                        id,
+                        format!(
+                            "rank {rank} of {program} is here already: each process has a rank of its own. Without MPI give them: Member({program:?}, rank=, size=)"
+                        ),
+                    );
+                }
+                self.places.insert(place, id);
+                self.members.insert(
+                    id,
+                    KnownMember {
+                        program: program.clone(),
+                        rank,
+                        is_attached: false,
+                        is_gone: false,
+                        asked: BTreeMap::new(),
+                        arrays: BTreeMap::new(),
+                    },
+                );
+                self.actions
+                    .push_back(KeeperAction::Report(KeeperReport::Attach {
+                        program,
+                        rank,
+                        size,
+                    }));
+            }
+            (MemberMessage::Array { name, layout }, Some(member)) if member.is_attached => {
+                let (program, rank) = (member.program.clone(), member.rank);
+                if member.asked.insert(name.clone(), layout.clone()).is_some() {
+                    return self.refuse(id, format!("rank {rank} has asked for {name:?} already"));
+                }
+                self.actions
+                    .push_back(KeeperAction::Report(KeeperReport::Array {
+                        program,
+                        rank,
+                        name,
+                        layout,
+                    }));
+            }
+            (MemberMessage::Leave { error }, Some(_)) => {
+                self.actions.push_back(KeeperAction::Close { member: id });
+                self.end(id, error);
+            }
+            _ => self.refuse_and_close(id, "got a message that isn't due".to_owned()),
+        }
+    }
+
+    /// A member's socket has ended, without a word before.
+    pub fn lost(&mut self, id: MemberId, why: &str) {
+        self.end(id, Some(why.to_owned()));
+    }
+
+    fn end(&mut self, id: MemberId, why: Option<String>) {
+        let Some(member) = self.members.get_mut(&id).filter(|member| !member.is_gone) else {
+            return;
+        };
+        let (program, rank) = (member.program.clone(), member.rank);
+        if !member.is_attached {
+            self.members.remove(&id);
+            self.places.remove(&(program, rank));
+            return;
+        }
+        member.is_gone = true;
+        let loss = why.map(|why| Loss {
+            program: program.clone(),
+            rank,
+            why,
+        });
+        self.actions
+            .push_back(KeeperAction::Report(KeeperReport::Gone(GoneMember {
+                program,
+                rank,
+                loss,
+            })));
+    }
+
+    fn refuse(&mut self, member: MemberId, reason: String) {
+        self.send(member, KeeperMessage::Refused { reason }, None);
+    }
+
+    fn refuse_and_close(&mut self, member: MemberId, reason: String) {
+        self.refuse(member, reason);
+        self.end(member, Some("it was refused".to_owned()));
+        self.actions.push_back(KeeperAction::Close { member });
+    }
+
+    fn send(
+        &mut self,
+        member: MemberId,
+        message: KeeperMessage,
+        memory: Option<(MemoryId, MemoryAccess)>,
+    ) {
+        if self.members.get(&member).is_some_and(|known| known.is_gone) {
+            return;
+        }
+        self.actions.push_back(KeeperAction::Send {
+            member,
+            message,
+            memory,
+        });
+    }
+
+    /// Memory could not be had.
+    pub fn no_memory(&mut self, memory: MemoryId, why: &str) {
+        let has = |member: &KnownMember| {
+            let mut arrays = member.arrays.values();
+            arrays.any(|array| array.memory == memory)
+        };
+        let found = self.members.iter().find(|(_, member)| has(member));
+        if let Some((id, _)) = found {
+            let id = *id;
+            self.refuse_and_close(id, format!("the keeper has no memory for it: {why}"));
+        }
+    }
+
+    /// Takes what the coupler says.
+    pub fn order(&mut self, order: CouplerOrder) {
+        match order {
+            CouplerOrder::Attached { program, rank } => {
+                if let Some(id) = self.places.get(&(program, rank)).copied() {
+                    if let Some(member) = self.members.get_mut(&id) {
+                        member.is_attached = true;
+                    }
+                    self.send(id, KeeperMessage::Attached, None);
+                    for gone in self.gone.clone() {
+                        self.tell(&gone, Some(id));
+                    }
+                }
+            }
+            CouplerOrder::Refused {
+                program,
+                rank,
+                reason,
+            } => {
+                if let Some(id) = self.places.get(&(program, rank)).copied() {
+                    self.refuse_and_close(id, reason);
+                }
+            }
+            CouplerOrder::Array {
+                program,
+                rank,
+                name,
+                sources,
+                targets,
+            } => self.allocate(&program, rank, name, sources, targets),
+            CouplerOrder::Connect { connection } => self.connect(connection),
+            CouplerOrder::Fail { connection, reason } => {
+                let Some(terms) = self.coupling.connections().get(connection as usize) else {
+                    return;
+                };
+                let ends = [terms.from.clone(), terms.to.clone()];
+                for member in self.having(|member| ends.iter().any(|end| member.has(end))) {
+                    let reason = reason.clone();
+                    self.send(member, KeeperMessage::Failed { connection, reason }, None);
+                }
+            }
+            CouplerOrder::Gone(gone) => {
+                self.tell(&gone, None);
+                self.gone.push(gone);
+            }
+        }
+    }
+
+    /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.
+    fn tell(&mut self, gone: &GoneMember, whom: Option<MemberId>) {
+        let terms = self.coupling.connections().iter();
+        let connected: BTreeSet<String> = terms
+            .filter_map(|terms| {
+                let (from, to) = (&terms.from.program, &terms.to.program);
+                match &gone.program {
+                    program if program == from => Some(to.clone()),
+                    program if program == to => Some(from.clone()),
+                    _ => None,
+                }
+            })
+            .collect();
+        let mut members = self.having(|member| connected.contains(&member.program));
+        members.retain(|member| whom.is_none_or(|whom| whom == *member));
+        for member in members {
+            self.send(member, KeeperMessage::Gone(gone.clone()), None);
+        }
+    }
+
+    fn having(&self, is_meant: impl Fn(&KnownMember) -> bool) -> Vec<MemberId> {
+        let members = self.members.iter();
+        let meant = members.filter(|(_, member)| member.is_attached && is_meant(member));
+        meant.map(|(id, _)| *id).collect()
+    }
+
+    fn allocate(
+        &mut self,
+        program: &str,
+        rank: u32,
+        name: String,
+        sources: Vec<ConnectionPlace>,
+        targets: Vec<ConnectionPlace>,
+    ) {
+        let Some(id) = self.places.get(&(program.to_owned(), rank)).copied() else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        let layout = member.asked.get(&name).cloned();
+        let Some((layout, made)) = layout.and_then(|layout| {
+            let made = layout.layout().ok()?;
+            Some((layout, made))
+        }) else {
+            return;
+        };
+        let bytes = local_bytes(&made, rank);
+        self.last_memory += 1;
+        let memory = self.last_memory;
+        member.arrays.insert(
+            name.clone(),
+            KeptArray {
+                memory,
+                bytes,
+                layout,
+            },
+        );
+        self.actions
+            .push_back(KeeperAction::Allocate { memory, bytes });
+        let message = KeeperMessage::Memory {
+            name,
+            bytes,
+            sources,
+            targets,
+        };
+        self.send(id, message, Some((memory, MemoryAccess::ReadWrite)));
+    }
+
+    /// Tells the members at both ends of a connection whose memory they need.
+    fn connect(&mut self, connection: u32) {
+        let Some(terms) = self.coupling.connections().get(connection as usize) else {
+            return;
+        };
+        let terms = terms.clone();
+        let (from, to) = (self.parts(&terms.from), self.parts(&terms.to));
+        let of = |parts: &BTreeMap<u32, Part>| {
+            let layout = parts.values().next()?.layout.clone();
+            let made = layout.layout().ok()?;
+            Some((layout, made))
+        };
+        let (Some((source, source_made)), Some((target, target_made))) = (of(&from), of(&to))
+        else {
+            return;
+        };
+        let Ok(mapping) = terms.mapping(&source_made, &target_made) else {
+            return;
+        };
+        for (own, parts, others, side) in [
+            (ArrayEnd::Source, &from, &to, PlanSide::Source),
+            (ArrayEnd::Target, &to, &from, PlanSide::Target),
+        ] {
+            for (rank, part) in parts {
+                let plan =
+                    RedistributionPlan::new(&source_made, &target_made, &mapping, side, *rank);
+                for message in plan.messages() {
+                    let rank = message.rank();
+                    let Some(other) = others.get(&rank) else {
+                        continue;
+                    };
+                    let partner = KeeperMessage::Partner {
+                        connection,
+                        own,
+                        rank,
+                        bytes: other.bytes,
+                    };
+                    let memory = Some((other.memory, MemoryAccess::ReadOnly));
+                    self.send(part.member, partner, memory);
+                }
+                let connected = KeeperMessage::Connected {
+                    connection,
+                    own,
+                    terms: Box::new(ConnectedTerms {
+                        source: source.clone(),
+                        target: target.clone(),
+                        select: terms.select.clone(),
+                        into: terms.into.clone(),
+                        permute: terms.permute.clone(),
+                        other: match own {
+                            ArrayEnd::Source => terms.to.program.clone(),
+                            ArrayEnd::Target => terms.from.program.clone(),
+                        },
+                    }),
+                };
+                self.send(part.member, connected, None);
+            }
+        }
+    }
+
+    /// The parts of an array that are here, by their ranks.
+    fn parts(&self, array: &Variable) -> BTreeMap<u32, Part> {
+        let members = self.members.iter();
+        let members = members.filter(|(_, member)| member.program == array.program);
+        let parts = members.filter_map(|(id, member)| {
+            let kept = member.arrays.get(&array.name)?;
+            let part = Part {
+                member: *id,
+                memory: kept.memory,
+                bytes: kept.bytes,
+                layout: kept.layout.clone(),
+            };
+            Some((member.rank, part))
+        });
+        parts.collect()
+    }
+}
+
+struct Part {
+    member: MemberId,
+    memory: MemoryId,
+    bytes: u64,
+    layout: LayoutDescription,
+}
+
+impl KnownMember {
+    fn has(&self, array: &Variable) -> bool {
+        self.program == array.program && self.arrays.contains_key(&array.name)
+    }
+}
+
+impl ConnectionTerms {
+    /// Which elements go where.
+    ///
+    /// # Errors
+    /// If the layouts don't fit each other.
+    pub fn mapping(
+        &self,
+        source: &Layout,
+        target: &Layout,
+    ) -> Result<Mapping, exoskel_redist::MappingError> {
+        Mapping::new(
+            source,
+            target,
+            self.select.as_deref(),
+            self.into.as_deref(),
+            self.permute.as_deref(),
+        )
+    }
+}
+
+/// The bytes of a process's part of an array, its halo included.
+fn local_bytes(layout: &Layout, rank: u32) -> u64 {
+    let elements: u64 = layout.local_shape(rank).iter().product();
+    elements * u64::from(layout.element().bytes())
+}

@@ -1,0 +1,41 @@
+//! What couplers, keepers and members say and decide about arrays that parallel programs hand to each other.
+//!
+//! A **member** is one process of a parallel program. A **keeper**, one on each host, holds the memory of its members' arrays. The
+//! **coupler** knows which array goes where: it reads a [`Coupling`], hears of members and layouts, checks that they fit, and tells keepers
+//! which connections are ready. No array passes it. The roles are those of TGrid's redistributor and redistribution managers (Hunold,
+//! Rauber, Rünger 2005, section 4).
+//!
+//! Everything here is decisions: bytes and events in, messages and wishes out.
+
+#![forbid(unsafe_code)]
+
+mod attach;
+mod coupler;
+mod coupling;
+mod description;
+mod frame;
+mod keeper;
+
+pub use attach::{
+    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
+    PROTOCOL,
+};
+pub use coupler::{ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport};
+pub use coupling::{
+    ConnectionTerms, Coupling, CouplingError, ProgramTerms, Variable, last_taken, source_version,
+};
+pub use description::{LayoutDescription, Sharing};
+pub use frame::{FRAME_BYTES_MAX, FrameError, FrameReader, frame};
+pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};
+
+/// Processes of one program, at most.
+pub const MEMBERS_MAX: u32 = 1 << 20;
+
+/// Arrays of one program, at most.
+pub const VARIABLES_MAX: usize = 256;
+
+/// Connections that end in one array, at most: each has a place in the array's board.
+pub const CONNECTIONS_INTO_MAX: usize = 32;
+
+/// The bytes of a name of a program or of an array, at most.
+pub const NAME_BYTES_MAX: usize = 64;

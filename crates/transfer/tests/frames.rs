@@ -1,0 +1,54 @@
+//! Messages of the attach protocol, in whatever pieces they come.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use exoskel_transfer::{FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage, frame};
+use proptest::prelude::*;
+
+fn message() -> impl Strategy<Value = MemberMessage> {
+    prop_oneof![
+        (any::<u32>(), ".*", any::<u32>(), any::<u32>()).prop_map(
+            |(protocol, program, rank, size)| MemberMessage::Attach {
+                protocol,
+                program,
+                rank,
+                size
+            }
+        ),
+        prop::option::of(".*").prop_map(|error| MemberMessage::Leave { error }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_come_whole_from_pieces(
+        messages in prop::collection::vec(message(), 1..5),
+        cut in 1_usize..50,
+    ) {
+        let bytes: Vec<u8> = messages.iter().flat_map(|one| frame(one).unwrap()).collect();
+        let mut reader = FrameReader::default();
+        let mut read = Vec::new();
+        for piece in bytes.chunks(cut) {
+            reader.take(piece);
+            while let Some(message) = reader.message::<MemberMessage>().unwrap() {
+                read.push(message);
+            }
+        }
+        prop_assert_eq!(read, messages);
+    }
+
+    #[test]
+    fn foreign_bytes_are_an_error_or_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut reader = FrameReader::default();
+        reader.take(&bytes);
+        while let Ok(Some(_)) = reader.message::<KeeperMessage>() {}
+    }
+}
+
+#[test]
+fn a_length_beyond_the_limit_is_an_error_at_once() {
+    let mut reader = FrameReader::default();
+    reader.take(&u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_le_bytes());
+    let error = reader.message::<MemberMessage>().unwrap_err();
+    assert!(error.to_string().contains("at most 33554432"), "{error}");
+}

@@ -1,0 +1,195 @@
+"""``exoskel couple``: start parallel programs that hand arrays to each other, and see what moves."""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Self
+
+from .. import _core
+from ..errors import CouplingError
+from ..member import KEEPER_VARIABLE
+from ..peer_text import one_line
+from ..redistribution import size_text
+from .report import Commands, report, table
+
+__all__ = ["add_commands"]
+
+# How long the others may go on when one program has failed.
+_GRACE_SECONDS = 10.0
+# From being told to end to being killed.
+_KILL_SECONDS = 5.0
+# Between two looks at the programs.
+_LOOK_SECONDS = 0.05
+
+
+def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add ``couple``."""
+    parser = commands.add_parser(
+        "couple",
+        parents=[common],
+        help="start parallel programs that hand arrays to each other",
+        description="Start the programs that a file names, with a keeper that holds their arrays, and wait until all have ended. Their output is "
+        "printed with their names before each line. At the end a table says what moved over each connection. When one program fails, the "
+        f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. docs/coupling.md explains the file.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the coupling, e.g. climate.toml")
+    parser.set_defaults(run=_couple)
+
+
+def _couple(arguments: argparse.Namespace) -> int:
+    text = arguments.file.read_text()
+    try:
+        programs = _core.read_coupling(text)
+    except CouplingError as error:
+        raise CouplingError(f"{arguments.file}: {error}") from error
+    without = [name for name, command in programs if command is None]
+    if without:
+        raise CouplingError(
+            f"{arguments.file}: got no command for {', '.join(without)}, expected command = in [program.{without[0]}]"
+        )
+    with tempfile.TemporaryDirectory(prefix="exoskel-") as folder:
+        place = Path(folder, "keeper")
+        keeper = _core.Keeper(place, text)
+        try:
+            with _Programs(place, arguments.json) as running:
+                for name, command in programs:
+                    running.start(name, shlex.split(command or ""))
+                running.wait(keeper.program_ended)
+                seen = keeper.report()
+        finally:
+            keeper.end()
+    codes = running.codes()
+    sizes = {name: size for name, _, size in seen["programs"]}
+    programs_seen = {
+        name: {"exit_code": code, "processes": sizes.get(name, 0)} for name, code in codes.items()
+    }
+    answer = {**seen, "programs": programs_seen}
+    report(arguments, _text(seen, codes), answer)
+    return 0 if not any(codes.values()) else 1
+
+
+class _Programs:
+    """Programs that run, each in a process group of its own."""
+
+    def __init__(self, keeper: Path, is_quiet: bool) -> None:
+        self._environment = {**os.environ, KEEPER_VARIABLE: str(keeper)}
+        # Answers for machines stand alone on the standard output.
+        self._output = sys.stderr if is_quiet else sys.stdout
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._printing = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+        for thread in self._threads:
+            thread.join()
+
+    def start(self, name: str, words: list[str]) -> None:
+        """Start one; its lines are printed behind its name."""
+        if not words:
+            raise CouplingError(f"can't start {name}: got no command")
+        try:
+            process = subprocess.Popen(
+                words,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CouplingError(f"can't start {name}: {error}") from error
+        self._running[name] = process
+        assert process.stdout is not None
+        thread = threading.Thread(target=self._print, args=(name, process.stdout), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _print(self, name: str, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                # Who reads our output may have seen enough (`| head`): the program goes on all the same.
+                with self._printing, contextlib.suppress(BrokenPipeError):
+                    print(f"{name} | {one_line(line.rstrip())}", file=self._output, flush=True)
+
+    def wait(self, ended: Callable[[str], None]) -> None:
+        """Wait until all have ended; soon, when one has failed. `ended` is told of each."""
+        deadline = None
+        told: set[str] = set()
+        while len(told) < len(self._running):
+            codes = self.codes()
+            for name in {name for name, code in codes.items() if code is not None} - told:
+                told.add(name)
+                ended(name)
+            if deadline is None and any(codes.values()):
+                deadline = time.monotonic() + _GRACE_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                self._end()
+            time.sleep(_LOOK_SECONDS)
+
+    def codes(self) -> dict[str, int | None]:
+        """How each has ended, as a shell counts; None while it runs."""
+        ended = {name: process.poll() for name, process in self._running.items()}
+        return {
+            name: code if code is None or code >= 0 else 128 - code for name, code in ended.items()
+        }
+
+    def _end(self) -> None:
+        """End those that still run, and whatever the others have left behind."""
+        self._signal(signal.SIGTERM)
+        deadline = time.monotonic() + _KILL_SECONDS
+        while time.monotonic() < deadline and self._left():
+            self.codes()
+            time.sleep(_LOOK_SECONDS)
+        self._signal(signal.SIGKILL)
+        for process in self._running.values():
+            process.wait()
+
+    def _left(self) -> bool:
+        return any(self._has_processes(process.pid) for process in self._running.values())
+
+    @staticmethod
+    def _has_processes(group: int) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, 0)
+            return True
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running.values():
+            # Polled first: a process that has ended, but was not waited for, would count.
+            process.poll()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
+
+def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
+    lines = []
+    if seen["first_lost"]:
+        program, rank, why = seen["first_lost"]
+        lines.append(f"lost first: rank {rank} of {program} ({why})")
+    for name, code in codes.items():
+        if code:
+            lines.append(f"{name} ended with exit code {code}")
+    rows = []
+    for one in seen["connections"]:
+        seconds = one["nanoseconds"] / 1e9
+        rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
+        what = one["reason"] or {"waiting": "never ready", "ready": "shared memory"}[one["state"]]
+        rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
+    lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
+    return "\n".join(lines)

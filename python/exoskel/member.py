@@ -1,0 +1,261 @@
+"""One process of a parallel program whose arrays are handed to other programs, and taken from them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from . import _core
+from .redistribution import Layout
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+# Names the keeper's socket to the programs that a coupling starts.
+KEEPER_VARIABLE = "EXOSKEL_KEEPER"
+
+# What MPI's and Slurm's starters tell each process: its rank and how many there are.
+_STARTERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+class Member:
+    """A process of a parallel program, attached to the keeper of its host.
+
+    Its arrays are shared with other programs as the coupling's file says. Nothing of MPI is called, and there is no thread: any MPI will
+    do, or none.
+
+    Parameters
+    ----------
+    program : str
+        The program's name in the coupling's file.
+    rank, size : int, optional
+        Which process this is, and how many there are. Without them mpi4py's world is asked if it is loaded, then what ``mpiexec`` or
+        ``srun`` have put into the environment; a process that was started alone is rank 0 of 1.
+    keeper : path, optional
+        The keeper's socket; ``exoskel couple`` tells it to the programs that it starts.
+
+    Raises
+    ------
+    KeeperError
+        If no keeper answers; the text says how one is started.
+    CouplingError
+        If the coupling has no such program, or somebody else has this rank.
+
+    Examples
+    --------
+    ::
+
+        with ex.Member("ocean") as ocean:
+            sst = ocean.array("sst", ex.Layout((1024, 2048), "f8", ("block", "block")))
+            for step in range(steps):
+                with sst.write() as local:
+                    local[...] = temperature
+    """
+
+    def __init__(
+        self,
+        program: str,
+        *,
+        rank: int | None = None,
+        size: int | None = None,
+        keeper: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if (rank is None) != (size is None):
+            raise ValueError(f"got rank={rank} and size={size}, expected both or neither")
+        if rank is None or size is None:
+            rank, size = _place_in_world()
+        if keeper is None:
+            keeper = os.environ.get(KEEPER_VARIABLE) or _core.keeper_socket(
+                _path(os.environ.get("XDG_RUNTIME_DIR"))
+            )
+        self.program = program
+        self.rank = rank
+        self.size = size
+        self._left = False
+        self._core = _core.Member(Path(keeper), program, rank, size)
+
+    def array(self, name: str, layout: Layout, memory: NDArray[Any] | None = None) -> SharedArray:
+        """Describe an array, and return this process's part of it.
+
+        Each process of the program gives the same name and layout. It is made of zeros, in memory that other programs on this host can
+        read.
+
+        Parameters
+        ----------
+        name : str
+            What the coupling's file calls it, behind the program's name.
+        layout : Layout
+            How the program's processes share it out.
+        memory : numpy array, optional
+            Memory of your own, of the shape that ``layout.local_shape(rank)`` says: `SharedArray.write` and `SharedArray.read` copy
+            from there and to there.
+
+        Raises
+        ------
+        CouplingError
+            If other processes of the program say something else.
+        ValueError
+            If `memory` isn't of the layout's shape and type.
+        """
+        over = layout.over(self.size)
+        shape = over.local_shape(self.rank)
+        if memory is not None and (memory.shape != shape or memory.dtype != over.dtype):
+            raise ValueError(
+                f"got memory of {memory.shape} of {memory.dtype}, expected {shape} of {over.dtype}: the layout's part of rank {self.rank}"
+            )
+        return SharedArray(self._core.array(name, over.made), name, over, self.rank, memory)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Go. What was exported stays until it has been taken.
+
+        Parameters
+        ----------
+        error : exception, optional
+            What ends the process early: the processes at the other ends of its connections are told.
+        """
+        if not self._left:
+            self._left = True
+            text = None if error is None else f"{type(error).__name__}: {error}"[:1000]
+            self._core.leave(text)
+
+    def __enter__(self) -> Self:
+        """Return the member itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave, and tell of the exception if there is one."""
+        try:
+            self.leave(error)
+        except ConnectionError:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        """Say who it is."""
+        return f"<exoskel.Member {self.program}, rank {self.rank} of {self.size}>"
+
+
+class SharedArray:
+    """One process's part of an array that programs hand to each other. Made by `Member.array`.
+
+    Attributes
+    ----------
+    layout : Layout
+        How the program's processes share it out.
+    extents : tuple of lists of slices
+        The indices of the whole array that this process has, for each axis.
+    local : numpy array
+        This process's part, its halo included. Its contents are yours inside of `write` and `read`.
+    """
+
+    def __init__(
+        self,
+        core: _core.SharedArray,
+        name: str,
+        layout: Layout,
+        rank: int,
+        memory: NDArray[Any] | None,
+    ) -> None:
+        import numpy as np
+
+        self.name = name
+        self.layout = layout
+        self.extents = layout.extents(rank)
+        self._core = core
+        shape: Sequence[int] = layout.local_shape(rank)
+        order: Any = layout.order
+        buffer: Any = core
+        self._shared: NDArray[Any] = np.ndarray(shape, layout.dtype, buffer, order=order)
+        self.local = self._shared if memory is None else memory
+
+    @property
+    def dtype(self) -> DTypeLike:
+        """Of its elements."""
+        return self.layout.dtype
+
+    @property
+    def exported(self) -> int:
+        """The number of the last version that was exported; 0 before the first."""
+        return self._core.versions[0]
+
+    @property
+    def version(self) -> int:
+        """The number of the last version that was read; 0 before the first."""
+        return self._core.versions[1]
+
+    @contextmanager
+    def write(self) -> Iterator[NDArray[Any]]:
+        """Wait until the last version was taken by all who take it, then let it be written; leaving exports the next version.
+
+        An exception inside exports nothing.
+
+        Raises
+        ------
+        MemberLostError
+            If a process that takes it was lost. Processes that have left take nothing more, which is no error.
+        """
+        self._core.begin_write()
+        try:
+            yield self.local
+            if self.local is not self._shared:
+                self._shared[...] = self.local
+        except BaseException:
+            self._core.abandon()
+            raise
+        self._core.export()
+
+    @contextmanager
+    def read(self) -> Iterator[NDArray[Any]]:
+        """Wait for the next version over each connection that ends here, and let it be read: all of it, or an error.
+
+        Raises
+        ------
+        CouplingError
+            If nothing is connected here, or both ends don't fit; the text names both.
+        ProgramLeftError
+            If the other program has ended in good order and has no further version.
+        MemberLostError
+            If a process of it was lost. The contents are then of no version; a further call tries the same version again.
+        """
+        self._core.begin_read()
+        try:
+            if self.local is not self._shared:
+                self.local[...] = self._shared
+            yield self.local
+        finally:
+            self._core.end_read()
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return f"<exoskel.SharedArray {self.name}: {self.layout}>"
+
+
+def _place_in_world() -> tuple[int, int]:
+    """Which process this is, and how many there are."""
+    # A world that nobody has asked for must not be made here.
+    module = sys.modules.get("mpi4py.MPI")
+    if module is not None and module.Is_initialized() and not module.Is_finalized():
+        world = module.COMM_WORLD
+        return world.Get_rank(), world.Get_size()
+    for rank, size in _STARTERS:
+        if rank in os.environ and size in os.environ:
+            return int(os.environ[rank]), int(os.environ[size])
+    return 0, 1
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
