@@ -18,6 +18,7 @@
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
+#   make bench-redist     an array between two programs on this host, ours and MPI's
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -64,10 +65,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links paper-grid-services paper-nexus tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,28s/^# *//p' Makefile
+	@sed -n '3,29s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -159,6 +160,9 @@ bench-identity: $(VENV)/.locked
 # Each peer that can't be had here costs its own rows, which name it.
 bench-links: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
+
+bench-redist: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.redist.run $(BENCH_ARGUMENTS)
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)
