@@ -129,7 +129,8 @@ def test_a_program_without_a_member_is_not_waited_for(tmp_path: Path) -> None:
     assert f"CouplingError: ocean.sst to atmosphere.sst: {said}" in done.stdout
 
 
-def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_its_like_end_all_processes(tmp_path: Path, number: signal.Signals) -> None:
     waiting = ATMOSPHERE.replace(
         "for _ in range(5)",
         "import os\n        os.write(1, f'{os.getpid()}\\n'.encode())\n        while True",
@@ -146,9 +147,12 @@ def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     with running:
         assert running.stdout is not None
         ranks = [int(running.stdout.readline().split(" | ")[1]) for _ in range(2)]
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         error = running.communicate(timeout=120)[1]
-        assert "interrupted" in error
+        assert ("interrupted" if number == signal.SIGINT else f"ended by {number.name}") in error
+        # Who waits for what.
+        assert re.search(r"ocean\.sst to atmosphere\.sst +0 +0 B +- +never ready", error)
+        assert running.returncode == 130
     assert eventually(lambda: all(gone(rank) for rank in ranks))
 
 

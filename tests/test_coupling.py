@@ -1,5 +1,6 @@
 """Arrays between parallel programs on one host: members of both are threads here, or processes where they are killed."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.processes import eventually
+from tests.processes import eventually, gone
 
 import exoskel as ex
 from exoskel import _core
@@ -366,6 +367,209 @@ def test_who_leaves_while_it_is_told_of_another_has_left(tmp_path: Path) -> None
         assert process.communicate("\n", timeout=SECONDS)[0] == "None\n"
 
 
+def test_who_hands_on_what_it_got_waits_until_it_was_taken(start: Callable[[str], Path]) -> None:
+    """An array that is a target and a source: the next version must not come while the last is to be taken."""
+    keeper = start(
+        """
+        [program.first]
+        [program.second]
+        [program.third]
+        [[connection]]
+        from = "first.x"
+        to = "second.x"
+        [[connection]]
+        from = "second.x"
+        to = "third.x"
+        """
+    )
+    layout = ex.Layout((4,), "i8", "block")
+    with members(keeper, first=1, second=1, third=1) as programs:
+        given, handed, taken = (
+            programs[name][0].array("x", layout) for name in ("first", "second", "third")
+        )
+        is_late = threading.Event()
+
+        def give() -> None:
+            for step in range(1, 4):
+                with given.write() as local:
+                    local[...] = step
+
+        def hand_on() -> None:
+            for step in range(1, 4):
+                if step == 2:
+                    is_late.set()
+                with handed.read():
+                    pass
+                with handed.write():
+                    pass
+
+        def take() -> list[int]:
+            assert is_late.wait(SECONDS)
+            got = []
+            for _ in range(3):
+                with taken.read() as local:
+                    got.append(int(local[0]))
+            return got
+
+        assert at_once(give, hand_on, take)[2] == [1, 2, 3]
+
+
+def test_a_read_that_fails_lets_go_of_nothing(tmp_path: Path) -> None:
+    """Aim: of two connections one has a version, the other never will: the one that waits is not taken for read."""
+    text = """
+    [program.a]
+    [program.b]
+    [program.c]
+    [[connection]]
+    from = "a.x"
+    to = "c.x"
+    into = "[:4]"
+    [[connection]]
+    from = "b.x"
+    to = "c.x"
+    into = "[4:]"
+    """
+    keeper = _core.Keeper(tmp_path / "keeper", text)
+    try:
+        with members(tmp_path / "keeper", a=1, c=1) as programs:
+            half = ex.Layout((4,), "i8", "block")
+            with programs["a"][0].array("x", half).write() as local:
+                local[...] = 1
+            with ex.Member("b", keeper=tmp_path / "keeper") as other:
+                other.array("x", half)
+            read = programs["c"][0].array("x", ex.Layout((8,), "i8", "block"))
+            for _ in range(2):
+                with pytest.raises(ex.ProgramLeftError, match="rank 0 of b has left"), read.read():
+                    pass
+            assert [one["versions"] for one in keeper.report()["connections"]] == [0, 0]
+            assert [one["bytes"] for one in keeper.report()["connections"]] == [0, 0]
+    finally:
+        keeper.end()
+
+
+def test_an_array_that_is_waited_for_can_be_asked(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((4,), "i8", "block")
+    with members(keeper, ocean=1, atmosphere=1) as programs:
+        written = programs["ocean"][0].array("sst", layout)
+        read = programs["atmosphere"][0].array("sst", layout)
+        begun = threading.Event()
+
+        def take() -> None:
+            begun.set()
+            with read.read():
+                pass
+
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(take)
+            assert begun.wait(SECONDS)
+
+            def is_in_use() -> bool:
+                # Neither does who asks wait, nor who would read as well.
+                assert read.version == 0
+                try:
+                    read._core.end_read()
+                    read._core.export()
+                except RuntimeError as error:
+                    return "another thread waits" in str(error)
+                return False
+
+            assert eventually(is_in_use)
+            with written.write():
+                pass
+            waiting.result(timeout=SECONDS)
+        assert (read.version, written.exported) == (1, 1)
+
+
+FORKS = """
+    import os, sys, time
+    import exoskel as ex
+
+    with ex.Member("ocean", keeper={keeper!r}) as member:
+        array = member.array("sst", ex.Layout((8,), "f8", "block"))
+        child = os.fork()
+        if not child:
+            try:
+                with array.write():
+                    pass
+            except ex.ForkError as error:
+                print("child:", error, flush=True)
+            if {stays}:
+                time.sleep(600)
+            sys.exit(0)
+        if not {stays}:
+            os.waitpid(child, 0)
+            with array.write() as local:
+                local[...] = 7
+        else:
+            print(child, flush=True)
+            time.sleep(600)
+"""
+
+
+def test_a_forked_child_is_no_member(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    source = textwrap.dedent(FORKS.format(keeper=str(keeper), stays=False))
+    with members(keeper, atmosphere=1) as programs:
+        read = programs["atmosphere"][0].array("sst", ex.Layout((8,), "f8", "block"))
+        done = subprocess.run(
+            [sys.executable, "-c", source],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("child: a member was used in a forked child")
+        with read.read() as local:
+            assert local.tolist() == [7.0] * 8
+        with pytest.raises(ex.ProgramLeftError), read.read():
+            pass
+
+
+def test_the_loss_of_a_member_is_seen_while_its_child_lives(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    source = textwrap.dedent(FORKS.format(keeper=str(keeper), stays=True))
+    process = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+    with process, members(keeper, atmosphere=1) as programs:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        child = next(int(line) for line in lines if line.strip().isdigit())
+        try:
+            process.kill()
+            process.wait()
+            read = programs["atmosphere"][0].array("sst", ex.Layout((8,), "f8", "block"))
+            with pytest.raises(ex.MemberLostError, match="rank 0 of ocean was lost"), read.read():
+                pass
+        finally:
+            os.kill(child, signal.SIGKILL)
+            assert eventually(lambda: gone(child))
+
+
+def test_an_exit_without_an_error_is_good_order(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((8,), "f8", "block")
+    with members(keeper, atmosphere=1) as programs:
+        read = programs["atmosphere"][0].array("sst", layout)
+        ocean = ex.Member("ocean", keeper=keeper)
+        ocean.array("sst", layout)
+        with pytest.raises(SystemExit), ocean:
+            sys.exit(0)
+        with pytest.raises(ex.ProgramLeftError, match="after version 0"), read.read():
+            pass
+
+
+def test_elements_that_others_would_take_for_something_else_are_refused(
+    start: Callable[[str], Path],
+) -> None:
+    keeper = start(TWO)
+    with members(keeper, ocean=1) as programs:
+        for dtype in ("M8[s]", "m8[ms]", [("a", "<i4"), ("b", "<f4")]):
+            layout = ex.Layout((8,), np.dtype(dtype), "block")
+            with pytest.raises(ValueError, match="whose fields or units"):
+                programs["ocean"][0].array("sst", layout)
+
+
 def test_ends_that_do_not_fit_are_an_error_at_both(start: Callable[[str], Path]) -> None:
     keeper = start(TWO)
     with members(keeper, ocean=1, atmosphere=1) as programs:
@@ -396,6 +600,8 @@ def test_what_is_wrong_at_once_is_said_at_once(
             programs["atmosphere"][0].array("more", ex.Layout((8,), "f8", "block", processes=2))
     with pytest.raises(ex.KeeperError, match=r"no keeper answers at .*exoskel couple FILE"):
         ex.Member("ocean", keeper=tmp_path / "nothing")
+    with pytest.raises(ValueError, match=r"rank=-1 and size=2, expected a rank from 0"):
+        ex.Member("ocean", rank=-1, size=2, keeper=keeper)
     with pytest.raises(ValueError, match=r"rank=1 and size=None"):
         ex.Member("ocean", rank=1, keeper=keeper)
     with pytest.raises(ValueError, match=r"without grid= or processes="):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 size, script = int(sys.argv[1]), sys.argv[2:]
 processes = [
@@ -11,4 +12,10 @@ processes = [
     )
     for rank in range(size)
 ]
+while any(process.poll() is None for process in processes):
+    if any(process.poll() for process in processes):
+        # One has failed: the others would wait for it.
+        for process in processes:
+            process.terminate()
+    time.sleep(0.05)
 sys.exit(max(abs(process.wait()) for process in processes))

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from . import _core
+from .errors import ForkError
 from .redistribution import Layout
 
 if TYPE_CHECKING:
@@ -77,11 +79,17 @@ class Member:
             keeper = os.environ.get(KEEPER_VARIABLE) or _core.keeper_socket(
                 _path(os.environ.get("XDG_RUNTIME_DIR"))
             )
+        if not 0 <= rank < size:
+            raise ValueError(
+                f"got rank={rank} and size={size}, expected a rank from 0 to below the size"
+            )
         self.program = program
         self.rank = rank
         self.size = size
         self._left = False
+        self._process = os.getpid()
         self._core = _core.Member(Path(keeper), program, rank, size)
+        _MEMBERS.add(self)
 
     def array(self, name: str, layout: Layout, memory: NDArray[Any] | None = None) -> SharedArray:
         """Describe an array, and return this process's part of it.
@@ -106,7 +114,12 @@ class Member:
         ValueError
             If `memory` isn't of the layout's shape and type.
         """
+        _check_process(self._process)
         over = layout.over(self.size)
+        if over.dtype.names is not None or over.dtype.kind in "Mm":
+            raise ValueError(
+                f"got elements of {over.dtype}, whose fields or units other programs aren't told; expected plain ones, as i8, or V{over.dtype.itemsize} for mere bytes"
+            )
         shape = over.local_shape(self.rank)
         if memory is not None and (memory.shape != shape or memory.dtype != over.dtype):
             raise ValueError(
@@ -122,6 +135,7 @@ class Member:
         error : exception, optional
             What ends the process early: the processes at the other ends of its connections are told.
         """
+        _check_process(self._process)
         if not self._left:
             self._left = True
             text = None if error is None else f"{type(error).__name__}: {error}"[:1000]
@@ -137,7 +151,12 @@ class Member:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave, and tell of the exception if there is one."""
+        """Leave, and tell of the exception if there is one. ``sys.exit()`` and ``sys.exit(0)`` are good order."""
+        if self._process != os.getpid():
+            # A forked child that ends: it is the parent that is the member.
+            return
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            error = None
         try:
             self.leave(error)
         except ConnectionError:
@@ -174,6 +193,7 @@ class SharedArray:
 
         self.name = name
         self.layout = layout
+        self._process = os.getpid()
         self.extents = layout.extents(rank)
         self._core = core
         shape: Sequence[int] = layout.local_shape(rank)
@@ -208,6 +228,7 @@ class SharedArray:
         MemberLostError
             If a process that takes it was lost. Processes that have left take nothing more, which is no error.
         """
+        _check_process(self._process)
         self._core.begin_write()
         try:
             yield self.local
@@ -231,6 +252,7 @@ class SharedArray:
         MemberLostError
             If a process of it was lost. The contents are then of no version; a further call tries the same version again.
         """
+        _check_process(self._process)
         self._core.begin_read()
         try:
             if self.local is not self._shared:
@@ -242,6 +264,23 @@ class SharedArray:
     def __repr__(self) -> str:
         """Say what it is."""
         return f"<exoskel.SharedArray {self.name}: {self.layout}>"
+
+
+def _check_process(process: int) -> None:
+    if process != os.getpid():
+        raise ForkError(
+            "a member was used in a forked child of its process: only that process is a member of the program"
+        )
+
+
+def _forget_in_child() -> None:
+    for member in list(_MEMBERS):
+        member._core.forget()
+
+
+# A child that lives on must not keep the socket: the keeper notices the end of the process by it.
+_MEMBERS: WeakSet[Member] = WeakSet()
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _place_in_world() -> tuple[int, int]:

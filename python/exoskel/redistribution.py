@@ -65,7 +65,9 @@ class Layout:
         if order not in ("C", "F"):
             raise ValueError(f'got order={order!r}, expected "C" or "F"')
         if grid is not None and processes is not None:
-            raise ValueError(f"got grid={grid} and processes={processes}, expected one of the two")
+            raise ValueError(
+                f"got grid={grid} and processes={processes}, expected one of the two: how many processes share the array"
+            )
         self.shape = tuple(operator.index(length) for length in shape)
         self.dtype = np.dtype(dtype)
         self.order = order
@@ -83,6 +85,7 @@ class Layout:
         self._axes = [word if isinstance(word, str) else list(word) for word in words]
         self._halos = halos
         self._element = element.split("[")[0]
+        _core.check_sharing(len(self.shape), self._axes)
         self._over: _core.Layout | None = None
         if grid is not None:
             self._over = self._made(list(grid), 0)

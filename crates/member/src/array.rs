@@ -1,14 +1,15 @@
 //! An array that the processes of a program share, and its versions.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use exoskel_redist::{Layout, PlanSide, RedistributionPlan, StridedCopy};
+use exoskel_redist::{Layout, PlanSide, PlannedMessage, RedistributionPlan, StridedCopy};
 use exoskel_transfer::{ArrayEnd, ConnectionPlace, GoneMember, last_taken, source_version};
 
 use crate::error::MemberError;
-use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection, held};
+use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection};
 use crate::memory::{Counter, PartMemory};
 
 /// One process's part of an array.
@@ -21,13 +22,15 @@ pub struct SharedArray {
     name: String,
     layout: Layout,
     memory: Arc<PartMemory>,
+    /// The last versions, for whoever asks while somebody waits.
+    exported: AtomicU64,
+    read: AtomicU64,
+    /// Held while somebody waits: nobody waits for it.
     versions: Mutex<Versions>,
 }
 
 #[derive(Debug)]
 struct Versions {
-    exported: u64,
-    read: u64,
     is_written: bool,
     is_read: bool,
     outgoing: Vec<OutgoingConnection>,
@@ -127,9 +130,9 @@ impl SharedArray {
             givers: None,
         });
         Self {
+            exported: AtomicU64::new(0),
+            read: AtomicU64::new(0),
             versions: Mutex::new(Versions {
-                exported: 0,
-                read: 0,
                 is_written: false,
                 is_read: false,
                 outgoing: outgoing.collect(),
@@ -163,12 +166,25 @@ impl SharedArray {
     /// Versions that were exported and read so far.
     #[must_use]
     pub fn versions(&self) -> (u64, u64) {
-        let versions = held(&self.versions);
-        (versions.exported, versions.read)
+        (
+            self.exported.load(Ordering::Relaxed),
+            self.read.load(Ordering::Relaxed),
+        )
     }
 
     fn said(&self) -> String {
         format!("{}.{}", self.attachment.program(), self.name)
+    }
+
+    /// What is done with the array, unless another thread, or what a signal has interrupted, does something with it.
+    fn access(&self) -> Result<MutexGuard<'_, Versions>, MemberError> {
+        match self.versions.try_lock() {
+            Ok(versions) => Ok(versions),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(MemberError::Access(
+                "the array is in use: another thread waits for it",
+            )),
+        }
     }
 
     /// Waits until the last exported version was taken by all who take it: then the array can be written.
@@ -176,12 +192,23 @@ impl SharedArray {
     /// # Errors
     /// [`MemberError`]. Processes that have left take nothing more, which is none.
     pub fn begin_write(&self, interrupted: Interrupted<'_>) -> Result<(), MemberError> {
-        let mut versions = held(&self.versions);
+        let mut versions = self.access()?;
         if versions.is_written {
             return Err(MemberError::Access("the array is being written already"));
         }
-        let exported = versions.exported;
-        for outgoing in &mut versions.outgoing {
+        self.until_taken(&mut versions.outgoing, interrupted)?;
+        versions.is_written = true;
+        Ok(())
+    }
+
+    /// Waits until the last exported version was taken by all who take it.
+    fn until_taken(
+        &self,
+        outgoing: &mut [OutgoingConnection],
+        interrupted: Interrupted<'_>,
+    ) -> Result<(), MemberError> {
+        let exported = self.exported.load(Ordering::Relaxed);
+        for outgoing in outgoing {
             let last = last_taken(exported, outgoing.every);
             if last == 0 {
                 continue;
@@ -216,7 +243,6 @@ impl SharedArray {
                 }
             }
         }
-        versions.is_written = true;
         Ok(())
     }
 
@@ -225,19 +251,21 @@ impl SharedArray {
     /// # Errors
     /// If [`begin_write`](Self::begin_write) was not called.
     pub fn export(&self) -> Result<u64, MemberError> {
-        let mut versions = held(&self.versions);
+        let mut versions = self.access()?;
         if !versions.is_written {
             return Err(MemberError::Access("the array isn't being written"));
         }
         versions.is_written = false;
-        versions.exported += 1;
-        self.memory.store(Counter::Exported, versions.exported);
-        Ok(versions.exported)
+        let exported = self.exported.fetch_add(1, Ordering::Relaxed) + 1;
+        self.memory.store(Counter::Exported, exported);
+        Ok(exported)
     }
 
     /// Ends a write without a new version.
     pub fn abandon(&self) {
-        held(&self.versions).is_written = false;
+        if let Ok(mut versions) = self.access() {
+            versions.is_written = false;
+        }
     }
 
     /// Waits for the next version over each connection that ends here, and copies it. Returns its number.
@@ -245,78 +273,98 @@ impl SharedArray {
     /// # Errors
     /// [`MemberError`]. The array's contents are then of no version, and the next call tries the same one again.
     pub fn begin_read(&self, interrupted: Interrupted<'_>) -> Result<u64, MemberError> {
-        let mut versions = held(&self.versions);
-        if versions.is_read {
-            return Err(MemberError::Access("the array is being read already"));
+        let mut access = self.access()?;
+        let versions = &mut *access;
+        if versions.is_read || versions.is_written {
+            return Err(MemberError::Access("the array is in use already"));
         }
         if versions.incoming.is_empty() {
             return Err(MemberError::NotConnected(self.said()));
         }
-        let version = versions.read + 1;
+        // What it has given itself must have been taken before it is written to.
+        self.until_taken(&mut versions.outgoing, interrupted)?;
+        let version = self.read.load(Ordering::Relaxed) + 1;
+        // All of them first: a wait that is broken off, and tried again, has let go of nothing.
         for incoming in &mut versions.incoming {
-            if incoming.givers.is_none() {
-                let (terms, partners) = self.attachment.connected(
-                    incoming.connection,
-                    ArrayEnd::Target,
-                    interrupted,
-                )?;
-                incoming.givers = Some(self.givers(&terms, partners));
-            }
-            let Some(givers) = &incoming.givers else {
-                continue;
-            };
-            let wanted = source_version(version, incoming.every);
-            let (mut bytes, mut time) = (0, 0);
-            for giver in &givers.processes {
-                let others = &givers.processes;
-                let program = &givers.program;
-                let exported = Counter::Exported;
-                let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
-                if let Some(hopeless) = gone {
-                    let array = self.said();
-                    return Err(match hopeless.gone.loss {
-                        None => MemberError::Ended {
-                            array,
-                            program: program.clone(),
-                            rank: hopeless.rank,
-                            version: wanted,
-                            exported: hopeless.reached,
-                        },
-                        Some(loss) => MemberError::Lost {
-                            array,
-                            version,
-                            loss,
-                        },
-                    });
-                }
-                let begin = Instant::now();
+            self.until_given(incoming, version, interrupted)?;
+        }
+        for incoming in &versions.incoming {
+            let begin = Instant::now();
+            let mut bytes = 0;
+            for giver in incoming.givers.iter().flat_map(|givers| &givers.processes) {
                 self.memory.copy_from(&giver.memory, |source, target| {
                     giver.copy.run(source, target);
                 });
                 bytes += giver.bytes;
-                time += begin.elapsed().as_nanos() as u64;
             }
             let place = incoming.place;
-            for (counter, more) in [
-                (Counter::Bytes(place), bytes),
-                (Counter::Nanoseconds(place), time),
-            ] {
-                self.memory.add(counter, more);
-            }
-            self.memory.store(Counter::Taken(place), wanted);
+            let time = begin.elapsed().as_nanos() as u64;
+            self.memory.add(Counter::Bytes(place), bytes);
+            self.memory.add(Counter::Nanoseconds(place), time);
+            let taken = source_version(version, incoming.every);
+            self.memory.store(Counter::Taken(place), taken);
         }
-        versions.read = version;
+        self.read.store(version, Ordering::Relaxed);
         versions.is_read = true;
         Ok(version)
     }
 
+    /// Waits until all processes at the other end of a connection have exported a version.
+    fn until_given(
+        &self,
+        incoming: &mut IncomingConnection,
+        version: u64,
+        interrupted: Interrupted<'_>,
+    ) -> Result<(), MemberError> {
+        if incoming.givers.is_none() {
+            let (terms, partners) =
+                self.attachment
+                    .connected(incoming.connection, ArrayEnd::Target, interrupted)?;
+            incoming.givers = Some(self.givers(&terms, partners)?);
+        }
+        let Some(givers) = &incoming.givers else {
+            return Ok(());
+        };
+        let wanted = source_version(version, incoming.every);
+        for giver in &givers.processes {
+            let (program, others) = (&givers.program, &givers.processes);
+            let exported = Counter::Exported;
+            let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
+            let Some(hopeless) = gone else {
+                continue;
+            };
+            let array = self.said();
+            return Err(match hopeless.gone.loss {
+                None => MemberError::Ended {
+                    array,
+                    program: program.clone(),
+                    rank: hopeless.rank,
+                    version: wanted,
+                    exported: hopeless.reached,
+                },
+                Some(loss) => MemberError::Lost {
+                    array,
+                    version,
+                    loss,
+                },
+            });
+        }
+        Ok(())
+    }
+
     /// Ends a read.
     pub fn end_read(&self) {
-        held(&self.versions).is_read = false;
+        if let Ok(mut versions) = self.access() {
+            versions.is_read = false;
+        }
     }
 
     /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
-    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
+    fn givers(
+        &self,
+        terms: &UsableConnection,
+        partners: Vec<HeardPartner>,
+    ) -> Result<VersionGivers, MemberError> {
         let rank = self.attachment.rank();
         let plan = RedistributionPlan::new(
             &terms.source,
@@ -330,25 +378,30 @@ impl SharedArray {
             .into_iter()
             .map(|one| (one.rank, one.memory))
             .collect();
-        let mut processes: Vec<Giver> = plan
-            .messages()
-            .filter_map(|message| {
-                let source = terms.source.local_strides(message.rank());
-                Some(Giver {
-                    rank: message.rank(),
-                    memory: memories.remove(&message.rank())?,
-                    copy: StridedCopy::between(message, &source, &target),
-                    bytes: message.bytes(),
-                })
+        let giver = |message: PlannedMessage<'_>| {
+            let source = terms.source.local_strides(message.rank());
+            let memory = memories.remove(&message.rank()).ok_or_else(|| {
+                let (rank, program) = (message.rank(), &terms.other);
+                MemberError::Unfit(format!(
+                    "rank {rank} of {program} got no memory for its part"
+                ))
+            })?;
+            Ok(Giver {
+                rank: message.rank(),
+                memory,
+                copy: StridedCopy::between(message, &source, &target),
+                bytes: message.bytes(),
             })
-            .collect();
+        };
+        let processes: Result<Vec<Giver>, MemberError> = plan.messages().map(giver).collect();
+        let mut processes = processes?;
         let first = processes.partition_point(|giver| giver.rank < rank);
         let count = processes.len();
         processes.rotate_left(first % count.max(1));
-        VersionGivers {
+        Ok(VersionGivers {
             program: terms.other.clone(),
             processes,
-        }
+        })
     }
 
     /// Waits until a partner's counter has come to `wanted`. Says why it, or another of the connection's, never will.

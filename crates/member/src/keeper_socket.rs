@@ -94,6 +94,14 @@ impl KeeperSocket {
         Ok(())
     }
 
+    /// Lets go of the socket, of which a forked child has a copy: its end would be noticed only when all have let go.
+    pub(crate) fn forget(&mut self) {
+        // An end of a pair that nobody has the other end of: whatever is tried with it fails.
+        if let Ok((nobody, _)) = UnixStream::pair() {
+            self.stream = nobody;
+        }
+    }
+
     /// The next message that has come, if any comes within this time.
     pub(crate) fn hear(&mut self, time: Duration) -> Result<Option<HeardMessage>, MemberError> {
         loop {

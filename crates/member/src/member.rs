@@ -179,6 +179,16 @@ impl Member {
     }
 }
 
+impl Member {
+    /// In a forked child: it is the parent that is the member.
+    pub fn forget(&self) {
+        // Whoever has the lock is a thread that the child hasn't.
+        if let Ok(mut socket) = self.attachment.socket.try_lock() {
+            socket.forget();
+        }
+    }
+}
+
 impl Attachment {
     pub(crate) fn program(&self) -> &str {
         &self.program

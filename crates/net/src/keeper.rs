@@ -33,9 +33,15 @@ use member_socket::{MemberSocket, QueuedMessage};
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
 
+/// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 const LISTENER: u64 = 0;
 const WAKE_UP: u64 = 1;
 const FIRST_MEMBER: u64 = 2;
+
+const EMFILE: Option<i32> = Some(libc::EMFILE);
+const ENFILE: Option<i32> = Some(libc::ENFILE);
 
 /// A keeper that runs, until it is dropped.
 #[derive(Debug)]
@@ -79,6 +85,8 @@ struct Inside {
     sockets: BTreeMap<MemberId, MemberSocket>,
     memories: BTreeMap<MemoryId, KeptMemory>,
     next_member: MemberId,
+    /// For turning away whom there is no descriptor for.
+    spare: Option<OwnedFd>,
     is_ending: bool,
 }
 
@@ -96,6 +104,7 @@ impl KeeperService {
     /// # Errors
     /// If there can't be such a socket.
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
+        raise_descriptor_limit();
         let listener = UnixListener::bind(place)?;
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -114,6 +123,7 @@ impl KeeperService {
             sockets: BTreeMap::new(),
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
+            spare: spare_descriptor(),
             is_ending: false,
         }));
         let driver = KeeperDriver {
@@ -145,7 +155,10 @@ impl KeeperService {
 
     /// A program has ended, whether or not all of its processes have been members.
     pub fn program_ended(&self, program: &str) {
-        held(&self.inside).coupler.program_ended(program);
+        let mut inside = held(&self.inside);
+        inside.keeper.program_ended(program);
+        inside.coupler.program_ended(program);
+        drop(inside);
         self.wake_up.raise();
     }
 
@@ -210,7 +223,13 @@ impl KeeperDriver {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
+                Err(error) => {
+                    let error = error.raw_os_error();
+                    if [EMFILE, ENFILE].contains(&error) {
+                        inside.turn_away(&self.listener);
+                    }
+                    return;
+                }
             };
             // Who can't be told anything is let go of.
             let _ = self.welcome(inside, stream);
@@ -244,6 +263,14 @@ impl KeeperDriver {
         };
         let heard = socket.hear();
         for message in heard.messages {
+            // Who was refused is not heard any more.
+            if inside
+                .sockets
+                .get(&member)
+                .is_none_or(MemberSocket::is_ending)
+            {
+                break;
+            }
             inside.keeper.hear(member, message);
             self.act(inside);
         }
@@ -312,9 +339,18 @@ impl KeeperDriver {
         let wanted = match socket.flush() {
             Ok(true) if socket.is_ended() => {
                 inside.sockets.remove(&member);
+                inside.keeper.lost(member, "it was refused");
                 return;
             }
             Ok(true) => epoll::EventFlags::IN,
+            // Who hears nothing would have us keep everything.
+            Ok(false) if socket.waiting_bytes() > WAITING_BYTES_MAX => {
+                inside.sockets.remove(&member);
+                inside
+                    .keeper
+                    .lost(member, "it doesn't read what it is told");
+                return;
+            }
             Ok(false) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
             // What it said before it went is still to be read, and says how it went.
             Err(_) => {
@@ -343,7 +379,26 @@ impl KeptMemory {
     }
 }
 
+/// As many descriptors as the system lets this process have: each part of an array takes two.
+fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    // It stays as it is otherwise.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
+fn spare_descriptor() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
 impl Inside {
+    /// Takes a connection and lets go of it: one that waits would have us asked again at once, for ever.
+    fn turn_away(&mut self, listener: &UnixListener) {
+        drop(self.spare.take());
+        drop(listener.accept());
+        self.spare = spare_descriptor();
+    }
+
     fn report(&self) -> CouplingReport {
         let coupling = self.coupler.coupling();
         let connections = self.coupler.connections().iter().enumerate();
@@ -356,13 +411,16 @@ impl Inside {
             let least = taken.iter().map(|(version, ..)| *version).min();
             let versions = match least.unwrap_or(0) {
                 0 => 0,
-                last => (last - 1) / terms.every + 1,
+                last => (last - 1) / terms.every.max(1) + 1,
             };
             ConnectionReport {
                 name: status.name.clone(),
                 state: status.state.clone(),
                 versions,
-                bytes: taken.iter().map(|(_, bytes, _)| bytes).sum(),
+                // Members write these numbers.
+                bytes: taken
+                    .iter()
+                    .fold(0, |sum, (_, bytes, _)| sum.saturating_add(*bytes)),
                 nanoseconds: taken.iter().map(|(.., time)| *time).max().unwrap_or(0),
             }
         });

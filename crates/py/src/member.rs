@@ -91,6 +91,11 @@ impl MemberHandle {
         Ok(SharedArrayHandle { array })
     }
 
+    /// In a forked child: it is the parent that is the member.
+    fn forget(&self) {
+        self.member.forget();
+    }
+
     /// Goes, in good order or for an error.
     fn leave(&self, py: Python<'_>, error: Option<String>) -> PyResult<()> {
         self.member

@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(check_sharing, module)?)?;
     module.add_class::<LayoutHandle>()?;
     module.add_class::<PlanHandle>()
 }
@@ -30,6 +31,19 @@ impl AxisArgument {
             Self::Bounds(bounds) => Ok(AxisSharing::Bounds(bounds.clone())),
         }
     }
+}
+
+/// Whether these words say how axes are shared out, over whatever processes.
+#[pyfunction]
+fn check_sharing(axes: usize, words: Vec<AxisArgument>) -> PyResult<()> {
+    if axes != words.len() {
+        let text = format!(
+            "got a shape of {axes} axes, {} words for axes, expected as many",
+            words.len()
+        );
+        return Err(PyValueError::new_err(text));
+    }
+    words.iter().try_for_each(|word| word.sharing().map(drop))
 }
 
 /// An array that the processes of a grid share.

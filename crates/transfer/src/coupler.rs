@@ -33,6 +33,13 @@ pub enum KeeperReport {
         /// Its layout.
         layout: LayoutDescription,
     },
+    /// A process of a program was not let in: its program is not whole.
+    Refused {
+        /// The program.
+        program: String,
+        /// Why.
+        reason: String,
+    },
     /// A process is gone.
     Gone(GoneMember),
 }
@@ -188,11 +195,14 @@ impl Coupler {
             } => {
                 let order = match self.attach(&program, rank, size) {
                     Ok(()) => CouplerOrder::Attached { program, rank },
-                    Err(reason) => CouplerOrder::Refused {
-                        program,
-                        rank,
-                        reason,
-                    },
+                    Err(reason) => {
+                        self.refused(&program, &reason);
+                        CouplerOrder::Refused {
+                            program,
+                            rank,
+                            reason,
+                        }
+                    }
                 };
                 self.orders.push_back(order);
             }
@@ -202,6 +212,7 @@ impl Coupler {
                 name,
                 layout,
             } => self.describe(Variable { program, name }, rank, layout),
+            KeeperReport::Refused { program, reason } => self.refused(&program, &reason),
             KeeperReport::Gone(gone) => self.lose(gone),
         }
     }
@@ -414,6 +425,16 @@ impl Coupler {
             is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
         });
         self.orders.push_back(CouplerOrder::Gone(gone));
+    }
+
+    /// A process of a program was refused: what the program hasn't described won't be described by all of its processes.
+    fn refused(&mut self, program: &str, why: &str) {
+        let size = self.programs.get(program).map(|program| program.size);
+        self.give_up(program, |described, name| {
+            let by = described.map_or(0, |array| array.by.len() as u32);
+            (size != Some(by))
+                .then(|| format!("a process of {name} was refused ({why}), and not all have said"))
+        });
     }
 
     /// All processes of a program have ended: what they haven't described won't be.

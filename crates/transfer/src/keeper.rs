@@ -146,13 +146,23 @@ impl Keeper {
                     );
                 }
                 let place = (program.clone(), rank);
-                if self.places.contains_key(&place) {
-                    return self.refuse_and_close(
-                        id,
-                        format!(
+                if let Some(other) = self.places.get(&place) {
+                    let has_left = self.members.get(other).is_some_and(|other| other.is_gone);
+                    let reason = match has_left {
+                        true => format!(
+                            "rank {rank} of {program} has left already: a process attaches once"
+                        ),
+                        false => format!(
                             "rank {rank} of {program} is here already: each process has a rank of its own. Without MPI give them: Member({program:?}, rank=, size=)"
                         ),
-                    );
+                    };
+                    let refused = reason.clone();
+                    self.actions
+                        .push_back(KeeperAction::Report(KeeperReport::Refused {
+                            program,
+                            reason: refused,
+                        }));
+                    return self.refuse_and_close(id, reason);
                 }
                 self.places.insert(place, id);
                 self.members.insert(
@@ -175,7 +185,8 @@ impl Keeper {
             }
             (MemberMessage::Array { name, layout }, Some(member)) if member.is_attached => {
                 let (program, rank) = (member.program.clone(), member.rank);
-                if member.asked.insert(name.clone(), layout.clone()).is_some() {
+                let is_known = member.arrays.contains_key(&name);
+                if is_known || member.asked.insert(name.clone(), layout.clone()).is_some() {
                     return self.refuse(id, format!("rank {rank} has asked for {name:?} already"));
                 }
                 self.actions
@@ -210,6 +221,7 @@ impl Keeper {
             return;
         }
         member.is_gone = true;
+        member.asked.clear();
         let loss = why.map(|why| Loss {
             program: program.clone(),
             rank,
@@ -221,6 +233,14 @@ impl Keeper {
                 rank,
                 loss,
             })));
+    }
+
+    /// All processes of a program have ended, whatever still has their sockets.
+    pub fn program_ended(&mut self, program: &str) {
+        let left = self.having(|member| member.program == program);
+        for member in left {
+            self.lost(member, "its program has ended");
+        }
     }
 
     fn refuse(&mut self, member: MemberId, reason: String) {
@@ -332,7 +352,8 @@ impl Keeper {
 
     fn having(&self, is_meant: impl Fn(&KnownMember) -> bool) -> Vec<MemberId> {
         let members = self.members.iter();
-        let meant = members.filter(|(_, member)| member.is_attached && is_meant(member));
+        let meant =
+            members.filter(|(_, member)| member.is_attached && !member.is_gone && is_meant(member));
         meant.map(|(id, _)| *id).collect()
     }
 
@@ -350,7 +371,7 @@ impl Keeper {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        let layout = member.asked.get(&name).cloned();
+        let layout = member.asked.remove(&name);
         let Some((layout, made)) = layout.and_then(|layout| {
             let made = layout.layout().ok()?;
             Some((layout, made))

@@ -338,3 +338,39 @@ fn each_so_many_th_version_goes() {
     let last: Vec<u64> = (0..8).map(|exported| last_taken(exported, 3)).collect();
     assert_eq!(last, [0, 1, 1, 1, 4, 4, 4, 7]);
 }
+
+#[test]
+fn a_program_of_which_a_process_was_refused_is_not_waited_for() {
+    let mut house = House::new(CLIMATE);
+    house.attach(1, "ocean", 0, 2);
+    house.attach(2, "atmosphere", 0, 1);
+    house.say(2, array("sst", 8, 1));
+    house.refusal(3, attach("ocean", 1, 3));
+    let heard = house.heard(2);
+    assert!(
+        matches!(heard.as_slice(), [KeeperMessage::Failed { connection: 0, reason }] if reason.contains("a process of ocean was refused (rank 1 of ocean says")),
+        "{heard:?}"
+    );
+    // Who has left can't come again.
+    house.say(2, MemberMessage::Leave { error: None });
+    let reason = house.refusal(4, attach("atmosphere", 0, 1));
+    assert!(reason.contains("has left already"), "{reason}");
+}
+
+#[test]
+fn who_comes_late_is_told_what_has_happened() {
+    let mut house = House::new(CLIMATE);
+    house.attach(1, "ocean", 0, 1);
+    house.keeper.lost(1, "its process has ended");
+    house.run();
+    let answer = house.say(2, attach("atmosphere", 0, 1));
+    assert!(
+        matches!(answer.as_slice(), [KeeperMessage::Attached, KeeperMessage::Gone(gone)] if gone.program == "ocean"),
+        "{answer:?}"
+    );
+    let answer = house.say(2, array("sst", 8, 1));
+    assert!(
+        matches!(answer.last(), Some(KeeperMessage::Failed { .. })),
+        "{answer:?}"
+    );
+}

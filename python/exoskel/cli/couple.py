@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any, Self
 
 from .. import _core
@@ -27,6 +28,8 @@ __all__ = ["add_commands"]
 _GRACE_SECONDS = 10.0
 # From being told to end to being killed.
 _KILL_SECONDS = 5.0
+# For what the programs have printed last.
+_LAST_LINES_SECONDS = 2.0
 # Between two looks at the programs.
 _LOOK_SECONDS = 0.05
 
@@ -39,7 +42,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="start parallel programs that hand arrays to each other",
         description="Start the programs that a file names, with a keeper that holds their arrays, and wait until all have ended. Their output is "
         "printed with their names before each line. At the end a table says what moved over each connection. When one program fails, the "
-        f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. docs/coupling.md explains the file.",
+        f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. docs/guide/coupling.md explains the file.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the coupling, e.g. climate.toml")
     parser.set_defaults(run=_couple)
@@ -60,10 +63,15 @@ def _couple(arguments: argparse.Namespace) -> int:
         place = Path(folder, "keeper")
         keeper = _core.Keeper(place, text)
         try:
-            with _Programs(place, arguments.json) as running:
+            with _as_interrupts(), _Programs(place, arguments.json) as running:
                 for name, command in programs:
                     running.start(name, shlex.split(command or ""))
-                running.wait(keeper.program_ended)
+                try:
+                    running.wait(keeper.program_ended)
+                except KeyboardInterrupt:
+                    # What hung may be seen here.
+                    print(_text(keeper.report(), running.codes()), file=sys.stderr)
+                    raise
                 seen = keeper.report()
         finally:
             keeper.end()
@@ -74,7 +82,26 @@ def _couple(arguments: argparse.Namespace) -> int:
     }
     answer = {**seen, "programs": programs_seen}
     report(arguments, _text(seen, codes), answer)
-    return 0 if not any(codes.values()) else 1
+    has_failed = any(one["state"] == "failed" for one in seen["connections"])
+    return 1 if has_failed or any(codes.values()) else 0
+
+
+@contextlib.contextmanager
+def _as_interrupts(ends: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let the ends of batch systems and terminals be the same as Ctrl-C; or do something else for all of them."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if ends is None:
+            raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
+        ends()
+
+    numbers = [signal.SIGTERM, signal.SIGHUP] + ([] if ends is None else [signal.SIGINT])
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Programs:
@@ -92,9 +119,11 @@ class _Programs:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end()
+        with _as_interrupts(ends=self._kill):
+            self._end()
         for thread in self._threads:
-            thread.join()
+            # What a program has left behind, in a session of its own, may still have the pipe.
+            thread.join(timeout=_LAST_LINES_SECONDS)
 
     def start(self, name: str, words: list[str]) -> None:
         """Start one; its lines are printed behind its name."""
@@ -158,6 +187,10 @@ class _Programs:
         self._signal(signal.SIGKILL)
         for process in self._running.values():
             process.wait()
+
+    def _kill(self) -> None:
+        """End all at once."""
+        self._signal(signal.SIGKILL)
 
     def _left(self) -> bool:
         return any(self._has_processes(process.pid) for process in self._running.values())

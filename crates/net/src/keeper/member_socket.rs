@@ -59,6 +59,7 @@ pub(super) struct MemberSocket {
     waiting: VecDeque<QueuedMessage>,
     ends_when_said: bool,
     is_deaf: bool,
+    waiting_bytes: usize,
 }
 
 impl MemberSocket {
@@ -69,6 +70,7 @@ impl MemberSocket {
             waiting: VecDeque::new(),
             ends_when_said: false,
             is_deaf: false,
+            waiting_bytes: 0,
         }
     }
 
@@ -78,6 +80,7 @@ impl MemberSocket {
 
     pub(super) fn say(&mut self, message: QueuedMessage) {
         if !self.is_deaf {
+            self.waiting_bytes += message.bytes.len();
             self.waiting.push_back(message);
         }
     }
@@ -90,6 +93,17 @@ impl MemberSocket {
     pub(super) fn say_no_more(&mut self) {
         self.is_deaf = true;
         self.waiting.clear();
+        self.waiting_bytes = 0;
+    }
+
+    /// Whether it ends when it has been told what waits.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ends_when_said
+    }
+
+    /// What it has not read yet.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -103,26 +117,25 @@ impl MemberSocket {
             end: None,
         };
         let mut bytes = vec![0; READ_BYTES];
+        // Once: others have said something too, and who goes on talking is heard again.
+        match self.stream.read(&mut bytes) {
+            Ok(0) => heard.end = Some(PROCESS_ENDED.to_owned()),
+            Ok(count) => self.frames.take(&bytes[..count]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(error) => heard.end = Some(end_of(&error)),
+        }
         loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => heard.end = Some(PROCESS_ENDED.to_owned()),
-                Ok(count) => self.frames.take(&bytes[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => heard.end = Some(end_of(&error)),
-            }
-            loop {
-                match self.frames.message() {
-                    Ok(Some(message)) => heard.messages.push(message),
-                    Ok(None) => break,
-                    Err(error) => {
-                        heard.end = Some(error.to_string());
-                        break;
-                    }
+            match self.frames.message() {
+                Ok(Some(message)) => heard.messages.push(message),
+                Ok(None) => return heard,
+                Err(error) => {
+                    heard.end = Some(error.to_string());
+                    return heard;
                 }
-            }
-            if heard.end.is_some() {
-                return heard;
             }
         }
     }
@@ -150,6 +163,7 @@ impl MemberSocket {
                 Err(error) => return Err(error.into()),
             }
             if first.sent == first.bytes.len() {
+                self.waiting_bytes -= first.bytes.len();
                 self.waiting.pop_front();
             }
         }
