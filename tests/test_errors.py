@@ -24,7 +24,7 @@ from tests.processes import eventually
 from tests.site import POLICY, Site, Worker, free_address
 
 import exoskel as ex
-from exoskel import errors, links
+from exoskel import _core, errors, links
 from exoskel.links import Startpoint
 
 NODE = "node1.lab.example.org"
@@ -213,8 +213,26 @@ def raise_no_address(site: Site) -> BaseException:
         return caught(lambda: node.lookup("coupler", name=NODE))
 
 
+def after_the_end_of(site: Site, error: BaseException | None) -> BaseException:
+    """What reading from a program raises that has ended, in good order or by an error."""
+    place = site.place / "keeper"
+    text = '[program.a]\n[program.b]\n[[connection]]\nfrom = "a.x"\nto = "b.x"\n'
+    keeper = _core.Keeper(place, text)
+    try:
+        layout = ex.Layout((4,), "f8", "block")
+        with ex.Member("b", keeper=place) as reader:
+            array = reader.array("x", layout)
+            writer = ex.Member("a", keeper=place)
+            writer.array("x", layout)
+            writer.leave(error)
+            return caught(lambda: array.read().__enter__())
+    finally:
+        keeper.end()
+
+
 CASES: dict[str, Callable[[Site], BaseException]] = {
     "AuthenticationError": lambda site: cause(site, under_another_name(site)),
+    "CouplingError": lambda site: caught(lambda: _core.read_coupling("")),
     "CredentialError": lambda site: caught(
         lambda: ex.Manager(abs, ex.ParDegree(1), listen="127.0.0.1:0")
     ),
@@ -222,12 +240,15 @@ CASES: dict[str, Callable[[Site], BaseException]] = {
     "ForkError": raise_fork,
     "ItemTimeoutError": lambda site: timed_out(),
     "InitializerError": raise_initializer,
+    "KeeperError": lambda site: caught(lambda: ex.Member("a", keeper=site.place / "nobody")),
     "KeyMemoryError": raise_key_memory,
     "LinkError": raise_link,
+    "MemberLostError": lambda site: after_the_end_of(site, ZeroDivisionError("of a cell")),
     "NoAddressError": raise_no_address,
     "NoWorkerError": lambda site: without_worker(site, under_another_name(site)),
     "PolicyError": raise_policy,
     "ProgramError": raise_program,
+    "ProgramLeftError": lambda site: after_the_end_of(site, None),
     "RefusedError": lambda site: cause(site, that_refuses_us(site)),
     "RemoteTraceback": raise_remote_traceback,
     "ResultRejectedError": raise_result_rejected,
