@@ -141,12 +141,6 @@ impl KeeperService {
         })
     }
 
-    /// Where members attach.
-    #[must_use]
-    pub fn place(&self) -> &Path {
-        &self.place
-    }
-
     /// What it has seen so far.
     #[must_use]
     pub fn report(&self) -> CouplingReport {

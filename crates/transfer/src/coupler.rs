@@ -361,16 +361,6 @@ impl Coupler {
         (described.by.len() as u32 == program.size).then_some(described)
     }
 
-    /// The layouts of a connection that is ready.
-    #[must_use]
-    pub fn layouts(&self, connection: usize) -> Option<(&LayoutDescription, &LayoutDescription)> {
-        let terms = self.coupling.connections().get(connection)?;
-        Some((
-            &self.whole(&terms.from)?.layout,
-            &self.whole(&terms.to)?.layout,
-        ))
-    }
-
     /// Makes what has both of its ends now.
     fn connect(&mut self, array: &Variable) {
         let numbers: Vec<usize> = self

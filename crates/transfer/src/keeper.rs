@@ -105,15 +105,6 @@ impl Keeper {
         self.actions.pop_front()
     }
 
-    /// How many members it has.
-    #[must_use]
-    pub fn member_count(&self) -> usize {
-        self.members
-            .values()
-            .filter(|member| !member.is_gone)
-            .count()
-    }
-
     /// The memory of the parts of an array that are here, with the ranks.
     pub fn memory_of(&self, array: &Variable) -> Vec<(u32, MemoryId)> {
         let members = self.members.values();
