@@ -539,16 +539,20 @@ impl Connection {
         self.lock().ended_by(error)
     }
 
-    /// Leaves the transport. A peer whose session failed is told why, and gets a moment to read it.
+    /// Leaves the transport. A peer whose session failed is told why, and gets a moment to read it. What a peer that is taken for dead
+    /// didn't take it shall never get: the kernel would go on sending it when the network is whole again, with a protection of long ago.
     async fn part(&self, ended: Ended, is_read: bool) -> Ended {
-        let hears_us = match &ended {
-            Ended::Session(error) => !matches!(error, SessionError::PeerDead(_)),
-            Ended::Closed(_) | Ended::Transport(_) => false,
-        };
-        if hears_us && !is_read {
-            self.transport.linger(LAST_WORD_TIME, usize::MAX).await;
-        } else {
-            self.transport.shutdown_write();
+        match &ended {
+            Ended::Session(SessionError::PeerDead(_)) => {
+                self.transport.socket().reset_at_close();
+                self.transport.shutdown_write();
+            }
+            Ended::Session(_) if !is_read => {
+                self.transport.linger(LAST_WORD_TIME, usize::MAX).await;
+            }
+            Ended::Session(_) | Ended::Closed(_) | Ended::Transport(_) => {
+                self.transport.shutdown_write();
+            }
         }
         ended
     }

@@ -309,7 +309,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Has the peer see a broken connection, and no end in order, when this is closed.
+    /// Has the peer see a broken connection, and no end in order, when this is closed. The kernel forgets what it hasn't sent.
     pub(crate) fn reset_at_close(&self) {
         if let Self::Tcp(_) | Self::Relayed(_) = self {
             // An error means that it is broken already.

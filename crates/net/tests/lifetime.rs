@@ -4,6 +4,9 @@
 
 mod wire;
 
+use std::io::{self, Read as _};
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +18,7 @@ use exoskel_net::pki::{THROW_AWAY_VALIDITY, ThrowAwayAuthority};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use wire::relay::{Direction, Move, Relay};
-use wire::{End, Site, Way, anybody, message, part, run, sessions, socketpair, soon};
+use wire::{End, Site, Way, anybody, message, part, run, sessions, socketpair, soon, tcp};
 
 const DEAD_AFTER: Duration = Duration::from_millis(300);
 
@@ -69,6 +72,31 @@ fn a_peer_that_stops_reading_and_writing_is_noticed_by_who_sends() {
             );
         }
         relay.release();
+    });
+}
+
+/// Nor does the kernel go on sending to it: what waits there may be below what a policy asks for by the time the network is whole again.
+#[test]
+fn what_a_dead_peer_did_not_take_is_never_sent() {
+    run(async {
+        let (manager, worker) = impatient(&Site::new());
+        let (near, far) = tcp().await;
+        let mut stream = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
+        let (client, server) = sessions((near, far), &manager, &worker).await;
+        // Its process lives, so its sockets are open, but nobody reads.
+        server.abandon().await;
+        let link = client.open();
+        for _ in 0..4 {
+            client.post(link, b"much", &vec![7; 1 << 20]).unwrap();
+        }
+        let ended = client.ended().await;
+        assert!(
+            matches!(ended, Ended::Session(SessionError::PeerDead(_))),
+            "{ended}"
+        );
+        stream.set_nonblocking(false).unwrap();
+        let end = stream.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
     });
 }
 

@@ -330,6 +330,12 @@ impl End {
         soon("the session's end", self.ended).await.unwrap()
     }
 
+    /// Nobody serves it from now on.
+    pub(crate) async fn abandon(self) {
+        self.ended.abort();
+        assert!(self.ended.await.unwrap_err().is_cancelled());
+    }
+
     /// Why the session is over, and the messages that came before.
     pub(crate) async fn rest(mut self) -> (Ended, Vec<(Vec<u8>, Vec<u8>)>) {
         let mut messages = Vec::new();
