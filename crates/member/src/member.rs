@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use exoskel_redist::{Layout, Mapping};
+use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
 use exoskel_transfer::{
     ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, MemberMessage,
-    PROTOCOL,
+    PROTOCOL, Variable,
 };
 
 use crate::array::SharedArray;
 use crate::error::MemberError;
-use crate::keeper_socket::{HeardMessage, KeeperSocket};
+use crate::keeper_socket::{HeardMessage, KeeperSocket, KeeperVoice};
 use crate::memory::PartMemory;
 
 /// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
@@ -37,6 +37,7 @@ pub(crate) struct Attachment {
     size: u32,
     /// One thread at a time hears.
     socket: Mutex<KeeperSocket>,
+    voice: Mutex<KeeperVoice>,
     heard: Mutex<HeardSoFar>,
     /// One array at a time is asked for.
     asking: Mutex<()>,
@@ -60,6 +61,7 @@ struct GivenMemory {
     bytes: u64,
     sources: Vec<ConnectionPlace>,
     targets: Vec<ConnectionPlace>,
+    is_watched: bool,
     descriptor: OwnedFd,
 }
 
@@ -84,8 +86,15 @@ pub(crate) struct UsableConnection {
     pub(crate) source: Layout,
     pub(crate) target: Layout,
     pub(crate) mapping: Mapping,
-    /// The program at the other end.
-    pub(crate) other: String,
+    /// The array at the other end.
+    pub(crate) other: Variable,
+}
+
+impl UsableConnection {
+    /// One process's own part.
+    pub(crate) fn plan(&self, side: PlanSide, rank: u32) -> RedistributionPlan {
+        RedistributionPlan::new(&self.source, &self.target, &self.mapping, side, rank)
+    }
 }
 
 impl Member {
@@ -100,8 +109,8 @@ impl Member {
         size: u32,
         interrupted: Interrupted<'_>,
     ) -> Result<Self, MemberError> {
-        let socket = KeeperSocket::connect(keeper)?;
-        socket.say(&MemberMessage::Attach {
+        let (socket, voice) = KeeperSocket::connect(keeper)?;
+        voice.say(&MemberMessage::Attach {
             protocol: PROTOCOL,
             program: program.to_owned(),
             rank,
@@ -112,6 +121,7 @@ impl Member {
             rank,
             size,
             socket: Mutex::new(socket),
+            voice: Mutex::new(voice),
             heard: Mutex::default(),
             asking: Mutex::default(),
         });
@@ -149,7 +159,7 @@ impl Member {
     ) -> Result<SharedArray, MemberError> {
         let attachment = &self.attachment;
         let asking = held(&attachment.asking);
-        held(&attachment.socket).say(&MemberMessage::Array {
+        attachment.tell(&MemberMessage::Array {
             name: name.to_owned(),
             layout: LayoutDescription::of(layout),
         })?;
@@ -167,6 +177,7 @@ impl Member {
             memory,
             given.sources,
             given.targets,
+            given.is_watched,
         ))
     }
 
@@ -175,16 +186,19 @@ impl Member {
     /// # Errors
     /// If the keeper is gone already.
     pub fn leave(&self, error: Option<String>) -> Result<(), MemberError> {
-        held(&self.attachment.socket).end(&MemberMessage::Leave { error })
+        held(&self.attachment.voice).end(&MemberMessage::Leave { error })
     }
 }
 
 impl Member {
     /// In a forked child: it is the parent that is the member.
     pub fn forget(&self) {
-        // Whoever has the lock is a thread that the child hasn't.
+        // Whoever has a lock is a thread that the child hasn't.
         if let Ok(mut socket) = self.attachment.socket.try_lock() {
             socket.forget();
+        }
+        if let Ok(mut voice) = self.attachment.voice.try_lock() {
+            voice.forget();
         }
     }
 }
@@ -196,6 +210,11 @@ impl Attachment {
 
     pub(crate) fn rank(&self) -> u32 {
         self.rank
+    }
+
+    /// Tells the keeper something.
+    pub(crate) fn tell(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        held(&self.voice).say(message)
     }
 
     /// Takes in what the keeper says within this time.
@@ -288,11 +307,13 @@ impl HeardSoFar {
                 bytes,
                 sources,
                 targets,
+                is_watched,
             } => self.memories.push(GivenMemory {
                 name,
                 bytes,
                 sources,
                 targets,
+                is_watched,
                 descriptor: descriptor.ok_or_else(without)?,
             }),
             KeeperMessage::Partner {
@@ -335,7 +356,8 @@ impl HeardSoFar {
             }
             KeeperMessage::Gone(gone) => {
                 let place = (gone.program.clone(), gone.rank);
-                self.gone.entry(place).or_insert(gone);
+                // Said again, if what it had left behind is lost as well.
+                self.gone.insert(place, gone);
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ mod streams;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
@@ -91,7 +91,7 @@ pub(crate) struct Restrictions {
 /// A node of a program's own links.
 #[pyclass(frozen, weakref, name = "LinkNode")]
 pub(crate) struct NodeHandle {
-    node: Owned<LinkNode>,
+    node: Owned<Arc<LinkNode>>,
     parts: Mutex<Option<LinkDriverParts>>,
     process: ProcessNumber,
     /// The names of the endpoints' keys.
@@ -189,7 +189,7 @@ impl NodeHandle {
             node.note(format!("`exoskel links` will not find this node: {fault}"));
         }
         Ok(Self {
-            node: Owned::new(node)?,
+            node: Owned::new(Arc::new(node))?,
             parts: Mutex::new(parts),
             process,
             key_ids: Mutex::default(),
@@ -602,9 +602,20 @@ impl NodeHandle {
     }
 }
 
+impl StartpointHandle {
+    pub(crate) fn startpoint(&self) -> Startpoint {
+        self.0.clone()
+    }
+}
+
 impl NodeHandle {
     fn own(&self, py: Python<'_>) -> PyResult<&LinkNode> {
-        fork::own(py, &self.node)
+        Ok(fork::own(py, &self.node)?)
+    }
+
+    /// For what serves endpoints without Python.
+    pub(crate) fn shared(&self, py: Python<'_>) -> PyResult<Arc<LinkNode>> {
+        fork::own(py, &self.node).cloned()
     }
 
     /// Why a startpoint is none that this endpoint has made.
@@ -884,7 +895,7 @@ fn failed_there(py: Python<'_>, text: String, failure: &PeerFailure) -> PyErr {
 }
 
 /// A link's error as Python's.
-fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
+pub(crate) fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
     let kind = match error {
         LinkError::Capability(error) => return refused(py, error),
         LinkError::EndpointTaken(_)

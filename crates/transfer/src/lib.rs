@@ -10,17 +10,27 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod between_hosts;
 mod coupler;
 mod coupling;
 mod description;
 mod frame;
 mod keeper;
+mod passages;
 
 pub use attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
-pub use coupler::{ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport};
+pub use between_hosts::{
+    COUPLER_ENDPOINT, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress, KeeperId,
+    OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, Passage, PieceHead, SaidReport, WantedVersion,
+    Welcome,
+};
+pub use coupler::{
+    ConnectionEnd, ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport,
+    ProgramStatus, TakenVersions,
+};
 pub use coupling::{
     ConnectionTerms, Coupling, CouplingError, ProgramTerms, Variable, last_taken, source_version,
 };

@@ -68,11 +68,23 @@ impl LinkNode {
         contents: &MessageContents,
         patience: Duration,
     ) -> bool {
+        self.wait_for_room_within(id, contents, WAITING_BYTES_MAX, patience)
+    }
+
+    /// The same for who lets less be under way.
+    #[must_use]
+    pub fn wait_for_room_within(
+        &self,
+        id: BindingId,
+        contents: &MessageContents,
+        bytes_max: u64,
+        patience: Duration,
+    ) -> bool {
         let deadline = Instant::now() + patience;
         let more = contents.size();
         let is_full = || {
             let pending = self.shared.pending_bytes(id);
-            pending > 0 && pending.saturating_add(more) > WAITING_BYTES_MAX
+            pending > 0 && pending.saturating_add(more) > bytes_max
         };
         while is_full() && self.shared.check_open().is_ok() {
             let left = deadline.saturating_duration_since(Instant::now());

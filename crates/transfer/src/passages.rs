@@ -1,0 +1,280 @@
+//! Versions on their way between hosts: who has asked for which, and what has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use exoskel_redist::{CutCopy, Layout, PlanSide, RedistributionPlan, StridedCopy};
+
+use crate::MEMBERS_MAX;
+use crate::between_hosts::{KeeperId, PIECE_BYTES_MAX, Passage, PieceHead, WantedVersion};
+use crate::coupling::ConnectionTerms;
+use crate::keeper::MemoryId;
+
+/// All that goes from or comes to one host.
+#[derive(Debug, Default)]
+pub(crate) struct Passages {
+    layouts: BTreeMap<u32, (Layout, Layout)>,
+    packing: BTreeMap<Passage, Arc<CutCopy>>,
+    unpacking: BTreeMap<Passage, Arc<CutCopy>>,
+    departures: BTreeMap<Passage, Departure>,
+    arrivals: BTreeMap<(u32, u32), ArrivingVersion>,
+    /// What was asked for before we knew of the connection, by connection and process of the target.
+    early: BTreeMap<(u32, u32), WantedVersion>,
+}
+
+/// What goes from one of our processes to one elsewhere.
+#[derive(Debug)]
+struct Departure {
+    keeper: KeeperId,
+    every: u64,
+    /// The first of the source's versions that hasn't gone.
+    next: u64,
+    /// The last version that was asked for.
+    wanted: u64,
+    is_under_way: bool,
+    /// Its target has left, and takes nothing more.
+    is_over: bool,
+}
+
+/// Where versions are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The memory of the target's part.
+    pub(crate) memory: MemoryId,
+    /// The connection's place on its board.
+    pub(crate) place: u16,
+}
+
+/// What comes to one of our processes over one connection.
+#[derive(Debug)]
+struct ArrivingVersion {
+    arrival: Arrival,
+    /// The version that it waits for; what comes of others is not taken.
+    wanted: u64,
+    sources: BTreeMap<u32, ArrivingPart>,
+}
+
+#[derive(Debug)]
+struct ArrivingPart {
+    keeper: KeeperId,
+    /// The next piece of the version that is wanted.
+    piece: u64,
+    is_whole: bool,
+}
+
+impl Passages {
+    /// The copy of what a passage moves, at one of its ends, cut into pieces.
+    pub(crate) fn cut(
+        &mut self,
+        terms: &ConnectionTerms,
+        passage: Passage,
+        side: PlanSide,
+    ) -> Option<Arc<CutCopy>> {
+        let cuts = match side {
+            PlanSide::Source => &mut self.packing,
+            PlanSide::Target => &mut self.unpacking,
+        };
+        if let Some(known) = cuts.get(&passage) {
+            return Some(Arc::clone(known));
+        }
+        let (source, target) = self.layouts.get(&passage.connection)?;
+        let mapping = terms.mapping(source, target).ok()?;
+        let (own, other) = match side {
+            PlanSide::Source => (passage.source, passage.target),
+            PlanSide::Target => (passage.target, passage.source),
+        };
+        let plan = RedistributionPlan::new(source, target, &mapping, side, own);
+        let message = plan.messages().find(|message| message.rank() == other)?;
+        let copy = match side {
+            PlanSide::Source => StridedCopy::packing(message, &source.local_strides(own)),
+            PlanSide::Target => StridedCopy::unpacking(message, &target.local_strides(own)),
+        };
+        let cut = Arc::new(copy.cut(PIECE_BYTES_MAX));
+        cuts.insert(passage, Arc::clone(&cut));
+        Some(cut)
+    }
+
+    pub(crate) fn add_departure(&mut self, passage: Passage, keeper: Option<KeeperId>, every: u64) {
+        // Who has come has a keeper.
+        if let Some(keeper) = keeper {
+            let departure = Departure {
+                keeper,
+                every: every.max(1),
+                next: 1,
+                wanted: 0,
+                is_under_way: false,
+                is_over: false,
+            };
+            self.departures.insert(passage, departure);
+        }
+    }
+
+    pub(crate) fn add_arrival(
+        &mut self,
+        passage: Passage,
+        keeper: Option<KeeperId>,
+        arrival: Arrival,
+    ) {
+        if let Some(keeper) = keeper {
+            let place = (passage.connection, passage.target);
+            let arriving = self.arrivals.entry(place).or_insert(ArrivingVersion {
+                arrival,
+                wanted: 0,
+                sources: BTreeMap::new(),
+            });
+            let part = ArrivingPart {
+                keeper,
+                piece: 0,
+                is_whole: false,
+            };
+            arriving.sources.insert(passage.source, part);
+        }
+    }
+
+    /// All passages of a connection are known now.
+    pub(crate) fn connected(&mut self, connection: u32, source: Layout, target: Layout) {
+        self.layouts.insert(connection, (source, target));
+        let early = self.early.range((connection, 0)..=(connection, u32::MAX));
+        let early: Vec<WantedVersion> = early.map(|(_, wanted)| *wanted).collect();
+        for wanted in early {
+            self.early.remove(&(connection, wanted.target));
+            self.wanted(wanted);
+        }
+    }
+
+    /// One of our processes lets its part of a target be written. Returns the keepers that are to be told.
+    pub(crate) fn want(&mut self, connection: u32, target: u32, version: u64) -> Vec<KeeperId> {
+        let Some(arriving) = self.arrivals.get_mut(&(connection, target)) else {
+            return Vec::new();
+        };
+        if version <= arriving.wanted {
+            return Vec::new();
+        }
+        arriving.wanted = version;
+        let mut keepers = BTreeSet::new();
+        for part in arriving.sources.values_mut() {
+            (part.piece, part.is_whole) = (0, false);
+            keepers.insert(part.keeper);
+        }
+        keepers.into_iter().collect()
+    }
+
+    /// A keeper says so of one of its processes. Returns our processes that may have something for it.
+    pub(crate) fn wanted(&mut self, wanted: WantedVersion) -> Vec<u32> {
+        let connection = wanted.connection;
+        if !self.layouts.contains_key(&connection) {
+            if self.early.len() < MEMBERS_MAX as usize {
+                self.early.insert((connection, wanted.target), wanted);
+            }
+            return Vec::new();
+        }
+        let first = Passage {
+            connection,
+            source: 0,
+            target: 0,
+        };
+        let mut sources = Vec::new();
+        for (passage, departure) in self.departures.range_mut(first..) {
+            if passage.connection != connection {
+                break;
+            }
+            let is_meant = passage.target == wanted.target && departure.keeper == wanted.keeper;
+            // What has gone doesn't go again.
+            if is_meant && wanted.version == departure.next {
+                departure.wanted = wanted.version;
+                sources.push(passage.source);
+            }
+        }
+        sources
+    }
+
+    /// What goes from one of our processes now, of a source that was exported up to this version: to which keeper, for whom, which version.
+    pub(crate) fn depart(
+        &mut self,
+        connection: u32,
+        source: u32,
+        exported: u64,
+    ) -> Vec<(KeeperId, u32, u64)> {
+        let due = self.of_source(connection, source);
+        let due = due.filter(|(_, departure)| {
+            !departure.is_under_way
+                && !departure.is_over
+                && departure.wanted == departure.next
+                && departure.next <= exported
+        });
+        due.map(|(target, departure)| {
+            departure.is_under_way = true;
+            (departure.keeper, target, departure.next)
+        })
+        .collect()
+    }
+
+    /// All of a version is on its way.
+    pub(crate) fn departed(&mut self, passage: Passage) {
+        if let Some(departure) = self.departures.get_mut(&passage) {
+            departure.is_under_way = false;
+            departure.next = departure.next.saturating_add(departure.every);
+        }
+    }
+
+    /// A process of targets has left. Returns which connections of which of our sources that concerns.
+    pub(crate) fn leave(
+        &mut self,
+        target: u32,
+        is_meant: impl Fn(u32) -> bool,
+    ) -> BTreeSet<(u32, u32)> {
+        let mut concerned = BTreeSet::new();
+        for (passage, departure) in &mut self.departures {
+            if passage.target == target && is_meant(passage.connection) {
+                departure.is_over = true;
+                concerned.insert((passage.connection, passage.source));
+            }
+        }
+        concerned
+    }
+
+    /// The last of a source's versions that nobody elsewhere has still to be sent over a connection.
+    pub(crate) fn released(&mut self, connection: u32, source: u32) -> u64 {
+        let waiting = self.of_source(connection, source);
+        let waiting = waiting.filter(|(_, departure)| !departure.is_over || departure.is_under_way);
+        let least = waiting.map(|(_, departure)| departure.next - 1).min();
+        least.unwrap_or(u64::MAX)
+    }
+
+    fn of_source(
+        &mut self,
+        connection: u32,
+        source: u32,
+    ) -> impl Iterator<Item = (u32, &mut Departure)> {
+        let place = |target| Passage {
+            connection,
+            source,
+            target,
+        };
+        let departures = self.departures.range_mut(place(0)..=place(u32::MAX));
+        departures.map(|(passage, departure)| (passage.target, departure))
+    }
+
+    /// Where a piece may be written.
+    pub(crate) fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
+        let place = (head.passage.connection, head.passage.target);
+        let arriving = self.arrivals.get(&place)?;
+        let part = arriving.sources.get(&head.passage.source)?;
+        let is_due = part.keeper == head.keeper
+            && !part.is_whole
+            && arriving.wanted == head.version
+            && part.piece == head.piece;
+        is_due.then_some(arriving.arrival.memory)
+    }
+
+    /// A piece was written. Returns where the whole version is, if that was the last that was missing.
+    pub(crate) fn arrived(&mut self, head: &PieceHead, is_last: bool) -> Option<Arrival> {
+        let place = (head.passage.connection, head.passage.target);
+        let arriving = self.arrivals.get_mut(&place)?;
+        let part = arriving.sources.get_mut(&head.passage.source)?;
+        part.piece += 1;
+        part.is_whole = is_last;
+        let is_whole = arriving.sources.values().all(|part| part.is_whole);
+        is_whole.then_some(arriving.arrival)
+    }
+}
