@@ -464,6 +464,10 @@ impl Keeper {
     pub fn departed(&mut self, passage: Passage) {
         self.passages.departed(passage);
         self.release(passage.connection, passage.source);
+        let terms = self.coupling.connections().get(passage.connection as usize);
+        if let Some(source) = terms.map(|terms| terms.from.clone()) {
+            self.depart(&source, passage.source);
+        }
     }
 
     /// Where a piece may be written that has come from a keeper; none if nobody asked for it.

@@ -179,8 +179,8 @@ impl Passages {
                 break;
             }
             let is_meant = passage.target == wanted.target && departure.keeper == wanted.keeper;
-            // What has gone doesn't go again.
-            if is_meant && wanted.version == departure.next {
+            // What has gone doesn't go again. The next one may be wanted before the last one is said to have gone.
+            if is_meant && wanted.version >= departure.next {
                 departure.wanted = wanted.version;
                 sources.push(passage.source);
             }

@@ -83,7 +83,7 @@ def _couple(arguments: argparse.Namespace) -> int:
             node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
             keeper = _core.Keeper.lead(place, text, node._node)
             print(
-                f"keepers of other hosts join by: exoskel keeper --join {node.hints[0]} --coupler {node.name} --listen tcp://HOST:PORT "
+                f"keepers of other hosts join by: exoskel keeper --join tcp://{node.hints[0]} --coupler {node.name} --listen tcp://HOST:PORT "
                 "--credential FILE",
                 file=sys.stderr,
                 flush=True,
