@@ -12,10 +12,10 @@ use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder, PlanSide, Re
 use exoskel_transfer::{
     ArrayEnd, Coupler, CouplerOrder, Coupling, GoneMember, Keeper, KeeperAction, KeeperId,
     KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId, MemberMessage, MemoryId,
-    PROTOCOL, PieceHead, WantedVersion, last_taken, source_version,
+    PROTOCOL, Passage, PieceHead, WantedVersion, last_taken, source_version,
 };
 
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 10_000;
 const VERSIONS: u64 = 5;
 const LENGTH: u64 = 24;
 /// Whatever is done: nothing goes on for longer.
@@ -95,6 +95,8 @@ struct Host {
     pieces: VecDeque<(PieceHead, u64)>,
     /// What goes to each other host.
     carried: BTreeMap<KeeperId, VecDeque<(PieceHead, MemoryId)>>,
+    /// What has gone, and the keeper hasn't been told.
+    departed: VecDeque<Passage>,
 }
 
 struct World {
@@ -105,6 +107,8 @@ struct World {
     hosts: Vec<Host>,
     processes: Vec<Process>,
     has_faults: bool,
+    /// Some leave before all is done, in good order.
+    has_leavers: bool,
 }
 
 fn layout(draws: &mut Draws, processes: u32) -> Layout {
@@ -154,6 +158,7 @@ impl World {
                 wants: VecDeque::new(),
                 pieces: VecDeque::new(),
                 carried: BTreeMap::new(),
+                departed: VecDeque::new(),
             }
         });
         let hosts: Vec<Host> = hosts.collect();
@@ -192,6 +197,7 @@ impl World {
         }
         Self {
             has_faults: draws.one_in(2),
+            has_leavers: draws.one_in(3),
             draws,
             coupling,
             layouts,
@@ -212,19 +218,20 @@ impl World {
                     !host.wants.is_empty(),
                     !host.pieces.is_empty(),
                     host.carried.values().any(|queue| !queue.is_empty()),
+                    !host.departed.is_empty(),
                 ];
                 let full = queues.iter().enumerate().filter(|(_, is_full)| **is_full);
                 moves.extend(full.map(|(kind, _)| (kind, number)));
             }
             for (number, process) in self.processes.iter().enumerate() {
                 if !process.says.is_empty() {
-                    moves.push((5, number));
-                }
-                if !process.hears.is_empty() && process.phase != Phase::Ended {
                     moves.push((6, number));
                 }
-                if process.phase != Phase::Ended && self.next_of(number).is_some() {
+                if !process.hears.is_empty() && process.phase != Phase::Ended {
                     moves.push((7, number));
+                }
+                if process.phase != Phase::Ended && self.next_of(number).is_some() {
+                    moves.push((8, number));
                 }
             }
             if moves.is_empty() {
@@ -260,12 +267,17 @@ impl World {
             3 => self.take_piece(number),
             4 => self.carry(number),
             5 => {
+                let passage = self.hosts[number].departed.pop_front().unwrap();
+                self.hosts[number].keeper.departed(passage);
+                self.act(number);
+            }
+            6 => {
                 let message = self.processes[number].says.pop_front().unwrap();
                 let (host, id) = (self.processes[number].keeper, self.processes[number].id);
                 self.hosts[host].keeper.hear(id, message);
                 self.act(host);
             }
-            6 => {
+            7 => {
                 let message = self.processes[number].hears.pop_front().unwrap();
                 self.hear(number, message);
             }
@@ -374,8 +386,7 @@ impl World {
             other.pieces.push_back((head, contents));
         }
         if is_last {
-            self.hosts[number].keeper.departed(head.passage);
-            self.act(number);
+            self.hosts[number].departed.push_back(head.passage);
         }
     }
 
@@ -587,14 +598,21 @@ impl World {
         let every = into.map_or(1, |number| {
             self.coupling.connections()[number as usize].every
         });
+        let leaves = self.has_leavers && self.draws.one_in(10);
+        self.check_lost_takers(number);
         let process = &mut self.processes[number];
         let host = &mut self.hosts[process.keeper];
+        if leaves && process.phase == Phase::Writing {
+            process.phase = Phase::Ended;
+            process.says.push_back(MemberMessage::Leave { error: None });
+            return;
+        }
         if let Err(error) = next {
             process.error = Some(error.clone());
             process.phase = Phase::Ended;
-            process
-                .says
-                .push_back(MemberMessage::Leave { error: Some(error) });
+            // That others have ended is no error of one's own.
+            let error = Some(error).filter(|error| error != "gone");
+            process.says.push_back(MemberMessage::Leave { error });
             return;
         }
         match process.phase {
@@ -636,6 +654,45 @@ impl World {
         }
     }
 
+    /// Nobody writes over what a lost process should have taken, and hasn't asked for.
+    fn check_lost_takers(&self, number: usize) {
+        let process = &self.processes[number];
+        let Some(connection) = self
+            .connection(process, true)
+            .filter(|_| process.phase == Phase::Writing && self.next_of(number) == Some(Ok(())))
+        else {
+            return;
+        };
+        let terms = &self.coupling.connections()[connection as usize];
+        let known = process.connected.get(&(connection, true));
+        for rank in known.iter().flat_map(|known| &known.elsewhere) {
+            let mut processes = self.processes.iter();
+            let taker = processes.find(|one| one.program == terms.to.program && one.rank == *rank);
+            let Some(taker) = taker.filter(|one| one.error.as_deref() == Some("killed")) else {
+                continue;
+            };
+            let last = last_taken(process.written, terms.every);
+            assert!(
+                last <= taker.wanted,
+                "version {last} was lost, and is written over"
+            );
+        }
+    }
+
+    /// How many versions a process should have read when those that give have gone in good order.
+    fn versions_for(&self, process: &Process) -> Option<u64> {
+        let connection = self.connection(process, false)?;
+        let terms = &self.coupling.connections()[connection as usize];
+        let known = process.connected.get(&(connection, false))?;
+        let ranks = known.here.iter().chain(&known.elsewhere);
+        let exported = ranks.map(|rank| self.part_of(&terms.from.program, *rank, "out").exported);
+        let last = last_taken(exported.min()?, terms.every);
+        Some(
+            last.checked_sub(1)
+                .map_or(0, |before| before / terms.every + 1),
+        )
+    }
+
     /// Loses a process, or a keeper with its processes.
     fn fault(&mut self) {
         if self.draws.one_in(3) && self.hosts.len() > 1 {
@@ -650,6 +707,7 @@ impl World {
             host.wants.clear();
             host.pieces.clear();
             host.carried.clear();
+            host.departed.clear();
             for process in &mut self.processes {
                 if process.keeper == number {
                     process.phase = Phase::Ended;
@@ -708,6 +766,14 @@ fn nobody_waits_for_ever_and_each_version_is_whole() {
                 process.wanted,
                 process.connected,
             );
+            if process.error.as_deref() == Some("gone") && !has_lost {
+                assert_eq!(
+                    Some(process.read),
+                    world.versions_for(process),
+                    "seed {seed}: rank {rank} of {program} missed versions of who has left"
+                );
+                continue;
+            }
             assert!(
                 has_lost || process.error.is_none(),
                 "seed {seed}: rank {rank} of {program}: {:?} without a loss",
