@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -170,8 +171,8 @@ def test_each_process_gets_its_part_of_each_version(
         member.leave()
         return seen
 
-    calls: list[Callable[[], Any]] = [lambda member=member: write(member) for member in ocean]
-    calls += [lambda member=member: read(member) for member in atmosphere]
+    calls: list[Callable[[], Any]] = [functools.partial(write, member) for member in ocean]
+    calls += [functools.partial(read, member) for member in atmosphere]
     seen = [found for found in at_once(*calls) if found]
     for version, wanted in enumerate(expected):
         for rank, part in enumerate(wanted):
@@ -208,8 +209,8 @@ def test_arrays_of_many_pieces_there_and_back(cluster: Cluster) -> None:
         return copy
 
     found = at_once(
-        *(lambda member=member: give(member) for member in ocean),
-        *(lambda member=member: turn(member) for member in atmosphere),
+        *(functools.partial(give, member) for member in ocean),
+        *(functools.partial(turn, member) for member in atmosphere),
     )
     np.testing.assert_array_equal(whole(rows, found[:2]), 2 * (array + 2))
     np.testing.assert_array_equal(whole(columns, found[2:]), array + 2)
@@ -386,12 +387,10 @@ def test_a_keeper_that_is_killed_is_a_loss_that_both_sides_name(cluster: Cluster
                 assert (local == 5).all()
         process.kill()
         for array in taken[1:]:
-            with pytest.raises(ex.MemberLostError, match="rank 1 of ocean was lost .the keeper"):
+            with pytest.raises(ex.MemberLostError, match=r"rank 1 of ocean was lost \(the keeper"):
                 array.read().__enter__()
         with pytest.raises(ex.KeeperError):
-            for _ in range(3):
-                with given[1].write():
-                    pass
+            given[1].write().__enter__()
         leave(ocean[:1], atmosphere)
 
 

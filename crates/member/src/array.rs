@@ -337,7 +337,7 @@ impl SharedArray {
             self.want(incoming, version, interrupted)?;
         }
         // All of them first: a wait that is broken off, and tried again, has let go of nothing.
-        for incoming in &mut versions.incoming {
+        for incoming in &versions.incoming {
             self.until_given(incoming, version, interrupted)?;
         }
         for incoming in &versions.incoming {
@@ -394,7 +394,7 @@ impl SharedArray {
     /// Waits until all processes at the other end of a connection have exported a version, and what comes from other hosts is there.
     fn until_given(
         &self,
-        incoming: &mut IncomingConnection,
+        incoming: &IncomingConnection,
         version: u64,
         interrupted: Interrupted<'_>,
     ) -> Result<(), MemberError> {

@@ -31,8 +31,8 @@ use crate::wake_up::WakeUp;
 mod member_socket;
 mod other_hosts;
 
-pub use self::other_hosts::JoinError;
-use self::other_hosts::{DuePassage, OtherHosts};
+pub use self::other_hosts::KeeperJoinError;
+use self::other_hosts::{DueVersion, OtherHosts};
 use member_socket::{MemberSocket, QueuedMessage};
 
 /// Members of one keeper, at most. Those that come later are refused.
@@ -136,7 +136,11 @@ impl KeeperService {
     ///
     /// # Errors
     /// As [`start`](Self::start), and if the node has endpoints of these names already.
-    pub fn lead(place: &Path, coupling: Coupling, node: Arc<LinkNode>) -> Result<Self, JoinError> {
+    pub fn lead(
+        place: &Path,
+        coupling: Coupling,
+        node: Arc<LinkNode>,
+    ) -> Result<Self, KeeperJoinError> {
         let others = OtherHosts::of_coupler(node)?;
         let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, true);
         Ok(Self::begin(
@@ -151,12 +155,16 @@ impl KeeperService {
     ///
     /// # Errors
     /// As [`lead`](Self::lead), and if the coupler doesn't answer, or refuses.
-    pub fn join(place: &Path, node: Arc<LinkNode>, coupler: Startpoint) -> Result<Self, JoinError> {
+    pub fn join(
+        place: &Path,
+        node: Arc<LinkNode>,
+        coupler: Startpoint,
+    ) -> Result<Self, KeeperJoinError> {
         let (others, welcome) = OtherHosts::joining(node, coupler)?;
         let names = welcome.programs.into_iter();
         let programs = names.map(|name| (name, ProgramTerms { command: None }));
         let coupling = Coupling::new(programs.collect(), welcome.connections)
-            .map_err(|error| JoinError::Answer(error.to_string()))?;
+            .map_err(|error| KeeperJoinError::Answer(error.to_string()))?;
         let mut keeper = Keeper::new(coupling, welcome.keeper, true);
         for gone in welcome.gone {
             keeper.lose(gone);
@@ -426,13 +434,13 @@ impl KeeperDriver {
                 }
                 KeeperAction::Depart {
                     keeper,
-                    passage,
+                    pair,
                     version,
                     memory,
                 } => {
                     if let Some(others) = &inside.others {
-                        let due = DuePassage {
-                            passage,
+                        let due = DueVersion {
+                            pair,
                             version,
                             memory,
                         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use exoskel_member::{Member, MemberError, SharedArray};
-use exoskel_net::keeper::{JoinError, KeeperService};
+use exoskel_net::keeper::{KeeperJoinError, KeeperService};
 use exoskel_transfer::{ConnectionState, Coupling};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
@@ -268,10 +268,12 @@ impl KeeperHandle {
 }
 
 impl KeeperHandle {
-    fn of(py: Python<'_>, made: Result<KeeperService, JoinError>) -> PyResult<Self> {
+    fn of(py: Python<'_>, made: Result<KeeperService, KeeperJoinError>) -> PyResult<Self> {
         let service = made.map_err(|error| match error {
-            JoinError::Link(error) => links::raised(py, &error),
-            error @ JoinError::Refused(_) => raise(py, ExceptionKind::Refused, error.to_string()),
+            KeeperJoinError::Link(error) => links::raised(py, &error),
+            error @ KeeperJoinError::Refused(_) => {
+                raise(py, ExceptionKind::Refused, error.to_string())
+            }
             error => raise(py, ExceptionKind::Keeper, error.to_string()),
         })?;
         Ok(Self {

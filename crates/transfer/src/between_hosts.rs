@@ -103,7 +103,7 @@ pub struct WantedVersion {
 /// What one process of a source gives to one of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Passage {
+pub struct RankPair {
     /// The connection.
     pub connection: u32,
     /// Which process of the source.
@@ -119,7 +119,7 @@ pub struct PieceHead {
     /// The keeper that sends it.
     pub keeper: KeeperId,
     /// From whom to whom.
-    pub passage: Passage,
+    pub pair: RankPair,
     /// Which of the source's versions.
     pub version: u64,
     /// Which piece of it. They come one after the other.

@@ -74,7 +74,7 @@ pub struct TakenVersions {
 
 /// One end of a connection, as all keepers have to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConnectionEnd {
+pub struct CoupledEnd {
     /// How its program shares the array out.
     pub layout: LayoutDescription,
     /// The keepers of the program's processes, by their ranks.
@@ -118,9 +118,9 @@ pub enum CouplerOrder {
         /// Its number.
         connection: u32,
         /// Where it begins.
-        source: Box<ConnectionEnd>,
+        source: Box<CoupledEnd>,
         /// Where it ends.
-        target: Box<ConnectionEnd>,
+        target: Box<CoupledEnd>,
     },
     /// A connection can't be.
     Fail {
@@ -524,9 +524,9 @@ impl Coupler {
         (described.by.len() as u32 == program.size).then_some(described)
     }
 
-    fn connection_end(&self, array: &Variable) -> Option<ConnectionEnd> {
+    fn connection_end(&self, array: &Variable) -> Option<CoupledEnd> {
         let keepers = self.programs.get(&array.program)?.present.values();
-        Some(ConnectionEnd {
+        Some(CoupledEnd {
             layout: self.whole(array)?.layout.clone(),
             keepers: keepers.copied().collect(),
         })

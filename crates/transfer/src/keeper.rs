@@ -9,11 +9,11 @@ use crate::attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
-use crate::between_hosts::{KeeperId, Passage, PieceHead, WantedVersion};
-use crate::coupler::{ConnectionEnd, CouplerOrder, KeeperReport};
+use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
+use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
 use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
-use crate::passages::{Arrival, Passages};
+use crate::rank_pairs::{RankPairs, TargetPart};
 
 /// A member's socket, in words of who drives the machine.
 pub type MemberId = u64;
@@ -59,7 +59,7 @@ pub enum KeeperAction {
         /// Whom.
         keeper: KeeperId,
         /// From whom to whom.
-        passage: Passage,
+        pair: RankPair,
         /// Which of the source's versions.
         version: u64,
         /// Where it is.
@@ -119,7 +119,7 @@ pub struct Keeper {
     /// Whether there may be keepers on other hosts.
     has_others: bool,
     coupling: Coupling,
-    passages: Passages,
+    pairs: RankPairs,
     members: BTreeMap<MemberId, KnownMember>,
     places: BTreeMap<(String, u32), MemberId>,
     /// For those who come later.
@@ -136,7 +136,7 @@ impl Keeper {
             id,
             has_others,
             coupling,
-            passages: Passages::default(),
+            pairs: RankPairs::default(),
             members: BTreeMap::new(),
             places: BTreeMap::new(),
             gone: Vec::new(),
@@ -286,7 +286,7 @@ impl Keeper {
                     .get(connection as usize)
                     .is_some_and(|terms| terms.to.program == member.program);
                 let keepers = match is_its_own {
-                    true => self.passages.want(connection, member.rank, version),
+                    true => self.pairs.want(connection, member.rank, version),
                     false => Vec::new(),
                 };
                 for keeper in keepers {
@@ -442,7 +442,7 @@ impl Keeper {
                 let terms = self.coupling.connections().get(connection as usize);
                 terms.is_some_and(|terms| terms.to.program == *program)
             };
-            for (connection, source) in self.passages.leave(rank, is_into) {
+            for (connection, source) in self.pairs.leave(rank, is_into) {
                 self.release(connection, source);
             }
         }
@@ -452,7 +452,7 @@ impl Keeper {
     /// A keeper says that a version may come to one of its members.
     pub fn wanted(&mut self, wanted: WantedVersion) {
         let connection = wanted.connection;
-        for source in self.passages.wanted(wanted) {
+        for source in self.pairs.wanted(wanted) {
             if let Some(terms) = self.coupling.connections().get(connection as usize) {
                 let from = terms.from.clone();
                 self.depart(&from, source);
@@ -460,25 +460,25 @@ impl Keeper {
         }
     }
 
-    /// All of a version is on its way: its source may be written as far as this passage goes.
-    pub fn departed(&mut self, passage: Passage) {
-        self.passages.departed(passage);
-        self.release(passage.connection, passage.source);
-        let terms = self.coupling.connections().get(passage.connection as usize);
+    /// All of a version is on its way: its source may be written as far as this pair goes.
+    pub fn departed(&mut self, pair: RankPair) {
+        self.pairs.departed(pair);
+        self.release(pair.connection, pair.source);
+        let terms = self.coupling.connections().get(pair.connection as usize);
         if let Some(source) = terms.map(|terms| terms.from.clone()) {
-            self.depart(&source, passage.source);
+            self.depart(&source, pair.source);
         }
     }
 
     /// Where a piece may be written that has come from a keeper; none if nobody asked for it.
     #[must_use]
     pub fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
-        self.passages.expected(head)
+        self.pairs.expected(head)
     }
 
-    /// A piece was written. `is_last` says that nothing more comes of this passage's version.
+    /// A piece was written. `is_last` says that nothing more comes of this pair's version.
     pub fn arrived(&mut self, head: &PieceHead, is_last: bool) {
-        if let Some(arrival) = self.passages.arrived(head, is_last) {
+        if let Some(arrival) = self.pairs.arrived(head, is_last) {
             self.actions.push_back(KeeperAction::Arrive {
                 memory: arrival.memory,
                 place: arrival.place,
@@ -488,21 +488,15 @@ impl Keeper {
     }
 
     /// How what one of our members gives to one elsewhere is packed. Worked out once.
-    pub fn packing(&mut self, passage: Passage) -> Option<Arc<CutCopy>> {
-        let terms = self
-            .coupling
-            .connections()
-            .get(passage.connection as usize)?;
-        self.passages.cut(terms, passage, PlanSide::Source)
+    pub fn packing(&mut self, pair: RankPair) -> Option<Arc<CutCopy>> {
+        let terms = self.coupling.connections().get(pair.connection as usize)?;
+        self.pairs.cut(terms, pair, PlanSide::Source)
     }
 
     /// How what comes to one of our members from one elsewhere is unpacked. Worked out once.
-    pub fn unpacking(&mut self, passage: Passage) -> Option<Arc<CutCopy>> {
-        let terms = self
-            .coupling
-            .connections()
-            .get(passage.connection as usize)?;
-        self.passages.cut(terms, passage, PlanSide::Target)
+    pub fn unpacking(&mut self, pair: RankPair) -> Option<Arc<CutCopy>> {
+        let terms = self.coupling.connections().get(pair.connection as usize)?;
+        self.pairs.cut(terms, pair, PlanSide::Target)
     }
 
     /// Has what a member of this rank has exported sent to those who want it.
@@ -518,10 +512,10 @@ impl Keeper {
             .map(|(number, _)| number as u32)
             .collect();
         for connection in numbers {
-            for (keeper, target, version) in self.passages.depart(connection, rank, exported) {
+            for (keeper, target, version) in self.pairs.depart(connection, rank, exported) {
                 self.actions.push_back(KeeperAction::Depart {
                     keeper,
-                    passage: Passage {
+                    pair: RankPair {
                         connection,
                         source: rank,
                         target,
@@ -550,7 +544,7 @@ impl Keeper {
         let memory = array.memory;
         let connections = self.coupling.connections_of(&source);
         let connections = connections.filter(|(_, terms)| terms.from == source);
-        let released = connections.map(|(number, _)| self.passages.released(number as u32, rank));
+        let released = connections.map(|(number, _)| self.pairs.released(number as u32, rank));
         let version = released.min().unwrap_or(u64::MAX);
         self.actions
             .push_back(KeeperAction::Release { memory, version });
@@ -625,7 +619,7 @@ impl Keeper {
     }
 
     /// Tells the members at both ends of a connection whose memory they need, and gets ready for what goes to other hosts.
-    fn connect(&mut self, connection: u32, source: &ConnectionEnd, target: &ConnectionEnd) {
+    fn connect(&mut self, connection: u32, source: &CoupledEnd, target: &CoupledEnd) {
         let Some(terms) = self.coupling.connections().get(connection as usize) else {
             return;
         };
@@ -651,26 +645,26 @@ impl Keeper {
                     let Some(other_part) = others.get(&other) else {
                         match own {
                             ArrayEnd::Source => {
-                                let passage = Passage {
+                                let pair = RankPair {
                                     connection,
                                     source: *rank,
                                     target: other,
                                 };
                                 let keeper = target.keepers.get(other as usize).copied();
-                                self.passages.add_departure(passage, keeper, terms.every);
+                                self.pairs.add_departure(pair, keeper, terms.every);
                             }
                             ArrayEnd::Target => {
-                                let passage = Passage {
+                                let pair = RankPair {
                                     connection,
                                     source: other,
                                     target: *rank,
                                 };
                                 let keeper = source.keepers.get(other as usize).copied();
-                                let arrival = Arrival {
+                                let arrival = TargetPart {
                                     memory: part.memory,
                                     place,
                                 };
-                                self.passages.add_arrival(passage, keeper, arrival);
+                                self.pairs.add_arrival(pair, keeper, arrival);
                             }
                         }
                         continue;
@@ -703,11 +697,10 @@ impl Keeper {
             }
         }
         let sources: Vec<u32> = from.keys().copied().collect();
-        self.passages
-            .connected(connection, source_made, target_made);
+        self.pairs.connected(connection, source_made, target_made);
         for gone in self.gone.clone() {
             if gone.loss.is_none() && gone.program == terms.to.program {
-                self.passages.leave(gone.rank, |into| into == connection);
+                self.pairs.leave(gone.rank, |into| into == connection);
             }
         }
         for rank in sources {

@@ -16,7 +16,7 @@ mod coupling;
 mod description;
 mod frame;
 mod keeper;
-mod passages;
+mod rank_pairs;
 
 pub use attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
@@ -24,11 +24,11 @@ pub use attach::{
 };
 pub use between_hosts::{
     COUPLER_ENDPOINT, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress, KeeperId,
-    OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, Passage, PieceHead, SaidReport, WantedVersion,
+    OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, PieceHead, RankPair, SaidReport, WantedVersion,
     Welcome,
 };
 pub use coupler::{
-    ConnectionEnd, ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport,
+    ConnectionState, ConnectionStatus, CoupledEnd, Coupler, CouplerOrder, KeeperReport,
     ProgramStatus, TakenVersions,
 };
 pub use coupling::{

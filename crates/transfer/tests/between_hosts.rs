@@ -12,7 +12,7 @@ use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder, PlanSide, Re
 use exoskel_transfer::{
     ArrayEnd, Coupler, CouplerOrder, Coupling, GoneMember, Keeper, KeeperAction, KeeperId,
     KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId, MemberMessage, MemoryId,
-    PROTOCOL, Passage, PieceHead, WantedVersion, last_taken, source_version,
+    PROTOCOL, PieceHead, RankPair, WantedVersion, last_taken, source_version,
 };
 
 const SEEDS: u64 = 10_000;
@@ -96,7 +96,7 @@ struct Host {
     /// What goes to each other host.
     carried: BTreeMap<KeeperId, VecDeque<(PieceHead, MemoryId)>>,
     /// What has gone, and the keeper hasn't been told.
-    departed: VecDeque<Passage>,
+    departed: VecDeque<RankPair>,
 }
 
 struct World {
@@ -267,8 +267,8 @@ impl World {
             3 => self.take_piece(number),
             4 => self.carry(number),
             5 => {
-                let passage = self.hosts[number].departed.pop_front().unwrap();
-                self.hosts[number].keeper.departed(passage);
+                let pair = self.hosts[number].departed.pop_front().unwrap();
+                self.hosts[number].keeper.departed(pair);
                 self.act(number);
             }
             6 => {
@@ -325,7 +325,7 @@ impl World {
                 }
                 KeeperAction::Depart {
                     keeper,
-                    passage,
+                    pair,
                     version,
                     memory,
                 } => {
@@ -333,7 +333,7 @@ impl World {
                     for piece in 0..pieces {
                         let head = PieceHead {
                             keeper: number as KeeperId,
-                            passage,
+                            pair,
                             version,
                             piece,
                         };
@@ -386,7 +386,7 @@ impl World {
             other.pieces.push_back((head, contents));
         }
         if is_last {
-            self.hosts[number].departed.push_back(head.passage);
+            self.hosts[number].departed.push_back(head.pair);
         }
     }
 
@@ -440,7 +440,7 @@ impl World {
                 ..
             } => {
                 let place = (connection, own == ArrayEnd::Source);
-                let known = process.connected.entry(place).or_insert(Connected {
+                let known = process.connected.entry(place).or_insert_with(|| Connected {
                     here: Vec::new(),
                     elsewhere: vec![u32::MAX],
                 });
@@ -461,7 +461,7 @@ impl World {
                 };
                 let plan = RedistributionPlan::new(source, target, &mapping, side, process.rank);
                 let place = (connection, own == ArrayEnd::Source);
-                let known = process.connected.entry(place).or_insert(Connected {
+                let known = process.connected.entry(place).or_insert_with(|| Connected {
                     here: Vec::new(),
                     elsewhere: Vec::new(),
                 });
@@ -713,9 +713,8 @@ impl World {
                     process.phase = Phase::Ended;
                     process.says.clear();
                     process.hears.clear();
-                    process
-                        .error
-                        .get_or_insert("its keeper was lost".to_owned());
+                    let lost = || "its keeper was lost".to_owned();
+                    process.error.get_or_insert_with(lost);
                 }
             }
             self.coupler.keeper_lost(number as KeeperId, "no answer");

@@ -17,7 +17,7 @@ use exoskel_link::Protection;
 use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
 use exoskel_transfer::{
     COUPLER_ENDPOINT, CouplerOrder, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress,
-    KeeperId, KeeperReport, MemoryId, OWN_KEEPER, PAIR_BYTES_MAX, PROTOCOL, Passage, PieceHead,
+    KeeperId, KeeperReport, MemoryId, OWN_KEEPER, PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair,
     SaidReport, WantedVersion, Welcome,
 };
 use serde::Serialize;
@@ -49,7 +49,7 @@ const EARLY_MAX: usize = 4096;
 
 /// Why a keeper can't work with those of other hosts.
 #[derive(Debug, thiserror::Error)]
-pub enum JoinError {
+pub enum KeeperJoinError {
     /// The links fail.
     #[error("{0}")]
     Link(#[from] LinkError),
@@ -103,7 +103,7 @@ struct OtherKeeper {
     words: BindingId,
     /// Asked by the coupler, and answered never: its end is the keeper's.
     stay: Option<(BindingId, RequestId)>,
-    passages: Sender<DuePassage>,
+    versions: Sender<DueVersion>,
     is_lost: bool,
 }
 
@@ -116,13 +116,13 @@ impl std::fmt::Debug for OtherHosts {
 
 /// A version that is to go to one process elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DuePassage {
-    pub(super) passage: Passage,
+pub(super) struct DueVersion {
+    pub(super) pair: RankPair,
     pub(super) version: u64,
     pub(super) memory: MemoryId,
 }
 
-fn offer(node: &LinkNode, endpoint: &str, handlers: &[&str]) -> Result<(), JoinError> {
+fn offer(node: &LinkNode, endpoint: &str, handlers: &[&str]) -> Result<(), KeeperJoinError> {
     let (mut key_id, mut secret) = ([0; 16], [0; 32]);
     rand::fill(&mut key_id).map_err(io::Error::other)?;
     rand::fill(&mut secret).map_err(io::Error::other)?;
@@ -141,13 +141,13 @@ fn contents(message: &impl Serialize) -> MessageContents {
     }
 }
 
-fn read<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, JoinError> {
-    serde_json::from_slice(bytes).map_err(|error| JoinError::Answer(error.to_string()))
+fn read<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, KeeperJoinError> {
+    serde_json::from_slice(bytes).map_err(|error| KeeperJoinError::Answer(error.to_string()))
 }
 
 impl OtherHosts {
     /// At the coupler, where others join.
-    pub(super) fn of_coupler(node: Arc<LinkNode>) -> Result<Self, JoinError> {
+    pub(super) fn of_coupler(node: Arc<LinkNode>) -> Result<Self, KeeperJoinError> {
         let startpoint = offered_keeper(&node)?;
         offer(&node, COUPLER_ENDPOINT, &[JOIN, STAY, REPORT])?;
         Ok(Self::new(node, OWN_KEEPER, startpoint, None))
@@ -157,7 +157,7 @@ impl OtherHosts {
     pub(super) fn joining(
         node: Arc<LinkNode>,
         coupler: Startpoint,
-    ) -> Result<(Self, Welcome), JoinError> {
+    ) -> Result<(Self, Welcome), KeeperJoinError> {
         let startpoint = offered_keeper(&node)?;
         let name = coupler.node().name.clone();
         let binding = node.bind(coupler.clone());
@@ -170,10 +170,10 @@ impl OtherHosts {
             Some(RequestAnswer::Reply { head, .. }) => read(&head)?,
             Some(RequestAnswer::Failure { head }) => {
                 let reason = String::from_utf8_lossy(&head).into_owned();
-                return Err(JoinError::Refused(reason));
+                return Err(KeeperJoinError::Refused(reason));
             }
             Some(RequestAnswer::Lost(error)) => return Err(error.into()),
-            None => return Err(JoinError::NoAnswer(JOIN_TIME)),
+            None => return Err(KeeperJoinError::NoAnswer(JOIN_TIME)),
         };
         let stay = node.bind(coupler);
         let staying = node.request(stay, STAY, contents(&welcome.keeper))?;
@@ -262,10 +262,10 @@ impl OtherHosts {
     }
 
     /// Has a version sent, by the thread for this keeper.
-    pub(super) fn depart(&self, keeper: KeeperId, due: DuePassage) {
+    pub(super) fn depart(&self, keeper: KeeperId, due: DueVersion) {
         if let Some(other) = self.keepers.get(&keeper) {
             // It has ended with everything else.
-            let _ = other.passages.send(due);
+            let _ = other.versions.send(due);
         }
     }
 
@@ -296,13 +296,13 @@ impl OtherHosts {
 }
 
 /// Numbers are told, names are proved.
-fn spoken_for(name: &str, keeper: KeeperId) -> JoinError {
-    JoinError::Refused(format!(
+fn spoken_for(name: &str, keeper: KeeperId) -> KeeperJoinError {
+    KeeperJoinError::Refused(format!(
         "{name} speaks as keeper {keeper}, expected that keeper's own name"
     ))
 }
 
-fn offered_keeper(node: &LinkNode) -> Result<Startpoint, JoinError> {
+fn offered_keeper(node: &LinkNode) -> Result<Startpoint, KeeperJoinError> {
     offer(node, KEEPER_ENDPOINT, &[WORD, STAY, WANT, PIECE])?;
     // Only the coupler gets it, which narrows it for each keeper.
     let everybody = vec![Caveat::holder("*")?];
@@ -354,7 +354,7 @@ impl KeeperDriver {
             let answer = match call.handler.as_str() {
                 JOIN => self.let_in(node, &call),
                 PIECE => {
-                    self.take_piece(&mut call);
+                    self.take_piece(&call);
                     let spent = std::mem::take(&mut call.bulk);
                     node.recycle(&call, spent);
                     Ok(None)
@@ -384,10 +384,10 @@ impl KeeperDriver {
         self: &Arc<Self>,
         node: &Arc<LinkNode>,
         call: &LinkCall,
-    ) -> Result<Option<MessageContents>, JoinError> {
+    ) -> Result<Option<MessageContents>, KeeperJoinError> {
         let request: JoinRequest = read(&call.head)?;
         if request.protocol != PROTOCOL {
-            return Err(JoinError::Refused(format!(
+            return Err(KeeperJoinError::Refused(format!(
                 "the keeper speaks version {} of the protocol, the coupler {PROTOCOL}: update the older of the two installations",
                 request.protocol
             )));
@@ -395,7 +395,7 @@ impl KeeperDriver {
         let startpoint = Startpoint::parse(&request.startpoint)?;
         let name = call.peer.name();
         if startpoint.node().name != name {
-            return Err(JoinError::Refused(format!(
+            return Err(KeeperJoinError::Refused(format!(
                 "got a startpoint of {}, expected one of {name}, who has sent it",
                 startpoint.node().name
             )));
@@ -404,7 +404,9 @@ impl KeeperDriver {
         let staying = node.request(stay, STAY, contents(&OWN_KEEPER))?;
         let mut inside = held(&self.inside);
         let Some(coupler) = &mut inside.coupler else {
-            return Err(JoinError::Refused("there is no coupler here".to_owned()));
+            return Err(KeeperJoinError::Refused(
+                "there is no coupler here".to_owned(),
+            ));
         };
         let welcome = coupler.join();
         let number = welcome.keeper;
@@ -442,13 +444,13 @@ impl KeeperDriver {
         name: &str,
         startpoint: Startpoint,
         stay: Option<(BindingId, RequestId)>,
-    ) -> Result<(), JoinError> {
+    ) -> Result<(), KeeperJoinError> {
         let words = others.node.bind(startpoint.clone());
         let pieces = others.node.bind(startpoint.clone());
-        let (passages, due) = channel();
+        let (versions, due) = channel();
         let (driver, node) = (Arc::clone(self), Arc::clone(&others.node));
         let own = others.own;
-        let thread = std::thread::Builder::new().name("exoskel-passage".to_owned());
+        let thread = std::thread::Builder::new().name("exoskel-pair".to_owned());
         let thread = thread.spawn(move || driver.carry(&node, own, number, pieces, &due))?;
         others.threads.push(thread);
         others.keepers.insert(
@@ -458,7 +460,7 @@ impl KeeperDriver {
                 startpoint,
                 words,
                 stay,
-                passages,
+                versions,
                 is_lost: false,
             },
         );
@@ -466,7 +468,7 @@ impl KeeperDriver {
     }
 
     /// What is said by the coupler or another keeper.
-    fn take_word(self: &Arc<Self>, call: &LinkCall) -> Result<(), JoinError> {
+    fn take_word(self: &Arc<Self>, call: &LinkCall) -> Result<(), KeeperJoinError> {
         let name = call.peer.name();
         let mut guard = held(&self.inside);
         let inside: &mut Inside = &mut guard;
@@ -531,7 +533,7 @@ impl KeeperDriver {
     }
 
     /// Writes a piece of a version where it belongs.
-    fn take_piece(&self, call: &mut LinkCall) {
+    fn take_piece(&self, call: &LinkCall) {
         let Ok(head) = serde_json::from_slice::<PieceHead>(&call.head) else {
             return;
         };
@@ -546,7 +548,7 @@ impl KeeperDriver {
                 let kept = inside.memories.get(&memory)?;
                 Some(Arc::clone(&kept.mapped))
             });
-            memory.zip(inside.keeper.unpacking(head.passage))
+            memory.zip(inside.keeper.unpacking(head.pair))
         };
         let Some((memory, cut)) = found.filter(|(_, cut)| head.piece < cut.count()) else {
             return;
@@ -571,7 +573,7 @@ impl KeeperDriver {
         own: KeeperId,
         keeper: KeeperId,
         binding: BindingId,
-        due: &Receiver<DuePassage>,
+        due: &Receiver<DueVersion>,
     ) {
         for due in due {
             if let Err(error) = self.send_version(node, own, binding, due) {
@@ -588,13 +590,13 @@ impl KeeperDriver {
         node: &LinkNode,
         own: KeeperId,
         binding: BindingId,
-        due: DuePassage,
+        due: DueVersion,
     ) -> Result<(), LinkError> {
         let found = {
             let mut inside = held(&self.inside);
             let kept = inside.memories.get(&due.memory);
             let memory = kept.map(|kept| Arc::clone(&kept.mapped));
-            memory.zip(inside.keeper.packing(due.passage))
+            memory.zip(inside.keeper.packing(due.pair))
         };
         let Some((memory, cut)) = found else {
             return Ok(());
@@ -605,7 +607,7 @@ impl KeeperDriver {
             memory.read(|contents| piece.run(contents, &mut bytes));
             let head = PieceHead {
                 keeper: own,
-                passage: due.passage,
+                pair: due.pair,
                 version: due.version,
                 piece: number,
             };
@@ -619,7 +621,7 @@ impl KeeperDriver {
             node.post(binding, PIECE, contents)?;
         }
         let mut inside = held(&self.inside);
-        inside.keeper.departed(due.passage);
+        inside.keeper.departed(due.pair);
         self.act(&mut inside);
         Ok(())
     }

@@ -6,25 +6,25 @@ use std::sync::Arc;
 use exoskel_redist::{CutCopy, Layout, PlanSide, RedistributionPlan, StridedCopy};
 
 use crate::MEMBERS_MAX;
-use crate::between_hosts::{KeeperId, PIECE_BYTES_MAX, Passage, PieceHead, WantedVersion};
+use crate::between_hosts::{KeeperId, PIECE_BYTES_MAX, PieceHead, RankPair, WantedVersion};
 use crate::coupling::ConnectionTerms;
 use crate::keeper::MemoryId;
 
 /// All that goes from or comes to one host.
 #[derive(Debug, Default)]
-pub(crate) struct Passages {
+pub(crate) struct RankPairs {
     layouts: BTreeMap<u32, (Layout, Layout)>,
-    packing: BTreeMap<Passage, Arc<CutCopy>>,
-    unpacking: BTreeMap<Passage, Arc<CutCopy>>,
-    departures: BTreeMap<Passage, Departure>,
-    arrivals: BTreeMap<(u32, u32), ArrivingVersion>,
+    packing: BTreeMap<RankPair, Arc<CutCopy>>,
+    unpacking: BTreeMap<RankPair, Arc<CutCopy>>,
+    departures: BTreeMap<RankPair, OutgoingVersions>,
+    arrivals: BTreeMap<(u32, u32), IncomingVersion>,
     /// What was asked for before we knew of the connection, by connection and process of the target.
     early: BTreeMap<(u32, u32), WantedVersion>,
 }
 
 /// What goes from one of our processes to one elsewhere.
 #[derive(Debug)]
-struct Departure {
+struct OutgoingVersions {
     keeper: KeeperId,
     every: u64,
     /// The first of the source's versions that hasn't gone.
@@ -38,7 +38,7 @@ struct Departure {
 
 /// Where versions are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct TargetPart {
     /// The memory of the target's part.
     pub(crate) memory: MemoryId,
     /// The connection's place on its board.
@@ -47,41 +47,41 @@ pub(crate) struct Arrival {
 
 /// What comes to one of our processes over one connection.
 #[derive(Debug)]
-struct ArrivingVersion {
-    arrival: Arrival,
+struct IncomingVersion {
+    arrival: TargetPart,
     /// The version that it waits for; what comes of others is not taken.
     wanted: u64,
-    sources: BTreeMap<u32, ArrivingPart>,
+    sources: BTreeMap<u32, IncomingPart>,
 }
 
 #[derive(Debug)]
-struct ArrivingPart {
+struct IncomingPart {
     keeper: KeeperId,
     /// The next piece of the version that is wanted.
     piece: u64,
     is_whole: bool,
 }
 
-impl Passages {
-    /// The copy of what a passage moves, at one of its ends, cut into pieces.
+impl RankPairs {
+    /// The copy of what a pair moves, at one of its ends, cut into pieces.
     pub(crate) fn cut(
         &mut self,
         terms: &ConnectionTerms,
-        passage: Passage,
+        pair: RankPair,
         side: PlanSide,
     ) -> Option<Arc<CutCopy>> {
         let cuts = match side {
             PlanSide::Source => &mut self.packing,
             PlanSide::Target => &mut self.unpacking,
         };
-        if let Some(known) = cuts.get(&passage) {
+        if let Some(known) = cuts.get(&pair) {
             return Some(Arc::clone(known));
         }
-        let (source, target) = self.layouts.get(&passage.connection)?;
+        let (source, target) = self.layouts.get(&pair.connection)?;
         let mapping = terms.mapping(source, target).ok()?;
         let (own, other) = match side {
-            PlanSide::Source => (passage.source, passage.target),
-            PlanSide::Target => (passage.target, passage.source),
+            PlanSide::Source => (pair.source, pair.target),
+            PlanSide::Target => (pair.target, pair.source),
         };
         let plan = RedistributionPlan::new(source, target, &mapping, side, own);
         let message = plan.messages().find(|message| message.rank() == other)?;
@@ -90,14 +90,14 @@ impl Passages {
             PlanSide::Target => StridedCopy::unpacking(message, &target.local_strides(own)),
         };
         let cut = Arc::new(copy.cut(PIECE_BYTES_MAX));
-        cuts.insert(passage, Arc::clone(&cut));
+        cuts.insert(pair, Arc::clone(&cut));
         Some(cut)
     }
 
-    pub(crate) fn add_departure(&mut self, passage: Passage, keeper: Option<KeeperId>, every: u64) {
+    pub(crate) fn add_departure(&mut self, pair: RankPair, keeper: Option<KeeperId>, every: u64) {
         // Who has come has a keeper.
         if let Some(keeper) = keeper {
-            let departure = Departure {
+            let departure = OutgoingVersions {
                 keeper,
                 every: every.max(1),
                 next: 1,
@@ -105,33 +105,33 @@ impl Passages {
                 is_under_way: false,
                 is_over: false,
             };
-            self.departures.insert(passage, departure);
+            self.departures.insert(pair, departure);
         }
     }
 
     pub(crate) fn add_arrival(
         &mut self,
-        passage: Passage,
+        pair: RankPair,
         keeper: Option<KeeperId>,
-        arrival: Arrival,
+        arrival: TargetPart,
     ) {
         if let Some(keeper) = keeper {
-            let place = (passage.connection, passage.target);
-            let arriving = self.arrivals.entry(place).or_insert(ArrivingVersion {
+            let place = (pair.connection, pair.target);
+            let arriving = self.arrivals.entry(place).or_insert(IncomingVersion {
                 arrival,
                 wanted: 0,
                 sources: BTreeMap::new(),
             });
-            let part = ArrivingPart {
+            let part = IncomingPart {
                 keeper,
                 piece: 0,
                 is_whole: false,
             };
-            arriving.sources.insert(passage.source, part);
+            arriving.sources.insert(pair.source, part);
         }
     }
 
-    /// All passages of a connection are known now.
+    /// All versions of a connection are known now.
     pub(crate) fn connected(&mut self, connection: u32, source: Layout, target: Layout) {
         self.layouts.insert(connection, (source, target));
         let early = self.early.range((connection, 0)..=(connection, u32::MAX));
@@ -168,21 +168,21 @@ impl Passages {
             }
             return Vec::new();
         }
-        let first = Passage {
+        let first = RankPair {
             connection,
             source: 0,
             target: 0,
         };
         let mut sources = Vec::new();
-        for (passage, departure) in self.departures.range_mut(first..) {
-            if passage.connection != connection {
+        for (pair, departure) in self.departures.range_mut(first..) {
+            if pair.connection != connection {
                 break;
             }
-            let is_meant = passage.target == wanted.target && departure.keeper == wanted.keeper;
+            let is_meant = pair.target == wanted.target && departure.keeper == wanted.keeper;
             // What has gone doesn't go again. The next one may be wanted before the last one is said to have gone.
             if is_meant && wanted.version >= departure.next {
                 departure.wanted = wanted.version;
-                sources.push(passage.source);
+                sources.push(pair.source);
             }
         }
         sources
@@ -210,8 +210,8 @@ impl Passages {
     }
 
     /// All of a version is on its way.
-    pub(crate) fn departed(&mut self, passage: Passage) {
-        if let Some(departure) = self.departures.get_mut(&passage) {
+    pub(crate) fn departed(&mut self, pair: RankPair) {
+        if let Some(departure) = self.departures.get_mut(&pair) {
             departure.is_under_way = false;
             departure.next = departure.next.saturating_add(departure.every);
         }
@@ -224,10 +224,10 @@ impl Passages {
         is_meant: impl Fn(u32) -> bool,
     ) -> BTreeSet<(u32, u32)> {
         let mut concerned = BTreeSet::new();
-        for (passage, departure) in &mut self.departures {
-            if passage.target == target && is_meant(passage.connection) {
+        for (pair, departure) in &mut self.departures {
+            if pair.target == target && is_meant(pair.connection) {
                 departure.is_over = true;
-                concerned.insert((passage.connection, passage.source));
+                concerned.insert((pair.connection, pair.source));
             }
         }
         concerned
@@ -245,21 +245,21 @@ impl Passages {
         &mut self,
         connection: u32,
         source: u32,
-    ) -> impl Iterator<Item = (u32, &mut Departure)> {
-        let place = |target| Passage {
+    ) -> impl Iterator<Item = (u32, &mut OutgoingVersions)> {
+        let place = |target| RankPair {
             connection,
             source,
             target,
         };
         let departures = self.departures.range_mut(place(0)..=place(u32::MAX));
-        departures.map(|(passage, departure)| (passage.target, departure))
+        departures.map(|(pair, departure)| (pair.target, departure))
     }
 
     /// Where a piece may be written.
     pub(crate) fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
-        let place = (head.passage.connection, head.passage.target);
+        let place = (head.pair.connection, head.pair.target);
         let arriving = self.arrivals.get(&place)?;
-        let part = arriving.sources.get(&head.passage.source)?;
+        let part = arriving.sources.get(&head.pair.source)?;
         let is_due = part.keeper == head.keeper
             && !part.is_whole
             && arriving.wanted == head.version
@@ -268,10 +268,10 @@ impl Passages {
     }
 
     /// A piece was written. Returns where the whole version is, if that was the last that was missing.
-    pub(crate) fn arrived(&mut self, head: &PieceHead, is_last: bool) -> Option<Arrival> {
-        let place = (head.passage.connection, head.passage.target);
+    pub(crate) fn arrived(&mut self, head: &PieceHead, is_last: bool) -> Option<TargetPart> {
+        let place = (head.pair.connection, head.pair.target);
         let arriving = self.arrivals.get_mut(&place)?;
-        let part = arriving.sources.get_mut(&head.passage.source)?;
+        let part = arriving.sources.get_mut(&head.pair.source)?;
         part.piece += 1;
         part.is_whole = is_last;
         let is_whole = arriving.sources.values().all(|part| part.is_whole);
