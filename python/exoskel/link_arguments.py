@@ -83,7 +83,7 @@ def as_startpoint(given: object) -> Startpoint:
 
 
 def restrictions(
-    to: str | Iterable[str],
+    to: str | Iterable[str] | None,
     handlers: str | Iterable[str] | None,
     expires: float | None,
     protection: str | None,
@@ -94,8 +94,13 @@ def restrictions(
         raise StartpointError(
             "got no handlers, expected at least one: leave `handlers` out for all of them"
         )
+    holders = None if to is None else several("to", to)
+    if holders == []:
+        raise StartpointError(
+            "got to=[], expected at least one holder: leave `to` out to say nothing more of them"
+        )
     return {
-        "to": several("to", to),
+        "to": holders,
         "handlers": names,
         "expires": checked_seconds(expires, "expires", is_zero_allowed=False),
         "protection": None if protection is None else checked_text("protection", protection),

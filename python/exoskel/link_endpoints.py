@@ -260,7 +260,7 @@ class Endpoint:
     def startpoint(
         self,
         *,
-        to: str | Iterable[str] = (),
+        to: str | Iterable[str] | None = None,
         handlers: str | Iterable[str] | None = None,
         expires: float | None = None,
         protection: Protection | None = None,
@@ -270,8 +270,9 @@ class Endpoint:
 
         Parameters
         ----------
-        to : str or iterable of str
-            Who may use it: names of nodes or patterns such as ``"*.example.org"``, subjects or attributes of a grid. All must fit.
+        to : str or iterable of str, optional
+            Who may use it: names of nodes or patterns such as ``"*.example.org"``, subjects or attributes of a grid. Of several, any may
+            use it. Who has to fit two of them needs a narrower copy: ``startpoint(to=one).attenuate(to=other)``.
         handlers : str or iterable of str, optional
             The handlers that can be called by it; streams and regions (``field.get``, ``field.put``) have names here as well.
             All, if not given.

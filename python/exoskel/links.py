@@ -362,7 +362,7 @@ class Binding:
     def attenuate(
         self,
         *,
-        to: str | Iterable[str] = (),
+        to: str | Iterable[str] | None = None,
         handlers: str | Iterable[str] | None = None,
         expires: float | None = None,
         protection: Protection | None = None,
