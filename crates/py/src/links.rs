@@ -257,8 +257,34 @@ impl NodeHandle {
         revoked.map_err(|error| raised(py, &error))
     }
 
-    fn bind(&self, py: Python<'_>, startpoint: &StartpointHandle) -> PyResult<u64> {
-        Ok(self.own(py)?.bind(startpoint.get().clone()).number())
+    /// Binds a startpoint; of one that a lookup has found, errors say other things.
+    fn bind(
+        &self,
+        py: Python<'_>,
+        startpoint: &StartpointHandle,
+        is_looked_up: bool,
+    ) -> PyResult<u64> {
+        let (own, startpoint) = (self.own(py)?, startpoint.get().clone());
+        let binding = match is_looked_up {
+            true => own.bind_looked_up(startpoint),
+            false => own.bind(startpoint),
+        };
+        Ok(binding.number())
+    }
+
+    /// Why a binding has no link, if it needs one.
+    fn trouble(&self, py: Python<'_>, binding: u64) -> PyResult<Option<String>> {
+        Ok(self.own(py)?.trouble_of(BindingId::from_number(binding)))
+    }
+
+    /// What is wrong with the node itself.
+    fn troubles(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.own(py)?.troubles())
+    }
+
+    /// Warnings for the log since this was asked last.
+    fn take_warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.own(py)?.take_warnings())
     }
 
     fn unbind(&self, py: Python<'_>, binding: u64) -> PyResult<()> {
@@ -461,8 +487,8 @@ impl NodeHandle {
         }
     }
 
-    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns nothing when it hasn't answered. With
-    /// `is_at` the process is asked that is found there.
+    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns none when it hasn't answered, and why
+    /// nobody could be asked, perhaps. With `is_at` the process is asked that is found there.
     fn look_up(
         &self,
         py: Python<'_>,
@@ -471,7 +497,7 @@ impl NodeHandle {
         at: Vec<String>,
         is_at: bool,
         timeout: f64,
-    ) -> PyResult<Option<StartpointHandle>> {
+    ) -> PyResult<(Option<StartpointHandle>, Option<String>)> {
         let own = self.own(py)?;
         let node = if name.starts_with('/') {
             Identity::of_subject(Role::Peer, name)
@@ -503,10 +529,11 @@ impl NodeHandle {
                 break Ok(None);
             }
         };
+        let trouble = own.trouble_of_lookup(&pending);
         py.detach(|| own.end_lookup(&pending));
         match answer? {
-            None => Ok(None),
-            Some(Ok(startpoint)) => Ok(Some(StartpointHandle::new(startpoint))),
+            None => Ok((None, trouble)),
+            Some(Ok(startpoint)) => Ok((Some(StartpointHandle::new(startpoint)), None)),
             Some(Err(error)) => Err(raised(py, &error)),
         }
     }
@@ -733,7 +760,9 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         LinkError::Closed => return raise(py, ExceptionKind::Link, "this node is closed"),
         LinkError::Refused { .. } => ExceptionKind::Refused,
         LinkError::NoAddress(_) => ExceptionKind::NoAddress,
-        LinkError::Session(SessionError::Limit { .. }) => ExceptionKind::SizeLimit,
+        LinkError::Session(SessionError::Limit { .. })
+        | LinkError::ArgumentsTooLarge { .. }
+        | LinkError::AnswerTooLarge { .. } => ExceptionKind::SizeLimit,
         LinkError::Unreachable { hindrance, .. } => match hindrance {
             Hindrance::Way => ExceptionKind::Link,
             Hindrance::Identity => ExceptionKind::Authentication,
@@ -747,6 +776,7 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::ClosedPostsLost { .. }
         | LinkError::ImpossibleCount { .. }
         | LinkError::LinkEnded(_)
+        | LinkError::NoLink { .. }
         | LinkError::Session(_)
         | LinkError::TooMuchWaits { .. }
         | LinkError::TooManyRequests => ExceptionKind::Link,

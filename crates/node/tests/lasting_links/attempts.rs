@@ -23,11 +23,14 @@ fn a_startpoint_is_tried_at_its_own_address() {
         "the process is being dialled"
     );
     let mut attempts = FailedAttempts::default();
-    attempts.add("tcp://nowhere:1: refused".to_owned(), Hindrance::Way);
+    attempts.add("tcp://nowhere:1", "refused".to_owned(), Hindrance::Way);
     let lost = site
         .machine
         .unreachable(&wants[0], &attempts, Duration::ZERO);
-    assert!(matches!(lost[..], [Happening::Answered(..)]), "{lost:?}");
+    let [Happening::Answered(..), Happening::Audit(line)] = &lost[..] else {
+        panic!("{lost:?}");
+    };
+    assert!(line.contains("tcp://nowhere:1: refused"), "{line}");
     let wants = site.machine.take_wants(Duration::ZERO);
     assert_eq!(wants[0].hints, ["tcp://ocean:2"]);
 }
@@ -44,7 +47,7 @@ fn a_node_without_an_address_is_told_as_that() {
     let lost = site
         .machine
         .unreachable(&wants[0], &attempts, Duration::ZERO);
-    let [Happening::Answered(_, answer)] = &lost[..] else {
+    let [Happening::Answered(_, answer), Happening::Audit(_)] = &lost[..] else {
         panic!("{lost:?}");
     };
     let error = RequestAnswer::Lost(LinkError::NoAddress(wants[0].peer.node.clone()));
