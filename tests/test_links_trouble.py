@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -308,3 +312,51 @@ def test_a_policy_that_can_not_be_read_again_is_in_the_log(
 
         assert eventually(is_well)
     assert repr(node).endswith("; closed>")
+
+
+@contextlib.contextmanager
+def gateway(lab: Lab, policy: Path) -> Iterator[str]:
+    """Run a gateway, and give its name and address."""
+    gate, site = lab.place / "gate.pem", lab.place / "site.toml"
+    where = ["--directory", str(lab.place / "pki"), "--output", str(gate), "--json"]
+    assert main(["pki", "issue", *where, "--role", "gateway", "--name", "gate"]) == 0
+    site.write_text("")
+    command = [sys.executable, "-m", "exoskel", "gateway", "--listen", "tcp://127.0.0.1:0"]
+    files = ["--credential", str(gate), "--policy", str(policy), "--site", str(site), "--json"]
+    with subprocess.Popen([*command, *files], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["listen"].removeprefix("tcp://")
+            yield f"gate@{address}"
+        finally:
+            process.terminate()
+
+
+def test_what_a_gateway_refuses_later_is_told(lab: Lab) -> None:
+    """Its policy changes while a link runs, which is cut and can't come back."""
+    policy = lab.place / "gate.toml"
+
+    def allow(who: str) -> None:
+        # The gateway never reads half of it.
+        whole = policy.with_suffix(".new")
+        whole.write_text(f'[[allow.tunnel]]\nfrom = "{who}"\nto = "*"\n')
+        whole.replace(policy)
+
+    allow("*")
+    with gateway(lab, policy) as place:
+        hidden = links.Node(lab.credential(OCEAN), policy=lab.policy, gateways=place)
+        lab.nodes.append(hidden)
+        endpoint = offer(hidden)
+        assert eventually(lambda: any("registered at" in line for line in hidden.audit()))
+        node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, patience=600)
+        lab.nodes.append(node)
+        bound = node.bind(endpoint.startpoint(to="*").text())
+        assert bound.request("double", 1).result(timeout=30) == 2
+        allow(PLOTTER)
+        expected = rf"the connection was lost .*; tried gateway:{place}: .* refused: .*{PLOTTER}"
+        assert eventually(lambda: re.search(expected, repr(bound)) is not None), repr(bound)
+        reply = bound.request("double", 2)
+        with pytest.raises(TimeoutError, match=expected):
+            reply.result(timeout=0)
+        allow("*")
+        assert reply.result(timeout=120) == 4
