@@ -612,12 +612,6 @@ impl NodeHandle {
     }
 }
 
-impl StartpointHandle {
-    pub(crate) fn startpoint(&self) -> Startpoint {
-        self.0.clone()
-    }
-}
-
 impl NodeHandle {
     fn own(&self, py: Python<'_>) -> PyResult<&LinkNode> {
         Ok(fork::own(py, &self.node)?)

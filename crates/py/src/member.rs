@@ -208,7 +208,7 @@ impl KeeperHandle {
         node: &NodeHandle,
         coupler: &StartpointHandle,
     ) -> PyResult<Self> {
-        let (node, coupler) = (node.shared(py)?, coupler.startpoint());
+        let (node, coupler) = (node.shared(py)?, coupler.get().clone());
         Self::of(py, py.detach(|| KeeperService::join(&place, node, coupler)))
     }
 

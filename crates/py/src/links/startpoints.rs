@@ -34,7 +34,7 @@ impl StartpointHandle {
         Self(startpoint)
     }
 
-    pub(super) fn get(&self) -> &Startpoint {
+    pub(crate) fn get(&self) -> &Startpoint {
         &self.0
     }
 }
