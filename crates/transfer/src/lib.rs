@@ -44,8 +44,8 @@ pub const MEMBERS_MAX: u32 = 1 << 20;
 /// Arrays of one program, at most.
 pub const VARIABLES_MAX: usize = 256;
 
-/// Connections that end in one array, at most: each has a place in the array's board.
-pub const CONNECTIONS_INTO_MAX: usize = 32;
+/// Connections that end in one array, or begin there, at most: each has a place in the array's board.
+pub const CONNECTIONS_OF_ARRAY_MAX: usize = 32;
 
 /// The bytes of a name of a program or of an array, at most.
 pub const NAME_BYTES_MAX: usize = 64;
