@@ -277,8 +277,12 @@ impl Gateway {
                 continue;
             };
             let host = host_of(&socket);
-            let place = reception.enter(host).await;
-            tokio::task::spawn_local(shared.clone().met(socket, host, address, place));
+            let shared = shared.clone();
+            reception.receive(host, async move |place| {
+                shared.met(socket, host, address, place).await;
+            });
+            // Who is here goes on before the next one is taken in.
+            tokio::task::yield_now().await;
         }
     }
 }
