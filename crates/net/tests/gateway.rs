@@ -837,7 +837,11 @@ fn the_word_of_another_gateway_gives_no_right() {
             node: "lab1".to_owned(),
             on_behalf_of: vec![Identity::new(Role::Manager, "head").unwrap()],
         };
-        let (_, answer) = say(&gate, &credential, purpose).await;
+        let (_, answer) = say(&gate, &credential, purpose.clone()).await;
         assert_eq!(answer.unwrap_err().reason, RefuseReason::NotAllowed);
+        // Who is no gateway asks for itself: the node that is called would be told another name.
+        let credential = networks.credential(Role::Manager, "head");
+        let (_, answer) = say(&gate, &credential, purpose).await;
+        assert_eq!(answer.unwrap_err().reason, RefuseReason::Malformed);
     });
 }

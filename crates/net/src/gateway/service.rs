@@ -409,6 +409,10 @@ impl GatewayState {
             self.refuse(asker, config, address, &what, reason, text)
                 .await;
         };
+        if !on_behalf_of.is_empty() && who.role != Role::Gateway {
+            let text = "it says that it asks for somebody else, which only gateways do";
+            return refuse(asker, RefuseReason::Malformed, text).await;
+        }
         let decision = config.policy.authorization().tunnel(&asker.identity, &node);
         if !decision.allowed {
             return refuse(asker, RefuseReason::NotAllowed, &decision.reason).await;
