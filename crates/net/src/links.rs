@@ -8,6 +8,7 @@ mod calls;
 mod compression;
 mod delivery;
 mod driver;
+mod fair_queue;
 mod intake;
 mod lookup;
 mod progress;
