@@ -25,7 +25,7 @@ use crate::wake_up::WakeUp;
 const READS_IN_A_ROW: usize = 16;
 
 /// How long what was read is handed out before the task looks at other connections again: few bytes may take long to deal with.
-const TURN_TIME: Duration = Duration::from_millis(1);
+pub(crate) const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// Spent buffers that wait for the task, at most.
 const SPENT_MAX: usize = 64;

@@ -12,6 +12,7 @@ mod fair_queue;
 mod intake;
 mod lookup;
 mod progress;
+mod region_gate;
 mod regions;
 mod renewing;
 mod status;
@@ -47,6 +48,7 @@ pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, Expan
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
 pub use self::progress::{LinkDriver, LinkDriverParts};
+use self::region_gate::RegionWork;
 use self::regions::Transfers;
 pub use self::regions::{ArrayMemory, OwnRegion, Transfer, TransferError};
 pub use self::renewing::ReloadError;
@@ -163,6 +165,7 @@ pub(crate) struct LinkShared {
     troubles: Troubles,
     intake: Intake,
     streams: LinkStreams,
+    region_work: RegionWork,
     transfers: Transfers,
     compressions: Compressions,
     /// Tells the node's thread that there is something to dial, or that it is to end.
@@ -271,6 +274,7 @@ impl LinkNode {
             calls: Calls::default(),
             intake: Intake::default(),
             streams: LinkStreams::default(),
+            region_work: RegionWork::default(),
             transfers: Transfers::default(),
             compressions: Compressions::default(),
             audit: Mutex::default(),
@@ -600,6 +604,7 @@ impl LinkNode {
             let _ = thread.join();
         }
         self.shared.calls.end();
+        self.shared.forget_region_calls(|_| true);
         for answer in lock(&self.shared.answers).values_mut() {
             answer.get_or_insert(RequestAnswer::Lost(LinkError::Closed));
         }
@@ -743,7 +748,7 @@ impl LinkShared {
     fn end_links(self: &Arc<Self>, links: Vec<AcceptedId>, why: &str) {
         for number in links {
             let place = lock(&self.machine).end_link(number);
-            self.calls.forget(number);
+            self.forget_calls(number);
             // After the link: no stream begins on it any more.
             let error = LinkError::LinkEnded(why.to_owned());
             self.end_streams(&error, |accepted| accepted == number);
@@ -796,7 +801,7 @@ impl LinkShared {
                     self.end_streams(&error, |link| link == accepted);
                 }
                 Happening::LinkOver(accepted, error) => {
-                    self.calls.forget(accepted);
+                    self.forget_calls(accepted);
                     self.end_streams(&error, |link| link == accepted);
                 }
                 Happening::Close(id) => {

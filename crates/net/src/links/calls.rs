@@ -144,6 +144,17 @@ impl WaitingCalls {
         }
     }
 
+    /// A call is to wait, unless those of its process hold too much: then says how much that would be.
+    fn count(&mut self, call: &LinkCall) -> Result<(), u64> {
+        let before = self.bytes.get(&call.process).copied();
+        let more = before.unwrap_or_default().saturating_add(call.weight());
+        if more > WAITING_BYTES_MAX {
+            return Err(more);
+        }
+        self.bytes.insert(call.process.clone(), more);
+        Ok(())
+    }
+
     /// A call waits no more.
     fn release(&mut self, call: &LinkCall) {
         if let Some(bytes) = self.bytes.get_mut(&call.process) {
@@ -227,12 +238,7 @@ impl Calls {
     pub(super) fn put(&self, call: LinkCall) -> Result<(), u64> {
         let mut guard = lock(&self.waiting);
         let waiting = &mut *guard;
-        let before = waiting.bytes.get(&call.process).copied();
-        let more = before.unwrap_or_default().saturating_add(call.weight());
-        if more > WAITING_BYTES_MAX {
-            return Err(more);
-        }
-        waiting.bytes.insert(call.process.clone(), more);
+        waiting.count(&call)?;
         let link = call.accepted;
         let endpoint = match waiting.by_endpoint.get_mut(&call.endpoint) {
             Some(endpoint) => endpoint,
@@ -253,6 +259,19 @@ impl Calls {
         drop(guard);
         wake.now();
         Ok(())
+    }
+
+    /// A call waits elsewhere, and counts among those of its process.
+    ///
+    /// # Errors
+    /// How much they would hold, if that is too much; the call doesn't count then.
+    pub(super) fn waits(&self, call: &LinkCall) -> Result<(), u64> {
+        lock(&self.waiting).count(call)
+    }
+
+    /// The call doesn't wait elsewhere any more.
+    pub(super) fn waits_no_more(&self, call: &LinkCall) {
+        lock(&self.waiting).release(call);
     }
 
     /// Says that the calling thread listens for the endpoint's next call, if it has handled one and the process has a descriptor left.
@@ -361,7 +380,7 @@ impl Calls {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
@@ -374,7 +393,7 @@ mod tests {
     use super::*;
     use crate::pki::ThrowAwayAuthority;
 
-    fn peer() -> Arc<VerifiedIdentity> {
+    pub(in super::super) fn peer() -> Arc<VerifiedIdentity> {
         peer_named("ocean")
     }
 
@@ -391,11 +410,16 @@ mod tests {
         Arc::new(verified.unwrap())
     }
 
-    fn link(process: u8, number: u64) -> AcceptedId {
+    pub(in super::super) fn link(process: u8, number: u64) -> AcceptedId {
         AcceptedId::from_number(100 * u64::from(process) + number)
     }
 
-    fn call(peer: &Arc<VerifiedIdentity>, process: u8, number: u64, request: u64) -> LinkCall {
+    pub(in super::super) fn call(
+        peer: &Arc<VerifiedIdentity>,
+        process: u8,
+        number: u64,
+        request: u64,
+    ) -> LinkCall {
         LinkCall {
             accepted: link(process, number),
             session: SessionId(u32::from(process)),

@@ -101,6 +101,7 @@ pub(super) async fn run(
         tokio::task::spawn_local(renewing::renew(shared.clone(), renewal));
     }
     tokio::task::spawn_local(expire(tasks.clone()));
+    tokio::task::spawn_local(serve_regions(tasks.clone()));
     while !shared.is_over.load(Ordering::SeqCst) {
         tasks.attach_all();
         let (wants, next) = tasks.look();
@@ -490,6 +491,16 @@ async fn count_refusals(tasks: Rc<Tasks>) {
         tokio::time::sleep(COUNTING_TIME).await;
         let lines = tasks.refusals.borrow_mut().tell();
         tasks.note(lines);
+    }
+}
+
+/// Serves regions that calls have waited for, in turns with all else.
+async fn serve_regions(tasks: Rc<Tasks>) {
+    loop {
+        tasks.shared.region_work.come.notified().await;
+        while tasks.shared.serve_regions() {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

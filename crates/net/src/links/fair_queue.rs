@@ -30,6 +30,10 @@ impl<T> FairQueue<T> {
         self.peers.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.peers.iter().map(|one| one.waiting.len()).sum()
+    }
+
     pub(super) fn push(&mut self, peer: &Arc<PeerProcess>, item: T) {
         let mut peers = self.peers.iter_mut();
         if let Some(known) = peers.find(|one| one.peer.node == peer.node) {

@@ -42,6 +42,16 @@ impl Intake {
         kinds.get(&call.endpoint)?.get(&call.handler).cloned()
     }
 
+    pub(super) fn regions(&self) -> Vec<Arc<SharedRegion>> {
+        let kinds = lock(&self.kinds);
+        let all = kinds.values().flat_map(BTreeMap::values);
+        let regions = all.filter_map(|kind| match kind {
+            HandlerKind::Region(region, RegionUse::Get) => Some(region.clone()),
+            HandlerKind::Region(_, RegionUse::Put) | HandlerKind::Stream => None,
+        });
+        regions.collect()
+    }
+
     pub(super) fn take_sinks(&self) -> BTreeMap<RequestId, AnswerSink> {
         std::mem::take(&mut *lock(&self.sinks))
     }
