@@ -58,8 +58,9 @@ pub struct Connection {
     wake: Notify,
     /// [`Session::queued_bytes`] after the last write, unless all that has credit was written.
     unwritten: AtomicU64,
-    /// [`Session::queued_bytes`] after the last write.
+    /// [`Session::queued_memory`] and [`Session::queued_count`] after the last write.
     waiting: AtomicU64,
+    waiting_count: AtomicU64,
     /// How often [`Connection::progress`] has found nothing.
     looks: AtomicU32,
     epoch: Instant,
@@ -143,6 +144,7 @@ impl Connection {
             wake: Notify::new(),
             unwritten: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            waiting_count: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             epoch,
         })
@@ -223,10 +225,16 @@ impl Connection {
         }
     }
 
-    /// The bytes of messages that wait until the peer takes them or gives credit for them, as of the last write.
+    /// The memory of messages that wait until the peer takes them or gives credit for them, in bytes, as of the last write.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many messages wait until the peer takes them or gives credit for them, as of the last write.
+    #[must_use]
+    pub fn waiting_messages(&self) -> u64 {
+        self.waiting_count.load(Ordering::Relaxed)
     }
 
     /// The bytes of messages that wait until the transport takes them, as of the last write.
@@ -588,9 +596,8 @@ impl Connection {
             }
             if count == 0 {
                 self.unwritten.store(0, Ordering::Relaxed);
-                // It waits for credit.
-                let waiting = session.queued_bytes();
-                self.waiting.store(waiting, Ordering::Relaxed);
+                // What is left waits for credit.
+                self.count_waiting(session);
                 return None;
             }
             match write(&slices[..count]) {
@@ -599,11 +606,18 @@ impl Connection {
                 Err(error) => {
                     let unwritten = session.queued_bytes();
                     self.unwritten.store(unwritten, Ordering::Relaxed);
-                    self.waiting.store(unwritten, Ordering::Relaxed);
+                    self.count_waiting(session);
                     return Some(error);
                 }
             }
         }
+    }
+
+    fn count_waiting(&self, session: &Session) {
+        let memory = session.queued_memory();
+        self.waiting.store(memory, Ordering::Relaxed);
+        let count = session.queued_count();
+        self.waiting_count.store(count, Ordering::Relaxed);
     }
 
     fn now(&self) -> Duration {

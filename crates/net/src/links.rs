@@ -11,6 +11,7 @@ mod driver;
 mod fair_queue;
 mod intake;
 mod lookup;
+mod peer_share;
 mod progress;
 mod region_gate;
 mod regions;
@@ -47,6 +48,7 @@ use self::compression::Compressions;
 pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
+use self::peer_share::{PeerShare, PeerShares, UnreadLinks};
 pub use self::progress::{LinkDriver, LinkDriverParts};
 use self::region_gate::RegionWork;
 use self::regions::Transfers;
@@ -74,9 +76,6 @@ const LISTENING_TIME: Duration = Duration::from_millis(2);
 
 /// Lines about who was let in that wait to be written down, at most.
 const AUDIT_LINES_MAX: usize = 1024;
-
-/// Bytes that wait for a peer to read them. With more, none of its calls is handled: their answers would only wait as well.
-const UNREAD_BYTES_MAX: u64 = 256 << 20;
 
 /// Random bytes for keys of endpoints.
 pub type RandomBytes = fn(&mut [u8]) -> Result<(), io::Error>;
@@ -149,6 +148,8 @@ pub(crate) struct LinkShared {
     machine: Mutex<LinkMachine>,
     sessions: Mutex<BTreeMap<SessionId, Arc<RunningSession>>>,
     orders: Mutex<BTreeMap<PeerProcess, Weak<Mutex<()>>>>,
+    shares: PeerShares,
+    unread_links: UnreadLinks,
     terms: Mutex<NodeConfig>,
     via: Vec<ViaCommand>,
     commands: Arc<ViaCommands>,
@@ -198,6 +199,8 @@ pub(crate) struct RunningSession {
     since: Instant,
     /// Held while an event of the peer's is dealt with: its links go from one session to another, and calls keep their order.
     order: Arc<Mutex<()>>,
+    /// What it has in common with the other sessions of the peer's certificate.
+    share: Arc<PeerShare>,
     /// Whether some user's thread reads it.
     is_read_here: AtomicBool,
 }
@@ -267,6 +270,8 @@ impl LinkNode {
             since: Instant::now(),
             sessions: Mutex::default(),
             orders: Mutex::default(),
+            shares: PeerShares::default(),
+            unread_links: UnreadLinks::default(),
             terms: Mutex::new(config.terms),
             answers: Mutex::default(),
             answered: Condvar::new(),
@@ -358,7 +363,7 @@ impl LinkNode {
     #[must_use]
     pub fn take_call(&self, endpoint: &str, patience: Duration) -> Option<LinkCall> {
         let calls = &self.shared.calls;
-        let is_held = |call: &LinkCall| self.shared.unread_bytes(call) > UNREAD_BYTES_MAX;
+        let is_held = |call: &LinkCall| self.shared.is_held(call);
         let take = |deadline: Instant| {
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -726,19 +731,6 @@ impl LinkShared {
         }
     }
 
-    /// Bytes that wait until whoever has made a call reads them.
-    fn unread_bytes(&self, call: &LinkCall) -> u64 {
-        if let Some(live) = self.live(call.session) {
-            return live.connection.waiting_bytes();
-        }
-        let machine = lock(&self.machine);
-        let place = machine.place_of(call.accepted);
-        let unsent = machine.unsent_bytes(call.accepted);
-        drop(machine);
-        let live = place.and_then(|(session, _)| self.live(session));
-        live.map_or(unsent, |live| live.connection.waiting_bytes())
-    }
-
     /// Whether calls of a link are still to be handled.
     fn is_kept(&self, accepted: AcceptedId) -> bool {
         lock(&self.machine).is_kept(accepted)
@@ -824,13 +816,9 @@ impl LinkShared {
         }
     }
 
-    /// Ends a link whose calls, with others of its opener, would hold too much memory, and the session that carries it.
-    fn end_for_waiting(self: &Arc<Self>, accepted: AcceptedId, got: u64) {
+    /// Ends a link because of what waits for its opener, with others of it, and the session that carries it.
+    fn end_for_waiting(self: &Arc<Self>, accepted: AcceptedId, text: String) {
         let place = lock(&self.machine).place_of(accepted);
-        let text = format!(
-            "the calls that wait hold {got} bytes, expected at most {}: wait for answers before more is asked",
-            calls::WAITING_BYTES_MAX
-        );
         // A call of it is dropped: it must not go on in another session.
         self.end_links(vec![accepted], &text);
         if let Some(live) = place.and_then(|(session, _)| self.live(session)) {

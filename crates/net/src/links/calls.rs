@@ -16,11 +16,18 @@ use super::lock;
 use crate::wake_up::WakeUp;
 
 /// Between two looks at peers that have too many answers to read.
-const UNREAD_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const UNREAD_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the calls of one process may hold that nobody handles yet, whatever sessions have brought them. Credit bounds each of its links;
 /// there can be thousands of links.
 pub(super) const WAITING_BYTES_MAX: u64 = 1 << 30;
+
+/// What a peer is told whose waiting calls hold so much.
+pub(super) fn waiting_too_much(got: u64) -> String {
+    format!(
+        "the calls that wait hold {got} bytes, expected at most {WAITING_BYTES_MAX}: wait for answers before more is asked"
+    )
+}
 
 #[derive(Default)]
 pub(super) struct Calls {
@@ -397,7 +404,7 @@ pub(super) mod tests {
         peer_named("ocean")
     }
 
-    fn peer_named(name: &str) -> Arc<VerifiedIdentity> {
+    pub(in super::super) fn peer_named(name: &str) -> Arc<VerifiedIdentity> {
         let now = UnixTime::now();
         let authority = ThrowAwayAuthority::new(now).unwrap();
         let credential = authority.issue(Role::Peer, name, now).unwrap();

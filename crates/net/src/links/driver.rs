@@ -103,6 +103,7 @@ pub(super) async fn run(
     tokio::task::spawn_local(expire(tasks.clone()));
     tokio::task::spawn_local(serve_regions(tasks.clone()));
     while !shared.is_over.load(Ordering::SeqCst) {
+        shared.end_unread();
         tasks.attach_all();
         let (wants, next) = tasks.look();
         for want in wants {
@@ -172,6 +173,7 @@ impl Tasks {
             id,
             process: established.process,
             order: self.shared.order_of(&peer_process),
+            share: self.shared.shares.of(&peer_process.node),
             connection: established.connection.clone(),
             same_host: established.proof == PlaceProof::SameHost,
             record: established.record.clone(),
@@ -180,6 +182,7 @@ impl Tasks {
             is_read_here: AtomicBool::new(false),
         });
         self.bound_sessions_of(&peer_process);
+        live.share.begin(id, &live.connection);
         lock(&self.shared.sessions).insert(id, live.clone());
         let policy = |endpoint: &str| self.shared.link_protection(&live, endpoint);
         let peer = SessionPeer {
@@ -207,6 +210,7 @@ impl Tasks {
                 .await;
             drop(command);
             lock(&tasks.shared.sessions).remove(&live.id);
+            live.share.end(live.id);
             let now = tasks.shared.now();
             let happened = lock(&tasks.shared.machine).end(live.id, &ended, now);
             tasks.shared.happened(happened);
@@ -497,9 +501,12 @@ async fn count_refusals(tasks: Rc<Tasks>) {
 /// Serves regions that calls have waited for, in turns with all else.
 async fn serve_regions(tasks: Rc<Tasks>) {
     loop {
-        tasks.shared.region_work.come.notified().await;
-        while tasks.shared.serve_regions() {
-            tokio::task::yield_now().await;
+        let come = tasks.shared.region_work.come.notified();
+        match tasks.shared.serve_regions() {
+            None => come.await,
+            Some(pause) if pause.is_zero() => tokio::task::yield_now().await,
+            // Others may come meanwhile.
+            Some(pause) => drop(tokio::time::timeout(pause, come).await),
         }
     }
 }

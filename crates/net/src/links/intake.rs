@@ -10,6 +10,7 @@ use exoskel_node::links::{
     StreamMessage,
 };
 
+use super::calls::waiting_too_much;
 use super::compression::is_compressed;
 use super::regions::{RegionUse, SharedRegion, Transfer};
 use super::streams::SharedStream;
@@ -80,7 +81,7 @@ impl LinkShared {
             (None, false) => {
                 let accepted = call.accepted;
                 if let Err(got) = self.calls.put(call) {
-                    self.end_for_waiting(accepted, got);
+                    self.end_for_waiting(accepted, waiting_too_much(got));
                 }
                 return;
             }
@@ -111,6 +112,9 @@ impl LinkShared {
 
     /// The answer to a call that nobody waits for here. A link that has ended hears nothing.
     pub(super) fn answer_now(&self, call: &LinkCall, contents: MessageContents, is_failure: bool) {
+        if !self.is_to_be_answered(call) {
+            return;
+        }
         let mut machine = lock(&self.machine);
         let Some(outgoing) = machine.answer(call, contents, is_failure) else {
             return self.kept(&machine, call);

@@ -14,6 +14,7 @@ use exoskel_node::links::{
 };
 use thiserror::Error;
 
+use super::calls::{UNREAD_PAUSE, waiting_too_much};
 use super::intake::{AnswerSink, HandlerKind};
 use super::region_gate::{RegionCall, RegionGate};
 use super::{LinkNode, LinkShared, lock};
@@ -24,9 +25,6 @@ const RELEASE_TIME: Duration = Duration::from_millis(100);
 
 /// Pieces of transfers that one binding has under way at once.
 const PIECES_UNDER_WAY_MAX: usize = 8;
-
-/// Bytes that may wait for one peer before no more of a region is read for that peer.
-const WAITING_FOR_PEER_BYTES_MAX: u64 = 256 << 20;
 
 /// The memory of an array.
 pub trait ArrayMemory: Send + Sync {
@@ -425,15 +423,25 @@ impl LinkShared {
             return self.give_back(&call);
         };
         let accepted = call.accepted;
-        match region.gate.come(RegionCall { call, message }, &self.calls) {
+        let asked = RegionCall { call, message };
+        match region
+            .gate
+            .come(asked, &self.calls, |call| self.is_held(call))
+        {
             Ok(Some(asked)) => {
                 let _serving = self.serving(region);
                 self.region_done(region, &asked);
             }
-            Ok(None) if self.is_kept(accepted) => {}
-            // The link has ended meanwhile.
-            Ok(None) => region.gate.forget(&self.calls, |link| link == accepted),
-            Err(got) => self.end_for_waiting(accepted, got),
+            Ok(None) => {
+                if !self.is_kept(accepted) {
+                    // The link has ended meanwhile.
+                    region.gate.forget(&self.calls, |link| link == accepted);
+                }
+                if region.gate.is_behind() {
+                    self.region_work.add(region);
+                }
+            }
+            Err(got) => self.end_for_waiting(accepted, waiting_too_much(got)),
         }
     }
 
@@ -444,21 +452,30 @@ impl LinkShared {
         }
     }
 
-    /// Serves calls that have waited for regions, for one turn. Says whether there may be more.
-    pub(super) fn serve_regions(&self) -> bool {
-        let Some(region) = self.region_work.next() else {
-            return false;
-        };
-        let begin = Instant::now();
-        while let Some(asked) = region.gate.next(&self.calls) {
-            // Comes back to the work if more wait.
-            let _serving = self.serving(&region);
-            self.region_done(&region, &asked);
-            if begin.elapsed() >= TURN_TIME {
-                break;
+    /// Serves calls that have waited for regions, a turn for each region. Says when to go on, if others wait.
+    pub(super) fn serve_regions(&self) -> Option<Duration> {
+        let mut pause = None;
+        for region in self.region_work.take() {
+            let begin = Instant::now();
+            let is_held = |call: &LinkCall| self.is_held(call);
+            let mut is_all = false;
+            while !is_all && begin.elapsed() < TURN_TIME {
+                let asked = region.gate.next(&self.calls, is_held);
+                is_all = asked.is_none();
+                if let Some(asked) = asked {
+                    // Comes back to the work if more wait.
+                    let _serving = self.serving(&region);
+                    self.region_done(&region, &asked);
+                }
+            }
+            if region.gate.is_behind() {
+                self.region_work.keep(&region);
+                // Those that are left have to read first.
+                let next = if is_all { UNREAD_PAUSE } else { Duration::ZERO };
+                pause = Some(pause.map_or(next, |pause: Duration| pause.min(next)));
             }
         }
-        true
+        pause
     }
 
     /// Links are over: nobody waits for what they have asked, and nobody has begun with.
@@ -479,7 +496,7 @@ impl LinkShared {
         if !self.is_kept(call.accepted) {
             return;
         }
-        match region.serve(message, &call.bulk, || self.unread_bytes(call)) {
+        match region.serve(message, &call.bulk) {
             Ok(contents) => self.answer_now(call, contents, false),
             Err(failure) => self.answer_failure(call, &failure),
         }
@@ -505,7 +522,6 @@ impl SharedRegion {
         &self,
         message: &RegionMessage,
         bulk: &[Vec<u8>],
-        waiting: impl FnOnce() -> u64,
     ) -> Result<MessageContents, PeerFailure> {
         let empty = MessageContents::default();
         match message {
@@ -515,13 +531,6 @@ impl SharedRegion {
             }),
             RegionMessage::Get(part) => {
                 let bytes = self.checked(part)?;
-                let got = waiting();
-                if got > WAITING_FOR_PEER_BYTES_MAX {
-                    let text = format!(
-                        "got a get while {got} bytes wait to be read by who asks, expected at most {WAITING_FOR_PEER_BYTES_MAX}"
-                    );
-                    return Err(PeerFailure::new("ConnectionError", text));
-                }
                 let mut packed = Vec::with_capacity(bytes);
                 part.runs(|offset, length| {
                     self.memory
@@ -586,7 +595,10 @@ impl OwnRegion {
         let _serving = self.shared.serving(&self.region);
         let begin = Instant::now();
         for _ in 0..due {
-            let Some(asked) = self.region.gate.next_due(&self.shared.calls) else {
+            let (gate, is_held) = (&self.region.gate, |call: &LinkCall| {
+                self.shared.is_held(call)
+            });
+            let Some(asked) = gate.next_due(&self.shared.calls, is_held) else {
                 return;
             };
             self.shared.region_done(&self.region, &asked);
