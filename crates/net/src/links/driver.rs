@@ -206,7 +206,7 @@ impl Tasks {
         tokio::task::spawn_local(async move {
             let ended = live
                 .connection
-                .run(|event| tasks.shared.event(&live, event))
+                .run_in_turn(&live.share.turn, |event| tasks.shared.event(&live, event))
                 .await;
             drop(command);
             lock(&tasks.shared.sessions).remove(&live.id);

@@ -8,7 +8,7 @@ use exoskel_node::SessionId;
 use exoskel_node::links::{AcceptedId, LinkCall};
 
 use super::{LinkShared, lock};
-use crate::connection::Connection;
+use crate::connection::{Connection, PeerTurn};
 
 /// Bytes that wait for a peer to read them. With more, none of its calls is handled, nor served by a region: their answers would only
 /// wait as well.
@@ -20,6 +20,8 @@ const UNREAD_ANSWERS_MAX: u64 = 65_536;
 /// The sessions of one certificate.
 #[derive(Default)]
 pub(super) struct PeerShare {
+    /// At the node's thread.
+    pub(super) turn: PeerTurn,
     connections: Mutex<BTreeMap<SessionId, Arc<Connection>>>,
 }
 
