@@ -4,6 +4,7 @@
 //! link wakes two threads, not four. Calls wait in a queue for each endpoint until a thread of its owner takes them; those of one link
 //! are handled one after the other.
 
+mod audit;
 mod calls;
 mod compression;
 mod delivery;
@@ -43,6 +44,7 @@ pub use exoskel_node::links::{
 use exoskel_node::links::{Happening, LinkMachine, OutgoingMessage};
 use tokio::sync::Notify;
 
+use self::audit::AuditLines;
 use self::calls::Calls;
 use self::compression::Compressions;
 pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
@@ -73,9 +75,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a thread that has handled a call waits at the session that has brought it. What comes later is read by the node's own thread.
 const LISTENING_TIME: Duration = Duration::from_millis(2);
-
-/// Lines about who was let in that wait to be written down, at most.
-const AUDIT_LINES_MAX: usize = 1024;
 
 /// Random bytes for keys of endpoints.
 pub type RandomBytes = fn(&mut [u8]) -> Result<(), io::Error>;
@@ -176,14 +175,6 @@ pub(crate) struct LinkShared {
     /// Nothing more is asked or posted.
     is_leaving: AtomicBool,
     is_over: AtomicBool,
-}
-
-/// Lines that wait to be written down.
-#[derive(Default)]
-struct AuditLines {
-    lines: Vec<String>,
-    /// How many there was no room for.
-    lost: u64,
 }
 
 /// A session that runs.
@@ -577,21 +568,6 @@ impl LinkNode {
         lock(&self.shared.answers).remove(&request);
     }
 
-    /// Adds a line of the owner's own to those about who was let in.
-    pub fn note(&self, line: String) {
-        self.shared.note(line);
-    }
-
-    /// Lines about who was let in, and who was not.
-    #[must_use]
-    pub fn take_audit(&self) -> Vec<String> {
-        let AuditLines { mut lines, lost } = std::mem::take(&mut *lock(&self.shared.audit));
-        if lost > 0 {
-            lines.push(format!("{lost} more lines could not be kept"));
-        }
-        lines
-    }
-
     /// Whether it has a thread of its own, and needs nobody to drive it.
     #[must_use]
     pub fn has_thread(&self) -> bool {
@@ -774,7 +750,7 @@ impl LinkShared {
             self.wake_waiting();
         }
         match happened {
-            Ok(happened) => self.happened(happened),
+            Ok(happened) => self.happened_by(Some(live.record.peer.identity()), happened),
             Err(error) => live
                 .connection
                 .abort(CloseReason::Fault(error.to_string().into())),
@@ -786,6 +762,11 @@ impl LinkShared {
     }
 
     fn happened(self: &Arc<Self>, happened: Vec<Happening>) {
+        self.happened_by(None, happened);
+    }
+
+    /// As [`LinkShared::happened`], by the doing of a peer.
+    fn happened_by(self: &Arc<Self>, peer: Option<&Identity>, happened: Vec<Happening>) {
         let (mut is_answered, is_any) = (false, !happened.is_empty());
         for one in happened {
             match one {
@@ -805,7 +786,7 @@ impl LinkShared {
                 Happening::Answered(request, answer) => {
                     is_answered |= self.answered(request, answer);
                 }
-                Happening::Audit(line) => self.note(line),
+                Happening::Audit(line) => self.note_by(peer, line),
             }
         }
         if is_answered {
@@ -822,20 +803,10 @@ impl LinkShared {
         // A call of it is dropped: it must not go on in another session.
         self.end_links(vec![accepted], &text);
         if let Some(live) = place.and_then(|(session, _)| self.live(session)) {
-            self.note(format!(
-                "ended the session with {}: {text}",
-                live.record.peer.identity()
-            ));
+            let peer = live.record.peer.identity();
+            let line = format!("ended the session with {peer}: {text}");
+            self.note_by(Some(peer), line);
             live.connection.abort(CloseReason::NotAllowed(text.into()));
-        }
-    }
-
-    fn note(&self, line: String) {
-        let mut audit = lock(&self.audit);
-        if audit.lines.len() < AUDIT_LINES_MAX {
-            audit.lines.push(line);
-        } else {
-            audit.lost += 1;
         }
     }
 

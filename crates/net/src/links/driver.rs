@@ -152,7 +152,8 @@ impl Tasks {
                 .with(|session| machine.attach(live.id, session, &policy));
             drop(machine);
             live.connection.flush();
-            self.shared.happened(happened);
+            self.shared
+                .happened_by(Some(live.record.peer.identity()), happened);
         }
     }
 
@@ -197,7 +198,7 @@ impl Tasks {
             .with(|session| machine.begin(id, session, peer, &policy));
         drop(machine);
         live.connection.flush();
-        self.shared.happened(happened);
+        self.shared.happened_by(Some(&peer_process.node), happened);
         if self.shared.is_over.load(Ordering::SeqCst) {
             // It came about while the others were closed.
             live.connection.close(CloseReason::ShuttingDown);
@@ -213,7 +214,8 @@ impl Tasks {
             live.share.end(live.id);
             let now = tasks.shared.now();
             let happened = lock(&tasks.shared.machine).end(live.id, &ended, now);
-            tasks.shared.happened(happened);
+            let peer = live.record.peer.identity();
+            tasks.shared.happened_by(Some(peer), happened);
             // Links that can outlive it want another one.
             tasks.shared.want();
         });
@@ -429,7 +431,7 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
 
 /// Dials back to a gateway, and welcomes whoever is at the other end of the tunnel.
 async fn answer(tasks: Rc<Tasks>, call: IncomingCall, place: &HandshakePlace) {
-    let who = call.asked_by().to_string();
+    let who = call.asked_by().clone();
     let welcomed = async {
         let socket = tokio::select! {
             socket = call.answer() => socket.map_err(|error| error.to_string())?,
@@ -445,7 +447,10 @@ async fn answer(tasks: Rc<Tasks>, call: IncomingCall, place: &HandshakePlace) {
     };
     match welcomed.await {
         Ok(established) => tasks.serve(established),
-        Err(reason) => tasks.note([format!("a call for {who} came to nothing: {reason}")]),
+        Err(reason) => {
+            let line = format!("a call for {who} came to nothing: {reason}");
+            tasks.shared.note_by(Some(&who), line);
+        }
     }
 }
 

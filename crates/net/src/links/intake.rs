@@ -120,10 +120,8 @@ impl LinkShared {
             return self.kept(&machine, call);
         };
         if let Err(error) = self.send(machine, outgoing) {
-            self.note(format!(
-                "an answer of {} can't be sent: {error}",
-                call.handler
-            ));
+            let line = format!("an answer of {} can't be sent: {error}", call.handler);
+            self.note_by(Some(call.peer.identity()), line);
         }
     }
 
