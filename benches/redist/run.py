@@ -1,23 +1,26 @@
 """An array from blocks of rows to blocks of columns, between two programs on this host: ours beside MPI's own redistribution.
 
 ``python -m benches.redist.run``. Ours are always two programs, coupled by a keeper; MPI's are two halves of one world, which is its best.
-All take turns, and each element is checked. What is timed is a version from the first export to the last import. What comes out goes to
+All take turns, and each element is checked. What is timed is a version from the first export to the last import. Rows "two hosts" have one
+keeper for each program, and TCP on loopback between them; MPI has its TCP transport then, in clear. What comes out goes to
 ``benches/results/redist.json`` and ``redist.txt``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benches.machine import ROOT, describe
 
@@ -37,6 +40,38 @@ to = "target.field"
 from = "target.ready"
 to = "source.ready"
 """
+
+
+POLICY = """
+[domain.lab]
+addresses = ["127.0.0.0/8"]
+names = ["*.example.org"]
+[[rule]]
+from = "lab"
+to = "lab"
+protection = "{}"
+[[allow.rule]]
+action = ["coupler.join", "coupler.report", "coupler.stay"]
+name = "*.example.org"
+"""
+MPI = {
+    "openmpi": ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
+    "mpich": [],
+}
+MPI_OVER_TCP = {
+    "openmpi": [
+        "--mca",
+        "pml",
+        "ob1",
+        "--mca",
+        "btl",
+        "tcp,self",
+        "--mca",
+        "btl_tcp_if_include",
+        "lo",
+    ],
+    "mpich": ["-genv", "MPIR_CVAR_NOLOCAL", "1"],
+}
 
 
 def build() -> tuple[Path, dict[str, Path]]:
@@ -67,32 +102,98 @@ def compiled(compiler: str, source: str, program: Path, options: list[object]) -
     subprocess.run(list(map(str, words)), check=True)
 
 
-def ours(program: Path, length: int, size: int, versions: int) -> list[float]:
-    """Seconds for each version, by two programs of ours."""
+@contextlib.contextmanager
+def one_host() -> Iterator[dict[str, Path]]:
+    """One keeper for both programs: where each finds it."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "keeper")
         keeper = _core.Keeper(place, COUPLING)
         try:
-            started = {
-                name: [
-                    subprocess.Popen(
-                        [program, name, str(rank), str(size), str(length), axes, str(versions)],
-                        env={"EXOSKEL_KEEPER": str(place)},
-                        stdout=subprocess.PIPE,
-                        text=True,
-                    )
-                    for rank in range(size)
-                ]
-                for name, axes in (("source", "block,*"), ("target", "*,block"))
-            }
-            times = {}
-            for name, processes in started.items():
-                said = [process.communicate()[0].split() for process in processes]
-                if any(process.returncode for process in processes):
-                    raise SystemExit(f"{name} has failed")
-                times[name] = list(zip(*[list(map(int, words)) for words in said], strict=True))
+            yield {"source": place, "target": place}
         finally:
             keeper.end()
+
+
+@contextlib.contextmanager
+def two_hosts(protection: str) -> Iterator[dict[str, Path]]:
+    """A keeper for each program, in processes of their own, and TCP between them."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        command("pki", "init", folder / "ca")
+        for name in ("head", "lab"):
+            words = ("--role", "peer", "--name", f"{name}.example.org")
+            output = folder / f"{name}.pem"
+            command("pki", "issue", "--directory", folder / "ca", *words, "--output", output)
+        policy = folder / "policy.toml"
+        policy.write_text(POLICY.format(protection))
+        (folder / "coupling.toml").write_text(COUPLING)
+        sockets = {name: folder / name for name in ("source", "target")}
+        own = ["--listen", "tcp://127.0.0.1:0", "--policy", policy]
+        couple = ["couple", folder / "coupling.toml", *own, "--credential", folder / "head.pem"]
+        process = stack.enter_context(running(*couple))
+        assert process.stderr is not None
+        head = process.stderr.readline().split("--join ")[1].split()[0]
+        for name, socket in sockets.items():
+            join = ["keeper", "--join", head, "--coupler", "head.example.org", *own]
+            more = ["--credential", folder / "lab.pem", "--socket", socket]
+            keeper = stack.enter_context(running(*join, *more))
+            assert keeper.stdout is not None
+            if "has joined" not in keeper.stdout.readline():
+                raise SystemExit(f"the keeper of {name} has not joined")
+        yield sockets
+
+
+def command(*words: object) -> None:
+    """Run a command of ours to its end."""
+    subprocess.run(
+        [sys.executable, "-m", "exoskel", *map(str, words), "--json"],
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+@contextlib.contextmanager
+def running(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a command of ours in a block."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "exoskel", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+Hosts: TypeAlias = contextlib.AbstractContextManager[dict[str, Path]]
+
+
+def ours(
+    program: Path, length: int, size: int, versions: int, hosts: Callable[[], Hosts]
+) -> list[float]:
+    """Seconds for each version, by two programs of ours."""
+    with hosts() as places:
+        started = {
+            name: [
+                subprocess.Popen(
+                    [program, name, str(rank), str(size), str(length), axes, str(versions)],
+                    env={"EXOSKEL_KEEPER": str(places[name])},
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for rank in range(size)
+            ]
+            for name, axes in (("source", "block,*"), ("target", "*,block"))
+        }
+        times = {}
+        for name, processes in started.items():
+            said = [process.communicate()[0].split() for process in processes]
+            if any(process.returncode for process in processes):
+                raise SystemExit(f"{name} has failed")
+            times[name] = list(zip(*[list(map(int, words)) for words in said], strict=True))
     pairs = zip(times["source"], times["target"], strict=True)
     return [(max(target) - min(source)) / 1e9 for source, target in pairs]
 
@@ -108,17 +209,28 @@ def lanes(
 ) -> dict[str, Callable[[], list[float]]]:
     """What takes turns; each gives seconds for some versions."""
     versions = FIRST + (5 if length > 2048 else 20)
-    mpi = {
-        "openmpi": ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
-        "mpich": [],
-    }
     every: dict[str, Callable[[], list[float]]] = {
-        "ours": lambda: ours(program, length, size, versions),
+        "ours": lambda: ours(program, length, size, versions, one_host),
         "strided": lambda: lines([PLACE / "strided", length, size, versions]),
     }
     for name, peer in peers.items():
-        words = [f"mpiexec.{name}", *mpi[name], "-n", 2 * size, peer, length, versions]
+        words = [f"mpiexec.{name}", *MPI[name], "-n", 2 * size, peer, length, versions]
         every[name] = partial(lines, words)
+    return every
+
+
+def lanes_between_hosts(
+    program: Path, peers: dict[str, Path], length: int, size: int
+) -> dict[str, Callable[[], list[float]]]:
+    """The same over TCP."""
+    versions = FIRST + 5
+    every: dict[str, Callable[[], list[float]]] = {
+        protection: partial(ours, program, length, size, versions, partial(two_hosts, protection))
+        for protection in ("plain", "encrypted")
+    }
+    for name, peer in peers.items():
+        words = [f"mpiexec.{name}", *MPI[name], *MPI_OVER_TCP[name]]
+        every[name] = partial(lines, [*words, "-n", 2 * size, peer, length, versions])
     return every
 
 
@@ -137,6 +249,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 8192])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--lengths-between-hosts", type=int, nargs="*", default=[4096])
     arguments = parser.parse_args()
     program, peers = build()
     rows: list[dict[str, Any]] = []
@@ -155,6 +268,19 @@ def main() -> None:
             f"{length:5} {size}x{size}  {shown} GB/s   ours / strided copy {of_limit:.2f}"
             + ("" if over is None else f"   ours / the best Alltoallw {over:.2f}")
         )
+        print(texts[-1], flush=True)
+    for length, size in itertools.product(arguments.lengths_between_hosts, [2]):
+        turning = lanes_between_hosts(program, peers, length, size)
+        medians = measured(turning, arguments.rounds)
+        rates = {name: length**2 * 8 / median / 1e9 for name, median in medians.items()}
+        best = max((rates[name] for name in peers), default=None)
+        over = {name: best and rates[name] / best for name in ("plain", "encrypted")}
+        rows.append({"two hosts": length, "size": size, "GB/s": rates, "over": over})
+        shown = "  ".join(f"{name} {rate:5.1f}" for name, rate in rates.items())
+        ratios = [
+            f"{name} / the best plain Alltoallw {one:.2f}" for name, one in over.items() if one
+        ]
+        texts.append("   ".join([f"{length:5} {size}x{size} two hosts  {shown} GB/s", *ratios]))
         print(texts[-1], flush=True)
     folder = ROOT / "benches" / "results"
     found = {"machine": describe(["openmpi-bin", "mpich"]), "rows": rows}

@@ -30,6 +30,7 @@ use crate::wake_up::WakeUp;
 
 mod member_socket;
 mod other_hosts;
+mod packed;
 
 pub use self::other_hosts::KeeperJoinError;
 use self::other_hosts::{DueVersion, OtherHosts};

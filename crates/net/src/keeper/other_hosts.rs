@@ -23,6 +23,7 @@ use exoskel_transfer::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::packed::SpareBuffers;
 use super::{Inside, KeeperDriver, held};
 use crate::links::{
     BindingId, LinkCall, LinkError, LinkNode, MessageContents, RequestAnswer, RequestId,
@@ -575,8 +576,9 @@ impl KeeperDriver {
         binding: BindingId,
         due: &Receiver<DueVersion>,
     ) {
+        let spare = Arc::new(SpareBuffers::default());
         for due in due {
-            if let Err(error) = self.send_version(node, own, binding, due) {
+            if let Err(error) = self.send_version(node, own, binding, due, &spare) {
                 let mut inside = held(&self.inside);
                 inside.lose_keeper(keeper, &error.to_string());
                 self.act(&mut inside);
@@ -591,6 +593,7 @@ impl KeeperDriver {
         own: KeeperId,
         binding: BindingId,
         due: DueVersion,
+        spare: &Arc<SpareBuffers>,
     ) -> Result<(), LinkError> {
         let found = {
             let mut inside = held(&self.inside);
@@ -603,8 +606,9 @@ impl KeeperDriver {
         };
         for number in 0..cut.count() {
             let piece = cut.piece(number);
-            let mut bytes = vec![0; piece.bytes() as usize];
-            memory.read(|contents| piece.run(contents, &mut bytes));
+            let bytes = spare.packed(piece.bytes() as usize, |bytes| {
+                memory.read(|contents| piece.run(contents, bytes));
+            });
             let head = PieceHead {
                 keeper: own,
                 pair: due.pair,
@@ -612,7 +616,7 @@ impl KeeperDriver {
                 piece: number,
             };
             let mut contents = contents(&head);
-            contents.bulk.push(bytes.into());
+            contents.bulk.push(bytes);
             while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
                 if held(&self.inside).is_ending {
                     return Ok(());
