@@ -9,8 +9,10 @@ use exoskel_redist::{Layout, PlanSide, PlannedMessage, RedistributionPlan, Strid
 use exoskel_transfer::{ArrayEnd, ConnectionPlace, GoneMember, last_taken, source_version};
 
 use crate::error::MemberError;
-use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection};
-use crate::memory::{Counter, PartMemory};
+use crate::member::{
+    Attachment, HeardPartner, Interrupted, MadeConnection, SLICE, UsableConnection,
+};
+use crate::memory::{Counter, NotedWait, PartMemory};
 
 /// One process's part of an array.
 ///
@@ -98,6 +100,21 @@ struct Hopeless {
     gone: GoneMember,
     rank: u32,
     reached: u64,
+}
+
+/// Says on the board what is waited for, as long as it lives.
+struct WaitNote<'a>(&'a PartMemory);
+
+impl Drop for WaitNote<'_> {
+    fn drop(&mut self) {
+        self.0.note_no_wait();
+    }
+}
+
+fn without_memory(rank: u32, program: &str) -> MemberError {
+    MemberError::Unfit(format!(
+        "rank {rank} of {program} has no memory for its part, or this process can't have it too"
+    ))
 }
 
 #[derive(Debug)]
@@ -213,17 +230,33 @@ impl SharedArray {
             if last == 0 {
                 continue;
             }
+            let wait = NotedWait {
+                connection: outgoing.connection,
+                version: last,
+            };
             if outgoing.takers.is_none() {
-                let (terms, partners) = self.attachment.connected(
-                    outgoing.connection,
-                    ArrayEnd::Source,
-                    interrupted,
-                )?;
-                let processes = partners.into_iter();
-                outgoing.takers = Some(VersionTakers {
-                    program: terms.other,
-                    processes: processes.map(|one| (one.rank, one.memory)).collect(),
-                });
+                let _note = self.noted(wait);
+                let (connection, own) = (outgoing.connection, ArrayEnd::Source);
+                let made = self.attachment.connected(connection, own, interrupted)?;
+                let takers = match made {
+                    MadeConnection::Usable(terms, partners) => self.takers(&terms, partners),
+                    MadeConnection::Gone(GoneMember {
+                        loss: Some(loss), ..
+                    }) => {
+                        return Err(MemberError::Lost {
+                            array: self.said(),
+                            version: exported + 1,
+                            loss,
+                        });
+                    }
+                    // Who has left takes nothing.
+                    MadeConnection::Gone(gone) => Ok(VersionTakers {
+                        program: gone.program,
+                        processes: Vec::new(),
+                    }),
+                };
+                let spoils = |error: &MemberError| self.attachment.spoil(connection, own, error);
+                outgoing.takers = Some(takers.inspect_err(spoils)?);
             }
             let Some(takers) = &outgoing.takers else {
                 continue;
@@ -231,7 +264,7 @@ impl SharedArray {
             let taken = Counter::Taken(outgoing.place);
             for taker in &takers.processes {
                 let others = &takers.processes;
-                let gone = self.until(taker, taken, last, &takers.program, others, interrupted)?;
+                let gone = self.until(taker, taken, wait, &takers.program, others, interrupted)?;
                 // Who has left takes nothing more.
                 let loss = gone.and_then(|hopeless| hopeless.gone.loss);
                 if let Some(loss) = loss {
@@ -316,46 +349,94 @@ impl SharedArray {
         version: u64,
         interrupted: Interrupted<'_>,
     ) -> Result<(), MemberError> {
+        let wanted = source_version(version, incoming.every);
+        let wait = NotedWait {
+            connection: incoming.connection,
+            version: wanted,
+        };
         if incoming.givers.is_none() {
-            let (terms, partners) =
-                self.attachment
-                    .connected(incoming.connection, ArrayEnd::Target, interrupted)?;
-            incoming.givers = Some(self.givers(&terms, partners)?);
+            let _note = self.noted(wait);
+            let (connection, own) = (incoming.connection, ArrayEnd::Target);
+            let made = self.attachment.connected(connection, own, interrupted)?;
+            let givers = match made {
+                MadeConnection::Usable(terms, partners) => self.givers(&terms, partners),
+                MadeConnection::Gone(gone) => {
+                    let hopeless = Hopeless {
+                        rank: gone.rank,
+                        gone,
+                        reached: 0,
+                    };
+                    return Err(self.ended(hopeless, version, wanted));
+                }
+            };
+            let spoils = |error: &MemberError| self.attachment.spoil(connection, own, error);
+            incoming.givers = Some(givers.inspect_err(spoils)?);
         }
         let Some(givers) = &incoming.givers else {
             return Ok(());
         };
-        let wanted = source_version(version, incoming.every);
         for giver in &givers.processes {
             let (program, others) = (&givers.program, &givers.processes);
             let exported = Counter::Exported;
-            let gone = self.until(giver, exported, wanted, program, others, interrupted)?;
-            let Some(hopeless) = gone else {
-                continue;
-            };
-            let array = self.said();
-            return Err(match hopeless.gone.loss {
-                None => MemberError::Ended {
-                    array,
-                    program: program.clone(),
-                    rank: hopeless.rank,
-                    version: wanted,
-                    exported: hopeless.reached,
-                },
-                Some(loss) => MemberError::Lost {
-                    array,
-                    version,
-                    loss,
-                },
-            });
+            let gone = self.until(giver, exported, wait, program, others, interrupted)?;
+            if let Some(hopeless) = gone {
+                return Err(self.ended(hopeless, version, wanted));
+            }
         }
         Ok(())
+    }
+
+    /// Why a version never comes, which the source counts as `wanted`.
+    fn ended(&self, hopeless: Hopeless, version: u64, wanted: u64) -> MemberError {
+        let array = self.said();
+        match hopeless.gone.loss {
+            None => MemberError::Ended {
+                array,
+                program: hopeless.gone.program,
+                rank: hopeless.rank,
+                version: wanted,
+                exported: hopeless.reached,
+            },
+            Some(loss) => MemberError::Lost {
+                array,
+                version,
+                loss,
+            },
+        }
+    }
+
+    /// Lets the keeper see what is waited for, until what this returns is dropped.
+    fn noted(&self, wait: NotedWait) -> WaitNote<'_> {
+        self.memory.note_wait(wait);
+        WaitNote(&self.memory)
     }
 
     /// Ends a read.
     pub fn end_read(&self) {
         if let Ok(mut versions) = self.access() {
             versions.is_read = false;
+        }
+    }
+
+    /// Who takes from this process.
+    fn takers(
+        &self,
+        terms: &UsableConnection,
+        partners: Vec<HeardPartner>,
+    ) -> Result<VersionTakers, MemberError> {
+        let (rank, side) = (self.attachment.rank(), PlanSide::Source);
+        let plan =
+            RedistributionPlan::new(&terms.source, &terms.target, &terms.mapping, side, rank);
+        let processes = partners.into_iter().map(|one| (one.rank, one.memory));
+        let processes: Vec<(u32, PartMemory)> = processes.collect();
+        let mut ranks = plan.messages().map(PlannedMessage::rank);
+        let is_missing = |rank: &u32| processes.iter().all(|(other, _)| other != rank);
+        match ranks.find(is_missing) {
+            Some(rank) => Err(without_memory(rank, &terms.other)),
+            None => Ok(VersionTakers {
+                program: terms.other.clone(),
+                processes,
+            }),
         }
     }
 
@@ -380,12 +461,9 @@ impl SharedArray {
             .collect();
         let giver = |message: PlannedMessage<'_>| {
             let source = terms.source.local_strides(message.rank());
-            let memory = memories.remove(&message.rank()).ok_or_else(|| {
-                let (rank, program) = (message.rank(), &terms.other);
-                MemberError::Unfit(format!(
-                    "rank {rank} of {program} got no memory for its part"
-                ))
-            })?;
+            let memory = memories
+                .remove(&message.rank())
+                .ok_or_else(|| without_memory(message.rank(), &terms.other))?;
             Ok(Giver {
                 rank: message.rank(),
                 memory,
@@ -409,17 +487,19 @@ impl SharedArray {
         &self,
         partner: &Process,
         counter: Counter,
-        wanted: u64,
+        wait: NotedWait,
         program: &str,
         all: &[Process],
         interrupted: Interrupted<'_>,
     ) -> Result<Option<Hopeless>, MemberError> {
-        let board = partner.board();
+        let (board, wanted) = (partner.board(), wait.version);
+        let mut note = None;
         loop {
             let seen = board.load(counter);
             if seen >= wanted {
                 return Ok(None);
             }
+            note.get_or_insert_with(|| self.noted(wait));
             let hopeless = self.hopeless(partner, counter, wanted, program, all);
             if hopeless.is_some() {
                 return Ok(hopeless);

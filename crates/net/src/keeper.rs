@@ -15,26 +15,34 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ConnectionState, Coupler, Coupling, Keeper, KeeperAction, Loss, MemberId, MemoryAccess,
-    MemoryId,
+    ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage, Loss, MemberId,
+    MemoryAccess, MemoryId,
 };
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
 
 use crate::wake_up::WakeUp;
 
 mod member_socket;
+#[cfg(test)]
+mod tests;
+mod waits;
 
 use member_socket::{MemberSocket, QueuedMessage};
+pub use waits::WaitReport;
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
 
 /// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Between two looks at who has not attached, at most: the kernel counts a wait in milliseconds.
+const LOOK_MAX: Duration = Duration::from_secs(3600);
 
 const LISTENER: u64 = 0;
 const WAKE_UP: u64 = 1;
@@ -65,6 +73,8 @@ pub struct ConnectionReport {
     pub bytes: u64,
     /// The time that the slowest process took to copy its part, in nanoseconds.
     pub nanoseconds: u64,
+    /// Who has to attach, or to describe an array, before it can be used.
+    pub missing: Option<String>,
 }
 
 /// What a keeper has seen so far.
@@ -76,6 +86,10 @@ pub struct CouplingReport {
     pub connections: Vec<ConnectionReport>,
     /// The process that was lost first.
     pub first_lost: Option<Loss>,
+    /// Programs of which processes were refused, and why: the first ones.
+    pub refusals: Vec<(String, String)>,
+    /// Who waits for what, just now.
+    pub waits: Vec<WaitReport>,
 }
 
 #[derive(Debug)]
@@ -87,6 +101,8 @@ struct Inside {
     next_member: MemberId,
     /// For turning away whom there is no descriptor for.
     spare: Option<OwnedFd>,
+    /// What one member may leave unread.
+    waiting_bytes_max: usize,
     is_ending: bool,
 }
 
@@ -104,6 +120,10 @@ impl KeeperService {
     /// # Errors
     /// If there can't be such a socket.
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
+        Self::start_with(place, coupling, WAITING_BYTES_MAX)
+    }
+
+    fn start_with(place: &Path, coupling: Coupling, waiting_bytes_max: usize) -> io::Result<Self> {
         raise_descriptor_limit();
         let listener = UnixListener::bind(place)?;
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
@@ -124,6 +144,7 @@ impl KeeperService {
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
             spare: spare_descriptor(),
+            waiting_bytes_max,
             is_ending: false,
         }));
         let driver = KeeperDriver {
@@ -189,9 +210,12 @@ struct KeeperDriver {
 impl KeeperDriver {
     fn run(self) {
         let mut events = Vec::with_capacity(256);
+        let begin = Instant::now();
         loop {
             events.clear();
-            let waited = epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), None);
+            let time = self.look(begin.elapsed());
+            let room = rustix::buffer::spare_capacity(&mut events);
+            let waited = epoll::wait(&self.set, room, time.as_ref());
             match waited {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
@@ -210,6 +234,18 @@ impl KeeperDriver {
                 return;
             }
         }
+    }
+
+    /// Gives up who has not attached in time. Returns how long that needs no further look.
+    fn look(&self, now: Duration) -> Option<Timespec> {
+        let mut inside = held(&self.inside);
+        let next = inside.coupler.look(now);
+        self.act(&mut inside);
+        let time = next?.saturating_sub(now).min(LOOK_MAX);
+        Some(Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        })
     }
 
     fn accept(&self, inside: &mut Inside) {
@@ -255,20 +291,19 @@ impl KeeperDriver {
         let Some(socket) = inside.sockets.get_mut(&member) else {
             return;
         };
-        let heard = socket.hear();
-        for message in heard.messages {
-            // Who was refused is not heard any more.
-            if inside
-                .sockets
-                .get(&member)
-                .is_none_or(MemberSocket::is_ending)
-            {
-                break;
+        let end = socket.receive();
+        // Who was refused is not heard any more.
+        while let Some(socket) = inside.sockets.get_mut(&member)
+            && !socket.is_ending()
+        {
+            match socket.message() {
+                Ok(Some(message)) => inside.keeper.hear(member, message),
+                Ok(None) => break,
+                Err(error) => inside.keeper.not_understood(member, &error.to_string()),
             }
-            inside.keeper.hear(member, message);
             self.act(inside);
         }
-        if let Some(why) = heard.end {
+        if let Some(why) = end {
             inside.keeper.lost(member, &why);
             inside.sockets.remove(&member);
         }
@@ -310,6 +345,9 @@ impl KeeperDriver {
                     let Some(socket) = inside.sockets.get_mut(&member) else {
                         continue;
                     };
+                    if message == KeeperMessage::Attached {
+                        socket.is_attached();
+                    }
                     if let Ok(outgoing) = QueuedMessage::new(&message, descriptor.flatten()) {
                         socket.say(outgoing);
                         self.flush(inside, member);
@@ -338,7 +376,7 @@ impl KeeperDriver {
             }
             Ok(true) => epoll::EventFlags::IN,
             // Who hears nothing would have us keep everything.
-            Ok(false) if socket.waiting_bytes() > WAITING_BYTES_MAX => {
+            Ok(false) if socket.waiting_bytes() > inside.waiting_bytes_max => {
                 inside.sockets.remove(&member);
                 inside
                     .keeper
@@ -416,6 +454,7 @@ impl Inside {
                     .iter()
                     .fold(0, |sum, (_, bytes, _)| sum.saturating_add(*bytes)),
                 nanoseconds: taken.iter().map(|(.., time)| *time).max().unwrap_or(0),
+                missing: self.missing(number),
             }
         });
         CouplingReport {
@@ -426,6 +465,8 @@ impl Inside {
                 .map(|(name, present, size)| (name.to_owned(), present, size))
                 .collect(),
             first_lost: self.coupler.first_lost().cloned(),
+            refusals: self.coupler.refusals().to_vec(),
+            waits: self.waits(),
         }
     }
 }

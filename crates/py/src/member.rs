@@ -173,8 +173,13 @@ struct KeeperHandle {
 impl KeeperHandle {
     /// At this socket, for what a coupling's file says.
     #[new]
-    fn new(py: Python<'_>, place: PathBuf, coupling: &str) -> PyResult<Self> {
-        let coupling = coupling_of(py, coupling)?;
+    #[pyo3(signature = (place, coupling, wait = None))]
+    fn new(py: Python<'_>, place: PathBuf, coupling: &str, wait: Option<f64>) -> PyResult<Self> {
+        let mut coupling = coupling_of(py, coupling)?;
+        if let Some(seconds) = wait {
+            let set = coupling.wait_for(seconds);
+            set.map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))?;
+        }
         let service = KeeperService::start(&place, coupling).map_err(|error| {
             let place = place.display();
             raise(
@@ -209,12 +214,24 @@ impl KeeperHandle {
             row.set_item("versions", connection.versions)?;
             row.set_item("bytes", connection.bytes)?;
             row.set_item("nanoseconds", connection.nanoseconds)?;
+            row.set_item("missing", connection.missing)?;
             Ok(row)
         });
         found.set_item("connections", connections.collect::<PyResult<Vec<_>>>()?)?;
         let lost = report.first_lost;
         let lost = lost.map(|loss| (loss.program, loss.rank, loss.why));
         found.set_item("first_lost", lost)?;
+        found.set_item("refusals", report.refusals)?;
+        let waits = report.waits.into_iter().map(|wait| {
+            let row = PyDict::new(py);
+            row.set_item("program", wait.program)?;
+            row.set_item("ranks", wait.ranks)?;
+            row.set_item("array", wait.array)?;
+            row.set_item("version", wait.version)?;
+            row.set_item("text", wait.text)?;
+            Ok(row)
+        });
+        found.set_item("waits", waits.collect::<PyResult<Vec<_>>>()?)?;
         Ok(found)
     }
 

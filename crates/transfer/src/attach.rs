@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::description::LayoutDescription;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +151,8 @@ pub enum KeeperMessage {
         connection: u32,
         /// Why, with both sides and the numbers.
         reason: String,
+        /// The process that has gone before it described its array, if that is why.
+        gone: Option<GoneMember>,
     },
     /// Somebody at the other end of one of the member's connections is gone.
     Gone(GoneMember),
