@@ -345,7 +345,7 @@ def test_processes_that_never_attach_are_named_after_a_time(tmp_path: Path) -> N
     file = write(tmp_path, ocean=absent, atmosphere=ATMOSPHERE)
     source = "import sys; from exoskel.cli import couple, main; couple._GRACE_SECONDS = 0.1; sys.exit(main())"
     words = [sys.executable, "-c", source, "couple", str(file), "--wait", "WAIT"]
-    # No limit is too short for who never comes; so short that it is over before all others are there, others are named too.
+    # On a slow machine it is over before all others are there: then they are named too.
     done = subprocess.run(
         [word.replace("WAIT", "0.5") for word in words],
         capture_output=True,
@@ -354,10 +354,8 @@ def test_processes_that_never_attach_are_named_after_a_time(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 1
-    assert re.search(
-        r"CouplingError: ocean\.sst to atmosphere\.sst: .*1.*of ocean have not attached within 0\.5 s",
-        done.stdout,
-    ) or re.search(r"no process of ocean has attached within 0\.5 s", done.stdout)
+    absent = r"(no process|ranks? [\d, ]+) of (ocean|atmosphere) (has|have not|has not) attached"
+    assert re.search(rf"CouplingError: .*{absent} within 0\.5 s", done.stdout)
     assert "--wait" in couple(file, "--help").stdout
 
 

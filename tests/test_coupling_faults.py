@@ -334,28 +334,34 @@ def test_who_waits_for_what_can_be_seen(keeper: Any, tmp_path: Path) -> None:
                 with written.write():
                     pass
 
-        taking = pool.submit(take)
-        said = "rank 0 of atmosphere waits for version 1 of ocean.sst: rank 1 of atmosphere has not attached"
-        assert eventually(lambda: texts() == [said])
-        missing = keeper.report()["connections"][0]["missing"]
-        assert missing == "rank 1 of atmosphere has not attached"
-        other = ex.Member("atmosphere", rank=1, size=2, keeper=tmp_path / "keeper")
-        silent = other.array("sst", halves)
-        said = "rank 0 of atmosphere waits for version 1 of ocean.sst: rank 0 of ocean has exported none"
-        assert eventually(lambda: texts() == [said])
-        giving = pool.submit(give)
-        said = "rank 0 of ocean waits until version 1 of ocean.sst is taken: rank 1 of atmosphere has taken none"
-        assert eventually(lambda: texts() == [said])
-        wait = keeper.report()["waits"][0]
-        assert (wait["program"], wait["ranks"], wait["version"]) == ("ocean", [0], 1)
-        with silent.read():
-            pass
-        giving.result(timeout=SECONDS)
-        go.release(2)
-        taking.result(timeout=SECONDS)
-        assert texts() == []
-        atmosphere.leave()
-        other.leave()
+        try:
+            taking = pool.submit(take)
+            said = "rank 0 of atmosphere waits for version 1 of ocean.sst: rank 1 of atmosphere has not attached"
+            assert eventually(lambda: texts() == [said])
+            missing = keeper.report()["connections"][0]["missing"]
+            assert missing == "rank 1 of atmosphere has not attached"
+            other = ex.Member("atmosphere", rank=1, size=2, keeper=tmp_path / "keeper")
+            silent = other.array("sst", halves)
+            said = "rank 0 of atmosphere waits for version 1 of ocean.sst: rank 0 of ocean has exported none"
+            assert eventually(lambda: texts() == [said])
+            giving = pool.submit(give)
+            said = "rank 0 of ocean waits until version 1 of ocean.sst is taken: rank 1 of atmosphere has taken none"
+            assert eventually(lambda: texts() == [said])
+            wait = keeper.report()["waits"][0]
+            assert (wait["program"], wait["ranks"], wait["version"]) == ("ocean", [0], 1)
+            with silent.read():
+                pass
+            giving.result(timeout=SECONDS)
+            go.release(2)
+            taking.result(timeout=SECONDS)
+            assert texts() == []
+            atmosphere.leave()
+            other.leave()
+        except BaseException:
+            # Nobody waits for ever for what didn't come about.
+            keeper.end()
+            go.release(2)
+            raise
 
 
 def test_who_is_gone_waits_for_nothing(keeper: Any, tmp_path: Path) -> None:
