@@ -4,7 +4,7 @@
 
 use exoskel_redist::Layout;
 use exoskel_transfer::{
-    Coupler, Coupling, FrameReader, Keeper, KeeperAction, MemberId, MemberMessage,
+    Coupler, Coupling, FrameReader, Keeper, KeeperAction, MemberId, MemberMessage, OWN_KEEPER,
 };
 
 const COUPLING: &str = "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.x\"\nto = \"b.y\"\nselect = \"[::2]\"\n\
@@ -27,7 +27,10 @@ pub(crate) fn coupling(bytes: &[u8]) {
 /// What two members say in turn, so many bytes each; then one of them is lost.
 pub(crate) fn attach(bytes: &[u8]) {
     let coupling = Coupling::parse(COUPLING).expect("it is one");
-    let (mut keeper, mut coupler) = (Keeper::new(coupling.clone()), Coupler::new(coupling));
+    let (mut keeper, mut coupler) = (
+        Keeper::new(coupling.clone(), OWN_KEEPER, false),
+        Coupler::new(coupling),
+    );
     let mut readers: [FrameReader; 2] = Default::default();
     for (number, piece) in bytes.chunks(512).enumerate() {
         let member = number % 2;
@@ -79,12 +82,12 @@ fn of_layout(layout: &Layout) {
 
 fn run(keeper: &mut Keeper, coupler: &mut Coupler) {
     loop {
-        while let Some(order) = coupler.next_order() {
+        while let Some((_, order)) = coupler.next_order() {
             keeper.order(order);
         }
         match keeper.next_action() {
             None => return,
-            Some(KeeperAction::Report(report)) => coupler.report(report),
+            Some(KeeperAction::Report(report)) => coupler.report(OWN_KEEPER, report),
             Some(_) => {}
         }
     }

@@ -17,7 +17,7 @@ from tests.protocol_reference import PROTECTIONS, ROLES, put_text
 
 Item = dict[str, Any]
 
-CAVEATS = ["", "handlers", "expires", "holder", "protection"]
+CAVEATS = ["", "handlers", "expires", "holder", "protection", "holders"]
 SCHEME = "exo://"
 CAVEATS_MAX = 16
 CAVEAT_BYTES_MAX = 4096
@@ -27,6 +27,7 @@ NAME_BYTES_MAX = 100
 NODE_BYTES_MAX = 1024
 HANDLERS_MAX = 128
 PATTERN_BYTES_MAX = 2048
+HOLDERS_MAX = 64
 
 
 class Refused(Exception):
@@ -89,7 +90,7 @@ def encode_caveat(caveat: list[Any]) -> bytes:
     kind, value = caveat
     out = bytes([CAVEATS.index(kind)])
     match kind:
-        case "handlers":
+        case "handlers" | "holders":
             names = sorted(set(value), key=str.encode)
             return out + bytes([len(names)]) + b"".join(map(put_text, names))
         case "expires":
@@ -113,6 +114,11 @@ def read_caveat(reader: Reader) -> list[Any]:
             return [kind, reader.number(8)]
         case "holder":
             return [kind, reader.text(PATTERN_BYTES_MAX)]
+        case "holders":
+            patterns = [reader.text(PATTERN_BYTES_MAX) for _ in range(reader.count(HOLDERS_MAX))]
+            keys = [pattern.encode() for pattern in patterns]
+            require(keys == sorted(set(keys)) and len(keys) > 1, "holders out of order")
+            return [kind, patterns]
         case _:
             return [kind, reader.choice(PROTECTIONS, "protection")]
 

@@ -493,7 +493,8 @@ FORKS = """
                 with array.write():
                     pass
             except ex.ForkError as error:
-                print("child:", error, flush=True)
+                # In one piece: both processes have the same output.
+                os.write(1, f"child: {{error}}\\n".encode())
             if {stays}:
                 time.sleep(600)
             sys.exit(0)
@@ -502,7 +503,7 @@ FORKS = """
             with array.write() as local:
                 local[...] = 7
         else:
-            print(child, flush=True)
+            os.write(1, f"{{child}}\\n".encode())
             time.sleep(600)
 """
 

@@ -51,6 +51,34 @@ def test_values_come_over_as_they_are(
     assert bound.protection == protection
 
 
+@pytest.mark.parametrize("compress_encrypted", [False, True])
+def test_what_a_link_has_carried_is_counted_as_it_travelled(
+    lab: Lab, compress_encrypted: bool
+) -> None:
+    """The first message as well: what waits for an encrypted link is compressed if it may be."""
+    options: dict[str, Any] = {"compression": "zstd", "compress_encrypted": compress_encrypted}
+    owner = lab.node(NAMES[0], "127.0.0.1:0")
+    endpoint = owner.endpoint("coupler", protection="encrypted", **options)
+
+    @endpoint.handler
+    def echo(value: Any) -> Any:
+        return value
+
+    user = lab.node(NAMES[1])
+    bound = user.bind(endpoint.startpoint(to=NAMES[1]), **options)
+    field = np.zeros(100_000)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(bound.request("echo", field).result(20), field)
+        least, most = (50, 1000) if compress_encrypted else (field.nbytes, field.nbytes + 100)
+        for node in (user, owner):
+            (session,) = node.status()["sessions"]
+            (link,) = session["links"]
+            for direction in ("sent", "received"):
+                assert link[f"messages_{direction}"] == count
+                assert count * least <= link[f"bytes_{direction}"] <= count * most
+                assert session[f"bytes_{direction}"] == link[f"bytes_{direction}"]
+
+
 def test_other_compressions_are_told(lab: Lab) -> None:
     node = lab.node(NAMES[0])
     with pytest.raises(ValueError, match="got compression='lz4', expected 'zstd'"):

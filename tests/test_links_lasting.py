@@ -25,8 +25,7 @@ class Relay:
     """Passes connections on, and cuts them."""
 
     def __init__(self, target: str) -> None:
-        host, port = target.removeprefix("tcp://").rsplit(":", 1)
-        self._target = (host, int(port))
+        self.lead_to(target)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -44,6 +43,11 @@ class Relay:
         """Where it listens."""
         host, port = self._listener.getsockname()
         return f"tcp://{host}:{port}"
+
+    def lead_to(self, target: str) -> None:
+        """Pass connections on to another place from now on."""
+        host, port = target.removeprefix("tcp://").rsplit(":", 1)
+        self._target = (host, int(port))
 
     def cut(self) -> int:
         """Reset all connections; say how many there were."""

@@ -482,7 +482,15 @@ def test_a_forked_child_is_told_of_its_node(bound: links.Binding) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+@pytest.mark.parametrize("listen", ["18793", "0"])
+def test_a_port_alone_is_no_place_to_listen_at(lab: Lab, listen: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"got listen='{listen}', expected HOST:PORT: \*:{listen}"
+    ):
+        links.Node(lab.credential(NAMES[2]), listen=listen)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "*:0", ":0", "tcp://*:0"])
 def test_startpoints_of_every_address_say_one_that_others_can_dial(lab: Lab, listen: str) -> None:
     if listen.startswith("[") and not _has_ipv6():
         pytest.skip("this machine has no IPv6")

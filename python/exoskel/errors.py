@@ -162,7 +162,7 @@ class TaskError(ExoskelError, RuntimeError):
     message : str
         The name of the class and the text of the exception.
     kind : str
-        The name of the class, with its module.
+        The name of the class, with its module but for builtins.
     """
 
     def __init__(self, message: str = "", *, kind: str = "") -> None:

@@ -10,6 +10,12 @@ from ._core import Startpoint
 from .errors import StartpointError
 from .link_waiting import checked_seconds
 
+
+class _NotSaid(tuple[str, ...]):
+    """No holders at all: somebody who has computed an empty list means something else."""
+
+
+NOT_SAID: tuple[str, ...] = _NotSaid()
 _SCHEME = "exo://"
 # Of a text that is no startpoint: whatever else it is, not all of it is shown.
 _SHOWN_CHARACTERS = 24
@@ -94,8 +100,13 @@ def restrictions(
         raise StartpointError(
             "got no handlers, expected at least one: leave `handlers` out for all of them"
         )
+    holders = None if to is NOT_SAID else several("to", to)
+    if holders == []:
+        raise StartpointError(
+            "got to=[], expected at least one holder: leave `to` out to say nothing more of them"
+        )
     return {
-        "to": several("to", to),
+        "to": holders,
         "handlers": names,
         "expires": checked_seconds(expires, "expires", is_zero_allowed=False),
         "protection": None if protection is None else checked_text("protection", protection),

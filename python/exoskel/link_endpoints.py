@@ -6,15 +6,17 @@ import contextlib
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from . import _core
 from .errors import LinkError
-from .link_arguments import as_startpoint, checked_flag, checked_name, restrictions
-from .link_failures import failure_of, traceback_of
+from .link_arguments import NOT_SAID, as_startpoint, checked_flag, checked_name, restrictions
+from .link_failures import failure_of, log_warnings, traceback_of
 from .link_regions import offer as offer_region
 from .link_streams import Stream
 from .link_waiting import PATIENCE_SECONDS
+from .peer_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,6 +29,8 @@ _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 Protection = Literal["plain", "integrity", "encrypted"]
 # As the core says it too.
 NODE_IS_CLOSED = "this node is closed"
+# The name of each function that has none.
+_LAMBDA = "<lambda>"
 # What is told of a keyword's name that is none.
 _NAME_SHOWN_MAX = 100
 
@@ -66,7 +70,8 @@ class HandlerThreads:
     def __init__(self, node: _core.LinkNode, name: str, threads: int) -> None:
         self.name = name
         self._node = node
-        self._handlers: dict[str, Callable[..., Any]] = {}
+        # With each, whether it wants the call.
+        self._handlers: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._stream_handlers: dict[str, Callable[[Stream], Any]] = {}
         self._stream_threads: set[threading.Thread] = set()
         self._ending = threading.Event()
@@ -84,8 +89,9 @@ class HandlerThreads:
         """Add a handler of calls."""
         self.check_open()
         name = _name_of(function, "handler")
+        wants_call = _wants_call(function)
         self._node.add_handler(self.name, name)
-        self._handlers[name] = function
+        self._handlers[name] = function, wants_call
 
     def add_stream(self, function: Callable[[Stream], Any]) -> None:
         """Add a handler of streams."""
@@ -147,9 +153,10 @@ class HandlerThreads:
         except BaseException as error:
             # `sys.exit` too ends the stream, and not more.
             _log.warning(
-                "the stream handler %s of %s failed\n%s",
+                "the stream handler %s of %s failed, with a stream of %s\n%s",
                 stream.handler,
                 self.name,
+                one_line(stream.peer),
                 traceback_of(error),
             )
         finally:
@@ -159,18 +166,19 @@ class HandlerThreads:
         # The interpreter waits for this thread, which may not run Python when there is none.
         while not self._ending.is_set() and threading.main_thread().is_alive():
             call = self._node.take_call(self.name, PATIENCE_SECONDS)
+            log_warnings(self._node)
             if call is not None:
                 self._handle(call)
 
     def _handle(self, waiting: _core.Call) -> BaseException | None:
         try:
             arguments, keywords = self._node.value_of(waiting)
-            function = self._handlers[waiting.handler]
+            function, wants_call = self._handlers[waiting.handler]
             _check_keywords(keywords)
             call = Call(waiting.peer_name, waiting.handler, tuple(arguments), keywords)
             value = (
                 function(call, *arguments, **keywords)
-                if _wants_call(function)
+                if wants_call
                 else function(*arguments, **keywords)
             )
             self._node.answer(waiting, value if waiting.wants_answer else None, False)
@@ -186,7 +194,11 @@ class HandlerThreads:
         with contextlib.suppress(Exception):
             self._node.answer(waiting, list(failure_of(error)), True)
         _log.warning(
-            "the handler %s of %s failed\n%s", waiting.handler, self.name, traceback_of(error)
+            "the handler %s of %s failed, called by %s\n%s",
+            waiting.handler,
+            self.name,
+            one_line(waiting.peer_name),
+            traceback_of(error),
         )
 
 
@@ -202,7 +214,8 @@ class Endpoint:
     def handler(self, function: _Handler) -> _Handler:
         """Add a handler, by decorating a function. Its name is the function's; links that are opened from now on can call it.
 
-        The function is called with a `Call` if its first parameter is named ``call``, and with the arguments. What it returns is the
+        The function is called with a `Call` if its first parameter is named ``call``, and with the arguments. A method's first parameter
+        is the one behind ``self``; what `functools.partial` and `functools.wraps` make of a function gets the call as the function does. What it returns is the
         answer: plain data and arrays, which aren't copied. Calls of one link are handled one after the other; those of several links
         at the same time, on the endpoint's threads. An exception that it raises, ``SystemExit`` too, is the caller's `HandlerError`.
 
@@ -260,7 +273,7 @@ class Endpoint:
     def startpoint(
         self,
         *,
-        to: str | Iterable[str] = (),
+        to: str | Iterable[str] = NOT_SAID,
         handlers: str | Iterable[str] | None = None,
         expires: float | None = None,
         protection: Protection | None = None,
@@ -270,8 +283,9 @@ class Endpoint:
 
         Parameters
         ----------
-        to : str or iterable of str
-            Who may use it: names of nodes or patterns such as ``"*.example.org"``, subjects or attributes of a grid. All must fit.
+        to : str or iterable of str, optional
+            Who may use it: names of nodes or patterns such as ``"*.example.org"``, subjects or attributes of a grid. Of several, any may
+            use it. Who has to fit two of them needs a narrower copy: ``startpoint(to=one).attenuate(to=other)``.
         handlers : str or iterable of str, optional
             The handlers that can be called by it; streams and regions (``field.get``, ``field.put``) have names here as well.
             All, if not given.
@@ -320,10 +334,17 @@ class Endpoint:
 
 
 def _name_of(function: object, decorator: str) -> str:
-    name = getattr(function, "__name__", None)
+    named = function
+    while isinstance(named, partial) and not hasattr(named, "__name__"):
+        named = named.func
+    name = getattr(named, "__name__", None)
     if not callable(function) or not isinstance(name, str):
         raise TypeError(
             f"got {function!r} for {decorator}, expected a function, whose name the handler has: @endpoint.{decorator}"
+        )
+    if name == _LAMBDA:
+        raise TypeError(
+            f"got a lambda for {decorator}, expected a function, whose name the handler has: write `def NAME(...)`"
         )
     from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 
@@ -348,5 +369,18 @@ def _check_keywords(keywords: dict[str, Any]) -> None:
 
 
 def _wants_call(function: Callable[..., Any]) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_varnames[:1] == ("call",) and code.co_argcount > 0
+    """Say whether the first parameter is named ``call``: its own, or that of the function which it wraps and passes everything on to."""
+    import inspect
+
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+        wrapped = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some of those that are written in C have none.
+        return False
+    for signature in (own, wrapped):
+        first = next(iter(signature.parameters.values()), None)
+        if first is None or first.kind is not inspect.Parameter.VAR_POSITIONAL:
+            break
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return first is not None and first.name == "call" and first.kind in by_place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import traceback
 from typing import TYPE_CHECKING
 
@@ -10,10 +12,26 @@ from .peer_text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ._core import LinkNode
+
+_log = logging.getLogger("exoskel.links")
+
 # What of a failure's text travels, and what of each part of its traceback is logged.
 _TEXT_MAX = 2000
+_OWN_DIRECTORY = os.path.dirname(__file__)
 # How many exceptions are logged that one comes of, or that one holds.
 _EXCEPTIONS_MAX = 16
+
+
+def with_reason(text: str, reason: str | None) -> str:
+    """Return a text and its reason, if there is one. A peer may have said it."""
+    return f"{text}: {one_line(reason)}" if reason else text
+
+
+def log_warnings(node: LinkNode) -> None:
+    """Log what is wrong with a node since this was called last. Its own thread can't: it runs no Python."""
+    for warning in node.take_warnings():
+        _log.warning("%s: %s", node.name, one_line(warning))
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:
@@ -22,7 +40,13 @@ def failure_of(error: BaseException) -> tuple[str, str]:
         text = str(error)
     except BaseException as fault:
         text = f"its text can't be made: {type(fault).__name__}"
-    return type(error).__name__, _sendable(text[:_TEXT_MAX])
+    return _sendable(_kind_of(type(error))), _sendable(text[:_TEXT_MAX])
+
+
+def _kind_of(kind: type[BaseException]) -> str:
+    """Return the name of a class, with its module but for builtins, as `exoskel.TaskError.kind` has it."""
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
 def traceback_of(error: BaseException) -> str:
@@ -43,10 +67,12 @@ def _lines(told: traceback.TracebackException, depth: int) -> Iterator[str]:
     if (before := cause or context) is not None and depth < _EXCEPTIONS_MAX:
         yield from _lines(before, depth + 1)
         yield "while that was handled:" if cause is None else "that is the cause of:"
-    if told.stack:
+    # What happens in here is no news to who wrote the handler.
+    frames = [frame for frame in told.stack if os.path.dirname(frame.filename) != _OWN_DIRECTORY]
+    if frames:
         yield "Traceback (most recent call last):"
-    for frame in told.stack.format():
-        yield from map(_shown, frame.rstrip("\n").split("\n"))
+    for line in traceback.StackSummary.from_list(frames).format():
+        yield from map(_shown, line.rstrip("\n").split("\n"))
     # A part is a line, whatever line ends its text has; notes would come as lines.
     notes, told.__notes__ = told.__notes__, None
     yield from (_shown(part.rstrip("\n")) for part in told.format_exception_only())

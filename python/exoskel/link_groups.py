@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 from .errors import ExoskelError
 from .link_arguments import checked_text
+from .link_failures import with_reason
 from .link_waiting import checked_seconds
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class GroupReply:
             try:
                 found.append(reply.result(left))
             except TimeoutError:
-                late.append(_member(index, self._places))
+                late.append(with_reason(_member(index, self._places), reply.trouble()))
             except Exception as error:
                 found.append(error)
         if late:

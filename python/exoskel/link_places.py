@@ -18,6 +18,8 @@ Command: TypeAlias = str | Sequence[str]
 _DEFAULT_PORT = 7700
 # What stands before the place of a gateway.
 _GATEWAY = "gateway:"
+# What people write for every address of a machine.
+_EVERY_HOST = ("*", "")
 # For each address that means every one of a machine's: families, and an address in another network. (These are for documentation.)
 _EVERY_ADDRESS = {
     "0.0.0.0": [(socket.AF_INET, "192.0.2.1")],
@@ -34,7 +36,17 @@ def listening(listen: str | Iterable[str]) -> list[HostAddress | UnixAddress]:
     for text in texts:
         if len(text.split()) != 1:
             raise ValueError(f"got listen={text!r}, expected HOST:PORT or unix:/PATH")
-    return [parse_address(text, _DEFAULT_PORT) for text in texts]
+        if text.isdigit():
+            raise ValueError(
+                f"got listen={text!r}, expected HOST:PORT: *:{text} for every address of this machine, 127.0.0.1:{text} for this machine alone"
+            )
+    return [parse_address(_written_out(text), _DEFAULT_PORT) for text in texts]
+
+
+def _written_out(text: str) -> str:
+    """Return an address at which to listen with what ``*`` or no host at all stands for."""
+    host, colon, port = text.removeprefix("tcp://").rpartition(":")
+    return f"0.0.0.0{colon}{port}" if colon and host in _EVERY_HOST else text
 
 
 def dialled(name: str, places: str | Iterable[str]) -> list[str]:

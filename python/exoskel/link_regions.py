@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from .link_arguments import not_expected
+from .link_failures import with_reason
 from .link_waiting import checked_seconds, driven, patiently
 
 if TYPE_CHECKING:
@@ -194,9 +195,8 @@ class Region:
             done = driven(self._drive, self._timeout, lambda: transfer.wait(0.0) or None)
         if done is None:
             self._asked[handler] = transfer
-            raise TimeoutError(
-                f"{self.peer} has not said within {self._timeout:g} seconds what the region {self.name} is like"
-            )
+            text = f"{self.peer} has not said within {self._timeout:g} seconds what the region {self.name} is like"
+            raise TimeoutError(with_reason(text, self._node.trouble(self._binding)))
         layout = transfer.layout()
         if layout is None or not _TYPE.fullmatch(layout[0]):
             raise ValueError(f"got a region {self.name} of a type that can't be read here")

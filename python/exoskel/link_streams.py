@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from . import _core
 from .errors import ExoskelError, LinkError
 from .link_arguments import bytes_of
-from .link_failures import failure_of
+from .link_failures import failure_of, with_reason
 from .link_waiting import checked_seconds, driven, patiently
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Stream(io.RawIOBase):
         is_opener: bool = True,
         drive: Callable[[float], object] | None = None,
         owner: object = None,
+        trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
         super().__init__()
         self._stream = stream
@@ -56,6 +57,7 @@ class Stream(io.RawIOBase):
         self._drive = drive
         # The link stays open as long as somebody has the stream.
         self._owner = owner
+        self._trouble = trouble
         self.peer = peer
         self.handler = handler
         self.timeout = timeout
@@ -240,9 +242,8 @@ class Stream(io.RawIOBase):
             self._told = error
             raise
         if done is None:
-            raise TimeoutError(
-                f"could not {verb} {self.handler} of {self.peer} within {self.timeout:g} seconds"
-            )
+            text = f"could not {verb} {self.handler} of {self.peer} within {self.timeout:g} seconds"
+            raise TimeoutError(with_reason(text, self._trouble()))
         return done
 
     def __enter__(self) -> Self:

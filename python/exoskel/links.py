@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -22,6 +23,7 @@ from . import _core
 from ._core import Startpoint
 from .errors import CredentialError, ExoskelError, LinkError, NoAddressError, PolicyError
 from .link_arguments import (
+    NOT_SAID,
     as_startpoint,
     checked_flag,
     checked_name,
@@ -31,6 +33,7 @@ from .link_arguments import (
 )
 from .link_endpoints import NODE_IS_CLOSED, Call, Endpoint, HandlerThreads
 from .link_endpoints import Protection as Protection
+from .link_failures import log_warnings, with_reason
 from .link_groups import Group, GroupError, GroupReply
 from .link_places import Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
@@ -84,7 +87,7 @@ class HandlerError(ExoskelError, RuntimeError):
     Attributes
     ----------
     kind : str
-        The class of the exception there.
+        The name of the exception's class there, with its module but for builtins, as `exoskel.TaskError.kind` has it.
     """
 
     def __init__(self, text: str, kind: str = "Exception") -> None:
@@ -132,9 +135,8 @@ class Reply:
         with self._lock:
             outcome = self._outcome or self._take(limit)
         if outcome is None:
-            raise TimeoutError(
-                f"no answer of {self._handler} at {self._peer} within {timeout:g} seconds"
-            )
+            text = f"no answer of {self._handler} at {self._peer} within {timeout:g} seconds"
+            raise TimeoutError(with_reason(text, self.trouble()))
         is_reply, value = outcome
         if is_reply:
             return value
@@ -143,6 +145,10 @@ class Reply:
     def done(self) -> bool:
         """Return whether the answer is there."""
         return self._outcome is not None or self._node.has_answer(self._request)
+
+    def trouble(self) -> str | None:
+        """Return why there is no link to the other end just now; None while there is one."""
+        return self._owner._node.trouble(self._owner._binding)
 
     def look(self, seconds: float) -> bool:
         """Return whether the answer is there, after waiting for so many seconds at most. It raises nothing."""
@@ -171,6 +177,7 @@ class Reply:
 
     def _wait(self, timeout: float | None) -> tuple[bool, Any] | None:
         binding, drive = self._owner._binding, self._owner._drive
+        log_warnings(self._node)
         if drive is None:
             return self._node.wait(binding, self._request, timeout, self._peer)
         return driven(
@@ -225,9 +232,8 @@ class _TransferReply(Reply):
         else:
             done = patiently(limit, lambda left: self._transfer.wait(left) or None)
         if done is None:
-            raise TimeoutError(
-                f"{self._handler} of {self._peer} was not done within {timeout:g} seconds"
-            )
+            text = f"{self._handler} of {self._peer} was not done within {timeout:g} seconds"
+            raise TimeoutError(with_reason(text, self.trouble()))
         return self._value
 
     def done(self) -> bool:
@@ -245,13 +251,13 @@ class _TransferReply(Reply):
 class Binding:
     """A startpoint that this node has bound: requests can be made by it. It holds its node, which goes on as long as somebody has it."""
 
-    def __init__(self, owner: "Node", startpoint: Startpoint) -> None:
+    def __init__(self, owner: "Node", startpoint: Startpoint, is_looked_up: bool = False) -> None:
         self._owner = owner
         node = self._node = owner._node
         self._awaited = owner._awaited
         self._drive = None if owner._driver is None else owner._driver.progress
         self._startpoint = startpoint
-        self._binding = node.bind(startpoint)
+        self._binding = node.bind(startpoint, is_looked_up)
         self._finalizer = weakref.finalize(self, _unbind, node, self._binding)
 
     @property
@@ -323,6 +329,7 @@ class Binding:
             timeout=timeout,
             drive=self._drive,
             owner=self,
+            trouble=partial(self._node.trouble, self._binding),
         )
 
     def region(self, name: str, *, timeout: float | None = 10.0) -> Region:
@@ -362,7 +369,7 @@ class Binding:
     def attenuate(
         self,
         *,
-        to: str | Iterable[str] = (),
+        to: str | Iterable[str] = NOT_SAID,
         handlers: str | Iterable[str] | None = None,
         expires: float | None = None,
         protection: Protection | None = None,
@@ -403,9 +410,13 @@ class Binding:
         self.close()
 
     def __repr__(self) -> str:
-        """Say where it leads, and how it is protected."""
+        """Say where it leads, and how it is protected, or why there is no link."""
         place = one_line(f"{self._startpoint.endpoint} of {self._startpoint.node}")
-        return f"<exoskel.links.Binding to {place}: {self.protection or 'no link yet'}>"
+        if not self._finalizer.alive:
+            return f"<exoskel.links.Binding to {place}: closed>"
+        protection, trouble = self.protection, self._node.trouble(self._binding)
+        state = protection or (with_reason("no link", trouble) if trouble else "no link yet")
+        return f"<exoskel.links.Binding to {place}: {state}>"
 
 
 class Node:
@@ -658,17 +669,16 @@ class Node:
                 for method, gateway, address in ways
             ]
         try:
-            found = self._node.look_up(endpoint, name, places, is_at, limit)
+            found, trouble = self._node.look_up(endpoint, name, places, is_at, limit)
         except NoAddressError:
             raise NoAddressError(
                 f"can't reach {name}: there is no session with it and no site file says where it is;"
                 ' give `at`, such as at="tcp://HOST:PORT"'
             ) from None
         if found is None:
-            raise TimeoutError(
-                f"no startpoint of {endpoint} from {name} within {timeout:g} seconds"
-            )
-        return Binding(self, found)
+            text = f"no startpoint of {endpoint} from {name} within {timeout:g} seconds"
+            raise TimeoutError(with_reason(text, trouble))
+        return Binding(self, found, is_looked_up=True)
 
     def reload(self, *, relax: bool = False) -> list[str]:
         """Read policy, credential and revocation list again now; otherwise they are looked at every two seconds.
@@ -711,6 +721,7 @@ class Node:
     def wait(self) -> None:
         """Serve until another thread closes the node, or until Ctrl-C."""
         while self._finalizer.alive:
+            log_warnings(self._node)
             if self._driver is None:
                 time.sleep(PATIENCE_SECONDS)
             else:
@@ -718,6 +729,8 @@ class Node:
 
     def close(self) -> None:
         """End all sessions in order, and wait for handlers that run. They still answer, and what was posted still goes, for 10 seconds at most.
+
+        Nobody waits for a peer to which the way is lost and stays so when it is dialled once more.
 
         Raises
         ------
@@ -744,9 +757,11 @@ class Node:
             self.close()
 
     def __repr__(self) -> str:
-        """Say who it is and where it listens."""
+        """Say who it is, where it listens, and what is wrong with it."""
         places = ", ".join(self.hints)
-        return f"<exoskel.links.Node {self.name}{f' at {places}' if places else ''}>"
+        told = [f"{self.name}{f' at {places}' if places else ''}"]
+        told += [one_line(trouble) for trouble in self._node.troubles()]
+        return f"<exoskel.links.Node {'; '.join(told if self._finalizer.alive else [told[0], 'closed'])}>"
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -818,6 +833,7 @@ class _Driver:
             pass
 
     def _handle(self) -> int:
+        log_warnings(self._node)
         return sum(handlers.handle_waiting() for handlers in list(self._endpoints.values()))
 
 
@@ -879,6 +895,7 @@ def _close(
     """End a node, and say what it could not deliver."""
     if node.is_inherited():
         return []
+    log_warnings(node)
     deadline = time.monotonic() + _CLOSE_SECONDS
     # Handlers that run still answer.
     node.stop_calls()

@@ -29,6 +29,8 @@ pub const KEY_ID_BYTES: usize = 16;
 pub const CAVEATS_MAX: usize = 16;
 /// The most bytes of all caveats of one startpoint, encoded: a right fits into a control record.
 pub const CAVEAT_BYTES_MAX: usize = 4096;
+/// The most holders of which one caveat lets in any.
+pub const HOLDERS_MAX: usize = 64;
 /// The most hints of one startpoint. Each one may cost who dials an attempt.
 pub const HINTS_MAX: usize = 8;
 /// The longest hint: an address with a host name of 253 bytes.

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use exoskel_redist::{Layout, PlanSide, PlannedMessage, RedistributionPlan, StridedCopy};
-use exoskel_transfer::{ArrayEnd, ConnectionPlace, GoneMember, last_taken, source_version};
+use exoskel_redist::{Layout, PlanSide, PlannedMessage, StridedCopy};
+use exoskel_transfer::{
+    ArrayEnd, ConnectionPlace, GoneMember, MemberMessage, Variable, last_taken, source_version,
+};
 
 use crate::error::MemberError;
 use crate::member::{
@@ -24,6 +26,8 @@ pub struct SharedArray {
     name: String,
     layout: Layout,
     memory: Arc<PartMemory>,
+    /// Whether the keeper is told of each version.
+    is_watched: bool,
     /// The last versions, for whoever asks while somebody waits.
     exported: AtomicU64,
     read: AtomicU64,
@@ -52,6 +56,8 @@ struct OutgoingConnection {
 struct VersionTakers {
     program: String,
     processes: Vec<(u32, PartMemory)>,
+    /// Those on other hosts.
+    elsewhere: Vec<u32>,
 }
 
 /// A connection that ends here.
@@ -60,39 +66,24 @@ struct IncomingConnection {
     connection: u32,
     every: u64,
     place: u16,
+    /// The last of the source's versions that was asked of the keeper.
+    wanted: u64,
     givers: Option<VersionGivers>,
 }
 
 #[derive(Debug)]
 struct VersionGivers {
-    program: String,
+    array: Variable,
     processes: Vec<Giver>,
+    elsewhere: GiversElsewhere,
 }
 
-/// A process at the other end, and the counter of its board that says how far it is.
-trait Partner {
-    fn rank(&self) -> u32;
-    fn board(&self) -> &PartMemory;
-}
-
-impl Partner for Giver {
-    fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    fn board(&self) -> &PartMemory {
-        &self.memory
-    }
-}
-
-impl Partner for (u32, PartMemory) {
-    fn rank(&self) -> u32 {
-        self.0
-    }
-
-    fn board(&self) -> &PartMemory {
-        &self.1
-    }
+/// Processes on other hosts, whose versions the keeper writes into our part.
+#[derive(Debug, Default)]
+struct GiversElsewhere {
+    ranks: Vec<u32>,
+    /// Bytes of a version.
+    bytes: u64,
 }
 
 /// Why a counter never comes to where it should.
@@ -111,12 +102,6 @@ impl Drop for WaitNote<'_> {
     }
 }
 
-fn without_memory(rank: u32, program: &str) -> MemberError {
-    MemberError::Unfit(format!(
-        "rank {rank} of {program} has no memory for its part, or this process can't have it too"
-    ))
-}
-
 #[derive(Debug)]
 struct Giver {
     rank: u32,
@@ -133,6 +118,7 @@ impl SharedArray {
         memory: PartMemory,
         sources: Vec<ConnectionPlace>,
         targets: Vec<ConnectionPlace>,
+        is_watched: bool,
     ) -> Self {
         let outgoing = sources.into_iter().map(|place| OutgoingConnection {
             connection: place.connection,
@@ -144,6 +130,7 @@ impl SharedArray {
             connection: place.connection,
             every: place.every.max(1),
             place: place.place,
+            wanted: 0,
             givers: None,
         });
         Self {
@@ -159,6 +146,7 @@ impl SharedArray {
             name,
             layout,
             memory: Arc::new(memory),
+            is_watched,
         }
     }
 
@@ -213,6 +201,14 @@ impl SharedArray {
         if versions.is_written {
             return Err(MemberError::Access("the array is being written already"));
         }
+        let is_coming = |incoming: &IncomingConnection| {
+            incoming.wanted > self.memory.load(Counter::Arrived(incoming.place))
+        };
+        if versions.incoming.iter().any(is_coming) {
+            return Err(MemberError::Access(
+                "a read was broken off, and its version is still on its way into the array: read again first",
+            ));
+        }
         self.until_taken(&mut versions.outgoing, interrupted)?;
         versions.is_written = true;
         Ok(())
@@ -238,8 +234,8 @@ impl SharedArray {
                 let _note = self.noted(wait);
                 let (connection, own) = (outgoing.connection, ArrayEnd::Source);
                 let made = self.attachment.connected(connection, own, interrupted)?;
-                let takers = match made {
-                    MadeConnection::Usable(terms, partners) => self.takers(&terms, partners),
+                outgoing.takers = Some(match made {
+                    MadeConnection::Usable(terms, partners) => self.takers(terms, partners),
                     MadeConnection::Gone(GoneMember {
                         loss: Some(loss), ..
                     }) => {
@@ -250,24 +246,58 @@ impl SharedArray {
                         });
                     }
                     // Who has left takes nothing.
-                    MadeConnection::Gone(gone) => Ok(VersionTakers {
+                    MadeConnection::Gone(gone) => VersionTakers {
                         program: gone.program,
                         processes: Vec::new(),
-                    }),
-                };
-                let spoils = |error: &MemberError| self.attachment.spoil(connection, own, error);
-                outgoing.takers = Some(takers.inspect_err(spoils)?);
+                        elsewhere: Vec::new(),
+                    },
+                });
             }
             let Some(takers) = &outgoing.takers else {
                 continue;
             };
-            let taken = Counter::Taken(outgoing.place);
-            for taker in &takers.processes {
-                let others = &takers.processes;
-                let gone = self.until(taker, taken, wait, &takers.program, others, interrupted)?;
+            let program = &takers.program;
+            let counter = Counter::Taken(outgoing.place);
+            let lost = |rank, taken: u64| {
+                let gone = self.attachment.gone(program, rank)?;
                 // Who has left takes nothing more.
-                let loss = gone.and_then(|hopeless| hopeless.gone.loss);
-                if let Some(loss) = loss {
+                (taken < last && gone.loss.is_some()).then_some(Hopeless {
+                    gone,
+                    rank,
+                    reached: taken,
+                })
+            };
+            // A loss of any of them is said, also to who waits for another one.
+            let hopeless = || {
+                let mut here = takers.processes.iter();
+                let here = here.find_map(|(rank, board)| lost(*rank, board.load(counter)));
+                let mut elsewhere = takers.elsewhere.iter();
+                here.or_else(|| {
+                    let released = self.memory.load(Counter::Released);
+                    elsewhere.find_map(|rank| lost(*rank, released))
+                })
+            };
+            let here = takers.processes.iter();
+            let mut boards: Vec<_> = here
+                .map(|(rank, board)| (Some(*rank), board, counter))
+                .collect();
+            if !takers.elsewhere.is_empty() {
+                boards.push((None, &self.memory, Counter::Released));
+            }
+            for (rank, board, counter) in boards {
+                let has_left = || {
+                    let rank = rank?;
+                    let gone = self.attachment.gone(program, rank)?;
+                    let reached = board.load(counter);
+                    Some(Hopeless {
+                        gone,
+                        rank,
+                        reached,
+                    })
+                };
+                let hopeless = || hopeless().or_else(has_left);
+                let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
+                if let Some(loss) = gone.and_then(|hopeless| hopeless.gone.loss) {
                     return Err(MemberError::Lost {
                         array: self.said(),
                         version: exported + 1,
@@ -291,6 +321,12 @@ impl SharedArray {
         versions.is_written = false;
         let exported = self.exported.fetch_add(1, Ordering::Relaxed) + 1;
         self.memory.store(Counter::Exported, exported);
+        if self.is_watched && !versions.outgoing.is_empty() {
+            self.attachment.tell(&MemberMessage::Exported {
+                name: self.name.clone(),
+                version: exported,
+            })?;
+        }
         Ok(exported)
     }
 
@@ -317,13 +353,17 @@ impl SharedArray {
         // What it has given itself must have been taken before it is written to.
         self.until_taken(&mut versions.outgoing, interrupted)?;
         let version = self.read.load(Ordering::Relaxed) + 1;
-        // All of them first: a wait that is broken off, and tried again, has let go of nothing.
         for incoming in &mut versions.incoming {
+            self.want(incoming, version, interrupted)?;
+        }
+        // All of them first: a wait that is broken off, and tried again, has let go of nothing.
+        for incoming in &versions.incoming {
             self.until_given(incoming, version, interrupted)?;
         }
         for incoming in &versions.incoming {
             let begin = Instant::now();
-            let mut bytes = 0;
+            let givers = incoming.givers.as_ref();
+            let mut bytes = givers.map_or(0, |givers| givers.elsewhere.bytes);
             for giver in incoming.givers.iter().flat_map(|givers| &givers.processes) {
                 self.memory.copy_from(&giver.memory, |source, target| {
                     giver.copy.run(source, target);
@@ -342,8 +382,8 @@ impl SharedArray {
         Ok(version)
     }
 
-    /// Waits until all processes at the other end of a connection have exported a version.
-    fn until_given(
+    /// Lets the keeper write into our part what processes on other hosts give of a version.
+    fn want(
         &self,
         incoming: &mut IncomingConnection,
         version: u64,
@@ -369,16 +409,72 @@ impl SharedArray {
                     return Err(self.ended(hopeless, version, wanted));
                 }
             };
-            let spoils = |error: &MemberError| self.attachment.spoil(connection, own, error);
-            incoming.givers = Some(givers.inspect_err(spoils)?);
+            incoming.givers = Some(givers);
         }
+        let is_here = incoming
+            .givers
+            .as_ref()
+            .is_none_or(|givers| givers.elsewhere.ranks.is_empty());
+        if is_here || incoming.wanted >= wanted {
+            return Ok(());
+        }
+        self.attachment.tell(&MemberMessage::Want {
+            connection: incoming.connection,
+            version: wanted,
+        })?;
+        incoming.wanted = wanted;
+        Ok(())
+    }
+
+    /// Waits until all processes at the other end of a connection have exported a version, and what comes from other hosts is there.
+    fn until_given(
+        &self,
+        incoming: &IncomingConnection,
+        version: u64,
+        interrupted: Interrupted<'_>,
+    ) -> Result<(), MemberError> {
         let Some(givers) = &incoming.givers else {
             return Ok(());
         };
-        for giver in &givers.processes {
-            let (program, others) = (&givers.program, &givers.processes);
-            let exported = Counter::Exported;
-            let gone = self.until(giver, exported, wait, program, others, interrupted)?;
+        let wanted = source_version(version, incoming.every);
+        let wait = NotedWait {
+            connection: incoming.connection,
+            version: wanted,
+        };
+        let arrived = Counter::Arrived(incoming.place);
+        let gone = |rank, reached: &dyn Fn(&GoneMember) -> u64| {
+            // In this order: what a process did before it went is seen behind the word that it is gone.
+            let gone = self.attachment.gone(&givers.array.program, rank)?;
+            let reached = reached(&gone);
+            (reached < wanted).then_some(Hopeless {
+                gone,
+                rank,
+                reached,
+            })
+        };
+        let hopeless = || {
+            let here = givers.processes.iter();
+            let here = here
+                .filter_map(|giver| gone(giver.rank, &|_| giver.memory.load(Counter::Exported)));
+            // What its keeper has will come.
+            let left = |gone: &GoneMember| gone.exported.get(&givers.array.name).copied();
+            let elsewhere = givers.elsewhere.ranks.iter().filter_map(|rank| {
+                gone(*rank, &|gone| left(gone).unwrap_or(0))
+                    .filter(|_| self.memory.load(arrived) < wanted)
+            });
+            // A loss says more than that somebody has left.
+            here.chain(elsewhere)
+                .min_by_key(|hopeless| hopeless.gone.loss.is_none())
+        };
+        let here = givers.processes.iter();
+        let mut boards: Vec<_> = here
+            .map(|giver| (&giver.memory, Counter::Exported))
+            .collect();
+        if !givers.elsewhere.ranks.is_empty() {
+            boards.push((&self.memory, arrived));
+        }
+        for (board, counter) in boards {
+            let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
             if let Some(hopeless) = gone {
                 return Err(self.ended(hopeless, version, wanted));
             }
@@ -419,80 +515,65 @@ impl SharedArray {
     }
 
     /// Who takes from this process.
-    fn takers(
-        &self,
-        terms: &UsableConnection,
-        partners: Vec<HeardPartner>,
-    ) -> Result<VersionTakers, MemberError> {
-        let (rank, side) = (self.attachment.rank(), PlanSide::Source);
-        let plan =
-            RedistributionPlan::new(&terms.source, &terms.target, &terms.mapping, side, rank);
-        let processes = partners.into_iter().map(|one| (one.rank, one.memory));
-        let processes: Vec<(u32, PartMemory)> = processes.collect();
-        let mut ranks = plan.messages().map(PlannedMessage::rank);
-        let is_missing = |rank: &u32| processes.iter().all(|(other, _)| other != rank);
-        match ranks.find(is_missing) {
-            Some(rank) => Err(without_memory(rank, &terms.other)),
-            None => Ok(VersionTakers {
-                program: terms.other.clone(),
-                processes,
-            }),
+    fn takers(&self, terms: UsableConnection, partners: Vec<HeardPartner>) -> VersionTakers {
+        let plan = terms.plan(PlanSide::Source, self.attachment.rank());
+        let ranks = plan.messages().map(PlannedMessage::rank);
+        let is_here = |rank: &u32| partners.iter().any(|one| one.rank == *rank);
+        VersionTakers {
+            program: terms.other.program,
+            elsewhere: ranks.filter(|rank| !is_here(rank)).collect(),
+            processes: partners
+                .into_iter()
+                .map(|one| (one.rank, one.memory))
+                .collect(),
         }
     }
 
     /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
-    fn givers(
-        &self,
-        terms: &UsableConnection,
-        partners: Vec<HeardPartner>,
-    ) -> Result<VersionGivers, MemberError> {
+    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
         let rank = self.attachment.rank();
-        let plan = RedistributionPlan::new(
-            &terms.source,
-            &terms.target,
-            &terms.mapping,
-            PlanSide::Target,
-            rank,
-        );
+        let plan = terms.plan(PlanSide::Target, rank);
         let target = self.layout.local_strides(rank);
         let mut memories: BTreeMap<u32, PartMemory> = partners
             .into_iter()
             .map(|one| (one.rank, one.memory))
             .collect();
-        let giver = |message: PlannedMessage<'_>| {
+        let mut processes = Vec::new();
+        let mut elsewhere = GiversElsewhere::default();
+        for message in plan.messages() {
+            let Some(memory) = memories.remove(&message.rank()) else {
+                elsewhere.ranks.push(message.rank());
+                elsewhere.bytes += message.bytes();
+                continue;
+            };
             let source = terms.source.local_strides(message.rank());
-            let memory = memories
-                .remove(&message.rank())
-                .ok_or_else(|| without_memory(message.rank(), &terms.other))?;
-            Ok(Giver {
+            processes.push(Giver {
                 rank: message.rank(),
                 memory,
                 copy: StridedCopy::between(message, &source, &target),
                 bytes: message.bytes(),
-            })
-        };
-        let processes: Result<Vec<Giver>, MemberError> = plan.messages().map(giver).collect();
-        let mut processes = processes?;
+            });
+        }
         let first = processes.partition_point(|giver| giver.rank < rank);
         let count = processes.len();
         processes.rotate_left(first % count.max(1));
-        Ok(VersionGivers {
-            program: terms.other.clone(),
+        VersionGivers {
+            array: terms.other.clone(),
             processes,
-        })
+            elsewhere,
+        }
     }
 
-    /// Waits until a partner's counter has come to `wanted`. Says why it, or another of the connection's, never will.
-    fn until<Process: Partner>(
+    /// Waits until a counter has come to `wanted`. Says why it never will, if that is so.
+    fn until(
         &self,
-        partner: &Process,
+        board: &PartMemory,
         counter: Counter,
         wait: NotedWait,
-        program: &str,
-        all: &[Process],
+        hopeless: &dyn Fn() -> Option<Hopeless>,
         interrupted: Interrupted<'_>,
     ) -> Result<Option<Hopeless>, MemberError> {
-        let (board, wanted) = (partner.board(), wait.version);
+        let wanted = wait.version;
         let mut note = None;
         loop {
             let seen = board.load(counter);
@@ -500,9 +581,10 @@ impl SharedArray {
                 return Ok(None);
             }
             note.get_or_insert_with(|| self.noted(wait));
-            let hopeless = self.hopeless(partner, counter, wanted, program, all);
-            if hopeless.is_some() {
-                return Ok(hopeless);
+            if self.attachment.is_anybody_gone()
+                && let Some(hopeless) = hopeless()
+            {
+                return Ok(Some(hopeless));
             }
             board.wait(counter, seen, SLICE);
             if board.load(counter) == seen {
@@ -512,38 +594,5 @@ impl SharedArray {
                 }
             }
         }
-    }
-
-    /// The first of the connection's processes that is gone, and has not come as far as it should.
-    ///
-    /// One that takes and has left in good order is no reason not to wait for others: only its own counter never comes there.
-    fn hopeless<Process: Partner>(
-        &self,
-        partner: &Process,
-        counter: Counter,
-        wanted: u64,
-        program: &str,
-        all: &[Process],
-    ) -> Option<Hopeless> {
-        if !self.attachment.is_anybody_gone() {
-            return None;
-        }
-        let of = |process: &Process| {
-            // In this order: what a process did before it went is seen behind the word that it is gone.
-            let gone = self.attachment.gone(program, process.rank())?;
-            let reached = process.board().load(counter);
-            let matters = gone.loss.is_some()
-                || counter == Counter::Exported
-                || process.rank() == partner.rank();
-            (reached < wanted && matters).then_some(Hopeless {
-                gone,
-                rank: process.rank(),
-                reached,
-            })
-        };
-        let mut lost = all.iter().filter_map(of).collect::<Vec<_>>();
-        // A loss says more than that somebody has left.
-        lost.sort_by_key(|hopeless| hopeless.gone.loss.is_none());
-        lost.into_iter().next()
     }
 }

@@ -10,7 +10,7 @@ use exoskel_transfer::{FrameError, Loss};
 pub enum MemberError {
     /// There is no keeper.
     #[error(
-        "no keeper answers at {}: {error}. Start the programs with exoskel couple FILE",
+        "no keeper answers at {}: {error}. Start the programs with exoskel couple FILE, or a keeper on this host with exoskel keeper",
         place.display()
     )]
     NoKeeper {

@@ -49,6 +49,40 @@ pub fn keeper_socket_of_account(runtime_directory: Option<&Path>) -> PathBuf {
 /// A message and the descriptor that came along.
 pub(crate) type HeardMessage = (KeeperMessage, Option<OwnedFd>);
 
+/// The sending half: nobody who has something to say waits for who listens.
+#[derive(Debug)]
+pub(crate) struct KeeperVoice {
+    stream: UnixStream,
+}
+
+impl KeeperVoice {
+    pub(crate) fn say(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        let bytes = frame(message)?;
+        io::Write::write_all(&mut &self.stream, &bytes)
+            .map_err(|error| MemberError::KeeperLost(error.to_string()))
+    }
+
+    /// Says something, and neither says nor hears anything more.
+    pub(crate) fn end(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        self.say(message)?;
+        // The keeper may have gone meanwhile.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        Ok(())
+    }
+
+    /// As [`KeeperSocket::forget`].
+    pub(crate) fn forget(&mut self) {
+        forget(&mut self.stream);
+    }
+}
+
+/// An end of a pair that nobody has the other end of, in place of a socket: whatever is tried with it fails.
+fn forget(stream: &mut UnixStream) {
+    if let Ok((nobody, _)) = UnixStream::pair() {
+        *stream = nobody;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct KeeperSocket {
     stream: UnixStream,
@@ -57,7 +91,7 @@ pub(crate) struct KeeperSocket {
 }
 
 impl KeeperSocket {
-    pub(crate) fn connect(place: &Path) -> Result<Self, MemberError> {
+    pub(crate) fn connect(place: &Path) -> Result<(Self, KeeperVoice), MemberError> {
         let stream = UnixStream::connect(place).map_err(|error| MemberError::NoKeeper {
             place: place.to_owned(),
             error,
@@ -73,33 +107,21 @@ impl KeeperSocket {
                 own.as_raw()
             )));
         }
-        Ok(Self {
+        let voice = stream.try_clone().map_err(|error| MemberError::System {
+            what: "the keeper's socket",
+            error,
+        })?;
+        let socket = Self {
             stream,
             frames: FrameReader::default(),
             descriptors: VecDeque::new(),
-        })
-    }
-
-    pub(crate) fn say(&self, message: &MemberMessage) -> Result<(), MemberError> {
-        let bytes = frame(message)?;
-        io::Write::write_all(&mut &self.stream, &bytes)
-            .map_err(|error| MemberError::KeeperLost(error.to_string()))
-    }
-
-    /// Says something, and neither says nor hears anything more.
-    pub(crate) fn end(&self, message: &MemberMessage) -> Result<(), MemberError> {
-        self.say(message)?;
-        // The keeper may have gone meanwhile.
-        let _ = self.stream.shutdown(Shutdown::Both);
-        Ok(())
+        };
+        Ok((socket, KeeperVoice { stream: voice }))
     }
 
     /// Lets go of the socket, of which a forked child has a copy: its end would be noticed only when all have let go.
     pub(crate) fn forget(&mut self) {
-        // An end of a pair that nobody has the other end of: whatever is tried with it fails.
-        if let Ok((nobody, _)) = UnixStream::pair() {
-            self.stream = nobody;
-        }
+        forget(&mut self.stream);
     }
 
     /// The next message that has come, if any comes within this time.

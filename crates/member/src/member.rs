@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use exoskel_redist::{Layout, Mapping};
+use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
 use exoskel_transfer::{
     ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, MemberMessage,
-    PROTOCOL,
+    PROTOCOL, Variable,
 };
 
 use crate::array::SharedArray;
 use crate::error::MemberError;
-use crate::keeper_socket::{HeardMessage, KeeperSocket};
+use crate::keeper_socket::{HeardMessage, KeeperSocket, KeeperVoice};
 use crate::memory::PartMemory;
 
 /// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
@@ -37,6 +37,7 @@ pub(crate) struct Attachment {
     size: u32,
     /// One thread at a time hears.
     socket: Mutex<KeeperSocket>,
+    voice: Mutex<KeeperVoice>,
     heard: Mutex<HeardSoFar>,
     /// One array at a time is asked for.
     asking: Mutex<()>,
@@ -60,6 +61,7 @@ struct GivenMemory {
     bytes: u64,
     sources: Vec<ConnectionPlace>,
     targets: Vec<ConnectionPlace>,
+    is_watched: bool,
     descriptor: OwnedFd,
 }
 
@@ -93,8 +95,15 @@ pub(crate) struct UsableConnection {
     pub(crate) source: Layout,
     pub(crate) target: Layout,
     pub(crate) mapping: Mapping,
-    /// The program at the other end.
-    pub(crate) other: String,
+    /// The array at the other end.
+    pub(crate) other: Variable,
+}
+
+impl UsableConnection {
+    /// One process's own part.
+    pub(crate) fn plan(&self, side: PlanSide, rank: u32) -> RedistributionPlan {
+        RedistributionPlan::new(&self.source, &self.target, &self.mapping, side, rank)
+    }
 }
 
 impl Member {
@@ -109,8 +118,8 @@ impl Member {
         size: u32,
         interrupted: Interrupted<'_>,
     ) -> Result<Self, MemberError> {
-        let socket = KeeperSocket::connect(keeper)?;
-        socket.say(&MemberMessage::Attach {
+        let (socket, voice) = KeeperSocket::connect(keeper)?;
+        voice.say(&MemberMessage::Attach {
             protocol: PROTOCOL,
             program: program.to_owned(),
             rank,
@@ -121,6 +130,7 @@ impl Member {
             rank,
             size,
             socket: Mutex::new(socket),
+            voice: Mutex::new(voice),
             heard: Mutex::default(),
             asking: Mutex::default(),
         });
@@ -158,7 +168,7 @@ impl Member {
     ) -> Result<SharedArray, MemberError> {
         let attachment = &self.attachment;
         let asking = held(&attachment.asking);
-        held(&attachment.socket).say(&MemberMessage::Array {
+        attachment.tell(&MemberMessage::Array {
             name: name.to_owned(),
             layout: LayoutDescription::of(layout),
         })?;
@@ -176,6 +186,7 @@ impl Member {
             memory,
             given.sources,
             given.targets,
+            given.is_watched,
         ))
     }
 
@@ -184,16 +195,19 @@ impl Member {
     /// # Errors
     /// If the keeper is gone already.
     pub fn leave(&self, error: Option<String>) -> Result<(), MemberError> {
-        held(&self.attachment.socket).end(&MemberMessage::Leave { error })
+        held(&self.attachment.voice).end(&MemberMessage::Leave { error })
     }
 }
 
 impl Member {
     /// In a forked child: it is the parent that is the member.
     pub fn forget(&self) {
-        // Whoever has the lock is a thread that the child hasn't.
+        // Whoever has a lock is a thread that the child hasn't.
         if let Ok(mut socket) = self.attachment.socket.try_lock() {
             socket.forget();
+        }
+        if let Ok(mut voice) = self.attachment.voice.try_lock() {
+            voice.forget();
         }
     }
 }
@@ -205,6 +219,11 @@ impl Attachment {
 
     pub(crate) fn rank(&self) -> u32 {
         self.rank
+    }
+
+    /// Tells the keeper something.
+    pub(crate) fn tell(&self, message: &MemberMessage) -> Result<(), MemberError> {
+        held(&self.voice).say(message)
     }
 
     /// Takes in what the keeper says within this time.
@@ -280,12 +299,6 @@ impl Attachment {
         })?
     }
 
-    /// A connection can't be used here: whoever asks again gets the same error.
-    pub(crate) fn spoil(&self, connection: u32, own: ArrayEnd, error: &MemberError) {
-        let mut heard = held(&self.heard);
-        heard.connection(connection, own).failed = Some((error.to_string(), None));
-    }
-
     /// Whether any process at the other ends is gone.
     pub(crate) fn is_anybody_gone(&self) -> bool {
         !held(&self.heard).gone.is_empty()
@@ -309,11 +322,13 @@ impl HeardSoFar {
                 bytes,
                 sources,
                 targets,
+                is_watched,
             } => self.memories.push(GivenMemory {
                 name,
                 bytes,
                 sources,
                 targets,
+                is_watched,
                 descriptor: descriptor.ok_or_else(without)?,
             }),
             KeeperMessage::Partner {
@@ -323,9 +338,18 @@ impl HeardSoFar {
                 bytes,
             } => {
                 let descriptor = descriptor.ok_or_else(without)?;
-                let memory = PartMemory::of_another(&descriptor, bytes)?;
+                let memory = PartMemory::of_another(&descriptor, bytes);
                 let known = self.connection(connection, own);
-                known.partners.push(HeardPartner { rank, memory });
+                match memory {
+                    Ok(memory) => known.partners.push(HeardPartner { rank, memory }),
+                    // Without it, it would be waited for as one on another host.
+                    Err(error) => {
+                        let reason = format!(
+                            "this process can't have the memory of rank {rank} at the other end: {error}"
+                        );
+                        known.failed = Some((reason, None));
+                    }
+                }
             }
             KeeperMessage::Connected {
                 connection,
@@ -361,7 +385,8 @@ impl HeardSoFar {
             }
             KeeperMessage::Gone(gone) => {
                 let place = (gone.program.clone(), gone.rank);
-                self.gone.entry(place).or_insert(gone);
+                // Said again, if what it had left behind is lost as well.
+                self.gone.insert(place, gone);
             }
         }
         Ok(())

@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use exoskel_transfer::CONNECTIONS_INTO_MAX;
@@ -41,12 +42,16 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 pub(crate) enum Counter {
     /// Versions that the array's own process has exported.
     Exported,
+    /// The last of these that is on its way to all who take it on other hosts. Written by the keeper.
+    Released,
     /// The last of the source's versions that the array's own process has taken over a connection, by the connection's place.
     Taken(u16),
     /// Bytes that it has copied for it.
     Bytes(u16),
     /// How long that took, in nanoseconds.
     Nanoseconds(u16),
+    /// The last of the source's versions of which all that comes from other hosts is there. Written by the keeper.
+    Arrived(u16),
     /// One more than the number of the connection for which its process waits; 0 if it doesn't wait.
     WaitedFor,
     /// The source's version that it waits for.
@@ -68,6 +73,8 @@ pub struct PartMemory {
     map: MmapRaw,
     bytes: usize,
     is_writable: bool,
+    /// Held by who reads or writes the contents through this mapping, where several threads do.
+    contents: RwLock<()>,
 }
 
 /// Makes memory for a board and so many bytes, all zero.
@@ -138,6 +145,7 @@ impl PartMemory {
             map,
             bytes,
             is_writable,
+            contents: RwLock::new(()),
         })
     }
 
@@ -217,12 +225,49 @@ impl PartMemory {
         copy(source, target);
     }
 
+    /// Reads the contents, for a keeper: nobody in its process writes them meanwhile.
+    pub fn read<Read>(&self, read: impl FnOnce(&[u8]) -> Read) -> Read {
+        let _held = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: mapped as long as the borrow lasts, and in this process only `write` changes it, which the lock keeps away. Its member
+        // leaves it alone until it is told that it was read; one that doesn't keep to that spoils its own numbers.
+        read(unsafe { std::slice::from_raw_parts(self.first_byte(), self.bytes) })
+    }
+
+    /// Writes the contents, for a keeper: nobody else in its process has them meanwhile.
+    ///
+    /// # Panics
+    /// If it was mapped to read only.
+    pub fn write<Written>(&self, write: impl FnOnce(&mut [u8]) -> Written) -> Written {
+        assert!(self.is_writable, "writing another process's memory");
+        let _held = self
+            .contents
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: mapped to write as long as the borrow lasts, and the lock keeps everybody of this process away. Its member waits, as above.
+        write(unsafe { std::slice::from_raw_parts_mut(self.first_byte(), self.bytes) })
+    }
+
+    /// Writes on a source's board which versions are on their way to other hosts, for its keeper.
+    pub fn release(&self, version: u64) {
+        self.store(Counter::Released, version);
+    }
+
+    /// Writes on a target's board which version has come from other hosts over the connection at this place, for its keeper.
+    ///
+    /// # Panics
+    /// If no board has such a place.
+    pub fn arrive(&self, place: u16, version: u64) {
+        self.store(Counter::Arrived(place), version);
+    }
+
     fn word(&self, counter: Counter) -> *mut u64 {
         let (place, word) = match counter {
             Counter::Exported => (0, 0),
+            Counter::Released => (0, 1),
             Counter::Taken(place) => (1 + usize::from(place), 0),
             Counter::Bytes(place) => (1 + usize::from(place), 1),
             Counter::Nanoseconds(place) => (1 + usize::from(place), 2),
+            Counter::Arrived(place) => (1 + usize::from(place), 3),
             Counter::WaitedFor => (WAIT_PLACE, 0),
             Counter::WaitedVersion => (WAIT_PLACE, 1),
         };

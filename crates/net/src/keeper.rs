@@ -17,23 +17,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage, Loss, MemberId,
-    MemoryAccess, MemoryId,
+    ArrayEnd, ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperMessage,
+    KeeperReport, Loss, MemberId, MemoryAccess, MemoryId, OWN_KEEPER, ProgramTerms, TakenVersions,
+    Variable, ranks_of,
 };
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
 
+use crate::links::LinkNode;
 use crate::wake_up::WakeUp;
 
 mod member_socket;
+mod other_hosts;
 #[cfg(test)]
 mod tests;
 mod waits;
 
+pub use self::other_hosts::KeeperJoinError;
+use self::other_hosts::{DueVersion, OtherHosts};
 use member_socket::{MemberSocket, QueuedMessage};
 pub use waits::WaitReport;
+use waits::missing;
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
@@ -57,7 +64,7 @@ pub struct KeeperService {
     place: PathBuf,
     wake_up: Arc<WakeUp>,
     inside: Arc<Mutex<Inside>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What has become of a connection.
@@ -73,15 +80,30 @@ pub struct ConnectionReport {
     pub bytes: u64,
     /// The time that the slowest process took to copy its part, in nanoseconds.
     pub nanoseconds: u64,
+    /// Whether some of it goes from one keeper to another.
+    pub is_between_hosts: bool,
     /// Who has to attach, or to describe an array, before it can be used.
     pub missing: Option<String>,
+}
+
+/// What is known of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramReport {
+    /// Its name.
+    pub name: String,
+    /// How many processes have come.
+    pub present: u32,
+    /// Of how many.
+    pub size: u32,
+    /// How many of those that came have gone.
+    pub gone: u32,
 }
 
 /// What a keeper has seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CouplingReport {
-    /// Programs that came: their names, how many processes are known, and of how many.
-    pub programs: Vec<(String, u32, u32)>,
+    /// Programs that came.
+    pub programs: Vec<ProgramReport>,
     /// By their numbers.
     pub connections: Vec<ConnectionReport>,
     /// The process that was lost first.
@@ -95,7 +117,10 @@ pub struct CouplingReport {
 #[derive(Debug)]
 struct Inside {
     keeper: Keeper,
-    coupler: Coupler,
+    /// None if it is elsewhere.
+    coupler: Option<Coupler>,
+    /// None if there are none.
+    others: Option<OtherHosts>,
     sockets: BTreeMap<MemberId, MemberSocket>,
     memories: BTreeMap<MemoryId, KeptMemory>,
     next_member: MemberId,
@@ -111,19 +136,70 @@ struct Inside {
 struct KeptMemory {
     to_write: Arc<OwnedFd>,
     to_read: Arc<OwnedFd>,
-    board: PartMemory,
+    mapped: Arc<PartMemory>,
 }
 
 impl KeeperService {
-    /// Begins to wait for members at a socket, which must not be there yet, in a folder that only this account can enter.
+    /// Begins to wait for members at a socket, which must not be there yet, in a folder that only this account can enter. The coupler is
+    /// here, too, and knows of no other keeper.
     ///
     /// # Errors
     /// If there can't be such a socket.
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
-        Self::start_with(place, coupling, WAITING_BYTES_MAX)
+        let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
+        let coupler = Some(Coupler::new(coupling));
+        Self::begin(place, keeper, coupler, None, WAITING_BYTES_MAX)
     }
 
-    fn start_with(place: &Path, coupling: Coupling, waiting_bytes_max: usize) -> io::Result<Self> {
+    /// The same with a node, at which keepers of other hosts ask to join.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and if the node has endpoints of these names already.
+    pub fn lead(
+        place: &Path,
+        coupling: Coupling,
+        node: Arc<LinkNode>,
+    ) -> Result<Self, KeeperJoinError> {
+        let others = OtherHosts::of_coupler(node)?;
+        let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, true);
+        Ok(Self::begin(
+            place,
+            keeper,
+            Some(Coupler::new(coupling)),
+            Some(others),
+            WAITING_BYTES_MAX,
+        )?)
+    }
+
+    /// Joins the coupler that this startpoint leads to, and then begins to wait for members.
+    ///
+    /// # Errors
+    /// As [`lead`](Self::lead), and if the coupler doesn't answer, or refuses.
+    pub fn join(
+        place: &Path,
+        node: Arc<LinkNode>,
+        coupler: Startpoint,
+    ) -> Result<Self, KeeperJoinError> {
+        let (others, welcome) = OtherHosts::joining(node, coupler)?;
+        let names = welcome.programs.into_iter();
+        let programs = names.map(|name| (name, ProgramTerms { command: None }));
+        let coupling = Coupling::new(programs.collect(), welcome.connections)
+            .map_err(|error| KeeperJoinError::Answer(error.to_string()))?;
+        let mut keeper = Keeper::new(coupling, welcome.keeper, true);
+        for gone in welcome.gone {
+            keeper.lose(gone);
+        }
+        let others = Some(others);
+        Ok(Self::begin(place, keeper, None, others, WAITING_BYTES_MAX)?)
+    }
+
+    fn begin(
+        place: &Path,
+        keeper: Keeper,
+        coupler: Option<Coupler>,
+        others: Option<OtherHosts>,
+        waiting_bytes_max: usize,
+    ) -> io::Result<Self> {
         raise_descriptor_limit();
         let listener = UnixListener::bind(place)?;
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
@@ -137,9 +213,12 @@ impl KeeperService {
             let data = epoll::EventData::new_u64(number);
             epoll::add(&set, source, data, epoll::EventFlags::IN)?;
         }
+        let node = others.as_ref().map(OtherHosts::node);
+        let has_coupler = coupler.is_some();
         let inside = Arc::new(Mutex::new(Inside {
-            keeper: Keeper::new(coupling.clone()),
-            coupler: Coupler::new(coupling),
+            keeper,
+            coupler,
+            others,
             sockets: BTreeMap::new(),
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
@@ -147,19 +226,24 @@ impl KeeperService {
             waiting_bytes_max,
             is_ending: false,
         }));
-        let driver = KeeperDriver {
+        let driver = Arc::new(KeeperDriver {
             listener,
             set,
             wake_up: Arc::clone(&wake_up),
             inside: Arc::clone(&inside),
-        };
-        let thread = std::thread::Builder::new().name("exoskel-keeper".to_owned());
-        Ok(Self {
+        });
+        let mut service = Self {
             place: place.to_owned(),
             wake_up,
             inside,
-            thread: Some(thread.spawn(move || driver.run())?),
-        })
+            threads: Vec::new(),
+        };
+        if let Some(node) = node {
+            service.threads = other_hosts::threads(&driver, &node, has_coupler)?;
+        }
+        let thread = std::thread::Builder::new().name("exoskel-keeper".to_owned());
+        service.threads.push(thread.spawn(move || driver.run())?);
+        Ok(service)
     }
 
     /// What it has seen so far.
@@ -172,21 +256,53 @@ impl KeeperService {
     pub fn program_ended(&self, program: &str) {
         let mut inside = held(&self.inside);
         inside.keeper.program_ended(program);
-        inside.coupler.program_ended(program);
+        if let Some(coupler) = &mut inside.coupler {
+            coupler.program_ended(program);
+        }
         drop(inside);
         self.wake_up.raise();
     }
 
-    /// Ends it: members that are there find its socket closed.
+    /// How the coupling of a keeper that has joined stands.
+    #[must_use]
+    pub fn state(&self) -> KeeperState {
+        let inside = held(&self.inside);
+        let others = inside.others.as_ref();
+        KeeperState {
+            members: inside.keeper.member_count(),
+            has_ended: others.is_some_and(OtherHosts::has_ended),
+            coupler_lost: others.and_then(OtherHosts::coupler_lost),
+        }
+    }
+
+    /// Ends it: members that are there find its socket closed, keepers that have joined are told.
     pub fn end(&mut self) {
-        held(&self.inside).is_ending = true;
+        let others = {
+            let mut inside = held(&self.inside);
+            inside.is_ending = true;
+            inside.others.as_mut().map(OtherHosts::end)
+        };
         self.wake_up.raise();
-        if let Some(thread) = self.thread.take() {
+        let was_there = !self.threads.is_empty();
+        for thread in self.threads.drain(..).chain(others.into_iter().flatten()) {
             // A panic there has been printed.
             let _ = thread.join();
+        }
+        if was_there {
             let _ = std::fs::remove_file(&self.place);
         }
     }
+}
+
+/// How a keeper stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeeperState {
+    /// Members that are here.
+    pub members: usize,
+    /// The coupler has said that all is over.
+    pub has_ended: bool,
+    /// The coupler is gone: why. Connections that were ready go on.
+    pub coupler_lost: Option<String>,
 }
 
 impl Drop for KeeperService {
@@ -208,7 +324,7 @@ struct KeeperDriver {
 }
 
 impl KeeperDriver {
-    fn run(self) {
+    fn run(&self) {
         let mut events = Vec::with_capacity(256);
         let begin = Instant::now();
         loop {
@@ -239,7 +355,10 @@ impl KeeperDriver {
     /// Gives up who has not attached in time. Returns how long that needs no further look.
     fn look(&self, now: Duration) -> Option<Timespec> {
         let mut inside = held(&self.inside);
-        let next = inside.coupler.look(now);
+        let next = inside
+            .coupler
+            .as_mut()
+            .and_then(|coupler| coupler.look(now));
         self.act(&mut inside);
         let time = next?.saturating_sub(now).min(LOOK_MAX);
         Some(Timespec {
@@ -312,14 +431,12 @@ impl KeeperDriver {
     /// Does what the machines want, until they want nothing more.
     fn act(&self, inside: &mut Inside) {
         loop {
-            while let Some(order) = inside.coupler.next_order() {
-                inside.keeper.order(order);
-            }
+            inside.take_orders();
             let Some(action) = inside.keeper.next_action() else {
                 return;
             };
             match action {
-                KeeperAction::Report(report) => inside.coupler.report(report),
+                KeeperAction::Report(report) => inside.report_to_coupler(report),
                 KeeperAction::Allocate { memory, bytes } => match KeptMemory::new(bytes) {
                     Ok(kept) => {
                         inside.memories.insert(memory, kept);
@@ -338,10 +455,21 @@ impl KeeperDriver {
                             MemoryAccess::ReadOnly => &kept.to_read,
                         }))
                     });
-                    // Memory that couldn't be had: the member has been refused.
-                    if matches!(descriptor, Some(None)) {
-                        continue;
-                    }
+                    let message = match (message, &descriptor) {
+                        // Whom it doesn't hear of, it would take for one on another host.
+                        (
+                            KeeperMessage::Partner {
+                                connection,
+                                own,
+                                rank,
+                                ..
+                            },
+                            Some(None),
+                        ) => inside.without_partner(connection, own, rank),
+                        // Memory that couldn't be had: the member has been refused.
+                        (_, Some(None)) => continue,
+                        (message, _) => message,
+                    };
                     let Some(socket) = inside.sockets.get_mut(&member) else {
                         continue;
                     };
@@ -351,6 +479,40 @@ impl KeeperDriver {
                     if let Ok(outgoing) = QueuedMessage::new(&message, descriptor.flatten()) {
                         socket.say(outgoing);
                         self.flush(inside, member);
+                    }
+                }
+                KeeperAction::Want { keeper, wanted } => {
+                    if let Some(others) = &inside.others {
+                        others.want(keeper, &wanted);
+                    }
+                }
+                KeeperAction::Depart {
+                    keeper,
+                    pair,
+                    version,
+                    memory,
+                } => {
+                    if let Some(others) = &inside.others {
+                        let due = DueVersion {
+                            pair,
+                            version,
+                            memory,
+                        };
+                        others.depart(keeper, due);
+                    }
+                }
+                KeeperAction::Release { memory, version } => {
+                    if let Some(kept) = inside.memories.get(&memory) {
+                        kept.mapped.release(version);
+                    }
+                }
+                KeeperAction::Arrive {
+                    memory,
+                    place,
+                    version,
+                } => {
+                    if let Some(kept) = inside.memories.get(&memory) {
+                        kept.mapped.arrive(place, version);
                     }
                 }
                 KeeperAction::Close { member } => {
@@ -402,11 +564,11 @@ impl KeptMemory {
         // A descriptor that can't be mapped to write: the kernel makes one of the file's name only.
         let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
         let to_read = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let board = PartMemory::of_another(&to_read, bytes).map_err(io::Error::other)?;
+        let mapped = PartMemory::own(&memory, bytes).map_err(io::Error::other)?;
         Ok(Self {
             to_write: Arc::new(memory),
             to_read: Arc::new(to_read),
-            board,
+            mapped: Arc::new(mapped),
         })
     }
 }
@@ -431,20 +593,101 @@ impl Inside {
         self.spare = spare_descriptor();
     }
 
+    /// What the coupler wants, if it is here.
+    fn take_orders(&mut self) {
+        let Some(coupler) = &mut self.coupler else {
+            return;
+        };
+        while let Some((whom, order)) = coupler.next_order() {
+            if let Some(others) = &self.others {
+                others.order(whom, &order);
+            }
+            if whom.is_none_or(|keeper| keeper == OWN_KEEPER) {
+                self.keeper.order(order);
+            }
+        }
+    }
+
+    fn report_to_coupler(&mut self, report: KeeperReport) {
+        match (&mut self.coupler, &self.others) {
+            (Some(coupler), _) => coupler.report(OWN_KEEPER, report),
+            (None, Some(others)) => {
+                if let KeeperReport::Gone(gone) = &report {
+                    for moved in self.moved_to(gone) {
+                        others.report(&moved);
+                    }
+                }
+                others.report(&report);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// What a process that is gone has taken over the connections that end in its arrays.
+    fn moved_to(&self, gone: &GoneMember) -> Vec<KeeperReport> {
+        let connections = self.keeper.coupling().connections().iter().enumerate();
+        let into = connections.filter(|(_, terms)| terms.to.program == gone.program);
+        let moved = into.filter_map(|(number, terms)| {
+            let parts = self.keeper.memory_of(&terms.to).into_iter();
+            let (_, memory) = parts.into_iter().find(|(rank, _)| *rank == gone.rank)?;
+            Some(KeeperReport::Moved {
+                connection: number as u32,
+                rank: gone.rank,
+                taken: self.taken(memory, self.keeper.coupling().place_into(number))?,
+            })
+        });
+        moved.collect()
+    }
+
+    /// What a member is told instead of the memory of a process at the other end, when there is none.
+    fn without_partner(&self, connection: u32, own: ArrayEnd, rank: u32) -> KeeperMessage {
+        let terms = self
+            .keeper
+            .coupling()
+            .connections()
+            .get(connection as usize);
+        let other = terms.map_or("", |terms| match own {
+            ArrayEnd::Source => &terms.to.program,
+            ArrayEnd::Target => &terms.from.program,
+        });
+        KeeperMessage::Failed {
+            connection,
+            reason: format!("{} has no memory for its part", ranks_of(other, &[rank])),
+            gone: None,
+        }
+    }
+
+    fn taken(&self, memory: MemoryId, place: usize) -> Option<TakenVersions> {
+        let (version, bytes, nanoseconds) = self.memories.get(&memory)?.mapped.taken(place as u16);
+        Some(TakenVersions {
+            version,
+            bytes,
+            nanoseconds,
+        })
+    }
+
+    /// What processes of this host have taken of an array.
+    fn taken_here(&self, array: &Variable, place: usize) -> impl Iterator<Item = TakenVersions> {
+        let parts = self.keeper.memory_of(array).into_iter();
+        parts.filter_map(move |(_, memory)| self.taken(memory, place))
+    }
+
     fn report(&self) -> CouplingReport {
-        let coupling = self.coupler.coupling();
-        let connections = self.coupler.connections().iter().enumerate();
+        let Some(coupler) = &self.coupler else {
+            return CouplingReport::default();
+        };
+        let coupling = coupler.coupling();
+        let connections = coupler.connections().iter().enumerate();
         let connections = connections.map(|(number, status)| {
             let terms = &coupling.connections()[number];
-            let place = coupling.place_into(number) as u16;
-            let parts = self.keeper.memory_of(&terms.to).into_iter();
-            let boards = parts.filter_map(|(_, memory)| self.memories.get(&memory));
-            let taken: Vec<(u64, u64, u64)> = boards.map(|kept| kept.board.taken(place)).collect();
-            let least = taken.iter().map(|(version, ..)| *version).min();
+            let here = self.taken_here(&terms.to, coupling.place_into(number));
+            let taken: Vec<TakenVersions> = here.chain(coupler.moved(number as u32)).collect();
+            let least = taken.iter().map(|taken| taken.version).min();
             let versions = match least.unwrap_or(0) {
                 0 => 0,
                 last => (last - 1) / terms.every.max(1) + 1,
             };
+            let times = taken.iter().map(|taken| taken.nanoseconds);
             ConnectionReport {
                 name: status.name.clone(),
                 state: status.state.clone(),
@@ -452,21 +695,24 @@ impl Inside {
                 // Members write these numbers.
                 bytes: taken
                     .iter()
-                    .fold(0, |sum, (_, bytes, _)| sum.saturating_add(*bytes)),
-                nanoseconds: taken.iter().map(|(.., time)| *time).max().unwrap_or(0),
-                missing: self.missing(number),
+                    .fold(0, |sum, taken| sum.saturating_add(taken.bytes)),
+                nanoseconds: times.max().unwrap_or(0),
+                is_between_hosts: status.is_between_hosts,
+                missing: missing(coupler, number),
             }
+        });
+        let programs = coupler.programs().map(|program| ProgramReport {
+            name: program.name.to_owned(),
+            present: program.present,
+            size: program.size,
+            gone: program.gone,
         });
         CouplingReport {
             connections: connections.collect(),
-            programs: self
-                .coupler
-                .present()
-                .map(|(name, present, size)| (name.to_owned(), present, size))
-                .collect(),
-            first_lost: self.coupler.first_lost().cloned(),
-            refusals: self.coupler.refusals().to_vec(),
-            waits: self.waits(),
+            programs: programs.collect(),
+            first_lost: coupler.first_lost().cloned(),
+            refusals: coupler.refusals().to_vec(),
+            waits: self.waits(coupler),
         }
     }
 }

@@ -15,6 +15,7 @@ mod regions;
 mod renewing;
 mod status;
 mod streams;
+mod troubles;
 mod via;
 
 use std::collections::BTreeMap;
@@ -49,9 +50,12 @@ use self::regions::Transfers;
 pub use self::regions::{ArrayMemory, OwnRegion, Transfer, TransferError};
 pub use self::renewing::ReloadError;
 use self::renewing::Reloads;
-pub use self::status::{EndpointStatus, LinkStatus, NodeStatus, RaisedBy, SessionStatus};
+pub use self::status::{
+    EndpointStatus, LinkStatus, NodeStatus, RaisedBy, SessionStatus, TroubledLinkStatus,
+};
 use self::streams::LinkStreams;
 pub use self::streams::{AcceptedStream, LinkStream, STREAMS_OF_PROCESS_MAX};
+use self::troubles::Troubles;
 use self::via::ViaCommands;
 pub use self::via::{ViaCommand, ViaError};
 use crate::address::Address;
@@ -155,6 +159,7 @@ pub(crate) struct LinkShared {
     waiting: AtomicUsize,
     calls: Calls,
     audit: Mutex<AuditLines>,
+    troubles: Troubles,
     intake: Intake,
     streams: LinkStreams,
     transfers: Transfers,
@@ -268,6 +273,7 @@ impl LinkNode {
             transfers: Transfers::default(),
             compressions: Compressions::default(),
             audit: Mutex::default(),
+            troubles: Troubles::default(),
             wake: Notify::new(),
             progressed: Notify::new(),
             is_leaving: AtomicBool::new(false),
@@ -682,11 +688,12 @@ impl LinkShared {
             // Whoever waits is told when the session's end is taken in, or it goes over the next one.
             return Ok(None);
         };
+        let kind = outgoing.message.kind;
         match live.connection.queue(link, outgoing.message) {
             Ok(()) => Ok(Some(live)),
             Err(error @ SessionError::Limit { .. }) => {
                 machine.take_back(id, link);
-                Err(error.into())
+                Err(LinkError::of_message(error, kind))
             }
             Err(_) if machine.outlives(id, link) => Ok(None),
             Err(error) => Err(error.into()),

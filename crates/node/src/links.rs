@@ -7,6 +7,7 @@
 mod binding;
 mod endpoint;
 mod error;
+mod hints;
 mod judgement;
 mod lasting;
 mod listing;
@@ -17,6 +18,7 @@ mod redial;
 mod regions;
 mod sessions;
 mod streams;
+mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -37,12 +39,15 @@ use self::binding::{Binding, Waiting};
 pub use self::endpoint::AcceptedId;
 use self::endpoint::{AcceptedLink, OwnEndpoint};
 pub use self::error::LinkError;
+pub use self::hints::is_same_place;
 use self::lasting::LastingEnd;
 pub use self::listing::{EndpointRow, OpenLinkRow};
 use self::lookup::NodePlace;
 pub use self::lookup::{LOOKUP_ENDPOINT, LOOKUP_HANDLER};
 pub use self::marked::{MARK, PeerFailure};
-pub use self::peer::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, WantedProcess};
+pub use self::peer::{
+    EndedProcess, FailedAttempts, Hindrance, PeerProcess, SessionPeer, WantedProcess,
+};
 use self::redial::Dialling;
 pub use self::regions::{
     ArrayPart, PartError, REGION_DIMENSIONS_MAX, REGION_LEVELS_MAX, REGION_PIECE_BYTES_MAX,
@@ -53,6 +58,7 @@ pub use self::streams::{
     LinkStreamEnd, STREAM_KEPT_BYTES_MAX, STREAM_PIECE_BYTES_MAX, STREAM_PIECES_MAX, StreamAction,
     StreamFault, StreamMessage,
 };
+pub use self::trouble::TroubledLink;
 use crate::session::SessionId;
 
 /// Bytes of requests and posts that wait for one link at most.
@@ -245,6 +251,8 @@ pub struct LinkMachine {
     names_made: u64,
     requests_made: u64,
     dialling: Dialling,
+    /// Whether the program ends.
+    is_leaving: bool,
     /// Whose rules say what peers may do.
     policy: Arc<Policy>,
     /// What startpoints say that rules give out.
@@ -270,6 +278,7 @@ impl LinkMachine {
             names_made: 0,
             requests_made: 0,
             dialling: Dialling::default(),
+            is_leaving: false,
             policy: Arc::default(),
             place: None,
         }
@@ -428,6 +437,15 @@ impl LinkMachine {
         id
     }
 
+    /// As [`bind`](Self::bind), for a startpoint that a lookup has found.
+    pub fn bind_looked_up(&mut self, startpoint: Startpoint) -> BindingId {
+        let id = self.bind(startpoint);
+        if let Some(binding) = self.bindings.get_mut(&id) {
+            binding.means = EndedProcess::LookedUp;
+        }
+        id
+    }
+
     /// The startpoint of a binding.
     #[must_use]
     pub fn startpoint_of(&self, id: BindingId) -> Option<&Startpoint> {
@@ -472,16 +490,17 @@ impl LinkMachine {
     }
 
     /// Gives up on posts of closed bindings, and says what was lost of such, ever since this was asked last.
-    pub fn abandon(&mut self) -> Vec<LinkError> {
-        let leaving = self.bindings.iter_mut();
+    pub fn abandon(&mut self, now: Duration) -> Vec<LinkError> {
+        let leaving = self.bindings.iter();
         let leaving = leaving.filter(|(_, binding)| binding.is_leaving());
-        let given_up: Vec<_> = leaving
-            .map(|(id, binding)| {
-                binding.fail(&LinkError::Closed);
-                *id
-            })
+        let leaving: Vec<_> = leaving
+            .map(|(id, _)| (*id, self.trouble_of(*id, now)))
             .collect();
-        for id in given_up {
+        for (id, trouble) in leaving {
+            let why = trouble.unwrap_or_else(|| "nobody has answered yet".to_owned());
+            if let Some(binding) = self.bindings.get_mut(&id) {
+                binding.fail(&LinkError::NoLink { why });
+            }
             // Who asks is told, and writes it down.
             self.drop_binding(id);
         }
@@ -690,7 +709,10 @@ impl LinkMachine {
                 };
                 let has_brought = binding.lasting.as_ref().is_some_and(has_brought);
                 let mut happened = binding.opened(session, link, handlers, resumption, now);
-                self.dialling.found(&known.process);
+                if self.dialling.found(&known.process) {
+                    let line = format!("the way to {} is back", known.process.node);
+                    happened.push(Happening::Audit(line));
+                }
                 if has_brought {
                     // The last session has.
                     self.dialling.worked(&known.process);

@@ -2,18 +2,19 @@
 
 mod progress;
 mod regions;
+mod startpoints;
 mod streams;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
 use bytes::Bytes;
 use exoskel_data::Checked;
 use exoskel_identity::{Identity, Role};
-use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
+use exoskel_link::capability::{CapabilityError, Startpoint};
 use exoskel_link::handshake::ProcessNumber;
 use exoskel_link::{Protection, SessionError};
 use exoskel_net::address::Address;
@@ -24,7 +25,7 @@ use exoskel_net::links::{
     RequestAnswer, ViaCommand,
 };
 use exoskel_net::listening::Listening;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -34,10 +35,11 @@ use crate::fork;
 use crate::keys::{keys, shared};
 use crate::listener;
 use crate::options::{NodeOptions, SessionPart, seconds};
-use crate::time::since_1970;
 
 pub(crate) use self::progress::LinkDriverHandle;
 pub(crate) use self::regions::{LinkContentsHandle, LinkRegionHandle, LinkTransferHandle};
+use self::startpoints::Restrictions;
+pub(crate) use self::startpoints::StartpointHandle;
 pub(crate) use self::streams::LinkStreamHandle;
 
 /// Links that a peer may have open.
@@ -45,9 +47,6 @@ const LINKS_MAX: u32 = 4096;
 
 /// Sessions for whose keys there is room.
 const SESSIONS: usize = 64;
-
-/// What lasts longer lasts for ever, as `exoskel.link_waiting` has it too.
-const SECONDS_MAX: f64 = 1e8;
 
 /// How long a wait lasts before signals are looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -76,31 +75,15 @@ pub(crate) struct LinkNodeStart {
     has_thread: bool,
 }
 
-/// What a startpoint is restricted to.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Restrictions {
-    /// Patterns that a holder has to fit, all of them.
-    to: Vec<String>,
-    handlers: Option<Vec<String>>,
-    /// In seconds since 1970.
-    expires: Option<u64>,
-    protection: Option<String>,
-}
-
 /// A node of a program's own links.
 #[pyclass(frozen, weakref, name = "LinkNode")]
 pub(crate) struct NodeHandle {
-    node: Owned<LinkNode>,
+    node: Owned<Arc<LinkNode>>,
     parts: Mutex<Option<LinkDriverParts>>,
     process: ProcessNumber,
     /// The names of the endpoints' keys.
     key_ids: Mutex<BTreeMap<String, [u8; 16]>>,
 }
-
-/// The sending end of links to an endpoint.
-#[pyclass(frozen, name = "Startpoint")]
-pub(crate) struct StartpointHandle(Startpoint);
 
 /// A request or post that waits to be handled, and whose answer is due once.
 #[pyclass(frozen, name = "Call")]
@@ -189,7 +172,7 @@ impl NodeHandle {
             node.note(format!("`exoskel links` will not find this node: {fault}"));
         }
         Ok(Self {
-            node: Owned::new(node)?,
+            node: Owned::new(Arc::new(node))?,
             parts: Mutex::new(parts),
             process,
             key_ids: Mutex::default(),
@@ -254,7 +237,7 @@ impl NodeHandle {
     ) -> PyResult<StartpointHandle> {
         let caveats = restrictions.caveats(py)?;
         let made = self.own(py)?.startpoint(endpoint, bearer, caveats);
-        made.map(StartpointHandle)
+        made.map(StartpointHandle::new)
             .map_err(|error| raised(py, &error))
     }
 
@@ -266,7 +249,7 @@ impl NodeHandle {
         startpoint: &StartpointHandle,
     ) -> PyResult<()> {
         let own = self.own(py)?;
-        let startpoint = &startpoint.0;
+        let startpoint = startpoint.get();
         if let Some(why) = self.foreign(own, endpoint, startpoint) {
             return Err(raise(py, ExceptionKind::Startpoint, why));
         }
@@ -274,8 +257,34 @@ impl NodeHandle {
         revoked.map_err(|error| raised(py, &error))
     }
 
-    fn bind(&self, py: Python<'_>, startpoint: &StartpointHandle) -> PyResult<u64> {
-        Ok(self.own(py)?.bind(startpoint.0.clone()).number())
+    /// Binds a startpoint; of one that a lookup has found, errors say other things.
+    fn bind(
+        &self,
+        py: Python<'_>,
+        startpoint: &StartpointHandle,
+        is_looked_up: bool,
+    ) -> PyResult<u64> {
+        let (own, startpoint) = (self.own(py)?, startpoint.get().clone());
+        let binding = match is_looked_up {
+            true => own.bind_looked_up(startpoint),
+            false => own.bind(startpoint),
+        };
+        Ok(binding.number())
+    }
+
+    /// Why a binding has no link, if it needs one.
+    fn trouble(&self, py: Python<'_>, binding: u64) -> PyResult<Option<String>> {
+        Ok(self.own(py)?.trouble_of(BindingId::from_number(binding)))
+    }
+
+    /// What is wrong with the node itself.
+    fn troubles(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.own(py)?.troubles())
+    }
+
+    /// Warnings for the log since this was asked last.
+    fn take_warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.own(py)?.take_warnings())
     }
 
     fn unbind(&self, py: Python<'_>, binding: u64) -> PyResult<()> {
@@ -478,8 +487,8 @@ impl NodeHandle {
         }
     }
 
-    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns nothing when it hasn't answered. With
-    /// `is_at` the process is asked that is found there.
+    /// Asks a node for a startpoint of one of its endpoints, for `timeout` seconds at most. Returns none when it hasn't answered, and why
+    /// nobody could be asked, perhaps. With `is_at` the process is asked that is found there.
     fn look_up(
         &self,
         py: Python<'_>,
@@ -488,7 +497,7 @@ impl NodeHandle {
         at: Vec<String>,
         is_at: bool,
         timeout: f64,
-    ) -> PyResult<Option<StartpointHandle>> {
+    ) -> PyResult<(Option<StartpointHandle>, Option<String>)> {
         let own = self.own(py)?;
         let node = if name.starts_with('/') {
             Identity::of_subject(Role::Peer, name)
@@ -520,10 +529,11 @@ impl NodeHandle {
                 break Ok(None);
             }
         };
+        let trouble = own.trouble_of_lookup(&pending);
         py.detach(|| own.end_lookup(&pending));
         match answer? {
-            None => Ok(None),
-            Some(Ok(startpoint)) => Ok(Some(StartpointHandle(startpoint))),
+            None => Ok((None, trouble)),
+            Some(Ok(startpoint)) => Ok((Some(StartpointHandle::new(startpoint)), None)),
             Some(Err(error)) => Err(raised(py, &error)),
         }
     }
@@ -604,7 +614,12 @@ impl NodeHandle {
 
 impl NodeHandle {
     fn own(&self, py: Python<'_>) -> PyResult<&LinkNode> {
-        fork::own(py, &self.node)
+        Ok(fork::own(py, &self.node)?)
+    }
+
+    /// For what serves endpoints without Python.
+    pub(crate) fn shared(&self, py: Python<'_>) -> PyResult<Arc<LinkNode>> {
+        fork::own(py, &self.node).cloned()
     }
 
     /// Why a startpoint is none that this endpoint has made.
@@ -675,152 +690,6 @@ impl PendingCall {
     }
 }
 
-#[pymethods]
-impl StartpointHandle {
-    /// Reads the text of a startpoint.
-    #[staticmethod]
-    fn parse(py: Python<'_>, text: &str) -> PyResult<Self> {
-        let read = Startpoint::parse(text.trim());
-        read.map(Self).map_err(|error| refused(py, &error))
-    }
-
-    /// The text, by which whoever has it opens links.
-    fn text(&self) -> String {
-        self.0.text()
-    }
-
-    /// Returns a copy that allows less, to be passed on: for holders that also fit `to`, for no more than `handlers`, for `expires`
-    /// seconds at most, and on links of at least this `protection`. What it allows less already stays so. Nobody is asked.
-    #[pyo3(signature = (*, to=None, handlers=None, expires=None, protection=None))]
-    fn attenuate(
-        &self,
-        py: Python<'_>,
-        to: Option<OneOrMore>,
-        handlers: Option<OneOrMore>,
-        expires: Option<f64>,
-        protection: Option<String>,
-    ) -> PyResult<Self> {
-        let restrictions = Restrictions {
-            to: to.map_or_else(Vec::new, OneOrMore::into_all),
-            handlers: handlers.map(OneOrMore::into_all),
-            expires: expires.map(ends_at).transpose()?.flatten(),
-            protection,
-        };
-        let mut narrower = self.0.clone();
-        for caveat in restrictions.caveats(py)? {
-            narrower = narrower
-                .attenuate(caveat)
-                .map_err(|error| refused(py, &error))?;
-        }
-        Ok(Self(narrower))
-    }
-
-    /// A copy that says other addresses.
-    fn with_hints(&self, py: Python<'_>, hints: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let made = self.0.with_hints(list_of_texts("hints", hints)?);
-        made.map(Self).map_err(|error| refused(py, &error))
-    }
-
-    #[getter]
-    fn endpoint(&self) -> &str {
-        self.0.endpoint()
-    }
-
-    #[getter]
-    fn node(&self) -> &str {
-        &self.0.node().name
-    }
-
-    #[getter]
-    fn hints(&self) -> Vec<String> {
-        self.0.hints().to_vec()
-    }
-
-    #[getter]
-    fn number(&self) -> u64 {
-        self.0.number()
-    }
-
-    #[getter]
-    fn is_bearer(&self) -> bool {
-        self.0.is_bearer()
-    }
-
-    #[getter]
-    fn expires(&self) -> Option<u64> {
-        self.0.allowance().expires
-    }
-
-    #[getter]
-    fn handlers(&self) -> Option<Vec<String>> {
-        let handlers = self.0.allowance().handlers?;
-        Some(handlers.into_iter().collect())
-    }
-
-    #[getter]
-    fn protection(&self) -> &'static str {
-        self.0.allowance().protection.name()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<exoskel.links.Startpoint {}>", self.0)
-    }
-}
-
-/// A text, or several.
-#[derive(FromPyObject)]
-enum OneOrMore {
-    One(String),
-    More(Vec<String>),
-}
-
-impl OneOrMore {
-    fn into_all(self) -> Vec<String> {
-        match self {
-            Self::One(text) => vec![text],
-            Self::More(texts) => texts,
-        }
-    }
-}
-
-/// A list of texts. A text is one of letters to Python, and nobody means that.
-fn list_of_texts(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    given.extract().map_err(|_| {
-        let shown = given.repr().map(|shown| shown.to_string());
-        let shown = shown.unwrap_or_default();
-        PyTypeError::new_err(format!("got {name}={shown}, expected a list of texts"))
-    })
-}
-
-/// When so many seconds from now are over, in seconds since 1970; never, for more than any program runs.
-fn ends_at(seconds: f64) -> PyResult<Option<u64>> {
-    if seconds >= SECONDS_MAX {
-        return Ok(None);
-    }
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if !time.is_zero() => Ok(Some(since_1970().saturating_add(time).as_secs())),
-        _ => Err(PyValueError::new_err(format!(
-            "got expires={seconds}, expected a number of seconds above 0"
-        ))),
-    }
-}
-
-impl Restrictions {
-    fn caveats(self, py: Python<'_>) -> PyResult<Vec<Caveat>> {
-        let holders = self.to.iter().map(|pattern| Caveat::holder(pattern));
-        let holders: Result<Vec<_>, _> = holders.collect();
-        let mut caveats = holders.map_err(|error| refused(py, &error))?;
-        if let Some(handlers) = self.handlers {
-            caveats.push(Caveat::handlers(handlers.iter().map(String::as_str)));
-        }
-        caveats.extend(self.expires.map(Caveat::Expires));
-        if let Some(protection) = self.protection {
-            caveats.push(Caveat::Protection(protection_of(&protection)?));
-        }
-        Ok(caveats)
-    }
-}
-
 fn protection_of(word: &str) -> PyResult<Protection> {
     word.parse()
         .map_err(|error| PyValueError::new_err(format!("{error}")))
@@ -884,7 +753,7 @@ fn failed_there(py: Python<'_>, text: String, failure: &PeerFailure) -> PyErr {
 }
 
 /// A link's error as Python's.
-fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
+pub(crate) fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
     let kind = match error {
         LinkError::Capability(error) => return refused(py, error),
         LinkError::EndpointTaken(_)
@@ -896,7 +765,9 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         LinkError::Closed => return raise(py, ExceptionKind::Link, "this node is closed"),
         LinkError::Refused { .. } => ExceptionKind::Refused,
         LinkError::NoAddress(_) => ExceptionKind::NoAddress,
-        LinkError::Session(SessionError::Limit { .. }) => ExceptionKind::SizeLimit,
+        LinkError::Session(SessionError::Limit { .. })
+        | LinkError::ArgumentsTooLarge { .. }
+        | LinkError::AnswerTooLarge { .. } => ExceptionKind::SizeLimit,
         LinkError::Unreachable { hindrance, .. } => match hindrance {
             Hindrance::Way => ExceptionKind::Link,
             Hindrance::Identity => ExceptionKind::Authentication,
@@ -910,6 +781,7 @@ fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::ClosedPostsLost { .. }
         | LinkError::ImpossibleCount { .. }
         | LinkError::LinkEnded(_)
+        | LinkError::NoLink { .. }
         | LinkError::Session(_)
         | LinkError::TooMuchWaits { .. }
         | LinkError::TooManyRequests => ExceptionKind::Link,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use exoskel_member::{Member, MemberError, SharedArray};
-use exoskel_net::keeper::KeeperService;
+use exoskel_net::keeper::{KeeperJoinError, KeeperService};
 use exoskel_transfer::{ConnectionState, Coupling};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{ExceptionKind, raise};
+use crate::links::{self, NodeHandle, StartpointHandle};
 use crate::redistribution::LayoutHandle;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -175,11 +176,7 @@ impl KeeperHandle {
     #[new]
     #[pyo3(signature = (place, coupling, wait = None))]
     fn new(py: Python<'_>, place: PathBuf, coupling: &str, wait: Option<f64>) -> PyResult<Self> {
-        let mut coupling = coupling_of(py, coupling)?;
-        if let Some(seconds) = wait {
-            let set = coupling.wait_for(seconds);
-            set.map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))?;
-        }
+        let coupling = coupling_to_lead(py, coupling, wait)?;
         let service = KeeperService::start(&place, coupling).map_err(|error| {
             let place = place.display();
             raise(
@@ -193,6 +190,44 @@ impl KeeperHandle {
         })
     }
 
+    /// The same, where keepers of other hosts join through a node.
+    #[staticmethod]
+    #[pyo3(signature = (place, coupling, node, wait = None))]
+    fn lead(
+        py: Python<'_>,
+        place: PathBuf,
+        coupling: &str,
+        node: &NodeHandle,
+        wait: Option<f64>,
+    ) -> PyResult<Self> {
+        let coupling = coupling_to_lead(py, coupling, wait)?;
+        let node = node.shared(py)?;
+        Self::of(
+            py,
+            py.detach(|| KeeperService::lead(&place, coupling, node)),
+        )
+    }
+
+    /// A keeper of the coupler that this startpoint leads to.
+    #[staticmethod]
+    fn join(
+        py: Python<'_>,
+        place: PathBuf,
+        node: &NodeHandle,
+        coupler: &StartpointHandle,
+    ) -> PyResult<Self> {
+        let (node, coupler) = (node.shared(py)?, coupler.get().clone());
+        Self::of(py, py.detach(|| KeeperService::join(&place, node, coupler)))
+    }
+
+    /// Of a keeper that has joined: how many members are here, whether the coupler says that all is over, and why it is gone if it is.
+    fn state(&self) -> (usize, bool, Option<String>) {
+        let state = self.service().as_ref().map(KeeperService::state);
+        state.map_or((0, true, None), |state| {
+            (state.members, state.has_ended, state.coupler_lost)
+        })
+    }
+
     /// What it has seen: programs, connections, and who was lost first.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let report = match &*self.service() {
@@ -200,7 +235,9 @@ impl KeeperHandle {
             None => return Err(PyRuntimeError::new_err("the keeper has ended")),
         };
         let found = PyDict::new(py);
-        found.set_item("programs", report.programs)?;
+        let programs = report.programs.into_iter();
+        let programs = programs.map(|one| (one.name, one.present, one.size, one.gone));
+        found.set_item("programs", programs.collect::<Vec<_>>())?;
         let connections = report.connections.into_iter().map(|connection| {
             let row = PyDict::new(py);
             row.set_item("name", connection.name)?;
@@ -214,6 +251,7 @@ impl KeeperHandle {
             row.set_item("versions", connection.versions)?;
             row.set_item("bytes", connection.bytes)?;
             row.set_item("nanoseconds", connection.nanoseconds)?;
+            row.set_item("between_hosts", connection.is_between_hosts)?;
             row.set_item("missing", connection.missing)?;
             Ok(row)
         });
@@ -250,6 +288,19 @@ impl KeeperHandle {
 }
 
 impl KeeperHandle {
+    fn of(py: Python<'_>, made: Result<KeeperService, KeeperJoinError>) -> PyResult<Self> {
+        let service = made.map_err(|error| match error {
+            KeeperJoinError::Link(error) => links::raised(py, &error),
+            error @ KeeperJoinError::Refused(_) => {
+                raise(py, ExceptionKind::Refused, error.to_string())
+            }
+            error => raise(py, ExceptionKind::Keeper, error.to_string()),
+        })?;
+        Ok(Self {
+            service: Mutex::new(Some(service)),
+        })
+    }
+
     fn service(&self) -> MutexGuard<'_, Option<KeeperService>> {
         self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,6 +314,16 @@ fn keeper_socket(runtime_directory: Option<PathBuf>) -> PathBuf {
 
 fn coupling_of(py: Python<'_>, text: &str) -> PyResult<Coupling> {
     Coupling::parse(text).map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))
+}
+
+/// The same, where processes that have not attached may be waited for otherwise than the file says.
+fn coupling_to_lead(py: Python<'_>, text: &str, wait: Option<f64>) -> PyResult<Coupling> {
+    let mut coupling = coupling_of(py, text)?;
+    if let Some(seconds) = wait {
+        let set = coupling.wait_for(seconds);
+        set.map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))?;
+    }
+    Ok(coupling)
 }
 
 /// The programs that a coupling's file names, with the commands that start them.

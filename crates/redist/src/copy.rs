@@ -91,6 +91,42 @@ impl StridedCopy {
         }
     }
 
+    /// Cuts it into pieces of at most so many bytes, or of one element. The bytes of one piece stand behind those of the one before.
+    ///
+    /// # Panics
+    /// If neither side is bytes in a row.
+    #[must_use]
+    pub fn cut(self, bytes_max: u64) -> CutCopy {
+        assert!(
+            self.packed != PackedSide::Neither,
+            "pieces of a copy between two memories have no order"
+        );
+        let mut inner = self.element as u64;
+        let mut axis = self.axes.len().saturating_sub(1);
+        while axis > 0 && inner * self.axes[axis].len() <= bytes_max {
+            inner *= self.axes[axis].len();
+            axis -= 1;
+        }
+        let cells = (bytes_max / inner).max(1);
+        let length = self.axes.get(axis).map_or(1, CopiedAxis::len);
+        let chunks = length.div_ceil(cells).max(1);
+        let before: u64 = self.axes[..axis].iter().map(CopiedAxis::len).product();
+        CutCopy {
+            copy: self,
+            axis,
+            cells,
+            chunks,
+            count: before * chunks,
+        }
+    }
+
+    /// How many bytes it copies.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let cells: u64 = self.axes.iter().map(CopiedAxis::len).product();
+        cells * self.element as u64
+    }
+
     /// Copies from a memory, or bytes in a row, to the other one.
     ///
     /// # Panics
@@ -106,7 +142,94 @@ impl StridedCopy {
     }
 }
 
+/// A copy to or from bytes in a row, cut into pieces. Both ends of a message cut it alike.
+#[derive(Clone, Debug)]
+pub struct CutCopy {
+    copy: StridedCopy,
+    /// The axis whose cells are shared out; of those before it a piece has one cell.
+    axis: usize,
+    /// So many of its cells are in each piece but the last ones.
+    cells: u64,
+    /// Pieces for one cell of each of the axes before.
+    chunks: u64,
+    count: u64,
+}
+
+impl CutCopy {
+    /// How many pieces there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The copy of one piece, whose bytes in a row begin at 0.
+    ///
+    /// # Panics
+    /// If there is no such piece.
+    #[must_use]
+    pub fn piece(&self, number: u64) -> StridedCopy {
+        assert!(
+            number < self.count,
+            "got piece {number} of {}, expected one below",
+            self.count
+        );
+        let mut axes = self.copy.axes.clone();
+        if let Some(axis) = axes.get_mut(self.axis) {
+            let begin = number % self.chunks * self.cells;
+            *axis = axis.part(begin, axis.len().min(begin + self.cells));
+        }
+        let mut before = number / self.chunks;
+        for axis in axes[..self.axis].iter_mut().rev() {
+            let cell = before % axis.len();
+            before /= axis.len();
+            *axis = axis.part(cell, cell + 1);
+        }
+        StridedCopy {
+            axes,
+            packed: self.copy.packed,
+            element: self.copy.element,
+            swapped: self.copy.swapped,
+        }
+    }
+}
+
 impl CopiedAxis {
+    /// How many cells it has.
+    fn len(&self) -> u64 {
+        self.runs.iter().map(|runs| runs.count * runs.length).sum()
+    }
+
+    /// Its cells from `begin` to below `end`.
+    fn part(&self, begin: u64, end: u64) -> Self {
+        let mut part = Vec::new();
+        let mut before = 0;
+        for runs in &self.runs {
+            let cells = runs.count * runs.length;
+            let mut from = begin.saturating_sub(before).min(cells);
+            let to = end.saturating_sub(before).min(cells);
+            while from < to {
+                let (run, offset) = (from / runs.length, from % runs.length);
+                let (count, length) = match offset {
+                    0 if to - from >= runs.length => ((to - from) / runs.length, runs.length),
+                    _ => (1, (runs.length - offset).min(to - from)),
+                };
+                part.push(StridedRuns {
+                    source: runs.source + run * runs.source_stride + offset * self.source_step,
+                    target: runs.target + run * runs.target_stride + offset * self.target_step,
+                    count,
+                    length,
+                    ..*runs
+                });
+                from += count * length;
+            }
+            before += cells;
+        }
+        Self {
+            runs: part,
+            ..*self
+        }
+    }
+
     /// The beginnings of each of its cells, at the source and at the target.
     fn cells(&self) -> impl Iterator<Item = (u64, u64)> {
         self.runs.iter().flat_map(move |runs| {

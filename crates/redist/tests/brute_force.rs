@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, RedistributionPlan,
-    StridedCopy,
+    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
+    RedistributionPlan, StridedCopy,
 };
 use proptest::prelude::*;
 
@@ -250,6 +250,17 @@ fn check(case: &Case) {
             assert!(message.elements() > 0, "an empty message");
             let mut packed = vec![0; message.bytes() as usize];
             StridedCopy::packing(message, &strides).run(array, &mut packed);
+            for bytes_max in piece_sizes(message) {
+                let cut = StridedCopy::packing(message, &strides).cut(bytes_max);
+                let pieces = (0..cut.count()).map(|number| {
+                    let piece = cut.piece(number);
+                    assert!(piece.bytes() <= bytes_max.max(u64::from(message.element_bytes())));
+                    let mut bytes = vec![0; piece.bytes() as usize];
+                    piece.run(array, &mut bytes);
+                    bytes
+                });
+                assert_eq!(pieces.collect::<Vec<_>>().concat(), packed, "packed pieces");
+            }
             let before = sent.insert((from, message.rank()), packed);
             assert_eq!(before, None, "two messages to one process");
             let there = target.local_strides(message.rank());
@@ -262,11 +273,24 @@ fn check(case: &Case) {
         let plan = of_target(to);
         let strides = target.local_strides(to);
         let mut unpacked = bytes(&memory(target, to));
+        let mut by_pieces = unpacked.clone();
         for message in plan.messages() {
             let packed = sent.remove(&(message.rank(), to));
             let packed = packed.expect("nobody sends this message");
             StridedCopy::unpacking(message, &strides).run(&packed, &mut unpacked);
+            for bytes_max in piece_sizes(message) {
+                let cut = StridedCopy::unpacking(message, &strides).cut(bytes_max);
+                let mut rest = packed.as_slice();
+                for number in 0..cut.count() {
+                    let piece = cut.piece(number);
+                    let (bytes, more) = rest.split_at(piece.bytes() as usize);
+                    piece.run(bytes, &mut by_pieces);
+                    rest = more;
+                }
+                assert!(rest.is_empty(), "pieces for fewer bytes than were packed");
+            }
         }
+        assert_eq!(by_pieces, expected[to as usize], "pieces of bytes in a row");
         assert_eq!(unpacked, expected[to as usize], "bytes in a row");
     }
     assert!(
@@ -274,6 +298,12 @@ fn check(case: &Case) {
         "messages that nobody receives: {:?}",
         sent.keys()
     );
+}
+
+/// One element, some, half of it, all of it.
+fn piece_sizes(message: PlannedMessage<'_>) -> [u64; 4] {
+    let element = u64::from(message.element_bytes());
+    [1, 3 * element, message.bytes() / 2 + 1, message.bytes()]
 }
 
 #[test]

@@ -3,12 +3,15 @@
 //! `Attach`, then either `Attached` or `Refused`. Then `Array` as often as wanted, each answered by `Memory` or `Refused`. The keeper tells
 //! what becomes of connections when it knows.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::coupling::Variable;
 use crate::description::LayoutDescription;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,20 @@ pub enum MemberMessage {
         name: String,
         /// How the program shares it out.
         layout: LayoutDescription,
+    },
+    /// It has exported a version. Said where its keeper has to know, see [`KeeperMessage::Memory`].
+    Exported {
+        /// The array's name.
+        name: String,
+        /// The version.
+        version: u64,
+    },
+    /// Its part of a target may be written by the keeper: with what processes on other hosts give.
+    Want {
+        /// The connection that ends there.
+        connection: u32,
+        /// Which of the source's versions.
+        version: u64,
     },
     /// It goes. What it has exported stays until it has been taken.
     Leave {
@@ -83,6 +100,9 @@ pub struct GoneMember {
     pub rank: u32,
     /// None if it went in good order. Otherwise the first process of the coupling that was lost: what followed came of it.
     pub loss: Option<Loss>,
+    /// The last versions that its keeper can still give to other hosts, by the names of its arrays.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exported: BTreeMap<String, u64>,
 }
 
 /// What a connection moves, when both ends are known.
@@ -99,8 +119,8 @@ pub struct ConnectedTerms {
     pub into: Option<String>,
     /// The order of axes.
     pub permute: Option<Vec<usize>>,
-    /// The program at the other end.
-    pub other: String,
+    /// The array at the other end.
+    pub other: Variable,
 }
 
 /// What a keeper says.
@@ -124,8 +144,10 @@ pub enum KeeperMessage {
         sources: Vec<ConnectionPlace>,
         /// Those that end there.
         targets: Vec<ConnectionPlace>,
+        /// Whether there are other hosts, so that the keeper is to be told of each version.
+        is_watched: bool,
     },
-    /// The memory of a process at the other end of a connection, to be read. Its descriptor comes along.
+    /// The memory of a process of this host at the other end of a connection, to be read. Its descriptor comes along.
     Partner {
         /// The connection.
         connection: u32,
@@ -136,7 +158,7 @@ pub enum KeeperMessage {
         /// Bytes behind the board.
         bytes: u64,
     },
-    /// All partners of a connection were named: it can be used.
+    /// All partners of this host were named: the connection can be used. With processes on other hosts its keeper has to do.
     Connected {
         /// The connection.
         connection: u32,

@@ -7,6 +7,7 @@ use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
 
 use crate::attach::{ConnectionPlace, GoneMember, Loss};
+use crate::between_hosts::{KeeperId, OWN_KEEPER, Welcome};
 use crate::coupling::{Coupling, Variable, checked_name};
 use crate::description::LayoutDescription;
 use crate::{MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
@@ -45,8 +46,44 @@ pub enum KeeperReport {
         /// Why.
         reason: String,
     },
+    /// What a process has taken over a connection. Said when it goes, for who looks at the end.
+    Moved {
+        /// The connection.
+        connection: u32,
+        /// Which process of the target.
+        rank: u32,
+        /// What it has taken.
+        taken: TakenVersions,
+    },
     /// A process is gone.
     Gone(GoneMember),
+    /// Another keeper can't be reached.
+    Unreachable {
+        /// Which.
+        keeper: KeeperId,
+        /// What was seen.
+        why: String,
+    },
+}
+
+/// What a process has taken over a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenVersions {
+    /// The last of the source's versions.
+    pub version: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// How long it has copied, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// One end of a connection, as all keepers have to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoupledEnd {
+    /// How its program shares the array out.
+    pub layout: LayoutDescription,
+    /// The keepers of the program's processes, by their ranks.
+    pub keepers: Vec<KeeperId>,
 }
 
 /// What the coupler tells a keeper.
@@ -85,6 +122,10 @@ pub enum CouplerOrder {
     Connect {
         /// Its number.
         connection: u32,
+        /// Where it begins.
+        source: Box<CoupledEnd>,
+        /// Where it ends.
+        target: Box<CoupledEnd>,
     },
     /// A connection can't be.
     Fail {
@@ -119,14 +160,31 @@ pub struct ConnectionStatus {
     pub state: ConnectionState,
     /// What one version moves.
     pub version_bytes: u64,
+    /// Whether its processes are on several hosts.
+    pub is_between_hosts: bool,
     /// The process whose end is why it has failed, if one is.
     gone: Option<GoneMember>,
+}
+
+/// What is known of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramStatus<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How many processes it has.
+    pub size: u32,
+    /// How many have come.
+    pub present: u32,
+    /// How many of these have gone.
+    pub gone: u32,
 }
 
 #[derive(Debug)]
 struct KnownProgram {
     size: u32,
-    present: BTreeSet<u32>,
+    /// Whose members they are.
+    present: BTreeMap<u32, KeeperId>,
+    gone: BTreeSet<u32>,
     variables: BTreeMap<String, DescribedArray>,
 }
 
@@ -137,7 +195,7 @@ struct DescribedArray {
     by: BTreeSet<u32>,
 }
 
-/// Knows programs, layouts and connections. Its orders are for all keepers.
+/// Knows programs, layouts and connections.
 #[derive(Debug)]
 pub struct Coupler {
     coupling: Coupling,
@@ -147,7 +205,12 @@ pub struct Coupler {
     refusals: Vec<(String, String)>,
     /// How many processes were there at the last look, and since when.
     last_attached: (usize, Duration),
-    orders: VecDeque<CouplerOrder>,
+    last_keeper: KeeperId,
+    lost_keepers: BTreeSet<KeeperId>,
+    /// For keepers that come later.
+    gone: Vec<GoneMember>,
+    moved: BTreeMap<(u32, u32), TakenVersions>,
+    orders: VecDeque<(Option<KeeperId>, CouplerOrder)>,
 }
 
 impl Coupler {
@@ -158,6 +221,7 @@ impl Coupler {
             name: terms.to_string(),
             state: ConnectionState::Waiting,
             version_bytes: 0,
+            is_between_hosts: false,
             gone: None,
         });
         Self {
@@ -167,6 +231,10 @@ impl Coupler {
             first_lost: None,
             refusals: Vec::new(),
             last_attached: (0, Duration::ZERO),
+            last_keeper: OWN_KEEPER,
+            lost_keepers: BTreeSet::new(),
+            gone: Vec::new(),
+            moved: BTreeMap::new(),
             orders: VecDeque::new(),
         }
     }
@@ -195,26 +263,80 @@ impl Coupler {
         &self.refusals
     }
 
-    /// Of each program that has come, how many processes are there, and of how many.
-    pub fn present(&self) -> impl Iterator<Item = (&str, u32, u32)> {
-        let programs = self.programs.iter();
-        programs.map(|(name, program)| (name.as_str(), program.present.len() as u32, program.size))
+    /// The programs that have come.
+    pub fn programs(&self) -> impl Iterator<Item = ProgramStatus<'_>> {
+        self.programs.iter().map(|(name, program)| ProgramStatus {
+            name,
+            size: program.size,
+            present: program.present.len() as u32,
+            gone: program.gone.len() as u32,
+        })
     }
 
-    /// What keepers are to be told next.
-    pub fn next_order(&mut self) -> Option<CouplerOrder> {
+    /// What processes on other hosts have taken over a connection before they went.
+    pub fn moved(&self, connection: u32) -> impl Iterator<Item = TakenVersions> {
+        let of = self.moved.range((connection, 0)..=(connection, u32::MAX));
+        of.map(|(_, taken)| *taken)
+    }
+
+    /// What a keeper is to be told next; all of them, if none is named.
+    pub fn next_order(&mut self) -> Option<(Option<KeeperId>, CouplerOrder)> {
         self.orders.pop_front()
     }
 
+    fn tell_all(&mut self, order: CouplerOrder) {
+        self.orders.push_back((None, order));
+    }
+
+    /// A keeper of another host takes part from now on.
+    pub fn join(&mut self) -> Welcome {
+        self.last_keeper += 1;
+        Welcome {
+            keeper: self.last_keeper,
+            programs: self.coupling.programs().keys().cloned().collect(),
+            connections: self.coupling.connections().to_vec(),
+            gone: self.gone.clone(),
+        }
+    }
+
+    /// A keeper of another host is gone, and its members with it.
+    pub fn keeper_lost(&mut self, keeper: KeeperId, why: &str) {
+        if keeper == OWN_KEEPER || !self.lost_keepers.insert(keeper) {
+            return;
+        }
+        let programs = self.programs.iter();
+        // Also of those that had gone before: what they have exported is lost.
+        let lost = programs.flat_map(|(name, program)| {
+            let its = program.present.iter().filter(|(_, its)| **its == keeper);
+            its.map(move |(rank, _)| (name.clone(), *rank))
+        });
+        for (program, rank) in lost.collect::<Vec<_>>() {
+            let loss = Loss {
+                program: program.clone(),
+                rank,
+                why: format!("the keeper of its host was lost: {why}"),
+            };
+            self.lose(GoneMember {
+                program,
+                rank,
+                loss: Some(loss),
+                exported: BTreeMap::new(),
+            });
+        }
+    }
+
     /// Takes what a keeper says.
-    pub fn report(&mut self, report: KeeperReport) {
+    pub fn report(&mut self, keeper: KeeperId, report: KeeperReport) {
+        if self.lost_keepers.contains(&keeper) {
+            return;
+        }
         match report {
             KeeperReport::Attach {
                 program,
                 rank,
                 size,
             } => {
-                let order = match self.attach(&program, rank, size) {
+                let order = match self.attach(keeper, &program, rank, size) {
                     Ok(()) => CouplerOrder::Attached { program, rank },
                     Err(reason) => {
                         self.refused(&program, &reason);
@@ -225,20 +347,48 @@ impl Coupler {
                         }
                     }
                 };
-                self.orders.push_back(order);
+                self.orders.push_back((Some(keeper), order));
             }
             KeeperReport::Array {
                 program,
                 rank,
                 name,
                 layout,
-            } => self.describe(Variable { program, name }, rank, layout),
+            } => {
+                if self.has(keeper, &program, rank) {
+                    self.describe(keeper, Variable { program, name }, rank, layout);
+                }
+            }
             KeeperReport::Refused { program, reason } => self.refused(&program, &reason),
-            KeeperReport::Gone(gone) => self.lose(gone),
+            KeeperReport::Moved {
+                connection,
+                rank,
+                taken,
+            } => {
+                let terms = self.coupling.connections().get(connection as usize);
+                let program = terms.map(|terms| terms.to.program.clone());
+                if program.is_some_and(|program| self.has(keeper, &program, rank)) {
+                    self.moved.insert((connection, rank), taken);
+                }
+            }
+            KeeperReport::Gone(gone) => {
+                if self.has(keeper, &gone.program, gone.rank) {
+                    self.lose(gone);
+                }
+            }
+            KeeperReport::Unreachable { keeper: other, why } => {
+                self.keeper_lost(other, &format!("keeper {keeper} can't reach it: {why}"));
+            }
         }
     }
 
-    fn attach(&mut self, name: &str, rank: u32, size: u32) -> Result<(), String> {
+    /// Whether a keeper has this process: it speaks for no other one.
+    fn has(&self, keeper: KeeperId, program: &str, rank: u32) -> bool {
+        let program = self.programs.get(program);
+        program.is_some_and(|program| program.present.get(&rank) == Some(&keeper))
+    }
+
+    fn attach(&mut self, keeper: KeeperId, name: &str, rank: u32, size: u32) -> Result<(), String> {
         if !self.coupling.programs().contains_key(name) {
             let known: Vec<&str> = self
                 .coupling
@@ -261,7 +411,8 @@ impl Coupler {
             .entry(name.to_owned())
             .or_insert(KnownProgram {
                 size,
-                present: BTreeSet::new(),
+                present: BTreeMap::new(),
+                gone: BTreeSet::new(),
                 variables: BTreeMap::new(),
             });
         if program.size != size {
@@ -270,23 +421,31 @@ impl Coupler {
                 program.size
             ));
         }
-        if !program.present.insert(rank) {
+        if program.present.contains_key(&rank) {
             return Err(format!(
                 "got rank {rank} of {name} twice: each process has a rank of its own. Without MPI give them: Member({name:?}, rank=, size=)"
             ));
         }
+        program.present.insert(rank, keeper);
         Ok(())
     }
 
-    fn describe(&mut self, array: Variable, rank: u32, layout: LayoutDescription) {
+    fn describe(
+        &mut self,
+        keeper: KeeperId,
+        array: Variable,
+        rank: u32,
+        layout: LayoutDescription,
+    ) {
         match self.described(&array, rank, layout) {
             Err(reason) => {
                 self.refused(&array.program, &reason);
-                self.orders.push_back(CouplerOrder::Refused {
+                let order = CouplerOrder::Refused {
                     program: array.program,
                     rank,
                     reason,
-                });
+                };
+                self.orders.push_back((Some(keeper), order));
             }
             Ok(is_whole) => {
                 let (mut sources, mut targets) = (Vec::new(), Vec::new());
@@ -301,13 +460,14 @@ impl Coupler {
                         place: self.coupling.place_into(number) as u16,
                     });
                 }
-                self.orders.push_back(CouplerOrder::Array {
+                let order = CouplerOrder::Array {
                     sources,
                     targets,
                     program: array.program.clone(),
                     rank,
                     name: array.name.clone(),
-                });
+                };
+                self.orders.push_back((Some(keeper), order));
                 self.repeat_failures(&array);
                 if is_whole {
                     self.connect(&array);
@@ -320,11 +480,12 @@ impl Coupler {
     fn repeat_failures(&mut self, array: &Variable) {
         for (number, _) in self.coupling.connections_of(array) {
             if let ConnectionState::Failed(reason) = &self.connections[number].state {
-                self.orders.push_back(CouplerOrder::Fail {
+                let order = CouplerOrder::Fail {
                     connection: number as u32,
                     reason: reason.clone(),
                     gone: self.connections[number].gone.clone(),
-                });
+                };
+                self.orders.push_back((None, order));
             }
         }
     }
@@ -386,6 +547,14 @@ impl Coupler {
         (described.by.len() as u32 == program.size).then_some(described)
     }
 
+    fn connection_end(&self, array: &Variable) -> Option<CoupledEnd> {
+        let keepers = self.programs.get(&array.program)?.present.values();
+        Some(CoupledEnd {
+            layout: self.whole(array)?.layout.clone(),
+            keepers: keepers.copied().collect(),
+        })
+    }
+
     /// Makes what has both of its ends now.
     fn connect(&mut self, array: &Variable) {
         let numbers: Vec<usize> = self
@@ -397,7 +566,7 @@ impl Coupler {
             if self.connections[number].state != ConnectionState::Waiting {
                 continue;
             }
-            let terms = &self.coupling.connections()[number];
+            let terms = self.coupling.connections()[number].clone();
             let (Some(source), Some(target)) = (self.whole(&terms.from), self.whole(&terms.to))
             else {
                 continue;
@@ -415,7 +584,19 @@ impl Coupler {
                     let bytes = u64::from(target.made.element().bytes());
                     self.connections[number].version_bytes = mapping.elements() * bytes;
                     self.connections[number].state = ConnectionState::Ready;
-                    self.orders.push_back(CouplerOrder::Connect { connection });
+                    let source = self.connection_end(&terms.from);
+                    let target = self.connection_end(&terms.to);
+                    if let (Some(source), Some(target)) = (source, target) {
+                        let mut keepers = source.keepers.iter().chain(&target.keepers);
+                        let first = keepers.next();
+                        self.connections[number].is_between_hosts =
+                            keepers.any(|keeper| Some(keeper) != first);
+                        self.tell_all(CouplerOrder::Connect {
+                            connection,
+                            source: Box::new(source),
+                            target: Box::new(target),
+                        });
+                    }
                 }
                 Err(error) => {
                     let reason = format!(
@@ -423,7 +604,7 @@ impl Coupler {
                         terms.from, source.made, terms.to, target.made
                     );
                     self.connections[number].state = ConnectionState::Failed(reason.clone());
-                    self.orders.push_back(CouplerOrder::Fail {
+                    self.tell_all(CouplerOrder::Fail {
                         connection,
                         reason,
                         gone: None,
@@ -442,7 +623,11 @@ impl Coupler {
             let is_missing = described.is_none_or(|array| !array.by.contains(&rank));
             is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
         });
-        self.orders.push_back(CouplerOrder::Gone(gone));
+        if let Some(program) = self.programs.get_mut(&gone.program) {
+            program.gone.insert(rank);
+        }
+        self.gone.push(gone.clone());
+        self.tell_all(CouplerOrder::Gone(gone));
     }
 
     /// A process of a program was refused: what the program hasn't described won't be described by all of its processes.
@@ -501,7 +686,7 @@ impl Coupler {
         for (number, reason) in hopeless {
             self.connections[number].state = ConnectionState::Failed(reason.clone());
             self.connections[number].gone = gone.cloned();
-            self.orders.push_back(CouplerOrder::Fail {
+            self.tell_all(CouplerOrder::Fail {
                 connection: number as u32,
                 reason,
                 gone: gone.cloned(),

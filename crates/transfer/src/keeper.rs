@@ -1,17 +1,20 @@
 //! The machine of a keeper: its members, their arrays' memory, and whom of them it tells of whose.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
+use exoskel_redist::{CutCopy, Layout, Mapping, PlanSide, RedistributionPlan};
 
 use crate::REASON_BYTES_MAX;
 use crate::attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
-use crate::coupler::{CouplerOrder, KeeperReport};
+use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
+use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
 use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
+use crate::rank_pairs::{RankPairs, TargetPart};
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +51,40 @@ pub enum KeeperAction {
     },
     /// Tell the coupler.
     Report(KeeperReport),
+    /// Ask a keeper for a version: a member's part of a target may be written.
+    Want {
+        /// Whom.
+        keeper: KeeperId,
+        /// For whom, and which.
+        wanted: WantedVersion,
+    },
+    /// Send a keeper what a member has exported, and say so by [`Keeper::departed`].
+    Depart {
+        /// Whom.
+        keeper: KeeperId,
+        /// From whom to whom.
+        pair: RankPair,
+        /// Which of the source's versions.
+        version: u64,
+        /// Where it is.
+        memory: MemoryId,
+    },
+    /// Write on a source's board that all versions up to this one are on their way to other hosts.
+    Release {
+        /// Whose board.
+        memory: MemoryId,
+        /// The version.
+        version: u64,
+    },
+    /// Write on a target's board that all that comes from other hosts for this version is there.
+    Arrive {
+        /// Whose board.
+        memory: MemoryId,
+        /// The connection's place there.
+        place: u16,
+        /// Which of the source's versions.
+        version: u64,
+    },
 }
 
 /// What who gets memory may do.
@@ -75,13 +112,18 @@ struct KnownMember {
 struct KeptArray {
     memory: MemoryId,
     bytes: u64,
-    layout: LayoutDescription,
+    /// The last version that its member has told of.
+    exported: u64,
 }
 
 /// Knows the members of one host.
 #[derive(Debug)]
 pub struct Keeper {
+    id: KeeperId,
+    /// Whether there may be keepers on other hosts.
+    has_others: bool,
     coupling: Coupling,
+    pairs: RankPairs,
     members: BTreeMap<MemberId, KnownMember>,
     places: BTreeMap<(String, u32), MemberId>,
     /// For those who come later.
@@ -91,11 +133,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// For a coupling.
+    /// For a coupling, by the number that the coupler gives it. `has_others` says whether there may be keepers on other hosts.
     #[must_use]
-    pub fn new(coupling: Coupling) -> Self {
+    pub fn new(coupling: Coupling, id: KeeperId, has_others: bool) -> Self {
         Self {
+            id,
+            has_others,
             coupling,
+            pairs: RankPairs::default(),
             members: BTreeMap::new(),
             places: BTreeMap::new(),
             gone: Vec::new(),
@@ -107,6 +152,25 @@ impl Keeper {
     /// What is to be done next.
     pub fn next_action(&mut self) -> Option<KeeperAction> {
         self.actions.pop_front()
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> KeeperId {
+        self.id
+    }
+
+    /// What it keeps arrays for.
+    #[must_use]
+    pub fn coupling(&self) -> &Coupling {
+        &self.coupling
+    }
+
+    /// How many members are here.
+    #[must_use]
+    pub fn member_count(&self) -> usize {
+        let members = self.members.values();
+        members.filter(|member| !member.is_gone).count()
     }
 
     /// The memory of the parts of an array that are here, with the ranks.
@@ -192,6 +256,48 @@ impl Keeper {
                         layout,
                     }));
             }
+            (MemberMessage::Exported { name, version }, Some(member)) if self.has_others => {
+                let Some(array) = member.arrays.get_mut(&name) else {
+                    return self.refuse_and_close(
+                        id,
+                        format!("got a version of {name:?}, which isn't there"),
+                    );
+                };
+                array.exported = array.exported.max(version);
+                let source = Variable {
+                    program: member.program.clone(),
+                    name,
+                };
+                let rank = member.rank;
+                self.depart(&source, rank);
+            }
+            (
+                MemberMessage::Want {
+                    connection,
+                    version,
+                },
+                Some(member),
+            ) if self.has_others => {
+                let wanted = WantedVersion {
+                    keeper: self.id,
+                    connection,
+                    target: member.rank,
+                    version,
+                };
+                let is_its_own = self
+                    .coupling
+                    .connections()
+                    .get(connection as usize)
+                    .is_some_and(|terms| terms.to.program == member.program);
+                let keepers = match is_its_own {
+                    true => self.pairs.want(connection, member.rank, version),
+                    false => Vec::new(),
+                };
+                for keeper in keepers {
+                    self.actions
+                        .push_back(KeeperAction::Want { keeper, wanted });
+                }
+            }
             (MemberMessage::Leave { error }, Some(_)) => {
                 self.actions.push_back(KeeperAction::Close { member: id });
                 self.end(id, error);
@@ -227,6 +333,9 @@ impl Keeper {
         }
         member.is_gone = true;
         member.asked.clear();
+        let exported = member.arrays.iter();
+        let exported = exported.map(|(name, array)| (name.clone(), array.exported));
+        let exported = exported.filter(|(_, version)| *version > 0).collect();
         let loss = why.map(|why| Loss {
             program: program.clone(),
             rank,
@@ -237,6 +346,7 @@ impl Keeper {
                 program,
                 rank,
                 loss,
+                exported,
             })));
     }
 
@@ -329,7 +439,11 @@ impl Keeper {
                 sources,
                 targets,
             } => self.allocate(&program, rank, name, sources, targets),
-            CouplerOrder::Connect { connection } => self.connect(connection),
+            CouplerOrder::Connect {
+                connection,
+                source,
+                target,
+            } => self.connect(connection, &source, &target),
             CouplerOrder::Fail {
                 connection,
                 reason,
@@ -348,11 +462,126 @@ impl Keeper {
                     self.send(member, failed, None);
                 }
             }
-            CouplerOrder::Gone(gone) => {
-                self.tell(&gone, None);
-                self.gone.push(gone);
+            CouplerOrder::Gone(gone) => self.lose(gone),
+        }
+    }
+
+    /// A process of the coupling is gone, here or elsewhere.
+    pub fn lose(&mut self, gone: GoneMember) {
+        self.tell(&gone, None);
+        if gone.loss.is_none() {
+            // Who has left takes nothing more. Of who was lost, those who wait are told so.
+            let (program, rank) = (&gone.program, gone.rank);
+            let is_into = |connection: u32| {
+                let terms = self.coupling.connections().get(connection as usize);
+                terms.is_some_and(|terms| terms.to.program == *program)
+            };
+            for (connection, source) in self.pairs.leave(rank, is_into) {
+                self.release(connection, source);
             }
         }
+        self.gone.push(gone);
+    }
+
+    /// A keeper says that a version may come to one of its members.
+    pub fn wanted(&mut self, wanted: WantedVersion) {
+        let connection = wanted.connection;
+        for source in self.pairs.wanted(wanted) {
+            if let Some(terms) = self.coupling.connections().get(connection as usize) {
+                let from = terms.from.clone();
+                self.depart(&from, source);
+            }
+        }
+    }
+
+    /// All of a version is on its way: its source may be written as far as this pair goes.
+    pub fn departed(&mut self, pair: RankPair) {
+        self.pairs.departed(pair);
+        self.release(pair.connection, pair.source);
+        let terms = self.coupling.connections().get(pair.connection as usize);
+        if let Some(source) = terms.map(|terms| terms.from.clone()) {
+            self.depart(&source, pair.source);
+        }
+    }
+
+    /// Where a piece may be written that has come from a keeper; none if nobody asked for it.
+    #[must_use]
+    pub fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
+        self.pairs.expected(head)
+    }
+
+    /// A piece was written. `is_last` says that nothing more comes of this pair's version.
+    pub fn arrived(&mut self, head: &PieceHead, is_last: bool) {
+        if let Some(arrival) = self.pairs.arrived(head, is_last) {
+            self.actions.push_back(KeeperAction::Arrive {
+                memory: arrival.memory,
+                place: arrival.place,
+                version: head.version,
+            });
+        }
+    }
+
+    /// How what one of our members gives to one elsewhere is packed. Worked out once.
+    pub fn packing(&mut self, pair: RankPair) -> Option<Arc<CutCopy>> {
+        let terms = self.coupling.connections().get(pair.connection as usize)?;
+        self.pairs.cut(terms, pair, PlanSide::Source)
+    }
+
+    /// How what comes to one of our members from one elsewhere is unpacked. Worked out once.
+    pub fn unpacking(&mut self, pair: RankPair) -> Option<Arc<CutCopy>> {
+        let terms = self.coupling.connections().get(pair.connection as usize)?;
+        self.pairs.cut(terms, pair, PlanSide::Target)
+    }
+
+    /// Has what a member of this rank has exported sent to those who want it.
+    fn depart(&mut self, source: &Variable, rank: u32) {
+        let Some(array) = self.array_of(source, rank) else {
+            return;
+        };
+        let (memory, exported) = (array.memory, array.exported);
+        let numbers: Vec<u32> = self
+            .coupling
+            .connections_of(source)
+            .filter(|(_, terms)| terms.from == *source)
+            .map(|(number, _)| number as u32)
+            .collect();
+        for connection in numbers {
+            for (keeper, target, version) in self.pairs.depart(connection, rank, exported) {
+                self.actions.push_back(KeeperAction::Depart {
+                    keeper,
+                    pair: RankPair {
+                        connection,
+                        source: rank,
+                        target,
+                    },
+                    version,
+                    memory,
+                });
+            }
+        }
+    }
+
+    fn array_of(&self, array: &Variable, rank: u32) -> Option<&KeptArray> {
+        let member = self.places.get(&(array.program.clone(), rank))?;
+        self.members.get(member)?.arrays.get(&array.name)
+    }
+
+    /// Says on a source's board which versions are on their way to all who take them elsewhere.
+    fn release(&mut self, connection: u32, rank: u32) {
+        let Some(terms) = self.coupling.connections().get(connection as usize) else {
+            return;
+        };
+        let source = terms.from.clone();
+        let Some(array) = self.array_of(&source, rank) else {
+            return;
+        };
+        let memory = array.memory;
+        let connections = self.coupling.connections_of(&source);
+        let connections = connections.filter(|(_, terms)| terms.from == source);
+        let released = connections.map(|(number, _)| self.pairs.released(number as u32, rank));
+        let version = released.min().unwrap_or(u64::MAX);
+        self.actions
+            .push_back(KeeperAction::Release { memory, version });
     }
 
     /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.
@@ -397,10 +626,7 @@ impl Keeper {
             return;
         };
         let layout = member.asked.remove(&name);
-        let Some((layout, made)) = layout.and_then(|layout| {
-            let made = layout.layout().ok()?;
-            Some((layout, made))
-        }) else {
+        let Some(made) = layout.and_then(|layout| layout.layout().ok()) else {
             return;
         };
         let bytes = local_bytes(&made, rank);
@@ -411,7 +637,7 @@ impl Keeper {
             KeptArray {
                 memory,
                 bytes,
-                layout,
+                exported: 0,
             },
         );
         self.actions
@@ -421,29 +647,26 @@ impl Keeper {
             bytes,
             sources,
             targets,
+            is_watched: self.has_others,
         };
         self.send(id, message, Some((memory, MemoryAccess::ReadWrite)));
     }
 
-    /// Tells the members at both ends of a connection whose memory they need.
-    fn connect(&mut self, connection: u32) {
+    /// Tells the members at both ends of a connection whose memory they need, and gets ready for what goes to other hosts.
+    fn connect(&mut self, connection: u32, source: &CoupledEnd, target: &CoupledEnd) {
         let Some(terms) = self.coupling.connections().get(connection as usize) else {
             return;
         };
         let terms = terms.clone();
         let (from, to) = (self.parts(&terms.from), self.parts(&terms.to));
-        let of = |parts: &BTreeMap<u32, Part>| {
-            let layout = parts.values().next()?.layout.clone();
-            let made = layout.layout().ok()?;
-            Some((layout, made))
-        };
-        let (Some((source, source_made)), Some((target, target_made))) = (of(&from), of(&to))
+        let (Ok(source_made), Ok(target_made)) = (source.layout.layout(), target.layout.layout())
         else {
             return;
         };
         let Ok(mapping) = terms.mapping(&source_made, &target_made) else {
             return;
         };
+        let place = self.coupling.place_into(connection as usize) as u16;
         for (own, parts, others, side) in [
             (ArrayEnd::Source, &from, &to, PlanSide::Source),
             (ArrayEnd::Target, &to, &from, PlanSide::Target),
@@ -452,35 +675,72 @@ impl Keeper {
                 let plan =
                     RedistributionPlan::new(&source_made, &target_made, &mapping, side, *rank);
                 for message in plan.messages() {
-                    let rank = message.rank();
-                    let Some(other) = others.get(&rank) else {
+                    let other = message.rank();
+                    let Some(other_part) = others.get(&other) else {
+                        match own {
+                            ArrayEnd::Source => {
+                                let pair = RankPair {
+                                    connection,
+                                    source: *rank,
+                                    target: other,
+                                };
+                                let keeper = target.keepers.get(other as usize).copied();
+                                self.pairs.add_departure(pair, keeper, terms.every);
+                            }
+                            ArrayEnd::Target => {
+                                let pair = RankPair {
+                                    connection,
+                                    source: other,
+                                    target: *rank,
+                                };
+                                let keeper = source.keepers.get(other as usize).copied();
+                                let arrival = TargetPart {
+                                    memory: part.memory,
+                                    place,
+                                };
+                                self.pairs.add_arrival(pair, keeper, arrival);
+                            }
+                        }
                         continue;
                     };
                     let partner = KeeperMessage::Partner {
                         connection,
                         own,
-                        rank,
-                        bytes: other.bytes,
+                        rank: other,
+                        bytes: other_part.bytes,
                     };
-                    let memory = Some((other.memory, MemoryAccess::ReadOnly));
+                    let memory = Some((other_part.memory, MemoryAccess::ReadOnly));
                     self.send(part.member, partner, memory);
                 }
                 let connected = KeeperMessage::Connected {
                     connection,
                     own,
                     terms: Box::new(ConnectedTerms {
-                        source: source.clone(),
-                        target: target.clone(),
+                        source: source.layout.clone(),
+                        target: target.layout.clone(),
                         select: terms.select.clone(),
                         into: terms.into.clone(),
                         permute: terms.permute.clone(),
                         other: match own {
-                            ArrayEnd::Source => terms.to.program.clone(),
-                            ArrayEnd::Target => terms.from.program.clone(),
+                            ArrayEnd::Source => terms.to.clone(),
+                            ArrayEnd::Target => terms.from.clone(),
                         },
                     }),
                 };
                 self.send(part.member, connected, None);
+            }
+        }
+        let sources: Vec<u32> = from.keys().copied().collect();
+        self.pairs.connected(connection, source_made, target_made);
+        for gone in self.gone.clone() {
+            if gone.loss.is_none() && gone.program == terms.to.program {
+                self.pairs.leave(gone.rank, |into| into == connection);
+            }
+        }
+        for rank in sources {
+            self.depart(&terms.from, rank);
+            if self.has_others {
+                self.release(connection, rank);
             }
         }
     }
@@ -495,7 +755,6 @@ impl Keeper {
                 member: *id,
                 memory: kept.memory,
                 bytes: kept.bytes,
-                layout: kept.layout.clone(),
             };
             Some((member.rank, part))
         });
@@ -507,7 +766,6 @@ struct Part {
     member: MemberId,
     memory: MemoryId,
     bytes: u64,
-    layout: LayoutDescription,
 }
 
 impl KnownMember {

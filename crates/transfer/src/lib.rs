@@ -10,18 +10,26 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod between_hosts;
 mod coupler;
 mod coupling;
 mod description;
 mod frame;
 mod keeper;
+mod rank_pairs;
 
 pub use attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
 };
+pub use between_hosts::{
+    COUPLER_ENDPOINT, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress, KeeperId,
+    OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, PieceHead, RankPair, SaidReport, WantedVersion,
+    Welcome,
+};
 pub use coupler::{
-    ConnectionState, ConnectionStatus, Coupler, CouplerOrder, KeeperReport, ranks_of,
+    ConnectionState, ConnectionStatus, CoupledEnd, Coupler, CouplerOrder, KeeperReport,
+    ProgramStatus, TakenVersions, ranks_of,
 };
 pub use coupling::{
     ConnectionTerms, Coupling, CouplingError, ProgramTerms, Variable, last_taken, source_version,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
     ArrayEnd, ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage,
-    LayoutDescription, MemberId, MemberMessage, PROTOCOL, REASON_BYTES_MAX, last_taken,
+    LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL, REASON_BYTES_MAX, last_taken,
     source_version,
 };
 
@@ -39,7 +39,7 @@ impl House {
         let coupling = Coupling::parse(text).unwrap();
         Self {
             coupler: Coupler::new(coupling.clone()),
-            keeper: Keeper::new(coupling),
+            keeper: Keeper::new(coupling, OWN_KEEPER, false),
             told: Vec::new(),
             closed: Vec::new(),
             allocated: Vec::new(),
@@ -48,17 +48,18 @@ impl House {
 
     fn run(&mut self) {
         loop {
-            while let Some(order) = self.coupler.next_order() {
+            while let Some((_, order)) = self.coupler.next_order() {
                 self.keeper.order(order);
             }
             match self.keeper.next_action() {
                 None => return,
-                Some(KeeperAction::Report(report)) => self.coupler.report(report),
+                Some(KeeperAction::Report(report)) => self.coupler.report(OWN_KEEPER, report),
                 Some(KeeperAction::Allocate { bytes, .. }) => self.allocated.push(bytes),
                 Some(KeeperAction::Close { member }) => self.closed.push(member),
                 Some(KeeperAction::Send {
                     member, message, ..
                 }) => self.told.push((member, message)),
+                Some(other) => panic!("there is no other host: {other:?}"),
             }
         }
     }
@@ -140,7 +141,7 @@ fn a_connection_is_ready_when_all_have_described_both_ends() {
     else {
         panic!("{answer:?}");
     };
-    assert_eq!(terms.other, "ocean");
+    assert_eq!(terms.other.to_string(), "ocean.sst");
     assert_eq!(house.coupler.connections()[0].state, ConnectionState::Ready);
     assert_eq!(house.coupler.connections()[0].version_bytes, 64);
     for rank in 0..2 {

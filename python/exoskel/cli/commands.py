@@ -12,6 +12,7 @@ from . import (
     couple,
     front,
     gateway,
+    keeper,
     links,
     pki,
     policy,
@@ -73,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = every.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (
-        *(pki, worker, up, policy, links, gateway, couple),
+        *(pki, worker, up, policy, links, gateway, couple, keeper),
         *(proxy, whoami, trust, front, sim, version),
     ):
         module.add_commands(commands, common)

@@ -21,10 +21,18 @@ from ..errors import CouplingError, KeeperError
 from ..member import KEEPER_VARIABLE
 from ..peer_text import one_line
 from ..redistribution import size_text
+from . import UsageError
+from .keeper import add_node_arguments, node_of
 from .report import Commands, report, table
 
 __all__ = ["add_commands"]
 
+# Without a policy of the user's.
+_POLICY = """\
+[[allow.rule]]
+action = ["coupler.join", "coupler.report", "coupler.stay"]
+name = "*"
+"""
 # How long the others may go on when one program has failed.
 _GRACE_SECONDS = 10.0
 # From being told to end to being killed.
@@ -114,6 +122,7 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
         f"others are told at their next read or write, and ended after {_GRACE_SECONDS:.0f} seconds. docs/guide/coupling.md explains the file.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the coupling, e.g. climate.toml")
+    add_node_arguments(parser, is_listening_required=False)
     parser.add_argument(
         "--wait",
         type=float,
@@ -130,19 +139,42 @@ def _couple(arguments: argparse.Namespace) -> int:
     except CouplingError as error:
         raise CouplingError(f"{arguments.file}: {error}") from error
     without = [name for name, command in programs if command is None]
-    if without:
-        raise CouplingError(
-            f"{arguments.file}: got no command for {', '.join(without)}, expected command = in [program.{without[0]}]"
-        )
-    with _keeper_folder() as folder:
+    if arguments.listen is None:
+        if without:
+            raise CouplingError(
+                f"{arguments.file}: got no command for {', '.join(without)}, expected command = in [program.{without[0]}], or --listen for keepers of "
+                "the hosts where it is started"
+            )
+        if arguments.credential is not None:
+            raise UsageError("got --credential without --listen, expected both")
+    elif arguments.credential is None:
+        raise UsageError("got --listen without --credential, expected both")
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_keeper_folder())
         place = Path(folder, "keeper")
-        keeper = _core.Keeper(place, text, arguments.wait)
+        if arguments.listen is None:
+            keeper = _core.Keeper(place, text, arguments.wait)
+        else:
+            node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
+            keeper = _core.Keeper.lead(place, text, node._node, arguments.wait)
+            print(
+                f"keepers of other hosts join by: exoskel keeper --join tcp://{node.hints[0]} --coupler {node.name} --listen tcp://HOST:PORT "
+                "--credential FILE",
+                file=sys.stderr,
+                flush=True,
+            )
         try:
             with _as_interrupts(), _Programs(place, arguments.json) as running:
                 for name, command in programs:
-                    running.start(name, shlex.split(command or ""))
+                    if command is not None:
+                        running.start(name, shlex.split(command))
+
+                def elsewhere() -> bool:
+                    return _run_elsewhere(keeper.report(), without)
+
                 try:
-                    running.wait(keeper.program_ended, _Quiet(keeper.report, running))
+                    look = _Quiet(keeper.report, running)
+                    running.wait(keeper.program_ended, elsewhere, look)
                 except KeyboardInterrupt:
                     # What hung may be seen here.
                     seen = keeper.report()
@@ -153,9 +185,10 @@ def _couple(arguments: argparse.Namespace) -> int:
         finally:
             keeper.end()
     codes = running.codes()
-    sizes = {name: size for name, _, size in seen["programs"]}
+    sizes = {name: size for name, _, size, _ in seen["programs"]}
     programs_seen = {
-        name: {"exit_code": code, "processes": sizes.get(name, 0)} for name, code in codes.items()
+        name: {"exit_code": codes.get(name), "processes": sizes.get(name, 0)}
+        for name, _ in programs
     }
     # All have ended.
     del seen["waits"]
@@ -216,6 +249,21 @@ def _tagged(words: list[str], environment: Mapping[str, str]) -> tuple[list[str]
         if known.version in said:
             return [words[0], known.option, *words[1:]], known
     return words, None
+
+
+def _policy_of(arguments: argparse.Namespace, folder: Path) -> Path:
+    """Return the policy that was given, or one by which every peer of the own authority may join."""
+    if arguments.policy is not None:
+        return Path(arguments.policy)
+    policy = folder / "policy.toml"
+    policy.write_text(_POLICY)
+    return policy
+
+
+def _run_elsewhere(seen: dict[str, Any], names: list[str]) -> bool:
+    """Say whether programs that were started elsewhere are still to come, or to go."""
+    gone = {name: size == left for name, _, size, left in seen["programs"]}
+    return seen["first_lost"] is None and not all(gone.get(name, False) for name in names)
 
 
 @contextlib.contextmanager
@@ -295,11 +343,19 @@ class _Programs:
                 with self._printing, contextlib.suppress(BrokenPipeError):
                     print(f"{who} | {one_line(text.rstrip())}", file=self._output, flush=True)
 
-    def wait(self, ended: Callable[[str], None], look: Callable[[], None]) -> None:
-        """Wait until all have ended; soon, when one has failed. `ended` is told of each, `look` called again and again."""
+    def wait(
+        self,
+        ended: Callable[[str], None],
+        elsewhere: Callable[[], bool],
+        look: Callable[[], None],
+    ) -> None:
+        """Wait until all have ended, and those elsewhere; soon, when one has failed.
+
+        `ended` is told of each, `look` called again and again.
+        """
         deadline = None
         told: set[str] = set()
-        while len(told) < len(self._running):
+        while len(told) < len(self._running) or (deadline is None and elsewhere()):
             codes = self.codes()
             for name in {name for name, code in codes.items() if code is not None} - told:
                 told.add(name)
@@ -403,8 +459,9 @@ def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
     for one in seen["connections"]:
         seconds = one["nanoseconds"] / 1e9
         rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
+        ready = "between hosts" if one["between_hosts"] else "shared memory"
         never = f"never ready: {one['missing']}" if one["missing"] else "never ready"
-        what = one["reason"] or {"waiting": never, "ready": "shared memory"}[one["state"]]
+        what = one["reason"] or {"waiting": never, "ready": ready}[one["state"]]
         rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
     lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
     return "\n".join(lines)

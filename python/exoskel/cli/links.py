@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..peer_text import one_line
 from . import UsageError
 from .background import run_directory
 from .policy import Explained, explained
@@ -225,6 +226,11 @@ def _told(status: dict[str, Any]) -> str:
     lines += [
         f"  endpoint {row['endpoint']}: {', '.join(row['handlers']) or 'no handlers'}; at least {row['minimum']}"
         for row in status["endpoints"]
+    ]
+    lines += [f"  {one_line(trouble)}" for trouble in status.get("troubles", [])]
+    lines += [
+        f"  no link to {row['endpoint']} of {row['peer']}: {one_line(row['why'])}"
+        for row in status.get("troubled_links", [])
     ]
     for session in status["sessions"]:
         lines.append(

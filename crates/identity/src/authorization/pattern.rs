@@ -1,5 +1,6 @@
 //! Patterns of who somebody is: host names, distinguished names, attribute names.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use super::facts::Facts;
@@ -157,6 +158,19 @@ impl IdentityPattern {
             }
             _ => None,
         }
+    }
+}
+
+/// By the bytes of what was written, which say all of a pattern.
+impl Ord for IdentityPattern {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl PartialOrd for IdentityPattern {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

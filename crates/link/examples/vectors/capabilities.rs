@@ -87,6 +87,10 @@ fn startpoints(root: &mut RootKey) -> Vec<(&'static str, Startpoint)> {
             Caveat::holder("/testvo/Role=production").unwrap(),
         ])
     };
+    let of_several = new(vec![
+        Caveat::holders(["plotter.example.org", "*.example.net", "/testvo/*"]).unwrap(),
+        Caveat::holders(["*.example.org", "*.example.net"]).unwrap(),
+    ]);
     let bearer = root.issue(bearer).unwrap();
     let bound = bearer.attenuate(Caveat::holder("*").unwrap()).unwrap();
     vec![
@@ -95,6 +99,10 @@ fn startpoints(root: &mut RootKey) -> Vec<(&'static str, Startpoint)> {
         ("bearer, nothing else", bearer),
         ("bearer, narrowed to holders", bound),
         ("of a grid", root.issue(of_grid).unwrap()),
+        (
+            "for any of several holders",
+            root.issue(of_several).unwrap(),
+        ),
     ]
 }
 
@@ -144,6 +152,10 @@ fn caveats(list: &[Caveat]) -> String {
         Caveat::Handlers(names) => array(&[text("handlers"), words(names.iter())]),
         Caveat::Expires(seconds) => array(&[text("expires"), seconds.to_string()]),
         Caveat::Holder(pattern) => array(&[text("holder"), text(&pattern.to_string())]),
+        Caveat::Holders(patterns) => {
+            let patterns: Vec<_> = patterns.iter().map(ToString::to_string).collect();
+            array(&[text("holders"), words(patterns.iter())])
+        }
         Caveat::Protection(protection) => array(&[text("protection"), text(protection.name())]),
     });
     array(&list.collect::<Vec<_>>())
@@ -154,6 +166,7 @@ fn rights(startpoints: &[(&'static str, Startpoint)]) -> Vec<String> {
     let usual = &startpoints[0].1;
     let right = usual.right(&binding(), LINK).encode();
     let narrowed = startpoints[1].1.right(&binding(), LINK).encode();
+    let several = startpoints[5].1.right(&binding(), LINK).encode();
     let other_root = |key_id, secret| {
         let mut root = RootKey::new(ENDPOINT, key_id, secret).unwrap();
         let startpoint = root.issue(new(self::usual())).unwrap();
@@ -192,6 +205,13 @@ fn rights(startpoints: &[(&'static str, Startpoint)]) -> Vec<String> {
         ),
         ("with another number", changed(23, 9), LINK, false),
         ("turned into a bearer's", changed(24, 1), LINK, false),
+        ("genuine, of several holders", several.clone(), LINK, true),
+        (
+            "with another one of several holders",
+            other_holder(&several),
+            LINK,
+            false,
+        ),
         (
             "of another secret",
             other_root(bytes(0x1d), bytes(0x5f)),
@@ -215,6 +235,14 @@ fn rights(startpoints: &[(&'static str, Startpoint)]) -> Vec<String> {
         ])
     })
     .to_vec()
+}
+
+/// A right of several holders, with `z` for the last letter of the first one.
+fn other_holder(right: &[u8]) -> Vec<u8> {
+    let place = right.windows(4).position(|part| part == b".net").unwrap();
+    let mut changed = right.to_vec();
+    changed[place + 3] = b'z';
+    changed
 }
 
 fn bad_texts(startpoint: &Startpoint) -> Vec<String> {
@@ -297,11 +325,18 @@ fn bad_rights() -> Vec<String> {
     let many: Vec<u8> = (0..41)
         .flat_map(|index: u8| [&[0, 100][..], &[b'A' + index; 100]].concat())
         .collect();
+    let holders = |count: u8| {
+        (0..count)
+            .flat_map(|index| [0, 2, b'a' + index / 10, b'0' + index % 10])
+            .collect::<Vec<_>>()
+    };
     assert!(Right::read(&right(0, 1, &long)).is_ok());
+    let most = [&[5, 64][..], &holders(64)].concat();
+    assert!(Right::read(&right(0, 1, &most)).is_ok());
     [
         ("neither a bearer's nor not", right(2, 0, &[])),
         ("a caveat of kind 0", right(0, 1, &[0])),
-        ("an unknown caveat", right(0, 1, &[5, 0])),
+        ("an unknown caveat", right(0, 1, &[6, 0])),
         ("no handlers", right(0, 1, &[1, 0])),
         (
             "handlers out of order",
@@ -319,6 +354,20 @@ fn bad_rights() -> Vec<String> {
         (
             "a handler that is not UTF-8",
             right(0, 1, b"\x01\x01\0\x01\xff"),
+        ),
+        ("no holders", right(0, 1, &[5, 0])),
+        (
+            "one holder, as if there were several",
+            right(0, 1, b"\x05\x01\0\x01*"),
+        ),
+        (
+            "holders out of order",
+            right(0, 1, b"\x05\x02\0\x01b\0\x01a"),
+        ),
+        ("a holder twice", right(0, 1, b"\x05\x02\0\x01a\0\x01a")),
+        (
+            "too many holders",
+            right(0, 1, &[&[5, 65][..], &holders(65)].concat()),
         ),
         ("an unknown protection", right(0, 1, &[4, 3])),
         ("too many caveats", right(0, 17, &expires.repeat(17))),

@@ -125,7 +125,7 @@ impl Conditions {
                 Caveat::Protection(protection) => {
                     allowance.protection = allowance.protection.max(*protection);
                 }
-                Caveat::Holder(_) => {}
+                Caveat::Holder(_) | Caveat::Holders(_) => {}
             }
         }
         allowance
@@ -140,10 +140,7 @@ impl Conditions {
 
     /// A startpoint that allows nothing helps nobody: who makes one meant something else.
     pub(super) fn check_useful(&self) -> Result<(), CapabilityError> {
-        let names_holder = self
-            .caveats
-            .iter()
-            .any(|one| matches!(one, Caveat::Holder(_)));
+        let names_holder = self.caveats.iter().any(Caveat::names_holder);
         if !self.bearer && !names_holder {
             return Err(CapabilityError::NoHolder);
         }
@@ -166,16 +163,12 @@ impl Conditions {
             }
             _ => {}
         }
-        for caveat in &self.caveats {
-            match caveat {
-                Caveat::Holder(pattern) if !pattern.lets_in(presented.holder) => {
-                    return Err(CapabilityError::NotForHolder {
-                        holder: PeerText::new(presented.holder.name()),
-                        pattern: pattern.to_string().into(),
-                    });
-                }
-                _ => {}
-            }
+        let mut caveats = self.caveats.iter();
+        if let Some(caveat) = caveats.find(|caveat| !caveat.lets_in(presented.holder)) {
+            return Err(CapabilityError::NotForHolder {
+                holder: PeerText::new(presented.holder.name()),
+                patterns: caveat.holders_text(PeerText::to_string),
+            });
         }
         let got = presented.protection;
         if got < allowance.protection {

@@ -96,13 +96,13 @@ pub enum CapabilityError {
     },
     /// Somebody else's.
     #[error(
-        "the startpoint is not for {holder}: it is for {pattern}; ask its owner for one of your own"
+        "the startpoint is not for {holder}: it is for {patterns}; ask its owner for one of your own"
     )]
     NotForHolder {
         /// Who showed it.
         holder: PeerText,
-        /// Whom it is for.
-        pattern: PeerText,
+        /// Whom it is for: patterns, fit for people.
+        patterns: String,
     },
     /// The link is too weak.
     #[error("the startpoint needs a link that is at least {expected}, got {got}")]

@@ -1,7 +1,9 @@
 //! What somebody can do who sees rights pass, or holds a startpoint that allows less than they want.
 
 use exoskel_link::Protection;
-use exoskel_link::capability::{CapabilityError, Caveat, Presentation, Right, RootKey, Startpoint};
+use exoskel_link::capability::{
+    CapabilityError, Caveat, HOLDERS_MAX, Presentation, Right, RootKey, Startpoint,
+};
 
 use super::{
     BINDING, LINK, NOW, PROOF_BYTES, bearer, bound, holder, holders, opened, proof_of, root, shown,
@@ -65,6 +67,15 @@ fn a_widened_right_is_refused() {
     ] {
         let mut replaced = usual();
         replaced[index] = replacement;
+        others.push(replaced);
+    }
+    let more = [
+        Caveat::holders(["*.example.org", "*.example.net"]),
+        Caveat::holders(["*.example.org", "plotter.example.org"]),
+    ];
+    for more in more {
+        let mut replaced = usual();
+        replaced[0] = more.unwrap();
         others.push(replaced);
     }
     for index in 0..3 {
@@ -160,6 +171,52 @@ fn a_stolen_startpoint_is_refused_to_the_thief() {
         let refused = opened(&root, &attempt, &shown(&mallory));
         assert!(matches!(refused, Err(CapabilityError::NotForHolder { .. })));
     }
+}
+
+/// Of several holders in one caveat any may come. A caveat behind it still has to let in whoever comes, and so has one of several.
+#[test]
+fn any_of_several_holders_is_let_in_and_nobody_else() {
+    let mut root = root();
+    let both = ["plotter.example.org", "ocean.example.org"];
+    let several = Caveat::holders(both).unwrap();
+    let wide = root.issue(bound(vec![several])).unwrap();
+    let one = Caveat::holders(["ocean.example.org", "ocean.example.org"]).unwrap();
+    assert_eq!(one, holder("ocean.example.org"));
+    let fewer = wide.attenuate(one).unwrap();
+    let others = Caveat::holders(["plotter.example.org", "*.example.net"]).unwrap();
+    let overlap = wide.attenuate(others).unwrap();
+    for (startpoint, fits) in [
+        (&wide, [true, true, false]),
+        (&fewer, [false, true, false]),
+        (&overlap, [true, false, false]),
+    ] {
+        for (who, fits) in both.into_iter().chain(["a.example.net"]).zip(fits) {
+            let who = holders::named(who);
+            let is_open = opened(&root, startpoint, &shown(&who)).is_ok();
+            assert_eq!(is_open, fits, "{startpoint} {who:?}");
+        }
+    }
+    let mallory = holders::named("mallory.example.net");
+    let refused = opened(&root, &wide, &shown(&mallory)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the startpoint is not for \"mallory.example.net\": it is for \"ocean.example.org\" or \"plotter.example.org\"; \
+         ask its owner for one of your own"
+    );
+}
+
+#[test]
+fn of_many_holders_a_message_names_some() {
+    let names: Vec<_> = (0..HOLDERS_MAX)
+        .map(|number| format!("n{number:02}"))
+        .collect();
+    let many = Caveat::holders(names.iter().map(String::as_str)).unwrap();
+    assert_eq!(
+        many.to_string(),
+        "for n00 or n01 or n02 or n03 or n04 or n05 or n06 or n07 or 56 more"
+    );
+    let refused = Caveat::holders([]);
+    assert_eq!(refused, Err(CapabilityError::NoHolder));
 }
 
 /// Nothing that travels in a session holds the tag, or anything that could stand for it.

@@ -2,8 +2,8 @@
 
 use exoskel_identity::{Identity, Role};
 use exoskel_link::capability::{
-    CAVEAT_BYTES_MAX, CapabilityError, Caveat, HINT_BYTES_MAX, HINTS_MAX, NewStartpoint,
-    REVOKED_MAX, RIGHT_BYTES_MAX, Right, RootKey, STARTPOINT_BYTES_MAX, Startpoint,
+    CAVEAT_BYTES_MAX, CapabilityError, Caveat, HINT_BYTES_MAX, HINTS_MAX, HOLDERS_MAX,
+    NewStartpoint, REVOKED_MAX, RIGHT_BYTES_MAX, Right, RootKey, STARTPOINT_BYTES_MAX, Startpoint,
 };
 use exoskel_link::{CodecError, Protection};
 
@@ -157,10 +157,15 @@ fn caveats_have_one_spelling() {
         (b"\x03\0\0", "an empty pattern"),
         (b"\x03\0\x02**", "two stars"),
         (b"\x04\x03", "no such protection"),
+        (b"\x05\0", "no holders"),
+        (b"\x05\x01\0\x01a", "one holder has another kind"),
+        (b"\x05\x02\0\x01b\0\x01a", "holders out of order"),
+        (b"\x05\x02\0\x01a\0\x01a", "a holder twice"),
+        (b"\x05\x02\0\x01a\0\x02**", "two stars in one of several"),
     ] {
         assert!(right_of(&[caveat]).is_err(), "{why}");
     }
-    for kind in [0, 5, 0xff] {
+    for kind in [0, 6, 0xff] {
         let refused = right_of(&[&[kind, 0]]);
         assert_eq!(refused, Err(CapabilityError::UnknownCaveat { got: kind }));
     }
@@ -195,6 +200,7 @@ fn what_is_too_long_is_refused_before_it_is_looked_at() {
         startpoint()
             .attenuate(Caveat::handlers(["x".repeat(101).as_str()]))
             .map(drop),
+        startpoint().attenuate(too_many_holders()).map(drop),
     ] {
         assert!(
             matches!(
@@ -208,6 +214,11 @@ fn what_is_too_long_is_refused_before_it_is_looked_at() {
         .with_hints(vec!["x".repeat(HINT_BYTES_MAX); HINTS_MAX])
         .unwrap();
     assert_eq!(Startpoint::parse(&widest.text()).as_ref(), Ok(&widest));
+}
+
+fn too_many_holders() -> Caveat {
+    let names: Vec<String> = (0..=HOLDERS_MAX).map(|index| format!("n{index}")).collect();
+    Caveat::holders(names.iter().map(String::as_str)).unwrap()
 }
 
 fn long_handlers() -> Caveat {

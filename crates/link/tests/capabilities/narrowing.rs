@@ -45,6 +45,7 @@ fn caveat() -> impl Strategy<Value = Caveat> {
         handlers().prop_map(Caveat::Handlers),
         (NOW - 2..NOW + 5).prop_map(Caveat::Expires),
         select(&PATTERNS[..]).prop_map(holder),
+        vec(select(&PATTERNS[..]), 1..4).prop_map(|some| Caveat::holders(some).unwrap()),
         protection().prop_map(Caveat::Protection),
     ]
 }

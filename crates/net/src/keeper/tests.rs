@@ -42,7 +42,10 @@ impl House {
         std::fs::create_dir(&folder).unwrap();
         let place = folder.join("keeper");
         let coupling = Coupling::parse(TWO).unwrap();
-        let keeper = KeeperService::start_with(&place, coupling, waiting_bytes_max).unwrap();
+        let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
+        let coupler = Some(Coupler::new(coupling));
+        let keeper = KeeperService::begin(&place, keeper, coupler, None, waiting_bytes_max);
+        let keeper = keeper.unwrap();
         Self {
             folder,
             place,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use exoskel_transfer::{ConnectionState, ranks_of};
+use exoskel_transfer::{ConnectionState, Coupler, ranks_of};
 
 use super::Inside;
 
@@ -21,26 +21,26 @@ pub struct WaitReport {
     pub text: String,
 }
 
-impl Inside {
-    /// Who has to attach, or to describe an array, before a connection can be used.
-    pub(super) fn missing(&self, connection: usize) -> Option<String> {
-        if self.coupler.connections()[connection].state != ConnectionState::Waiting {
-            return None;
-        }
-        let terms = &self.coupler.coupling().connections()[connection];
-        let mut ends = [&terms.from, &terms.to].into_iter();
-        ends.find_map(|array| self.coupler.missing(array))
+/// Who has to attach, or to describe an array, before a connection can be used.
+pub(super) fn missing(coupler: &Coupler, connection: usize) -> Option<String> {
+    if coupler.connections()[connection].state != ConnectionState::Waiting {
+        return None;
     }
+    let terms = &coupler.coupling().connections()[connection];
+    let mut ends = [&terms.from, &terms.to].into_iter();
+    ends.find_map(|array| coupler.missing(array))
+}
 
-    /// Who waits for what, just now, by the members' own word.
-    pub(super) fn waits(&self) -> Vec<WaitReport> {
+impl Inside {
+    /// Who waits for what, just now, by the own word of the members of this host.
+    pub(super) fn waits(&self, coupler: &Coupler) -> Vec<WaitReport> {
         let mut reports = Vec::new();
-        for (number, terms) in self.coupler.coupling().connections().iter().enumerate() {
+        for (number, terms) in coupler.coupling().connections().iter().enumerate() {
             for (array, is_reader) in [(&terms.to, true), (&terms.from, false)] {
                 let mut waiting: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
                 for (rank, memory) in self.keeper.memory_of(array) {
                     let noted = self.memories.get(&memory);
-                    let noted = noted.and_then(|kept| kept.board.wait_noted());
+                    let noted = noted.and_then(|kept| kept.mapped.wait_noted());
                     let noted = noted.filter(|wait| wait.connection as usize == number);
                     let is_here = self.keeper.is_here(&array.program, rank);
                     if let Some(wait) = noted.filter(|_| is_here) {
@@ -55,7 +55,7 @@ impl Inside {
                         true => format!("for version {version} of {}", terms.from),
                         false => format!("until version {version} of {array} is taken"),
                     };
-                    let why = self.behind(number, version, is_reader);
+                    let why = self.behind(coupler, number, version, is_reader);
                     let text = match why {
                         Some(why) => format!("{who} {verb} {what}: {why}"),
                         None => format!("{who} {verb} {what}"),
@@ -74,11 +74,17 @@ impl Inside {
     }
 
     /// Who has not come as far as a version of a connection's source: those who give it, or those who take it.
-    fn behind(&self, connection: usize, version: u64, is_given: bool) -> Option<String> {
-        if let Some(missing) = self.missing(connection) {
+    fn behind(
+        &self,
+        coupler: &Coupler,
+        connection: usize,
+        version: u64,
+        is_given: bool,
+    ) -> Option<String> {
+        if let Some(missing) = missing(coupler, connection) {
             return Some(missing);
         }
-        let coupling = self.coupler.coupling();
+        let coupling = coupler.coupling();
         let terms = &coupling.connections()[connection];
         let place = coupling.place_into(connection) as u16;
         let (array, done) = match is_given {
@@ -87,7 +93,7 @@ impl Inside {
         };
         let parts = self.keeper.memory_of(array).into_iter();
         let reached = parts.filter_map(|(rank, memory)| {
-            let board = &self.memories.get(&memory)?.board;
+            let board = &self.memories.get(&memory)?.mapped;
             Some(match is_given {
                 true => (board.exported(), rank),
                 false => (board.taken(place).0, rank),

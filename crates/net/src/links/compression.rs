@@ -171,14 +171,14 @@ impl LinkShared {
         if compression == Compression::Never {
             return contents;
         }
-        // What waits for its link goes as it is: nobody knows yet how it will be protected.
+        // What waits for its link goes as it is, unless it may be compressed anyhow: nobody knows yet how it will be protected.
         let protection = place.and_then(|(session, link)| {
             let live = self.live(session)?;
             live.connection
                 .with(|session| session.link_protection(link))
         });
         match (compression, protection) {
-            (_, None) | (Compression::UnlessEncrypted, Some(Protection::Encrypted)) => contents,
+            (Compression::UnlessEncrypted, None | Some(Protection::Encrypted)) => contents,
             _ => compress(contents, wanted.check),
         }
     }

@@ -24,6 +24,9 @@ impl LinkNode {
         for id in bindings {
             self.unbind(id);
         }
+        // Whoever can't be reached now will not be in a moment.
+        lock(&self.shared.machine).hurry(self.shared.now());
+        self.shared.want();
     }
 
     /// Whether something that was posted or answered has not left yet.
@@ -56,7 +59,7 @@ impl LinkNode {
     /// Gives up on what was posted and has not left, and says what is lost of closed bindings, ever since this was asked last.
     #[must_use]
     pub fn abandon(&self) -> Vec<LinkError> {
-        lock(&self.shared.machine).abandon()
+        lock(&self.shared.machine).abandon(self.shared.now())
     }
 
     /// Waits until there is room for what a binding is to send, for `patience` at most: [`WAITING_BYTES_MAX`] may be under way, or one
@@ -68,11 +71,23 @@ impl LinkNode {
         contents: &MessageContents,
         patience: Duration,
     ) -> bool {
+        self.wait_for_room_within(id, contents, WAITING_BYTES_MAX, patience)
+    }
+
+    /// The same for who lets less be under way.
+    #[must_use]
+    pub fn wait_for_room_within(
+        &self,
+        id: BindingId,
+        contents: &MessageContents,
+        bytes_max: u64,
+        patience: Duration,
+    ) -> bool {
         let deadline = Instant::now() + patience;
         let more = contents.size();
         let is_full = || {
             let pending = self.shared.pending_bytes(id);
-            pending > 0 && pending.saturating_add(more) > WAITING_BYTES_MAX
+            pending > 0 && pending.saturating_add(more) > bytes_max
         };
         while is_full() && self.shared.check_open().is_ok() {
             let left = deadline.saturating_duration_since(Instant::now());

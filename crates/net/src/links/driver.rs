@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use exoskel_identity::{Identity, PeerText, VerifiedIdentity};
+use exoskel_identity::{Identity, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_link::{CloseReason, Side};
@@ -16,6 +16,7 @@ use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, W
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
 
+use super::troubles::TroubleSubject;
 use super::via::RunningCommand;
 use super::{
     GatewayAddress, HintedWay, LinkShared, RunningSession, lock, renewing, status, unix_seconds,
@@ -263,6 +264,7 @@ fn busy(text: String) -> Refuse {
 async fn reach(tasks: Rc<Tasks>, want: Want) {
     let mut attempts = FailedAttempts::default();
     for hint in &want.hints {
+        lock(&tasks.shared.machine).trying(&want, hint, &attempts);
         match reach_at(&tasks, &want, hint).await {
             Ok((established, command)) => {
                 tasks.serve_over(established, command);
@@ -271,8 +273,7 @@ async fn reach(tasks: Rc<Tasks>, want: Want) {
             }
             // A hint is whatever somebody has written there.
             Err(failed) => {
-                let hint = PeerText::new(hint).unquoted();
-                attempts.add(format!("{hint}: {}", failed.reason), failed.hindrance);
+                attempts.add(hint, failed.reason, failed.hindrance);
                 attempts.is_gone |= failed.is_gone;
             }
         }
@@ -366,9 +367,7 @@ async fn reach_at(
         .is_some_and(|expected| process != expected)
     {
         FailedAttempt {
-            reason: format!(
-                "{met} is there with another process: the one that made this startpoint has ended, so ask for a new one"
-            ),
+            reason: format!("{met} is there with another process"),
             is_gone: true,
             ..FailedAttempt::default()
         }
@@ -390,6 +389,9 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
         let error = match Registration::begin(&gateway.address, &gateway.name, &terms).await {
             Ok(registration) => {
                 tasks.note([format!("registered at the gateway {gateway}")]);
+                tasks
+                    .shared
+                    .is_well(&TroubleSubject::Gateway(gateway.to_string()));
                 (pause, is_told) = (REGISTER_PAUSE_MIN, false);
                 let mut is_flood_told = false;
                 let called = |call| {
@@ -410,10 +412,12 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
             Err(error) => error,
         };
         if !is_told {
-            tasks.note([format!(
+            let text = format!(
                 "not registered at the gateway {gateway}: {error}; asks again, at least every {} seconds",
                 REGISTER_PAUSE_MAX.as_secs()
-            )]);
+            );
+            let subject = TroubleSubject::Gateway(gateway.to_string());
+            tasks.shared.has_trouble(subject, text);
             is_told = true;
         }
         tokio::time::sleep(pause).await;

@@ -9,7 +9,7 @@ use exoskel_link::Protection;
 use exoskel_link::capability::{HINTS_MAX, NewStartpoint, RootKey, Startpoint};
 use exoskel_node::links::{
     BindingId, LOOKUP_ENDPOINT, LOOKUP_HANDLER, LinkError, MessageContents, RequestAnswer,
-    RequestId,
+    RequestId, is_same_place,
 };
 
 use super::{LinkNode, lock};
@@ -46,7 +46,20 @@ struct LastQuestion {
     left: u32,
 }
 
+impl PendingLookup {
+    /// What asks.
+    pub(super) fn binding(&self) -> BindingId {
+        self.binding
+    }
+}
+
 impl LinkNode {
+    /// Binds a startpoint that a lookup has found: errors advise to look it up again.
+    #[must_use]
+    pub fn bind_looked_up(&self, startpoint: Startpoint) -> BindingId {
+        lock(&self.shared.machine).bind_looked_up(startpoint)
+    }
+
     /// Asks a node for a startpoint of one of its endpoints. Both numbers must be random.
     ///
     /// # Errors
@@ -147,7 +160,7 @@ impl LookupQuestion {
                 // Where we have just reached it comes first.
                 let mut hints = self.hints.clone();
                 for hint in given.hints() {
-                    if !hints.contains(hint) {
+                    if !hints.iter().any(|known| is_same_place(known, hint)) {
                         hints.push(hint.clone());
                     }
                 }

@@ -9,6 +9,7 @@ use exoskel_link::CloseReason;
 use exoskel_link::handshake::NodeConfig;
 use exoskel_node::links::LinkError;
 
+use super::troubles::TroubleSubject;
 use super::{LinkNode, LinkShared, PATIENCE, RunningSession, lock};
 use crate::establish::judge_again;
 use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
@@ -82,6 +83,7 @@ pub(super) async fn renew(shared: Arc<LinkShared>, mut renewal: NodeConfigRenewa
         let Some(read) = read else { continue };
         let reloaded = match read {
             Ok(terms) => {
+                shared.is_well(&TroubleSubject::Files);
                 let changes = shared.take_up(terms);
                 changes
                     .iter()
@@ -89,9 +91,9 @@ pub(super) async fn renew(shared: Arc<LinkShared>, mut renewal: NodeConfigRenewa
                 Ok(changes)
             }
             Err(reason) => {
-                shared.note(format!(
-                    "kept the credential, policy and revocation list of before: {reason}"
-                ));
+                let text =
+                    format!("kept the credential, policy and revocation list of before: {reason}");
+                shared.has_trouble(TroubleSubject::Files, text);
                 Err(reason)
             }
         };

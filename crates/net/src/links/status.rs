@@ -35,6 +35,21 @@ pub struct NodeStatus {
     pub endpoints: Vec<EndpointStatus>,
     /// Its sessions.
     pub sessions: Vec<SessionStatus>,
+    /// Its bindings that have no link, and why.
+    pub troubled_links: Vec<TroubledLinkStatus>,
+    /// What is wrong with the node itself.
+    pub troubles: Vec<String>,
+}
+
+/// A binding without a link.
+#[derive(Clone, Debug, Serialize)]
+pub struct TroubledLinkStatus {
+    /// The endpoint that it leads to.
+    pub endpoint: String,
+    /// Whose endpoint that is.
+    pub peer: String,
+    /// What was lost, what was tried last, and why that failed.
+    pub why: String,
 }
 
 /// An endpoint.
@@ -128,10 +143,16 @@ impl LinkNode {
 
 impl LinkShared {
     fn status(&self) -> NodeStatus {
-        let (endpoints, links) = {
+        let (endpoints, links, troubled) = {
             let machine = lock(&self.machine);
-            (machine.endpoint_rows(), machine.open_links())
+            let troubled = machine.troubled_links(self.now());
+            (machine.endpoint_rows(), machine.open_links(), troubled)
         };
+        let troubled = troubled.into_iter().map(|one| TroubledLinkStatus {
+            endpoint: one.endpoint,
+            peer: one.node.name,
+            why: one.why,
+        });
         // One time for all ages: what began later is never older.
         let now = Instant::now();
         let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
@@ -151,6 +172,8 @@ impl LinkShared {
                 .iter()
                 .map(|live| self.session_status(live, &links, now))
                 .collect(),
+            troubled_links: troubled.collect(),
+            troubles: self.standing_troubles(),
         }
     }
 

@@ -11,11 +11,12 @@ use exoskel_link::{
     SessionError,
 };
 
+use super::hints::has_place;
 use super::lasting::LastingEnd;
 use super::{
-    Happening, LOOKUP_ENDPOINT, LinkError, MessageContents, OutgoingMessage, PeerProcess,
-    REQUESTS_MAX, RegionMessage, RequestId, StreamMessage, WAITING_BYTES_MAX, WaitingQueue,
-    WantedProcess, lost,
+    EndedProcess, Happening, LOOKUP_ENDPOINT, LinkError, MessageContents, OutgoingMessage,
+    PeerProcess, REQUESTS_MAX, RegionMessage, RequestId, StreamMessage, WAITING_BYTES_MAX,
+    WaitingQueue, WantedProcess, lost,
 };
 use crate::session::SessionId;
 
@@ -66,6 +67,8 @@ pub(super) struct Binding {
     pub(super) peer: WantedProcess,
     /// Whether it leads to whoever is found by its hints, and to no other process of the node.
     pub(super) is_by_hints: bool,
+    /// How its owner came to mean this process.
+    pub(super) means: EndedProcess,
     /// What its owner requires besides.
     pub(super) minimum: Protection,
     /// The strictest that this program's policy has asked for since its link was asked for.
@@ -84,6 +87,8 @@ pub(super) struct Binding {
     pub(super) lasting: Option<LastingEnd>,
     /// Since when it has waited for another session, and why it has lost the last one.
     pub(super) away: Option<(Duration, String)>,
+    /// Why there is no link, if the last attempt to have one came to nothing.
+    pub(super) failure: Option<String>,
     /// What its owner has to hear of posts before the next call.
     unsaid: Option<LinkError>,
     waiting: WaitingQueue,
@@ -106,6 +111,7 @@ impl Binding {
             startpoint,
             peer,
             is_by_hints: false,
+            means: EndedProcess::default(),
             minimum: Protection::Plain,
             policy_asked: Protection::Plain,
             place: None,
@@ -115,6 +121,7 @@ impl Binding {
             name: None,
             lasting: None,
             away: None,
+            failure: None,
             unsaid: None,
             waiting: WaitingQueue::new(),
             waiting_bytes: 0,
@@ -131,14 +138,14 @@ impl Binding {
     /// Whether a session leads where it does, by what is known of the session.
     pub(super) fn leads_to(&self, process: &PeerProcess, dialled_by: &[String]) -> bool {
         let own = self.startpoint.hints();
-        let is_there = || own.iter().any(|hint| dialled_by.contains(hint));
+        let is_there = || own.iter().any(|hint| has_place(dialled_by, hint));
         self.peer.is(process) && (!self.is_by_hints || is_there())
     }
 
     /// Whether all of its hints are among these.
     pub(super) fn has_been_tried_at(&self, hints: &[String]) -> bool {
         let own = self.startpoint.hints();
-        own.iter().all(|hint| hints.contains(hint))
+        own.iter().all(|hint| has_place(hints, hint))
     }
 
     pub(super) fn check_room(
@@ -167,6 +174,11 @@ impl Binding {
         let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
         self.is_leaving = !self.is_open && (kept > 0 || !self.waiting.is_empty());
         (self.is_leaving, happened)
+    }
+
+    /// Whether startpoints are asked for by it.
+    pub(super) fn is_lookup(&self) -> bool {
+        self.startpoint.endpoint() == LOOKUP_ENDPOINT
     }
 
     /// Whether its owner has closed it, and its posts have not gone yet.
@@ -302,7 +314,7 @@ impl Binding {
                 self.lasting = Some(LastingEnd::new(name, key));
             }
         }
-        self.away = None;
+        (self.away, self.failure) = (None, None);
         self.is_open = true;
         self.waiting_bytes = 0;
         let mut happened = Vec::new();
@@ -312,13 +324,14 @@ impl Binding {
                 let Some(outgoing) = outgoing else {
                     return Ok(());
                 };
+                let kind = outgoing.message.kind;
                 match session.send(link, outgoing.message) {
                     // A session that ends says so, and so does a link that the other end has ended at once.
                     Ok(()) | Err(SessionError::UnknownLink(_)) => Ok(()),
                     Err(_) if session.is_ending() => Ok(()),
                     Err(error) => {
                         self.take_back();
-                        Err(error.into())
+                        Err(LinkError::of_message(error, kind))
                     }
                 }
             });
@@ -386,6 +399,7 @@ impl Binding {
         }
         self.place = None;
         self.is_open = false;
+        self.failure = Some(error.to_string());
         self.lasting = None;
         self.away = None;
         self.handlers.clear();

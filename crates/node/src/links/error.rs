@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use exoskel_identity::{Identity, PeerText};
 use exoskel_link::capability::CapabilityError;
-use exoskel_link::{HANDLERS_MAX, LinkRefusal, NAME_BYTES_MAX, SessionError};
+use exoskel_link::{HANDLERS_MAX, LinkRefusal, MessageKind, NAME_BYTES_MAX, SessionError};
 use thiserror::Error;
 
-use super::{Hindrance, REQUESTS_MAX, WAITING_BYTES_MAX};
+use super::{EndedProcess, Hindrance, REQUESTS_MAX, WAITING_BYTES_MAX};
 
 /// Why a link or a request comes to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -78,7 +78,7 @@ pub enum LinkError {
         known: Vec<PeerText>,
     },
     /// Nobody could be reached as the node that the startpoint names.
-    #[error("{} {node}: {}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, attempts.join("; "))]
+    #[error("{} {node}: {}{}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, attempts.join("; "), advice(*.ended))]
     Unreachable {
         /// Whom the startpoint names.
         node: Identity,
@@ -86,9 +86,13 @@ pub enum LinkError {
         attempts: Vec<String>,
         /// What stood between.
         hindrance: Hindrance,
+        /// Which process was meant, if another one was there.
+        ended: Option<EndedProcess>,
     },
     /// Nothing says where the node is: the startpoint has no hints, and there is no session with the node.
-    #[error("can't reach {0}: the startpoint says no address; give it hints")]
+    #[error(
+        "can't reach {0}: the startpoint says no address, as its node neither listens nor registers at a gateway; give that node an address to listen at, or the startpoint hints"
+    )]
     NoAddress(Identity),
     /// The session that carried the link is over.
     #[error("the session with {node} ended before the answer came: {why}")]
@@ -150,12 +154,38 @@ pub enum LinkError {
         /// What was sent.
         most: u64,
     },
+    /// The program has ended while there was no link.
+    #[error("there was no link when the node was closed: {why}")]
+    NoLink {
+        /// What was lost or tried.
+        why: String,
+    },
     /// The link is over.
     #[error("the link has ended: {0}")]
     LinkEnded(String),
     /// The session refuses a message.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// The node that would get arguments doesn't take as many bytes.
+    #[error(
+        "got arguments of {got} bytes, expected at most {maximum}, the `message_bytes_max` of the node that is asked: send less at a time, or raise it there"
+    )]
+    ArgumentsTooLarge {
+        /// With what is around them.
+        got: u64,
+        /// What that node takes.
+        maximum: u64,
+    },
+    /// The node that would get an answer doesn't take as many bytes.
+    #[error(
+        "got an answer of {got} bytes, expected at most {maximum}, the `message_bytes_max` of the node that asked: answer with less at a time, or raise it there"
+    )]
+    AnswerTooLarge {
+        /// With what is around it.
+        got: u64,
+        /// What that node takes.
+        maximum: u64,
+    },
     /// Too much waits for a link.
     #[error(
         "got {got} bytes that wait for the link, expected at most {WAITING_BYTES_MAX}: wait for answers before more is asked"
@@ -170,6 +200,31 @@ pub enum LinkError {
     /// The binding or the node is closed.
     #[error("it is closed")]
     Closed,
+}
+
+impl LinkError {
+    /// Why a session doesn't take a message of this kind.
+    #[must_use]
+    pub fn of_message(error: SessionError, kind: MessageKind) -> Self {
+        let SessionError::Limit {
+            limit: "message_bytes_max",
+            got,
+            maximum,
+        } = error
+        else {
+            return error.into();
+        };
+        match kind {
+            MessageKind::Post | MessageKind::Request(_) => Self::ArgumentsTooLarge { got, maximum },
+            MessageKind::Reply(_) | MessageKind::Failure(_) => {
+                Self::AnswerTooLarge { got, maximum }
+            }
+        }
+    }
+}
+
+fn advice(ended: Option<EndedProcess>) -> String {
+    ended.map_or_else(String::new, |ended| format!("; {}", ended.advice()))
 }
 
 fn list(names: &[PeerText]) -> String {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use exoskel_identity::{Identity, VerifiedIdentity};
+use exoskel_identity::{Identity, PeerText, VerifiedIdentity};
 use exoskel_link::handshake::ProcessNumber;
 
 /// One process of a node. Several processes can have one certificate; links lead to one of them.
@@ -50,11 +50,33 @@ pub enum Hindrance {
     Rules,
 }
 
+/// How a program came to mean one process of a node, which has ended since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndedProcess {
+    /// It made the startpoint.
+    #[default]
+    Issuer,
+    /// It answered a lookup.
+    LookedUp,
+}
+
+impl EndedProcess {
+    /// What to do about it.
+    pub(super) fn advice(self) -> &'static str {
+        match self {
+            Self::Issuer => "the process that made this startpoint has ended: ask for a new one",
+            Self::LookedUp => {
+                "the process that answered the lookup has ended: look the endpoint up again"
+            }
+        }
+    }
+}
+
 /// The attempts to reach a node that came to nothing.
 #[derive(Clone, Debug, Default)]
 pub struct FailedAttempts {
-    /// What each came to.
-    pub told: Vec<String>,
+    /// Why they failed, and at which hints.
+    failed: Vec<(String, Vec<String>)>,
     /// Whether another process of the node was there.
     pub is_gone: bool,
     /// What stood between of the attempt that came furthest.
@@ -62,10 +84,23 @@ pub struct FailedAttempts {
 }
 
 impl FailedAttempts {
-    /// Another one.
-    pub fn add(&mut self, told: String, hindrance: Hindrance) {
-        self.told.push(told);
+    /// Another one, at a hint. A reason that several have is told once.
+    pub fn add(&mut self, hint: &str, reason: String, hindrance: Hindrance) {
+        let hint = PeerText::new(hint).unquoted();
+        match self.failed.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, hints)) => hints.push(hint),
+            None => self.failed.push((reason, vec![hint])),
+        }
         self.hindrance = self.hindrance.max(hindrance);
+    }
+
+    /// What they came to, a phrase for each reason.
+    #[must_use]
+    pub fn told(&self) -> Vec<String> {
+        let failed = self.failed.iter();
+        failed
+            .map(|(reason, hints)| format!("{}: {reason}", hints.join(", ")))
+            .collect()
     }
 }
 

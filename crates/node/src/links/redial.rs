@@ -32,10 +32,18 @@ impl Redial {
     }
 }
 
+/// Somebody who is being dialled.
+struct BeingDialled {
+    hints: Vec<String>,
+    /// The hint that is tried just now.
+    at: Option<String>,
+    /// What the ones before it came to.
+    failed: Vec<String>,
+}
+
 #[derive(Default)]
 pub(super) struct Dialling {
-    /// Who is being dialled now, and where.
-    now: BTreeMap<WantedProcess, Vec<String>>,
+    now: BTreeMap<WantedProcess, BeingDialled>,
     again: BTreeMap<PeerProcess, Redial>,
 }
 
@@ -46,7 +54,37 @@ impl Dialling {
     }
 
     pub(super) fn begin(&mut self, want: &Want) {
-        self.now.insert(want.peer.clone(), want.hints.clone());
+        let dialled = BeingDialled {
+            hints: want.hints.clone(),
+            at: None,
+            failed: Vec::new(),
+        };
+        self.now.insert(want.peer.clone(), dialled);
+    }
+
+    /// A hint is tried now, after others have failed.
+    pub(super) fn trying(&mut self, wanted: &WantedProcess, hint: &str, failed: Vec<String>) {
+        if let Some(dialled) = self.now.get_mut(wanted) {
+            dialled.at = Some(hint.to_owned());
+            dialled.failed = failed;
+        }
+    }
+
+    /// The hint at which a process is dialled just now.
+    pub(super) fn tried_now(&self, wanted: &WantedProcess) -> Option<&str> {
+        self.dialled(wanted)?.at.as_deref()
+    }
+
+    fn dialled(&self, wanted: &WantedProcess) -> Option<&BeingDialled> {
+        let mut now = self.now.iter();
+        let (_, dialled) = now.find(|(dialled, _)| dialled.may_be(wanted))?;
+        Some(dialled)
+    }
+
+    /// Whether there is a hint by which links that have lost their session can find it again.
+    pub(super) fn can_dial(&self, wanted: &WantedProcess) -> bool {
+        let mut again = self.again.iter();
+        again.any(|(peer, known)| wanted.is(peer) && !known.hints.is_empty())
     }
 
     /// This process has been dialled. Gives the hints by which it was.
@@ -55,7 +93,7 @@ impl Dialling {
         self.now.retain(|wanted, known| {
             let is_met = wanted.is(peer);
             if is_met {
-                hints = std::mem::take(known);
+                hints = std::mem::take(&mut known.hints);
             }
             !is_met
         });
@@ -91,8 +129,15 @@ impl Dialling {
         known.pause = (2 * known.pause).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 
-    /// It could not be reached. Links that have lost it dial again later.
-    pub(super) fn failed(&mut self, wanted: &WantedProcess, attempts: &[String], now: Duration) {
+    /// It could not be reached. Links that have lost it dial again later. Says whether some have, and the attempts came to something else
+    /// than the ones before.
+    pub(super) fn failed(
+        &mut self,
+        wanted: &WantedProcess,
+        attempts: &[String],
+        now: Duration,
+    ) -> bool {
+        let mut is_news = false;
         let again = self.again.iter_mut();
         let of_wanted = |peer: &PeerProcess, known: &Redial| {
             known.is_missed && WantedProcess::from(peer) == *wanted
@@ -100,16 +145,26 @@ impl Dialling {
         for (_, known) in again.filter(|(peer, known)| of_wanted(peer, known)) {
             known.at = now + known.pause;
             known.pause = (2 * known.pause).clamp(PAUSE_MIN, PAUSE_MAX);
+            is_news |= known.attempts != attempts;
             known.attempts = attempts.to_vec();
+        }
+        is_news
+    }
+
+    /// Dials at once whoever links have lost.
+    pub(super) fn hurry(&mut self, now: Duration) {
+        for known in self.again.values_mut().filter(|known| known.is_missed) {
+            known.at = known.at.min(now);
         }
     }
 
-    /// Links work again. A peer that ends the next session at once isn't dialled at once.
-    pub(super) fn found(&mut self, peer: &PeerProcess) {
-        if let Some(known) = self.again.get_mut(peer) {
-            known.is_missed = false;
-            known.attempts.clear();
-        }
+    /// Links work again. A peer that ends the next session at once isn't dialled at once. Says whether it was missed.
+    pub(super) fn found(&mut self, peer: &PeerProcess) -> bool {
+        let Some(known) = self.again.get_mut(peer) else {
+            return false;
+        };
+        known.attempts.clear();
+        std::mem::replace(&mut known.is_missed, false)
     }
 
     /// A session has brought something: it was worth its dial, and losing it is a network's doing rather than the peer's.
@@ -131,7 +186,12 @@ impl Dialling {
             .retain(|peer, known| is_missed(peer) || !known.is_missed && !known.is_calm(now));
     }
 
+    /// What the last attempts to reach a process came to: those of the round that goes on, if there are some.
     pub(super) fn attempts(&self, wanted: &WantedProcess) -> &[String] {
+        let dialled = self.dialled(wanted);
+        if let Some(dialled) = dialled.filter(|dialled| !dialled.failed.is_empty()) {
+            return &dialled.failed;
+        }
         let mut again = self.again.iter().filter(|(peer, _)| wanted.is(peer));
         again.next().map_or(&[], |(_, known)| &known.attempts)
     }

@@ -13,11 +13,12 @@ use exoskel_link::{
 
 use super::binding::send_all;
 use super::endpoint::{AcceptedId, AcceptedLink};
+use super::hints::has_place;
 use super::judgement::judge;
 use super::lasting::LastingEnd;
 use super::{
-    AskedLink, FailedAttempts, Happening, LinkError, LinkMachine, LinkPolicy, LinkSession,
-    PeerProcess, SessionPeer, Use, Want, WantedProcess,
+    AskedLink, EndedProcess, FailedAttempts, Happening, LinkError, LinkMachine, LinkPolicy,
+    LinkSession, PeerProcess, SessionPeer, Use, Want, WantedProcess,
 };
 use crate::session::SessionId;
 
@@ -105,7 +106,7 @@ impl LinkMachine {
         let same = self.sessions.values_mut();
         for other in same.filter(|one| one.process == known.process) {
             let new = known.hints.iter();
-            let new: Vec<_> = new.filter(|hint| !other.hints.contains(hint)).collect();
+            let new: Vec<_> = new.filter(|hint| !has_place(&other.hints, hint)).collect();
             other.hints.extend(new.into_iter().cloned());
         }
         let surplus = self.surplus(id, &known);
@@ -121,9 +122,15 @@ impl LinkMachine {
         happened
     }
 
+    /// The session that is one too many: of two that we have dialled, as a process can be found at several places, the new one.
+    ///
     /// Two processes that dial each other have two sessions. They keep that of the smaller number's dial, and who dialled the other one
     /// closes it. So nobody closes a session whose peer hasn't got the one that stays.
     fn surplus(&self, id: SessionId, new: &LinkSession) -> Option<SessionId> {
+        let mut others = self.of_process(&new.process);
+        if new.peer.dialled && others.any(|(_, one)| one.peer.dialled && !one.is_retiring) {
+            return Some(id);
+        }
         if new.process.process >= self.process {
             return None;
         }
@@ -227,25 +234,35 @@ impl LinkMachine {
     ) -> Vec<Happening> {
         let (peer, is_gone) = (&want.peer, attempts.is_gone);
         self.dialling.end(peer);
-        self.dialling.failed(peer, &attempts.told, now);
+        let told = attempts.told();
+        let mut is_news = self.dialling.failed(peer, &told, now);
         let is_met = self.session_to(peer).is_some();
         let node = peer.node.clone();
-        let error = match attempts.told.is_empty() {
-            true => LinkError::NoAddress(node),
+        let error = |ended: Option<EndedProcess>| match told.is_empty() {
+            true => LinkError::NoAddress(node.clone()),
             false => LinkError::Unreachable {
-                node,
-                attempts: attempts.told.clone(),
+                node: node.clone(),
+                attempts: told.clone(),
                 hindrance: attempts.hindrance,
+                ended,
             },
         };
+        let (mut happened, is_last) = (Vec::new(), self.is_leaving);
         let bindings = self.bindings.values_mut();
-        let mut happened: Vec<_> = bindings
+        let bindings = bindings
             .filter(|one| one.place.is_none() && one.peer == *peer)
             .filter(|one| !is_met || one.is_by_hints)
-            .filter(|one| is_gone || one.away.is_none())
-            .filter(|one| is_gone || one.has_been_tried_at(&want.hints))
-            .flat_map(|binding| binding.fail(&error))
-            .collect();
+            .filter(|one| is_gone || one.away.is_none() || is_last && one.is_leaving())
+            .filter(|one| is_gone || one.has_been_tried_at(&want.hints));
+        for binding in bindings {
+            let error = error(is_gone.then_some(binding.means));
+            let is_same = binding.failure.as_ref() == Some(&error.to_string());
+            is_news |= !is_same && !binding.is_lookup();
+            happened.append(&mut binding.fail(&error));
+        }
+        if is_news {
+            happened.push(Happening::Audit(error(None).to_string()));
+        }
         if let (true, Some(process)) = (is_gone && !is_met, peer.process) {
             let node = peer.node.clone();
             let gone = PeerProcess { node, process };
@@ -253,10 +270,16 @@ impl LinkMachine {
             // What has come from a process that has closed its links is handled all the same.
             let over = self
                 .accepted_where(|one| *one.peer == gone && one.place.is_none() && !one.is_closed);
-            happened.append(&mut self.forget_accepted(over, &error));
+            happened.append(&mut self.forget_accepted(over, &error(None)));
         }
         happened.append(&mut self.drop_left());
         happened
+    }
+
+    /// The program ends, and has closed all bindings: whoever links have lost is dialled at once, for the last time.
+    pub fn hurry(&mut self, now: Duration) {
+        self.is_leaving = true;
+        self.dialling.hurry(now);
     }
 
     /// A session is over. Its links wait for the next one, if they can and there can be one.
@@ -322,6 +345,9 @@ impl LinkMachine {
             }
         }
         if is_away {
+            let node = &known.process.node;
+            let line = format!("lost the way to {node}, and keeps its links: {why}");
+            happened.push(Happening::Audit(line));
             self.dialling.lost(&known.process, hints, now);
         }
         happened.append(&mut self.forget_accepted(over, &error));

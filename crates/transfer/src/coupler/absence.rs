@@ -79,7 +79,7 @@ impl Coupler {
         let Some(known) = self.programs.get(program) else {
             return Some(format!("no process of {program} has attached"));
         };
-        let is_absent = |rank: &u32| !known.present.contains(rank);
+        let is_absent = |rank: &u32| !known.present.contains_key(rank);
         let absent: Vec<u32> = (0..known.size).filter(is_absent).collect();
         have_not(program, &absent, "attached")
     }

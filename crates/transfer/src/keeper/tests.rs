@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::*;
-use crate::{Coupler, Sharing};
+use crate::{Coupler, OWN_KEEPER, Sharing};
 
 #[test]
-fn a_layout_is_kept_once_and_of_who_is_gone_not_at_all() {
+fn a_layout_is_kept_until_it_is_answered_and_of_who_is_gone_not_at_all() {
     let text = "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"";
     let coupling = Coupling::parse(text).unwrap();
-    let mut keeper = Keeper::new(coupling.clone());
+    let mut keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
     let mut coupler = Coupler::new(coupling);
     let layout = |length| LayoutDescription {
         shape: vec![length],
@@ -23,9 +23,9 @@ fn a_layout_is_kept_once_and_of_who_is_gone_not_at_all() {
         keeper.hear(id, message);
         while let Some(action) = keeper.next_action() {
             if let KeeperAction::Report(report) = action {
-                coupler.report(report);
+                coupler.report(OWN_KEEPER, report);
             }
-            while let Some(order) = coupler.next_order().filter(|_| is_answered) {
+            while let Some((_, order)) = coupler.next_order().filter(|_| is_answered) {
                 keeper.order(order);
             }
         }
@@ -45,7 +45,7 @@ fn a_layout_is_kept_once_and_of_who_is_gone_not_at_all() {
     };
     say(&mut keeper, 0, array(8), true);
     assert!(keeper.members[&0].asked.is_empty());
-    assert_eq!(keeper.members[&0].arrays["x"].layout, layout(8));
+    assert_eq!(keeper.members[&0].arrays["x"].bytes, 4 * 8);
     // The coupler has not answered yet.
     say(&mut keeper, 1, array(8), false);
     assert_eq!(keeper.members[&1].asked["x"], layout(8));

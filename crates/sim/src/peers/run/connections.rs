@@ -9,7 +9,7 @@ use exoskel_link::handshake::{
 };
 use exoskel_link::{CipherSuite, CloseReason, Ended, Limits, Protection, Protections};
 use exoskel_node::SessionId;
-use exoskel_node::links::{FailedAttempts, Happening, SessionPeer};
+use exoskel_node::links::{FailedAttempts, Happening, Hindrance, SessionPeer};
 
 use super::{PeerEvent, PeersRun};
 use crate::peers::ledger::shown;
@@ -405,11 +405,9 @@ impl PeersRun {
             return Ok(());
         };
         self.leave(number, peer)?;
-        let attempts = FailedAttempts {
-            told: vec![format!("{}: {why}", dial.want.hints.join(", "))],
-            is_gone,
-            ..FailedAttempts::default()
-        };
+        let mut attempts = FailedAttempts::default();
+        attempts.is_gone = is_gone;
+        attempts.add(&dial.want.hints.join(", "), why.to_owned(), Hindrance::Way);
         let now = self.now;
         let machine = &mut self.peers[peer].machine;
         let happened = machine.unreachable(&dial.want, &attempts, now);

@@ -1,0 +1,471 @@
+"""Arrays between parallel programs on several hosts: each host is a keeper of its own, over TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.processes import eventually
+from tests.test_coupling import SECONDS, TWO, at_once, parts, whole
+
+import exoskel as ex
+from exoskel import _core, links
+from exoskel.cli import main
+
+HEAD = "head.example.org"
+POLICY = """\
+[[allow.rule]]
+action = ["coupler.join", "coupler.report", "coupler.stay"]
+name = "{}"
+"""
+BACK = """
+[[connection]]
+from = "atmosphere.heat"
+to = "ocean.heat"
+"""
+
+
+class Cluster:
+    """A coupler, and keepers that join it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        assert main(["pki", "init", str(place / "pki"), "--json"]) == 0
+        self.nodes: list[links.Node] = []
+        self.keepers: list[Any] = []
+        self.sockets: list[Path] = []
+        self.allows("*")
+
+    def allows(self, name: str) -> None:
+        """Let nodes of this name join."""
+        (self.place / "policy.toml").write_text(POLICY.format(name))
+
+    def credential(self, name: str) -> Path:
+        """Issue a credential."""
+        path = self.place / f"{name}.pem"
+        where = ["--directory", str(self.place / "pki"), "--output", str(path), "--json"]
+        assert main(["pki", "issue", *where, "--role", "peer", "--name", name]) == 0
+        return path
+
+    def node(self, name: str) -> links.Node:
+        """Make a node."""
+        node = links.Node(
+            self.credential(name),
+            policy=self.place / "policy.toml",
+            listen="127.0.0.1:0",
+            patience=1.0,
+            dead_after=2.0,
+        )
+        self.nodes.append(node)
+        return node
+
+    def lead(self, text: str) -> Any:
+        """Start the coupler with its keeper."""
+        node = self.node(HEAD)
+        keeper = _core.Keeper.lead(self._socket(), text, node._node)
+        self.keepers.append(keeper)
+        return keeper
+
+    def join(self, name: str | None = None) -> Any:
+        """Have another keeper join."""
+        node = self.node(name or f"lab{len(self.nodes)}.example.org")
+        found = node.lookup("coupler", name=HEAD, at=self.nodes[0].hints)
+        keeper = _core.Keeper.join(self._socket(), node._node, found.startpoint)
+        self.keepers.append(keeper)
+        return keeper
+
+    def _socket(self) -> Path:
+        self.sockets.append(self.place / f"keeper{len(self.sockets)}")
+        return self.sockets[-1]
+
+    def members(self, program: str, hosts: list[int]) -> list[ex.Member]:
+        """Attach all processes of a program, each on its host."""
+        return [
+            ex.Member(program, rank=rank, size=len(hosts), keeper=self.sockets[host])
+            for rank, host in enumerate(hosts)
+        ]
+
+    def end(self) -> None:
+        """End all."""
+        for keeper in self.keepers:
+            keeper.end()
+        for node in self.nodes:
+            with contextlib.suppress(ex.LinkError):
+                node.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.end()
+
+
+def leave(*programs: list[ex.Member]) -> None:
+    for program in programs:
+        for member in program:
+            member.leave()
+
+
+@pytest.mark.parametrize("hosts", [([0, 0], [1, 1, 1]), ([0, 1, 2, 1], [2, 0, 1]), ([1], [2])])
+@pytest.mark.parametrize(
+    ("source", "target", "options"),
+    [
+        (("block", "*"), ("*", "block"), {}),
+        (("cyclic(3)", "block"), ("block", "cyclic(5)"), {"select": "[1::2, 5:35:3]"}),
+        (("block", "block"), ("replicated", "*"), {"permute": "[1, 0]"}),
+    ],
+)
+def test_each_process_gets_its_part_of_each_version(
+    cluster: Cluster,
+    hosts: tuple[list[int], list[int]],
+    source: tuple[str, str],
+    target: tuple[str, str],
+    options: dict[str, str],
+) -> None:
+    lines = [
+        f"{key} = {value if key == 'permute' else json.dumps(value)}"
+        for key, value in options.items()
+    ]
+    keeper = cluster.lead("\n".join([TWO, *lines]))
+    cluster.join()
+    cluster.join()
+    shape = {"select": (15, 10), "permute": (40, 30)}.get(next(iter(options), ""), (30, 40))
+    given = ex.Layout((30, 40), "f8", source, processes=len(hosts[0]))
+    taken = ex.Layout(shape, ">f8", target, processes=len(hosts[1]), order="F")
+    permute = [1, 0] if "permute" in options else None
+    plan = ex.plan(given, taken, select=options.get("select"), permute=permute)
+    arrays = [np.random.default_rng(seed).random((30, 40)) for seed in range(4)]
+    expected = [plan.run(parts(given, array)) for array in arrays]
+    ocean, atmosphere = (
+        cluster.members("ocean", hosts[0]),
+        cluster.members("atmosphere", hosts[1]),
+    )
+
+    def write(member: ex.Member) -> None:
+        sst = member.array("sst", given)
+        for array in arrays:
+            with sst.write() as local:
+                local[...] = parts(given, array)[member.rank]
+        member.leave()
+
+    def read(member: ex.Member) -> list[np.ndarray]:
+        sst = member.array("sst", taken)
+        seen = []
+        for _ in arrays:
+            with sst.read() as local:
+                seen.append(local.copy())
+        with pytest.raises(ex.ProgramLeftError, match=r"has left after version 4"), sst.read():
+            pass
+        member.leave()
+        return seen
+
+    calls: list[Callable[[], Any]] = [functools.partial(write, member) for member in ocean]
+    calls += [functools.partial(read, member) for member in atmosphere]
+    seen = [found for found in at_once(*calls) if found]
+    for version, wanted in enumerate(expected):
+        for rank, part in enumerate(wanted):
+            np.testing.assert_array_equal(seen[rank][version], part)
+    [connection] = keeper.report()["connections"]
+    assert eventually(lambda: keeper.report()["connections"][0]["versions"] == 4)
+    assert connection["between_hosts"]
+
+
+def test_arrays_of_many_pieces_there_and_back(cluster: Cluster) -> None:
+    cluster.lead(TWO + BACK)
+    cluster.join()
+    rows = ex.Layout((1500, 1000), "f8", ("block", "*"), processes=2)
+    columns = ex.Layout((1500, 1000), "f8", ("*", "cyclic(7)"), processes=2)
+    array = np.random.default_rng(1).random((1500, 1000))
+    ocean, atmosphere = cluster.members("ocean", [0, 0]), cluster.members("atmosphere", [1, 1])
+
+    def give(member: ex.Member) -> np.ndarray:
+        sst, heat = member.array("sst", rows), member.array("heat", rows)
+        for step in range(3):
+            with sst.write() as local:
+                local[...] = parts(rows, array)[member.rank] + step
+            with heat.read() as local:
+                back = local.copy()
+        return back
+
+    def turn(member: ex.Member) -> np.ndarray:
+        sst, heat = member.array("sst", columns), member.array("heat", columns)
+        for _ in range(3):
+            with sst.read() as local:
+                copy = local.copy()
+            with heat.write() as local:
+                local[...] = 2 * copy
+        return copy
+
+    found = at_once(
+        *(functools.partial(give, member) for member in ocean),
+        *(functools.partial(turn, member) for member in atmosphere),
+    )
+    np.testing.assert_array_equal(whole(rows, found[:2]), 2 * (array + 2))
+    np.testing.assert_array_equal(whole(columns, found[2:]), array + 2)
+    leave(ocean, atmosphere)
+
+
+def test_each_second_version_goes_to_the_other_host_and_all_to_the_own(cluster: Cluster) -> None:
+    third = """
+    [program.plotter]
+    [[connection]]
+    from = "ocean.sst"
+    to = "plotter.sst"
+    every = 2
+    """
+    cluster.lead(TWO + third)
+    cluster.join()
+    layout = ex.Layout((8,), "i4", "block")
+    [ocean], [atmosphere] = cluster.members("ocean", [0]), cluster.members("atmosphere", [0])
+    [plotter] = cluster.members("plotter", [1])
+
+    def write() -> None:
+        sst = ocean.array("sst", layout)
+        for step in range(1, 8):
+            with sst.write() as local:
+                local[...] = step
+        ocean.leave()
+
+    def read(member: ex.Member) -> list[int]:
+        sst = member.array("sst", layout)
+        seen = []
+        with contextlib.suppress(ex.ProgramLeftError):
+            while True:
+                with sst.read() as local:
+                    assert (local == local[0]).all()
+                    seen.append(int(local[0]))
+        return seen
+
+    _, all_of_them, some = at_once(write, lambda: read(atmosphere), lambda: read(plotter))
+    assert all_of_them == [1, 2, 3, 4, 5, 6, 7]
+    assert some == [1, 3, 5, 7]
+    leave([atmosphere], [plotter])
+
+
+def test_what_was_exported_is_taken_after_its_process_has_left(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    cluster.join()
+    layout = ex.Layout((8,), "f8", "block")
+    [ocean], [atmosphere] = cluster.members("ocean", [1]), cluster.members("atmosphere", [0])
+    with ocean.array("sst", layout).write() as local:
+        local[...] = 3
+    ocean.leave()
+    sst = atmosphere.array("sst", layout)
+    with sst.read() as local:
+        assert (local == 3).all()
+    with pytest.raises(ex.ProgramLeftError, match="rank 0 of ocean has left after version 1"):
+        sst.read().__enter__()
+    leave([atmosphere])
+
+
+def test_who_takes_and_has_left_keeps_nobody_waiting(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    cluster.join()
+    layout = ex.Layout((8,), "f8", "block")
+    ocean, [first, second] = cluster.members("ocean", [0]), cluster.members("atmosphere", [1, 0])
+    given = ocean[0].array("sst", layout)
+    arrays = [member.array("sst", layout) for member in (first, second)]
+    with given.write() as local:
+        local[...] = 1
+    first.leave()
+
+    def write() -> None:
+        with given.write() as local:
+            local[...] = 2
+
+    def read() -> float:
+        for _ in range(2):
+            with arrays[1].read() as local:
+                last = float(local[0])
+        return last
+
+    assert at_once(write, read) == [None, 2.0]
+    leave(ocean, [second])
+
+
+KILLED = """
+    import os, signal
+    import exoskel as ex
+
+    member = ex.Member("ocean", keeper={keeper!r})
+    array = member.array("sst", ex.Layout((8,), "f8", "block"))
+    with array.write() as local:
+        local[...] = 1
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_killed_on_another_host_is_named(cluster: Cluster) -> None:
+    keeper = cluster.lead(TWO)
+    cluster.join()
+    [atmosphere] = cluster.members("atmosphere", [0])
+    source = textwrap.dedent(KILLED.format(keeper=str(cluster.sockets[1])))
+    done = subprocess.run([sys.executable, "-c", source], timeout=SECONDS, check=False)
+    assert done.returncode == -signal.SIGKILL
+    sst = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
+    # Its keeper has what it had exported.
+    with sst.read() as local:
+        assert (local == 1).all()
+    with pytest.raises(ex.MemberLostError, match="rank 0 of ocean was lost"):
+        sst.read().__enter__()
+    assert keeper.report()["first_lost"][:2] == ("ocean", 0)
+    leave([atmosphere])
+
+
+def test_who_gives_to_a_lost_process_is_told(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    cluster.join()
+    layout = ex.Layout((8,), "f8", "block")
+    [ocean], [atmosphere] = cluster.members("ocean", [0]), cluster.members("atmosphere", [1])
+    given = ocean.array("sst", layout)
+    atmosphere.array("sst", layout)
+    with given.write():
+        pass
+    atmosphere.leave(RuntimeError("out of ice"))
+    with pytest.raises(ex.MemberLostError, match="out of ice"):
+        given.write().__enter__()
+    leave([ocean])
+
+
+def export(array: ex.SharedArray) -> None:
+    """Give a version as it is."""
+    with array.write():
+        pass
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    """Run the command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "exoskel", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextlib.contextmanager
+def joined(cluster: Cluster, name: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Run ``exoskel keeper`` in a process; returns it and its socket."""
+    place = cluster.place / f"{name}.socket"
+    process = command(
+        *("keeper", "--join", cluster.nodes[0].hints[0], "--coupler", HEAD, "--json"),
+        *("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(name))),
+        *("--patience", "1", "--socket", str(place), *more),
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["name"] == name
+            yield process, place
+        finally:
+            process.kill()
+
+
+def test_a_keeper_that_is_killed_is_a_loss_that_both_sides_name(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    cluster.join()
+    layout = ex.Layout((8,), "f8", "block", processes=2)
+    with joined(cluster, "lab9.example.org") as (process, place):
+        ocean = [
+            ex.Member("ocean", rank=0, size=2, keeper=cluster.sockets[0]),
+            ex.Member("ocean", rank=1, size=2, keeper=place),
+        ]
+        atmosphere = cluster.members("atmosphere", [1, 0])
+        given = [member.array("sst", layout) for member in ocean]
+        taken = [member.array("sst", layout) for member in atmosphere]
+        for array in given:
+            with array.write() as local:
+                local[...] = 5
+        for array in taken:
+            with array.read() as local:
+                assert (local == 5).all()
+        process.kill()
+        process.wait(SECONDS)
+        for array in taken[1:]:
+            with pytest.raises(ex.MemberLostError, match=r"rank 1 of ocean was lost \(the keeper"):
+                array.read().__enter__()
+        with pytest.raises(ex.KeeperError):
+            export(given[1])
+        leave(ocean[:1], atmosphere)
+
+
+def test_a_keeper_ends_with_its_coupler(cluster: Cluster) -> None:
+    keeper = cluster.lead(TWO)
+    with joined(cluster, "lab9.example.org") as (process, _):
+        keeper.end()
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_coupler_that_is_gone_is_said_when_nobody_is_left(cluster: Cluster) -> None:
+    keeper = cluster.lead(TWO)
+    with joined(cluster, "lab9.example.org") as (process, place):
+        member = ex.Member("ocean", keeper=place)
+        # As if its host were gone: nobody says that all is over.
+        cluster.nodes[0]._node.close()
+        member.leave()
+        output, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode == 1
+        assert "the coupler was lost" in json.loads(output)["error"]
+    keeper.end()
+
+
+def test_who_may_not_join_is_refused(cluster: Cluster) -> None:
+    cluster.allows("lab1.example.org")
+    cluster.lead(TWO)
+    cluster.join()
+    with pytest.raises(ex.RefusedError, match=r"coupler\.join"):
+        cluster.join("stranger.example.org")
+
+
+def test_programs_on_two_hosts_by_the_command_line(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ocean = cluster.place / "ocean.py"
+    ocean.write_text(
+        textwrap.dedent("""
+        import exoskel as ex
+
+        with ex.Member("ocean") as member:
+            sst = member.array("sst", ex.Layout((8,), "f8", "block"))
+            for step in range(3):
+                with sst.write() as local:
+                    local[...] = step
+        """)
+    )
+    file = cluster.place / "climate.toml"
+    started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {ocean}')}"
+    file.write_text(TWO.replace("[program.ocean]", started))
+    words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
+    couple = command("couple", str(file), "--json", *words)
+    with couple:
+        assert couple.stderr is not None
+        where = couple.stderr.readline().split("--join ")[1].split()[0]
+        node = cluster.node("lab1.example.org")
+        found = node.lookup("coupler", name=HEAD, at=where)
+        place = cluster.place / "keeper"
+        keeper = _core.Keeper.join(place, node._node, found.startpoint)
+        cluster.keepers.append(keeper)
+        with ex.Member("atmosphere", keeper=place) as member:
+            sst = member.array("sst", ex.Layout((8,), "f8", "block"))
+            for step in range(3):
+                with sst.read() as local:
+                    assert (local == step).all()
+        output, errors = couple.communicate(timeout=SECONDS)
+        assert couple.returncode == 0, errors
+        answer = json.loads(output)
+    [connection] = answer["connections"]
+    assert (connection["versions"], connection["bytes"]) == (3, 3 * 8 * 8)
+    assert eventually(lambda: keeper.state()[1])
+    assert os.path.exists(place)

@@ -1,0 +1,227 @@
+"""Which functions can be handlers, what they get, and what the log and the caller are told when they fail."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.processes import eventually
+from tests.test_links import NAMES, Lab
+
+import exoskel as ex
+from exoskel import links
+from exoskel.outcome import describe_exception
+
+OCEAN, ATMOSPHERE = NAMES[:2]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    capsys.readouterr()
+    yield made
+    for node in made.nodes:
+        node.close()
+
+
+@pytest.fixture
+def coupler(lab: Lab) -> links.Endpoint:
+    return lab.node(OCEAN, "127.0.0.1:0").endpoint("coupler")
+
+
+def passes_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function, as decorators do."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments: Any, **keywords: Any) -> Any:
+        return function(*arguments, **keywords)
+
+    return wrapper
+
+
+def takes_no_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function, and give it another first argument."""
+
+    @functools.wraps(function)
+    def wrapper(value: Any) -> Any:
+        return function("own", value)
+
+    return wrapper
+
+
+class Model:
+    """Something whose methods are handlers."""
+
+    def method(self, call: links.Call, value: int) -> list[Any]:
+        """Say who has called."""
+        return [call.peer, value]
+
+    @passes_on
+    def wrapped_method(self, call: links.Call, value: int) -> list[Any]:
+        """Say who has called."""
+        return [call.peer, value]
+
+    @classmethod
+    def of_class(cls, call: links.Call, value: int) -> list[Any]:
+        """Say who has called."""
+        return [call.peer, value]
+
+    @staticmethod
+    def static(call: links.Call, value: int) -> list[Any]:
+        """Say who has called."""
+        return [call.peer, value]
+
+    def without(self, value: int) -> list[Any]:
+        """Say that nobody is known."""
+        return ["nobody", value]
+
+
+@passes_on
+def wrapped(call: links.Call, value: int) -> list[Any]:
+    return [call.peer, value]
+
+
+@passes_on
+@passes_on
+def twice_wrapped(call: links.Call, value: int) -> list[Any]:
+    return [call.peer, value]
+
+
+def said(call: links.Call, value: int, *, scale: int = 1) -> list[Any]:
+    return [call.peer, value * scale]
+
+
+@takes_no_call
+def changed(call: Any, value: int) -> list[Any]:
+    return [call, value]
+
+
+def all_of_them(*call: Any) -> list[Any]:
+    return ["all", *call]
+
+
+def named(value: int, call: str = "no") -> list[Any]:
+    return [call, value]
+
+
+def test_functions_that_want_the_call_get_it(lab: Lab, coupler: links.Endpoint) -> None:
+    model = Model()
+    want: list[Callable[..., Any]] = [
+        model.method,
+        model.wrapped_method,
+        Model.of_class,
+        Model.static,
+    ]
+    want += [wrapped, twice_wrapped, functools.partial(said, scale=1)]
+    for function in want:
+        coupler.handler(function)
+    others = {"without": "nobody", "changed": "own", "all_of_them": "all", "named": "no"}
+    without: list[Callable[..., Any]] = [model.without, changed, all_of_them, named]
+    for function in without:
+        coupler.handler(function)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    for name in (
+        *("method", "wrapped_method", "of_class", "static"),
+        *("wrapped", "twice_wrapped", "said"),
+    ):
+        assert bound.request(name, 7).result(timeout=20) == [ATMOSPHERE, 7], name
+    for name, expected in others.items():
+        assert bound.request(name, 7).result(timeout=20) == [expected, 7], name
+
+
+def test_a_function_without_a_name_is_no_handler(coupler: links.Endpoint) -> None:
+    with pytest.raises(TypeError, match=r"got a lambda for handler, expected a function"):
+        coupler.handler(lambda: 1)
+    with pytest.raises(TypeError, match=r"got a lambda for stream_handler"):
+        coupler.stream_handler(functools.partial(lambda stream, _: None, 1))
+
+
+class Unusual(Exception):
+    """A failure that only this program knows."""
+
+
+def test_the_kind_of_a_failure_is_the_same_for_links_and_tasks(
+    lab: Lab, coupler: links.Endpoint
+) -> None:
+    def fail_here(is_usual: bool) -> None:
+        raise KeyError("usual") if is_usual else Unusual("not usual")
+
+    coupler.handler(fail_here)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    with pytest.raises(links.HandlerError, match="raised KeyError: ") as usual:
+        bound.request("fail_here", True).result(timeout=20)
+    assert usual.value.kind == "KeyError"
+    with pytest.raises(links.HandlerError) as unusual:
+        bound.request("fail_here", False).result(timeout=20)
+    described, *_ = describe_exception(Unusual())
+    assert unusual.value.kind == described.replace(":", ".") == f"{__name__}.Unusual"
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log of links has."""
+    return [one.getMessage() for one in caplog.records if one.name == "exoskel.links"]
+
+
+def test_the_log_names_the_peer_and_the_programs_own_lines(
+    lab: Lab, coupler: links.Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    @coupler.stream_handler
+    def upload(stream: links.Stream) -> None:
+        stream.readall()
+
+    @coupler.handler
+    def fail() -> None:
+        raise ValueError("no")
+
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        stream = bound.stream("upload", timeout=20)
+        stream.write(b"beginning")
+        stream.abort("given up")
+        with pytest.raises(links.HandlerError):
+            bound.request("fail").result(timeout=20)
+        expected = f"the stream handler upload of coupler failed, with a stream of {ATMOSPHERE}\n"
+        assert eventually(lambda: any(expected in line for line in logged(caplog)))
+        expected = f"the handler fail of coupler failed, called by {ATMOSPHERE}\n"
+        assert eventually(lambda: any(expected in line for line in logged(caplog)))
+    text = "\n".join(logged(caplog))
+    assert "stream.readall()" in text
+    assert 'raise ValueError("no")' in text
+    for internal in ("link_streams.py", "link_endpoints.py", "link_waiting.py"):
+        assert internal not in text
+
+
+def test_what_is_too_large_says_whose_limit_it_is(lab: Lab, coupler: links.Endpoint) -> None:
+    @coupler.handler
+    def size(data: bytes) -> int:
+        return len(data)
+
+    @coupler.handler
+    def large(count: int) -> bytes:
+        return bytes(count)
+
+    node = links.Node(lab.credential(ATMOSPHERE), policy=lab.policy, message_bytes_max=262_144)
+    lab.nodes.append(node)
+    bound = node.bind(coupler.startpoint(to="*"))
+    assert bound.request("size", bytes(300_000)).result(timeout=20) == 300_000
+    expected = "got an answer of .* expected at most 262144, .* of the node that asked"
+    with pytest.raises(links.HandlerError, match=expected) as raised:
+        bound.request("large", 300_000).result(timeout=20)
+    assert raised.value.kind == "exoskel.errors.SizeLimitError"
+    other = links.Node(
+        lab.credential(NAMES[2]), policy=lab.policy, listen="127.0.0.1:0", message_bytes_max=262_144
+    )
+    lab.nodes.append(other)
+    endpoint = other.endpoint("small")
+    endpoint.handler(size)
+    bound = lab.node(ATMOSPHERE).bind(endpoint.startpoint(to="*"))
+    expected = "got arguments of .* expected at most 262144, .* of the node that is asked"
+    # As long as there is no link, and by the link.
+    for _ in range(2):
+        with pytest.raises(ex.SizeLimitError, match=expected):
+            bound.request("size", bytes(300_000)).result(timeout=20)
+    assert bound.request("size", bytes(100_000)).result(timeout=20) == 100_000
