@@ -12,7 +12,7 @@ pub struct Limits {
     /// How many bytes the peer may have under way on one link before this side has consumed any. A message may
     /// start while some credit is left, so one link holds at most this and one message.
     pub credit_bytes: u64,
-    /// How many bytes of its own messages a session queues; local, not sent to the peer.
+    /// How many bytes of memory the messages take that a session queues; local, not sent to the peer.
     pub queued_bytes_max: u64,
 }
 

@@ -66,6 +66,9 @@ impl Message {
     /// bounded as well.
     pub const OVERHEAD_BYTES: u64 = 64;
 
+    /// What each message that waits takes of memory besides what it [counts](Self::size), where it is kept until it has arrived as well.
+    pub const MEMORY_BYTES: u64 = 192;
+
     /// What the message takes from its link's credit.
     pub fn size(&self) -> u64 {
         let bulk: u64 = self.bulk.iter().map(|part| part.len() as u64).sum();

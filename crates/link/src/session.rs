@@ -33,7 +33,7 @@ use closing::Closing;
 use head_memory::HeadMemory;
 use inbox::Inbox;
 pub use link::LinkTraffic;
-use link::{Link, LinkState, LinkTable};
+use link::{Link, LinkState, LinkTable, SendBacklog};
 use outbox::Outbox;
 use timing::Timing;
 pub use timing::UNVERIFIED_BYTES_PER_SECOND;
@@ -69,7 +69,7 @@ pub struct Session {
     streaming: Option<LinkId>,
     pool: Pool,
     events: VecDeque<Event>,
-    queued_bytes: u64,
+    backlog: SendBacklog,
     /// What [`limit_reception`](Self::limit_reception) said last.
     reception_max: Option<u64>,
     timing: Timing,
@@ -125,7 +125,7 @@ impl Session {
             streaming: None,
             pool: Pool::default(),
             events: VecDeque::new(),
-            queued_bytes: 0,
+            backlog: SendBacklog::default(),
             reception_max: None,
             timing: Timing::new(now),
             closing: Closing::default(),
@@ -275,7 +275,7 @@ impl Session {
         )?;
         limit(
             "queued_bytes_max",
-            self.queued_bytes.saturating_add(size),
+            (self.backlog + SendBacklog::one(size)).memory(),
             self.config.limits.queued_bytes_max,
         )?;
         let end = self
@@ -299,8 +299,8 @@ impl Session {
             )?;
         }
         end.queue.push_back(message);
-        end.queued_bytes += size;
-        self.queued_bytes += size;
+        end.backlog = end.backlog + SendBacklog::one(size);
+        self.backlog = self.backlog + SendBacklog::one(size);
         if !end.is_ready && end.can_send() {
             end.is_ready = true;
             self.ready.push_back(link);
@@ -315,7 +315,17 @@ impl Session {
 
     /// Bytes of messages that are queued and not yet sealed.
     pub fn queued_bytes(&self) -> u64 {
-        self.queued_bytes
+        self.backlog.bytes
+    }
+
+    /// The memory that such messages take.
+    pub fn queued_memory(&self) -> u64 {
+        self.backlog.memory()
+    }
+
+    /// How many of them there are.
+    pub fn queued_count(&self) -> u64 {
+        self.backlog.messages
     }
 
     /// Messages that are queued on a link, and of which nothing is sealed yet.

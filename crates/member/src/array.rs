@@ -49,6 +49,8 @@ struct OutgoingConnection {
     connection: u32,
     every: u64,
     place: u16,
+    /// Its place on our own board.
+    source_place: u16,
     takers: Option<VersionTakers>,
 }
 
@@ -124,6 +126,7 @@ impl SharedArray {
             connection: place.connection,
             every: place.every.max(1),
             place: place.place,
+            source_place: place.source_place,
             takers: None,
         });
         let incoming = targets.into_iter().map(|place| IncomingConnection {
@@ -273,7 +276,7 @@ impl SharedArray {
                 let here = here.find_map(|(rank, board)| lost(*rank, board.load(counter)));
                 let mut elsewhere = takers.elsewhere.iter();
                 here.or_else(|| {
-                    let released = self.memory.load(Counter::Released);
+                    let released = self.memory.load(Counter::Released(outgoing.source_place));
                     elsewhere.find_map(|rank| lost(*rank, released))
                 })
             };
@@ -282,7 +285,7 @@ impl SharedArray {
                 .map(|(rank, board)| (Some(*rank), board, counter))
                 .collect();
             if !takers.elsewhere.is_empty() {
-                boards.push((None, &self.memory, Counter::Released));
+                boards.push((None, &self.memory, Counter::Released(outgoing.source_place)));
             }
             for (rank, board, counter) in boards {
                 let has_left = || {

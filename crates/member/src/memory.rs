@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use exoskel_transfer::CONNECTIONS_INTO_MAX;
+use exoskel_transfer::CONNECTIONS_OF_ARRAY_MAX;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::thread::futex;
@@ -30,7 +30,7 @@ const BOARD_BYTES: usize = 4096;
 const PLACE_BYTES: usize = 64;
 
 /// Behind the places of connections: what its process waits for.
-const WAIT_PLACE: usize = 1 + CONNECTIONS_INTO_MAX;
+const WAIT_PLACE: usize = 1 + CONNECTIONS_OF_ARRAY_MAX;
 
 const _: () = assert!((1 + WAIT_PLACE) * PLACE_BYTES <= BOARD_BYTES);
 
@@ -42,8 +42,8 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 pub(crate) enum Counter {
     /// Versions that the array's own process has exported.
     Exported,
-    /// The last of these that is on its way to all who take it on other hosts. Written by the keeper.
-    Released,
+    /// The last of these that is on its way to all who take it on other hosts, by the connection's place. Written by the keeper.
+    Released(u16),
     /// The last of the source's versions that the array's own process has taken over a connection, by the connection's place.
     Taken(u16),
     /// Bytes that it has copied for it.
@@ -247,9 +247,12 @@ impl PartMemory {
         write(unsafe { std::slice::from_raw_parts_mut(self.first_byte(), self.bytes) })
     }
 
-    /// Writes on a source's board which versions are on their way to other hosts, for its keeper.
-    pub fn release(&self, version: u64) {
-        self.store(Counter::Released, version);
+    /// Writes on a source's board which versions are on their way to other hosts over the connection at this place, for its keeper.
+    ///
+    /// # Panics
+    /// If no board has such a place.
+    pub fn release(&self, place: u16, version: u64) {
+        self.store(Counter::Released(place), version);
     }
 
     /// Writes on a target's board which version has come from other hosts over the connection at this place, for its keeper.
@@ -263,11 +266,11 @@ impl PartMemory {
     fn word(&self, counter: Counter) -> *mut u64 {
         let (place, word) = match counter {
             Counter::Exported => (0, 0),
-            Counter::Released => (0, 1),
             Counter::Taken(place) => (1 + usize::from(place), 0),
             Counter::Bytes(place) => (1 + usize::from(place), 1),
             Counter::Nanoseconds(place) => (1 + usize::from(place), 2),
             Counter::Arrived(place) => (1 + usize::from(place), 3),
+            Counter::Released(place) => (1 + usize::from(place), 4),
             Counter::WaitedFor => (WAIT_PLACE, 0),
             Counter::WaitedVersion => (WAIT_PLACE, 1),
         };

@@ -5,6 +5,7 @@
 //! has nothing to do but wait for the peer reads by itself meanwhile.
 
 mod progress;
+mod turn;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,6 +17,9 @@ pub use exoskel_link::Ended;
 use exoskel_link::{CLOSING_TIME, CloseReason, Event, LinkId, Message, Session, SessionError};
 use tokio::sync::Notify;
 
+pub use self::turn::PeerTurn;
+pub(crate) use self::turn::TURN_TIME;
+use self::turn::{TakenTurn, TurnWait};
 use crate::beside::Served;
 use crate::epoll_set::{EpollSet, Telling};
 use crate::transport::Transport;
@@ -23,9 +27,6 @@ use crate::wake_up::WakeUp;
 
 /// Reads in a row before the task looks at other connections again.
 const READS_IN_A_ROW: usize = 16;
-
-/// How long what was read is handed out before the task looks at other connections again: few bytes may take long to deal with.
-const TURN_TIME: Duration = Duration::from_millis(1);
 
 /// Spent buffers that wait for the task, at most.
 const SPENT_MAX: usize = 64;
@@ -58,8 +59,9 @@ pub struct Connection {
     wake: Notify,
     /// [`Session::queued_bytes`] after the last write, unless all that has credit was written.
     unwritten: AtomicU64,
-    /// [`Session::queued_bytes`] after the last write.
+    /// [`Session::queued_memory`] and [`Session::queued_count`] after the last write.
     waiting: AtomicU64,
+    waiting_count: AtomicU64,
     /// How often [`Connection::progress`] has found nothing.
     looks: AtomicU32,
     epoch: Instant,
@@ -143,6 +145,7 @@ impl Connection {
             wake: Notify::new(),
             unwritten: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            waiting_count: AtomicU64::new(0),
             looks: AtomicU32::new(0),
             epoch,
         })
@@ -223,10 +226,16 @@ impl Connection {
         }
     }
 
-    /// The bytes of messages that wait until the peer takes them or gives credit for them, as of the last write.
+    /// The memory of messages that wait until the peer takes them or gives credit for them, in bytes, as of the last write.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many messages wait until the peer takes them or gives credit for them, as of the last write.
+    #[must_use]
+    pub fn waiting_messages(&self) -> u64 {
+        self.waiting_count.load(Ordering::Relaxed)
     }
 
     /// The bytes of messages that wait until the transport takes them, as of the last write.
@@ -331,12 +340,21 @@ impl Connection {
     }
 
     /// Serves the connection until it ends; `handle` gets every event of the session.
-    pub async fn run(&self, mut handle: impl FnMut(Event)) -> Ended {
+    pub async fn run(&self, handle: impl FnMut(Event)) -> Ended {
+        self.run_in_turn(&PeerTurn::default(), handle).await
+    }
+
+    /// As [`Connection::run`], with events that are handed out when it is the peer's turn: all connections that share it get as much of the
+    /// thread's time as one, what they leave behind at their end included.
+    pub async fn run_in_turn(&self, turn: &PeerTurn, mut handle: impl FnMut(Event)) -> Ended {
         let _served = Served::begin();
-        let ended = self.serve(&mut handle).await;
+        let ended = self.serve(turn, &mut handle).await;
         // What has been read by now, here or by another thread, is handed out before anybody hears of the end.
-        while !self.hand_out_left(&mut handle) {
-            tokio::task::yield_now().await;
+        while self.is_left() {
+            let taken = turn.take().await;
+            let begin = Instant::now();
+            self.hand_out(&mut self.reader().left, &mut handle);
+            turn.give_back(taken, begin.elapsed()).await;
         }
         // Nobody reads or writes any more: who goes on sending must get an error, not fill a queue.
         let _ = self.lock().received_end();
@@ -344,31 +362,47 @@ impl Connection {
         ended
     }
 
-    async fn serve(&self, handle: &mut impl FnMut(Event)) -> Ended {
+    async fn serve(&self, turn: &PeerTurn, handle: &mut impl FnMut(Event)) -> Ended {
         if let Err(error) = self.read_by_task() {
             return self.broken(error);
         }
         let (mut is_blocked, mut is_read) = (false, false);
+        // There is something to read or to hand out, and another connection of the peer has its turn.
+        let mut wait: Option<TurnWait> = None;
         let mut timer = std::pin::pin!(tokio::time::sleep_until(self.epoch.into()));
         loop {
-            let is_behind = self.is_behind();
+            if self.is_behind() {
+                wait.get_or_insert_with(|| turn.take());
+            }
             tokio::select! {
-                // What comes next waits until all other connections have had their turns.
-                () = tokio::task::yield_now(), if is_behind => {
-                    if let Err(error) = self.read_as_task(handle) {
+                taken = its_turn(&mut wait), if wait.is_some() => {
+                    wait = None;
+                    let begin = Instant::now();
+                    let read = self.read_as_task(handle);
+                    turn.give_back(taken, begin.elapsed()).await;
+                    if let Err(error) = read {
                         return self.broken(error);
                     }
                 }
                 // Behind the peer's end a transport would always be readable.
-                told = self.readiness.readable(), if !is_read && !is_behind => {
-                    let read = told.and_then(|mut told| {
-                        if matches!(self.read_as_task(handle)?, More::No) {
+                told = self.readiness.readable(), if !is_read && wait.is_none() => {
+                    let mut told = match told {
+                        Ok(told) => told,
+                        Err(error) => return self.broken(error),
+                    };
+                    if let Some(taken) = turn.try_take() {
+                        let begin = Instant::now();
+                        let read = self.read_as_task(handle);
+                        if matches!(read, Ok(More::No)) {
                             told.clear_ready();
                         }
-                        Ok(())
-                    });
-                    if let Err(error) = read {
-                        return self.broken(error);
+                        drop(told);
+                        turn.give_back(taken, begin.elapsed()).await;
+                        if let Err(error) = read {
+                            return self.broken(error);
+                        }
+                    } else {
+                        wait = Some(turn.take());
                     }
                 }
                 writable = self.transport.writable(), if is_blocked || is_read => {
@@ -377,7 +411,7 @@ impl Connection {
                     }
                 }
                 () = self.wake.notified() => {}
-                () = &mut timer => self.keep_time(handle),
+                () = &mut timer => self.keep_time(),
             }
             let written = match self.empty_and_write() {
                 Ok(written) => written,
@@ -497,7 +531,7 @@ impl Connection {
         Ok(More::Perhaps)
     }
 
-    fn keep_time(&self, handle: &mut impl FnMut(Event)) {
+    fn keep_time(&self) {
         let mut session = self.lock();
         // What it finds is known to `ended`.
         let _ = session.handle_timeout(self.now());
@@ -507,7 +541,8 @@ impl Connection {
         drop(session);
         let mut reader = self.reader();
         reader.left.extend(self.with(events_of));
-        self.hand_out(&mut reader.left, handle);
+        self.is_behind
+            .store(!reader.left.is_empty(), Ordering::Relaxed);
     }
 
     /// Hands out what was read, for one turn. Says whether that was all.
@@ -526,8 +561,8 @@ impl Connection {
         left.is_empty()
     }
 
-    fn hand_out_left(&self, handle: &mut impl FnMut(Event)) -> bool {
-        self.hand_out(&mut self.reader().left, handle)
+    fn is_left(&self) -> bool {
+        !self.reader().left.is_empty()
     }
 
     fn is_behind(&self) -> bool {
@@ -588,9 +623,8 @@ impl Connection {
             }
             if count == 0 {
                 self.unwritten.store(0, Ordering::Relaxed);
-                // It waits for credit.
-                let waiting = session.queued_bytes();
-                self.waiting.store(waiting, Ordering::Relaxed);
+                // What is left waits for credit.
+                self.count_waiting(session);
                 return None;
             }
             match write(&slices[..count]) {
@@ -599,11 +633,18 @@ impl Connection {
                 Err(error) => {
                     let unwritten = session.queued_bytes();
                     self.unwritten.store(unwritten, Ordering::Relaxed);
-                    self.waiting.store(unwritten, Ordering::Relaxed);
+                    self.count_waiting(session);
                     return Some(error);
                 }
             }
         }
+    }
+
+    fn count_waiting(&self, session: &Session) {
+        let memory = session.queued_memory();
+        self.waiting.store(memory, Ordering::Relaxed);
+        let count = session.queued_count();
+        self.waiting_count.store(count, Ordering::Relaxed);
     }
 
     fn now(&self) -> Duration {
@@ -612,6 +653,14 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends when it is the peer's turn.
+async fn its_turn(wait: &mut Option<TurnWait>) -> TakenTurn {
+    match wait {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -501,9 +501,13 @@ impl KeeperDriver {
                         others.depart(keeper, due);
                     }
                 }
-                KeeperAction::Release { memory, version } => {
+                KeeperAction::Release {
+                    memory,
+                    place,
+                    version,
+                } => {
                     if let Some(kept) = inside.memories.get(&memory) {
-                        kept.mapped.release(version);
+                        kept.mapped.release(place, version);
                     }
                 }
                 KeeperAction::Arrive {

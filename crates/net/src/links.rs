@@ -4,13 +4,17 @@
 //! link wakes two threads, not four. Calls wait in a queue for each endpoint until a thread of its owner takes them; those of one link
 //! are handled one after the other.
 
+mod audit;
 mod calls;
 mod compression;
 mod delivery;
 mod driver;
+mod fair_queue;
 mod intake;
 mod lookup;
+mod peer_share;
 mod progress;
+mod region_gate;
 mod regions;
 mod renewing;
 mod status;
@@ -40,12 +44,15 @@ pub use exoskel_node::links::{
 use exoskel_node::links::{Happening, LinkMachine, OutgoingMessage};
 use tokio::sync::Notify;
 
+use self::audit::AuditLines;
 use self::calls::Calls;
 use self::compression::Compressions;
 pub use self::compression::{Compression, ExpandedContents, ExpansionCheck, ExpansionError};
 use self::intake::Intake;
 pub use self::lookup::{LookupQuestion, PendingLookup};
+use self::peer_share::{PeerShare, PeerShares, UnreadLinks};
 pub use self::progress::{LinkDriver, LinkDriverParts};
+use self::region_gate::RegionWork;
 use self::regions::Transfers;
 pub use self::regions::{ArrayMemory, OwnRegion, Transfer, TransferError};
 pub use self::renewing::ReloadError;
@@ -68,12 +75,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a thread that has handled a call waits at the session that has brought it. What comes later is read by the node's own thread.
 const LISTENING_TIME: Duration = Duration::from_millis(2);
-
-/// Lines about who was let in that wait to be written down, at most.
-const AUDIT_LINES_MAX: usize = 1024;
-
-/// Bytes that wait for a peer to read them. With more, none of its calls is handled: their answers would only wait as well.
-const UNREAD_BYTES_MAX: u64 = 256 << 20;
 
 /// Random bytes for keys of endpoints.
 pub type RandomBytes = fn(&mut [u8]) -> Result<(), io::Error>;
@@ -146,6 +147,8 @@ pub(crate) struct LinkShared {
     machine: Mutex<LinkMachine>,
     sessions: Mutex<BTreeMap<SessionId, Arc<RunningSession>>>,
     orders: Mutex<BTreeMap<PeerProcess, Weak<Mutex<()>>>>,
+    shares: PeerShares,
+    unread_links: UnreadLinks,
     terms: Mutex<NodeConfig>,
     via: Vec<ViaCommand>,
     commands: Arc<ViaCommands>,
@@ -162,6 +165,7 @@ pub(crate) struct LinkShared {
     troubles: Troubles,
     intake: Intake,
     streams: LinkStreams,
+    region_work: RegionWork,
     transfers: Transfers,
     compressions: Compressions,
     /// Tells the node's thread that there is something to dial, or that it is to end.
@@ -171,14 +175,6 @@ pub(crate) struct LinkShared {
     /// Nothing more is asked or posted.
     is_leaving: AtomicBool,
     is_over: AtomicBool,
-}
-
-/// Lines that wait to be written down.
-#[derive(Default)]
-struct AuditLines {
-    lines: Vec<String>,
-    /// How many there was no room for.
-    lost: u64,
 }
 
 /// A session that runs.
@@ -194,6 +190,8 @@ pub(crate) struct RunningSession {
     since: Instant,
     /// Held while an event of the peer's is dealt with: its links go from one session to another, and calls keep their order.
     order: Arc<Mutex<()>>,
+    /// What it has in common with the other sessions of the peer's certificate.
+    share: Arc<PeerShare>,
     /// Whether some user's thread reads it.
     is_read_here: AtomicBool,
 }
@@ -263,6 +261,8 @@ impl LinkNode {
             since: Instant::now(),
             sessions: Mutex::default(),
             orders: Mutex::default(),
+            shares: PeerShares::default(),
+            unread_links: UnreadLinks::default(),
             terms: Mutex::new(config.terms),
             answers: Mutex::default(),
             answered: Condvar::new(),
@@ -270,6 +270,7 @@ impl LinkNode {
             calls: Calls::default(),
             intake: Intake::default(),
             streams: LinkStreams::default(),
+            region_work: RegionWork::default(),
             transfers: Transfers::default(),
             compressions: Compressions::default(),
             audit: Mutex::default(),
@@ -353,7 +354,7 @@ impl LinkNode {
     #[must_use]
     pub fn take_call(&self, endpoint: &str, patience: Duration) -> Option<LinkCall> {
         let calls = &self.shared.calls;
-        let is_held = |call: &LinkCall| self.shared.unread_bytes(call) > UNREAD_BYTES_MAX;
+        let is_held = |call: &LinkCall| self.shared.is_held(call);
         let take = |deadline: Instant| {
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -567,21 +568,6 @@ impl LinkNode {
         lock(&self.shared.answers).remove(&request);
     }
 
-    /// Adds a line of the owner's own to those about who was let in.
-    pub fn note(&self, line: String) {
-        self.shared.note(line);
-    }
-
-    /// Lines about who was let in, and who was not.
-    #[must_use]
-    pub fn take_audit(&self) -> Vec<String> {
-        let AuditLines { mut lines, lost } = std::mem::take(&mut *lock(&self.shared.audit));
-        if lost > 0 {
-            lines.push(format!("{lost} more lines could not be kept"));
-        }
-        lines
-    }
-
     /// Whether it has a thread of its own, and needs nobody to drive it.
     #[must_use]
     pub fn has_thread(&self) -> bool {
@@ -599,6 +585,7 @@ impl LinkNode {
             let _ = thread.join();
         }
         self.shared.calls.end();
+        self.shared.forget_region_calls(|_| true);
         for answer in lock(&self.shared.answers).values_mut() {
             answer.get_or_insert(RequestAnswer::Lost(LinkError::Closed));
         }
@@ -720,19 +707,6 @@ impl LinkShared {
         }
     }
 
-    /// Bytes that wait until whoever has made a call reads them.
-    fn unread_bytes(&self, call: &LinkCall) -> u64 {
-        if let Some(live) = self.live(call.session) {
-            return live.connection.waiting_bytes();
-        }
-        let machine = lock(&self.machine);
-        let place = machine.place_of(call.accepted);
-        let unsent = machine.unsent_bytes(call.accepted);
-        drop(machine);
-        let live = place.and_then(|(session, _)| self.live(session));
-        live.map_or(unsent, |live| live.connection.waiting_bytes())
-    }
-
     /// Whether calls of a link are still to be handled.
     fn is_kept(&self, accepted: AcceptedId) -> bool {
         lock(&self.machine).is_kept(accepted)
@@ -742,7 +716,7 @@ impl LinkShared {
     fn end_links(self: &Arc<Self>, links: Vec<AcceptedId>, why: &str) {
         for number in links {
             let place = lock(&self.machine).end_link(number);
-            self.calls.forget(number);
+            self.forget_calls(number);
             // After the link: no stream begins on it any more.
             let error = LinkError::LinkEnded(why.to_owned());
             self.end_streams(&error, |accepted| accepted == number);
@@ -776,7 +750,7 @@ impl LinkShared {
             self.wake_waiting();
         }
         match happened {
-            Ok(happened) => self.happened(happened),
+            Ok(happened) => self.happened_by(Some(live.record.peer.identity()), happened),
             Err(error) => live
                 .connection
                 .abort(CloseReason::Fault(error.to_string().into())),
@@ -788,6 +762,11 @@ impl LinkShared {
     }
 
     fn happened(self: &Arc<Self>, happened: Vec<Happening>) {
+        self.happened_by(None, happened);
+    }
+
+    /// As [`LinkShared::happened`], by the doing of a peer.
+    fn happened_by(self: &Arc<Self>, peer: Option<&Identity>, happened: Vec<Happening>) {
         let (mut is_answered, is_any) = (false, !happened.is_empty());
         for one in happened {
             match one {
@@ -795,7 +774,7 @@ impl LinkShared {
                     self.end_streams(&error, |link| link == accepted);
                 }
                 Happening::LinkOver(accepted, error) => {
-                    self.calls.forget(accepted);
+                    self.forget_calls(accepted);
                     self.end_streams(&error, |link| link == accepted);
                 }
                 Happening::Close(id) => {
@@ -807,7 +786,7 @@ impl LinkShared {
                 Happening::Answered(request, answer) => {
                     is_answered |= self.answered(request, answer);
                 }
-                Happening::Audit(line) => self.note(line),
+                Happening::Audit(line) => self.note_by(peer, line),
             }
         }
         if is_answered {
@@ -818,30 +797,16 @@ impl LinkShared {
         }
     }
 
-    /// Ends a link whose calls, with others of its opener, would hold too much memory, and the session that carries it.
-    fn end_for_waiting(self: &Arc<Self>, accepted: AcceptedId, got: u64) {
+    /// Ends a link because of what waits for its opener, with others of it, and the session that carries it.
+    fn end_for_waiting(self: &Arc<Self>, accepted: AcceptedId, text: String) {
         let place = lock(&self.machine).place_of(accepted);
-        let text = format!(
-            "the calls that wait hold {got} bytes, expected at most {}: wait for answers before more is asked",
-            calls::WAITING_BYTES_MAX
-        );
         // A call of it is dropped: it must not go on in another session.
         self.end_links(vec![accepted], &text);
         if let Some(live) = place.and_then(|(session, _)| self.live(session)) {
-            self.note(format!(
-                "ended the session with {}: {text}",
-                live.record.peer.identity()
-            ));
+            let peer = live.record.peer.identity();
+            let line = format!("ended the session with {peer}: {text}");
+            self.note_by(Some(peer), line);
             live.connection.abort(CloseReason::NotAllowed(text.into()));
-        }
-    }
-
-    fn note(&self, line: String) {
-        let mut audit = lock(&self.audit);
-        if audit.lines.len() < AUDIT_LINES_MAX {
-            audit.lines.push(line);
-        } else {
-            audit.lost += 1;
         }
     }
 

@@ -34,7 +34,7 @@ const HANDSHAKES_MAX: usize = 16;
 /// Of these, with one host.
 const HANDSHAKES_OF_HOST_MAX: usize = 8;
 
-/// With more handshakes than this under way, strangers stand around, and a slot doesn't wait for its [turn](TURN_TIME).
+/// With as many handshakes under way, strangers stand around, and a slot doesn't wait for its [turn](TURN_TIME).
 const CALM_MAX: usize = 4;
 
 /// How long a slot leaves the next connection to the worker's other slots while a handshake of its own goes on. A manager's
@@ -283,10 +283,10 @@ async fn accept_one(
                 continue;
             };
             let host = host_of(&socket);
-            let place = reception.enter(host).await;
+            let is_calm = reception.len() < CALM_MAX;
             let (config, taken) = (config.clone(), taken.clone());
             let (audit, sender) = (audit.clone(), sender.clone());
-            let handshake = tokio::task::spawn_local(async move {
+            let handshake = reception.receive(host, async move |place| {
                 let terms = || {
                     let (config, told) = config.borrow_mut().read();
                     told.into_iter().for_each(|line| audit.write(line));
@@ -297,9 +297,12 @@ async fn accept_one(
                     Err(error) => audit.refused(host, &address, &error),
                 }
             });
-            if reception.len() <= CALM_MAX {
+            if is_calm {
                 // Its own end doesn't matter: it has told whoever has to know.
                 let _ = tokio::time::timeout(TURN_TIME, handshake).await;
+            } else {
+                // Who is here goes on before the next one is taken in.
+                tokio::task::yield_now().await;
             }
         }
     };

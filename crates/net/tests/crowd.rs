@@ -13,7 +13,7 @@ use exoskel_identity::Role;
 use exoskel_link::capability::Caveat;
 use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Protection, TrafficClass};
 use exoskel_net::address::Address;
-use exoskel_net::connection::Connection;
+use exoskel_net::connection::{Connection, PeerTurn};
 use exoskel_net::establish::{EstablishError, Established, NodeConfig, dial};
 use exoskel_net::links::{LinkNode, LinkNodeConfig, LookupQuestion, MessageContents};
 use exoskel_net::listening::Listening;
@@ -90,6 +90,79 @@ fn a_peer_that_keeps_its_handler_busy_holds_up_nobody() {
             "each is handed out, before the end as well"
         );
         assert!(before.get().unwrap() < MANY / 10, "{before:?}");
+    });
+}
+
+/// Aim: who has many sessions gets no more of the thread's time than who has one, for what its sessions have left behind as well.
+#[test]
+fn a_peer_with_many_sessions_has_one_turn() {
+    const SESSIONS: usize = 8;
+    const OF_OTHER: usize = 20;
+    run(async {
+        let site = Site::new();
+        let work = || {
+            let begin = Instant::now();
+            while begin.elapsed() < WORK {
+                std::hint::spin_loop();
+            }
+        };
+        let local = tokio::task::LocalSet::new();
+        let turns = [(); 2].map(|()| Rc::new(PeerTurn::default()));
+        let busy_count = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        let mut ends = Vec::new();
+        for _ in 0..SESSIONS {
+            let (busy, busy_end, link) = opened(&site).await;
+            for _ in 0..MANY / SESSIONS {
+                busy.queue(link, message(b"much", b"")).unwrap();
+            }
+            // They have gone when most of what they have said is dealt with.
+            busy.close(CloseReason::Finished);
+            clients.push(busy);
+            let (turn, count) = (turns[0].clone(), busy_count.clone());
+            ends.push(local.spawn_local(async move {
+                let take = |event| {
+                    if matches!(event, Event::Message { .. }) {
+                        work();
+                        count.set(count.get() + 1);
+                    }
+                };
+                busy_end.run_in_turn(&turn, take).await
+            }));
+        }
+        let (other, other_end, link) = opened(&site).await;
+        for _ in 0..OF_OTHER {
+            other.queue(link, message(b"much", b"")).unwrap();
+        }
+        other.close(CloseReason::Finished);
+        clients.push(other);
+        let (turn, count) = (turns[1].clone(), busy_count.clone());
+        let (begun, before) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(0)));
+        let (first, last) = (begun.clone(), before.clone());
+        ends.push(local.spawn_local(async move {
+            let take = |event| {
+                if matches!(event, Event::Message { .. }) {
+                    if first.get().is_none() {
+                        first.set(Some(count.get()));
+                    }
+                    work();
+                    last.set(count.get());
+                }
+            };
+            other_end.run_in_turn(&turn, take).await
+        }));
+        for client in clients {
+            ends.push(local.spawn_local(async move { client.run(|_| ()).await }));
+        }
+        let all = async {
+            for end in ends {
+                end.await.unwrap();
+            }
+        };
+        soon("the end of all", local.run_until(all)).await;
+        // From its first to its last one, there is about one of the crowd for each.
+        let meanwhile = before.get() - begun.get().unwrap();
+        assert!(meanwhile <= 2 * OF_OTHER, "{meanwhile}");
     });
 }
 

@@ -4,6 +4,8 @@
 
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -364,6 +366,80 @@ fn a_function_is_no_region() {
         "{error}"
     );
     assert_eq!(into.bytes(), [0; 10]);
+    pair.close();
+}
+
+/// An array that says when somebody begins to read it, and is read when the test lets it.
+struct SlowCells {
+    begun: Sender<()>,
+    go: Mutex<Receiver<()>>,
+    is_read: Arc<AtomicBool>,
+}
+
+impl ArrayMemory for SlowCells {
+    fn length(&self) -> usize {
+        10
+    }
+
+    fn append_to(&self, _: usize, length: usize, bytes: &mut Vec<u8>) {
+        self.begun.send(()).unwrap();
+        self.go.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        self.is_read.store(true, Ordering::SeqCst);
+        bytes.extend(vec![7; length]);
+    }
+
+    fn write(&self, _: usize, _: &[u8]) {}
+}
+
+/// Aim: while an owner serves what has waited for its region, however long that takes, the node deals with all else.
+#[test]
+fn a_region_that_is_released_holds_up_nobody() {
+    let pair = Pair::new();
+    let ((begun, begins), (go, goes)) = (channel(), channel());
+    let is_read = Arc::new(AtomicBool::new(false));
+    let memory = SlowCells {
+        begun,
+        go: Mutex::new(goes),
+        is_read: is_read.clone(),
+    };
+    let layout = RegionLayout {
+        type_text: "|u1".to_owned(),
+        item_bytes: 1,
+        shape: vec![10],
+    };
+    let region = pair
+        .owner
+        .add_region(ENDPOINT, "slow", layout, Box::new(memory), false)
+        .unwrap();
+    let whole = RegionMessage::Get(ArrayPart::new(0, 10, &[]).unwrap());
+    // What comes behind a get on its link has come when the get has.
+    let get_and_call = || {
+        let get = pair.request("slow.get", whole.head(), vec![]);
+        let asked = pair.request("call", Bytes::from_static(b"\x80"), vec![]);
+        let call = pair.owner.take_call(ENDPOINT, PATIENCE).unwrap();
+        let nothing = MessageContents::default();
+        pair.owner.handled(&call, nothing, false).unwrap();
+        (get, asked)
+    };
+    assert!(region.hold(PATIENCE));
+    let first = get_and_call();
+    std::thread::scope(|scope| {
+        let release = scope.spawn(|| region.release());
+        begins.recv_timeout(PATIENCE).unwrap();
+        let second = get_and_call();
+        assert!(!is_read.load(Ordering::SeqCst));
+        for _ in 0..2 {
+            go.send(()).unwrap();
+        }
+        for (get, asked) in [first, second] {
+            assert_eq!(pair.answer(get).unwrap(), [vec![7; 10]]);
+            pair.answer(asked).unwrap();
+        }
+        release.join().unwrap();
+    });
+    // Nobody has it now.
+    assert!(region.hold(PATIENCE));
+    region.release();
     pair.close();
 }
 

@@ -66,6 +66,8 @@ pub struct ConnectionPlace {
     pub every: u64,
     /// Where it is in the boards of the target.
     pub place: u16,
+    /// Where it is in the boards of the source.
+    pub source_place: u16,
 }
 
 /// One of the two arrays of a connection, seen from a member that has the other.

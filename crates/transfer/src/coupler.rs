@@ -458,6 +458,7 @@ impl Coupler {
                         connection: number as u32,
                         every: terms.every,
                         place: self.coupling.place_into(number) as u16,
+                        source_place: self.coupling.place_from(number) as u16,
                     });
                 }
                 let order = CouplerOrder::Array {

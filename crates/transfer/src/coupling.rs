@@ -8,7 +8,7 @@ use std::time::Duration;
 use exoskel_redist::{DIMENSIONS_MAX, Selection, SelectionError};
 use serde::{Deserialize, Serialize};
 
-use crate::{CONNECTIONS_INTO_MAX, NAME_BYTES_MAX};
+use crate::{CONNECTIONS_OF_ARRAY_MAX, NAME_BYTES_MAX};
 
 /// An array of a program: `ocean.sst`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -193,8 +193,10 @@ pub enum CouplingError {
     #[error("the connection {0} has every = 0, expected at least 1")]
     Every(String),
     /// More than a board has places for.
-    #[error("{count} connections end in {array}, expected at most {CONNECTIONS_INTO_MAX}")]
+    #[error("{count} connections {end} {array}, expected at most {CONNECTIONS_OF_ARRAY_MAX}")]
     TooMany {
+        /// Which of their ends it is.
+        end: &'static str,
         /// Which array.
         array: Variable,
         /// How many.
@@ -259,7 +261,7 @@ impl Coupling {
             checked_name(name)?;
         }
         let mut seen = BTreeSet::new();
-        let mut into = BTreeMap::new();
+        let mut ends = BTreeMap::new();
         for terms in &connections {
             let connection = terms.to_string();
             for end in [&terms.from, &terms.to] {
@@ -282,13 +284,15 @@ impl Coupling {
             if !seen.insert((&terms.from, &terms.to, &terms.select, &terms.into)) {
                 return Err(CouplingError::Doubled(connection));
             }
-            *into.entry(&terms.to).or_insert(0) += 1;
+            *ends.entry(("end in", &terms.to)).or_insert(0) += 1;
+            *ends.entry(("begin in", &terms.from)).or_insert(0) += 1;
         }
-        if let Some((array, count)) = into
+        if let Some(((end, array), count)) = ends
             .into_iter()
-            .find(|(_, count)| *count > CONNECTIONS_INTO_MAX)
+            .find(|(_, count)| *count > CONNECTIONS_OF_ARRAY_MAX)
         {
             return Err(CouplingError::TooMany {
+                end,
                 array: array.clone(),
                 count,
             });
@@ -327,6 +331,14 @@ impl Coupling {
         let to = &self.connections[connection].to;
         let before = self.connections[..connection].iter();
         before.filter(|terms| terms.to == *to).count()
+    }
+
+    /// The same of the array's connections as a source.
+    #[must_use]
+    pub fn place_from(&self, connection: usize) -> usize {
+        let from = &self.connections[connection].from;
+        let before = self.connections[..connection].iter();
+        before.filter(|terms| terms.from == *from).count()
     }
 }
 

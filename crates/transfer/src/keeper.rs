@@ -73,6 +73,8 @@ pub enum KeeperAction {
     Release {
         /// Whose board.
         memory: MemoryId,
+        /// The connection's place there.
+        place: u16,
         /// The version.
         version: u64,
     },
@@ -576,12 +578,13 @@ impl Keeper {
             return;
         };
         let memory = array.memory;
-        let connections = self.coupling.connections_of(&source);
-        let connections = connections.filter(|(_, terms)| terms.from == source);
-        let released = connections.map(|(number, _)| self.pairs.released(number as u32, rank));
-        let version = released.min().unwrap_or(u64::MAX);
-        self.actions
-            .push_back(KeeperAction::Release { memory, version });
+        let place = self.coupling.place_from(connection as usize) as u16;
+        let version = self.pairs.released(connection, rank);
+        self.actions.push_back(KeeperAction::Release {
+            memory,
+            place,
+            version,
+        });
     }
 
     /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.

@@ -44,8 +44,8 @@ pub const MEMBERS_MAX: u32 = 1 << 20;
 /// Arrays of one program, at most.
 pub const VARIABLES_MAX: usize = 256;
 
-/// Connections that end in one array, at most: each has a place in the array's board.
-pub const CONNECTIONS_INTO_MAX: usize = 32;
+/// Connections that end in one array, or begin there, at most: each has a place in the array's board.
+pub const CONNECTIONS_OF_ARRAY_MAX: usize = 32;
 
 /// Refusals that a coupler remembers, for who asks at the end.
 pub const REFUSALS_MAX: usize = 16;

@@ -44,7 +44,7 @@ struct Part {
     /// Of a source: the version that is in it.
     contents: u64,
     exported: u64,
-    released: u64,
+    released: BTreeMap<u16, u64>,
     arrived: BTreeMap<u16, u64>,
     taken: BTreeMap<u16, u64>,
     /// Of a target: the keeper may write into it.
@@ -138,8 +138,12 @@ impl World {
             0 if every == 1 => "[[connection]]\nfrom = \"b.out\"\nto = \"a.in\"\n",
             _ => "",
         };
+        let third = match draws.below(2) {
+            0 => "[program.c]\n[[connection]]\nfrom = \"a.out\"\nto = \"c.in\"\nevery = 2\n",
+            _ => "",
+        };
         let text = format!(
-            "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.out\"\nto = \"b.in\"\nevery = {every}\n{back}"
+            "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.out\"\nto = \"b.in\"\nevery = {every}\n{back}{third}"
         );
         let coupling = Coupling::parse(&text).unwrap();
         let mut coupler = Coupler::new(coupling.clone());
@@ -164,14 +168,14 @@ impl World {
         let hosts: Vec<Host> = hosts.collect();
         let mut processes = Vec::new();
         let mut layouts = BTreeMap::new();
-        for program in ["a", "b"] {
+        for program in coupling.programs().keys() {
             let size = 1 + draws.below(3) as u32;
             for array in ["in", "out"] {
                 layouts.insert(format!("{program}.{array}"), layout(&mut draws, size));
             }
             for rank in 0..size {
                 processes.push(Process {
-                    program: program.to_owned(),
+                    program: program.clone(),
                     rank,
                     size,
                     keeper: draws.below(hosts.len()),
@@ -184,7 +188,7 @@ impl World {
                     gone: BTreeMap::new(),
                     says: VecDeque::from([MemberMessage::Attach {
                         protocol: PROTOCOL,
-                        program: program.to_owned(),
+                        program: program.clone(),
                         rank,
                         size,
                     }]),
@@ -350,10 +354,14 @@ impl World {
                         queue.push_back((head, memory));
                     }
                 }
-                KeeperAction::Release { memory, version } => {
+                KeeperAction::Release {
+                    memory,
+                    place,
+                    version,
+                } => {
                     let part = host.parts.get_mut(&memory).unwrap();
-                    assert!(part.released <= version, "a release is taken back");
-                    part.released = version;
+                    let before = part.released.insert(place, version);
+                    assert!(before <= Some(version), "a release is taken back");
                 }
                 KeeperAction::Arrive {
                     memory,
@@ -478,14 +486,30 @@ impl World {
         }
     }
 
-    /// The connection at one end of a process's arrays, by its number, if there is one.
-    fn connection(&self, process: &Process, is_source: bool) -> Option<u32> {
-        let connections = self.coupling.connections().iter();
-        let found = connections.into_iter().position(|terms| {
+    /// The connections at one end of a process's arrays, by their numbers.
+    fn connections(&self, process: &Process, is_source: bool) -> Vec<u32> {
+        let connections = self.coupling.connections().iter().enumerate();
+        let found = connections.filter(|(_, terms)| {
             let end = if is_source { &terms.from } else { &terms.to };
             end.program == process.program
         });
-        found.map(|number| number as u32)
+        found.map(|(number, _)| number as u32).collect()
+    }
+
+    fn waits_to_be_connected(&self, process: &Process) -> bool {
+        [true, false].into_iter().any(|is_source| {
+            let connections = self.connections(process, is_source).into_iter();
+            connections.into_iter().any(|number| {
+                let known = process.connected.get(&(number, is_source));
+                !process.failed.contains(&number)
+                    && known.is_none_or(|known| known.elsewhere == [u32::MAX])
+            })
+        })
+    }
+
+    /// The one that ends there, if there is one.
+    fn connection_into(&self, process: &Process) -> Option<u32> {
+        self.connections(process, false).first().copied()
     }
 
     fn part(&self, process: &Process, name: &str) -> &Part {
@@ -510,9 +534,16 @@ impl World {
     }
 
     fn can_write(&self, process: &Process) -> Option<Result<(), String>> {
-        let Some(connection) = self.connection(process, true) else {
-            return Some(Ok(()));
-        };
+        for connection in self.connections(process, true) {
+            match self.has_been_taken(process, connection) {
+                Some(Ok(())) => {}
+                other => return other,
+            }
+        }
+        Some(Ok(()))
+    }
+
+    fn has_been_taken(&self, process: &Process, connection: u32) -> Option<Result<(), String>> {
         let terms = &self.coupling.connections()[connection as usize];
         let last = last_taken(process.written, terms.every);
         if last == 0 {
@@ -538,7 +569,9 @@ impl World {
                 }
             }
         }
-        if !known.elsewhere.is_empty() && self.part(process, "out").released < last {
+        let place = self.coupling.place_from(connection as usize) as u16;
+        let released = self.part(process, "out").released.get(&place).copied();
+        if !known.elsewhere.is_empty() && released.unwrap_or(0) < last {
             let mut elsewhere = known.elsewhere.iter();
             if elsewhere.any(|rank| gone(*rank).is_some_and(|gone| gone.loss.is_some())) {
                 return Some(Err("lost".to_owned()));
@@ -549,7 +582,7 @@ impl World {
     }
 
     fn can_read(&self, process: &Process) -> Option<Result<(), String>> {
-        let Some(connection) = self.connection(process, false) else {
+        let Some(connection) = self.connection_into(process) else {
             return Some(Ok(()));
         };
         if process.failed.contains(&connection) {
@@ -590,7 +623,7 @@ impl World {
 
     fn go_on(&mut self, number: usize) {
         let next = self.next_of(number).unwrap();
-        let into = self.connection(&self.processes[number], false);
+        let into = self.connection_into(&self.processes[number]);
         let has_elsewhere = into.is_some_and(|connection| {
             let known = self.processes[number].connected.get(&(connection, false));
             known.is_some_and(|known| !known.elsewhere.is_empty())
@@ -657,31 +690,31 @@ impl World {
     /// Nobody writes over what a lost process should have taken, and hasn't asked for.
     fn check_lost_takers(&self, number: usize) {
         let process = &self.processes[number];
-        let Some(connection) = self
-            .connection(process, true)
-            .filter(|_| process.phase == Phase::Writing && self.next_of(number) == Some(Ok(())))
-        else {
+        if process.phase != Phase::Writing || self.next_of(number) != Some(Ok(())) {
             return;
-        };
-        let terms = &self.coupling.connections()[connection as usize];
-        let known = process.connected.get(&(connection, true));
-        for rank in known.iter().flat_map(|known| &known.elsewhere) {
-            let mut processes = self.processes.iter();
-            let taker = processes.find(|one| one.program == terms.to.program && one.rank == *rank);
-            let Some(taker) = taker.filter(|one| one.error.as_deref() == Some("killed")) else {
-                continue;
-            };
+        }
+        for connection in self.connections(process, true) {
+            let terms = &self.coupling.connections()[connection as usize];
             let last = last_taken(process.written, terms.every);
-            assert!(
-                last <= taker.wanted,
-                "version {last} was lost, and is written over"
-            );
+            let known = process.connected.get(&(connection, true));
+            for rank in known.iter().flat_map(|known| &known.elsewhere) {
+                let mut processes = self.processes.iter();
+                let taker =
+                    processes.find(|one| one.program == terms.to.program && one.rank == *rank);
+                let Some(taker) = taker.filter(|one| one.error.as_deref() == Some("killed")) else {
+                    continue;
+                };
+                assert!(
+                    last <= taker.wanted,
+                    "version {last} was lost, and is written over"
+                );
+            }
         }
     }
 
     /// How many versions a process should have read when those that give have gone in good order.
     fn versions_for(&self, process: &Process) -> Option<u64> {
-        let connection = self.connection(process, false)?;
+        let connection = self.connection_into(process)?;
         let terms = &self.coupling.connections()[connection as usize];
         let known = process.connected.get(&(connection, false))?;
         let ranks = known.here.iter().chain(&known.elsewhere);
@@ -746,15 +779,17 @@ fn nobody_waits_for_ever_and_each_version_is_whole() {
         let lost: Option<&Loss> = world.coupler.first_lost();
         let has_lost = lost.is_some() || world.hosts.iter().any(|host| host.is_lost);
         faults += u64::from(has_lost);
+        // For processes that have never come, whose keepers were lost before: who starts them knows. Others wait for who waits for them.
+        let mut programs = world.coupler.programs();
+        let are_some_missing = programs.any(|program| program.present < program.size)
+            || world.coupler.programs().count() < world.coupling.programs().len();
+        let mut processes = world.processes.iter();
+        let waits_for_missing = are_some_missing
+            && processes.any(|one| one.phase != Phase::Ended && world.waits_to_be_connected(one));
         for process in &world.processes {
             let (program, rank) = (&process.program, process.rank);
-            // For processes that have never come, whose keepers were lost before: who starts them knows.
-            let mut programs = world.coupler.programs();
-            let are_some_missing = programs.any(|program| program.present < program.size)
-                || world.coupler.programs().count() < 2;
-            let is_waiting_to_begin = has_lost
-                && (process.phase == Phase::Attaching
-                    || are_some_missing && process.connected.is_empty());
+            let is_waiting_to_begin =
+                has_lost && (process.phase == Phase::Attaching || waits_for_missing);
             assert!(
                 process.phase == Phase::Ended || is_waiting_to_begin,
                 "seed {seed}: rank {rank} of {program} (of {}) waits in {:?}: read {}, written {}, wanted {}, {:?}",

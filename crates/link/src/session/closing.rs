@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::error::{CloseReason, SessionError};
 use crate::message::Event;
 use crate::session::Session;
+use crate::session::link::SendBacklog;
 
 /// How long the peer may take to answer our Close, or to read what is left for it, before the connection is cut.
 pub const CLOSING_TIME: Duration = Duration::from_secs(1);
@@ -221,11 +222,9 @@ impl Session {
         self.closing.own = Some(reason);
         self.ready.clear();
         self.control.clear();
-        self.queued_bytes = 0;
+        self.backlog = SendBacklog::default();
         for end in self.links.iter_mut() {
-            end.queue.clear();
-            end.current = None;
-            end.queued_bytes = 0;
+            end.drop_queue();
             end.is_ready = false;
         }
     }
@@ -236,6 +235,9 @@ impl Session {
             // The peer grants no more credit, so what still waits for some can never go.
             return Some(self.closing.own.clone().unwrap_or(CloseReason::Finished));
         }
-        self.closing.own.clone().filter(|_| self.queued_bytes == 0)
+        self.closing
+            .own
+            .clone()
+            .filter(|_| self.backlog.messages == 0)
     }
 }

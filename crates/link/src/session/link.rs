@@ -26,9 +26,10 @@ pub(super) struct Link {
     pub(super) credited: u64,
     /// How many handlers the endpoint has; not known to the opener before the answer.
     pub(super) handlers: Option<u16>,
-    /// Messages that wait, and their bytes.
+    /// Messages that wait.
     pub(super) queue: VecDeque<Message>,
-    pub(super) queued_bytes: u64,
+    /// Those, and the one that is going out.
+    pub(super) backlog: SendBacklog,
     /// The message whose records go out.
     pub(super) current: Option<Progress>,
     /// What may be sent; below zero after a message that was larger.
@@ -41,6 +42,44 @@ pub(super) struct Link {
     pub(super) returned: u64,
     pub(super) assembly: Option<Assembly>,
     pub(super) traffic: LinkTraffic,
+}
+
+/// Messages that have not gone out as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SendBacklog {
+    pub(super) bytes: u64,
+    pub(super) messages: u64,
+}
+
+impl SendBacklog {
+    /// A message of this size.
+    pub(super) const fn one(bytes: u64) -> Self {
+        Self { bytes, messages: 1 }
+    }
+
+    /// What they take of memory.
+    pub(super) const fn memory(self) -> u64 {
+        let beside = self.messages.saturating_mul(Message::MEMORY_BYTES);
+        self.bytes.saturating_add(beside)
+    }
+}
+
+impl core::ops::Add for SendBacklog {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(more.bytes),
+            messages: self.messages.saturating_add(more.messages),
+        }
+    }
+}
+
+impl core::ops::SubAssign for SendBacklog {
+    fn sub_assign(&mut self, less: Self) {
+        self.bytes -= less.bytes;
+        self.messages -= less.messages;
+    }
 }
 
 /// The messages that a link has carried so far, and their bytes.
@@ -110,7 +149,7 @@ impl Link {
             credited: 0,
             handlers: None,
             queue: VecDeque::new(),
-            queued_bytes: 0,
+            backlog: SendBacklog::default(),
             current: None,
             credit: signed(credit),
             is_ready: false,
@@ -136,11 +175,11 @@ impl Link {
         self.current.is_some() || (self.credit > 0 && !self.queue.is_empty() && !self.waits)
     }
 
-    /// Drops what waits to go out, and says how many bytes that was.
-    pub(super) fn drop_queue(&mut self) -> u64 {
+    /// Drops what waits to go out, and says how much that was.
+    pub(super) fn drop_queue(&mut self) -> SendBacklog {
         self.queue.clear();
         self.current = None;
-        core::mem::take(&mut self.queued_bytes)
+        core::mem::take(&mut self.backlog)
     }
 
     /// Whether everything queued has gone out.

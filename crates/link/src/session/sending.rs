@@ -11,7 +11,7 @@ use crate::protection::Protection;
 use crate::record::{HEAD_BYTES_MAX, HEADER_BYTES, RecordHeader, RecordKind};
 use crate::sealing::OVERHEAD_BYTES;
 use crate::session::Session;
-use crate::session::link::{LinkState, Progress};
+use crate::session::link::{LinkState, Progress, SendBacklog};
 
 /// So much is sealed ahead of the writer: enough for one write while the next segment is sealed, little enough that
 /// control does not wait long behind it.
@@ -201,8 +201,8 @@ impl Session {
             if segment.end {
                 let size = progress.message.size();
                 link.current = None;
-                link.queued_bytes -= size;
-                self.queued_bytes -= size;
+                link.backlog -= SendBacklog::one(size);
+                self.backlog -= SendBacklog::one(size);
             }
         } else if link.credit > 0
             && let Some(message) = link.queue.pop_front()
@@ -237,8 +237,8 @@ impl Session {
                 sealer.number(header)
             })?;
             if end {
-                link.queued_bytes -= size;
-                self.queued_bytes -= size;
+                link.backlog -= SendBacklog::one(size);
+                self.backlog -= SendBacklog::one(size);
             } else {
                 link.current = Some(progress);
             }

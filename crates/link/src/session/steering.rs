@@ -255,7 +255,7 @@ impl Session {
             return Err(SessionError::UnknownLink(id));
         }
         link.state = LinkState::Refused;
-        self.queued_bytes -= link.drop_queue();
+        self.backlog -= link.drop_queue();
         self.control
             .push_back(ControlMessage::LinkEnd { link: id, reason });
         Ok(())
@@ -378,7 +378,7 @@ impl Session {
         let Some(link) = self.links.get_mut(id) else {
             return;
         };
-        self.queued_bytes -= link.drop_queue();
+        self.backlog -= link.drop_queue();
         if link.state != LinkState::Closed {
             link.state = LinkState::Closed;
             self.control

@@ -3,6 +3,7 @@
 use exoskel_node::gateway::GatewayLimits;
 
 use super::service::HANDSHAKES_MAX;
+use crate::reception::{SHARE_OF_WAITING, waiting_max};
 
 /// Two connections, and two pipes of two ends.
 const DESCRIPTORS_OF_TUNNEL: u64 = 6;
@@ -10,7 +11,7 @@ const DESCRIPTORS_OF_TUNNEL: u64 = 6;
 /// The connection over which a node is called.
 const DESCRIPTORS_OF_REGISTRATION: u64 = 1;
 
-/// Descriptors for everything else.
+/// Descriptors for everything else, but connections that wait for a handshake.
 const DESCRIPTORS_BESIDE: u64 = 64 + HANDSHAKES_MAX as u64;
 
 /// Into so many parts the descriptors are divided, and registrations get no more than one of them.
@@ -21,7 +22,9 @@ const SHARE_OF_NODE: usize = 4;
 
 /// With fewer descriptors there can be no tunnel.
 pub(super) const DESCRIPTORS_MIN: u64 =
-    DESCRIPTORS_BESIDE + DESCRIPTORS_OF_REGISTRATION + DESCRIPTORS_OF_TUNNEL;
+    (DESCRIPTORS_BESIDE + DESCRIPTORS_OF_REGISTRATION + DESCRIPTORS_OF_TUNNEL) * SHARE_OF_WAITING
+        / (SHARE_OF_WAITING - 1)
+        + 1;
 
 /// These limits, or lower ones, so that all tunnels and registrations together need no more than so many descriptors. None where there is
 /// no room for a tunnel.
@@ -29,7 +32,7 @@ pub(super) fn affordable(wanted: GatewayLimits, descriptors: u64) -> Option<Gate
     if descriptors < DESCRIPTORS_MIN {
         return None;
     }
-    let whole = descriptors - DESCRIPTORS_BESIDE;
+    let whole = descriptors - DESCRIPTORS_BESIDE - waiting_max(descriptors);
     let registrations = whole / SHARE_OF_REGISTRATIONS / DESCRIPTORS_OF_REGISTRATION;
     let registrations_max = wanted.registrations_max.min(count(registrations));
     let left = whole - registrations_max as u64 * DESCRIPTORS_OF_REGISTRATION;
@@ -62,7 +65,8 @@ mod tests {
             let limits = affordable(wanted, descriptors).unwrap();
             let needed = limits.tunnels_max as u64 * DESCRIPTORS_OF_TUNNEL
                 + limits.registrations_max as u64 * DESCRIPTORS_OF_REGISTRATION
-                + DESCRIPTORS_BESIDE;
+                + DESCRIPTORS_BESIDE
+                + waiting_max(descriptors);
             assert!(
                 needed <= descriptors,
                 "{limits:?} need {needed} of {descriptors}"

@@ -277,8 +277,12 @@ impl Gateway {
                 continue;
             };
             let host = host_of(&socket);
-            let place = reception.enter(host).await;
-            tokio::task::spawn_local(shared.clone().met(socket, host, address, place));
+            let shared = shared.clone();
+            reception.receive(host, async move |place| {
+                shared.met(socket, host, address, place).await;
+            });
+            // Who is here goes on before the next one is taken in.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -405,6 +409,10 @@ impl GatewayState {
             self.refuse(asker, config, address, &what, reason, text)
                 .await;
         };
+        if !on_behalf_of.is_empty() && who.role != Role::Gateway {
+            let text = "it says that it asks for somebody else, which only gateways do";
+            return refuse(asker, RefuseReason::Malformed, text).await;
+        }
         let decision = config.policy.authorization().tunnel(&asker.identity, &node);
         if !decision.allowed {
             return refuse(asker, RefuseReason::NotAllowed, &decision.reason).await;

@@ -1,4 +1,5 @@
-//! Calls that wait to be handled: no two calls of one link are handled at once, links take turns, and what one peer has waiting is bounded.
+//! Calls that wait to be handled: no two calls of one link are handled at once, peers take turns and so do the links of each, and what one
+//! peer has waiting is bounded.
 //!
 //! A thread that has handled a call [listens](Calls::listen) to the session that has brought it, for a moment: a peer that asks again soon
 //! wakes this thread and no other.
@@ -10,15 +11,23 @@ use std::time::{Duration, Instant};
 
 use exoskel_node::links::{AcceptedId, LinkCall, PeerProcess};
 
+use super::fair_queue::FairQueue;
 use super::lock;
 use crate::wake_up::WakeUp;
 
 /// Between two looks at peers that have too many answers to read.
-const UNREAD_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const UNREAD_PAUSE: Duration = Duration::from_millis(5);
 
 /// What the calls of one process may hold that nobody handles yet, whatever sessions have brought them. Credit bounds each of its links;
 /// there can be thousands of links.
 pub(super) const WAITING_BYTES_MAX: u64 = 1 << 30;
+
+/// What a peer is told whose waiting calls hold so much.
+pub(super) fn waiting_too_much(got: u64) -> String {
+    format!(
+        "the calls that wait hold {got} bytes, expected at most {WAITING_BYTES_MAX}: wait for answers before more is asked"
+    )
+}
 
 #[derive(Default)]
 pub(super) struct Calls {
@@ -36,8 +45,8 @@ struct WaitingCalls {
 #[derive(Default)]
 struct EndpointCalls {
     links: BTreeMap<AcceptedId, CallsOfLink>,
-    /// Links of which a call waits and none is handled, each once, in the order of their turns.
-    ready: VecDeque<AcceptedId>,
+    /// Links of which a call waits and none is handled, each once.
+    ready: FairQueue<AcceptedId>,
     /// Wakes a thread of this endpoint, and of no other.
     come: Arc<Condvar>,
     /// How many wait for that. To wake nobody would cost as much as to wake somebody.
@@ -142,6 +151,17 @@ impl WaitingCalls {
         }
     }
 
+    /// A call is to wait, unless those of its process hold too much: then says how much that would be.
+    fn count(&mut self, call: &LinkCall) -> Result<(), u64> {
+        let before = self.bytes.get(&call.process).copied();
+        let more = before.unwrap_or_default().saturating_add(call.weight());
+        if more > WAITING_BYTES_MAX {
+            return Err(more);
+        }
+        self.bytes.insert(call.process.clone(), more);
+        Ok(())
+    }
+
     /// A call waits no more.
     fn release(&mut self, call: &LinkCall) {
         if let Some(bytes) = self.bytes.get_mut(&call.process) {
@@ -180,17 +200,18 @@ impl EndpointCalls {
     }
 
     fn next(&mut self, is_held: impl Fn(&LinkCall) -> bool) -> NextCall {
-        for _ in 0..self.ready.len() {
-            let Some(link) = self.ready.pop_front() else {
+        loop {
+            let links = &self.links;
+            let is_free = |link: &AcceptedId| {
+                let first = links.get(link).and_then(|calls| calls.waiting.front());
+                first.is_none_or(|call| !is_held(call))
+            };
+            let Some(link) = self.ready.pop(is_free) else {
                 break;
             };
             let Some(calls) = self.links.get_mut(&link) else {
                 continue;
             };
-            if calls.waiting.front().is_some_and(&is_held) {
-                self.ready.push_back(link);
-                continue;
-            }
             if let Some(call) = calls.waiting.pop_front() {
                 calls.is_busy = true;
                 self.recent = Some(link);
@@ -210,13 +231,12 @@ impl EndpointCalls {
             return false;
         };
         calls.is_busy = false;
-        let has_more = !calls.waiting.is_empty();
-        if has_more {
-            self.ready.push_back(link);
-        } else {
+        let Some(next) = calls.waiting.front() else {
             self.links.remove(&link);
-        }
-        has_more
+            return false;
+        };
+        self.ready.push(&next.process, link);
+        true
     }
 }
 
@@ -225,12 +245,7 @@ impl Calls {
     pub(super) fn put(&self, call: LinkCall) -> Result<(), u64> {
         let mut guard = lock(&self.waiting);
         let waiting = &mut *guard;
-        let before = waiting.bytes.get(&call.process).copied();
-        let more = before.unwrap_or_default().saturating_add(call.weight());
-        if more > WAITING_BYTES_MAX {
-            return Err(more);
-        }
-        waiting.bytes.insert(call.process.clone(), more);
+        waiting.count(&call)?;
         let link = call.accepted;
         let endpoint = match waiting.by_endpoint.get_mut(&call.endpoint) {
             Some(endpoint) => endpoint,
@@ -240,16 +255,30 @@ impl Calls {
             }
         };
         let calls = endpoint.links.entry(link).or_default();
-        let has_turn = calls.waiting.is_empty() && !calls.is_busy;
-        calls.waiting.push_back(call);
         let mut wake = Wake::default();
-        if has_turn {
-            endpoint.ready.push_back(link);
+        if calls.waiting.is_empty() && !calls.is_busy {
+            endpoint.ready.push(&call.process, link);
+            calls.waiting.push_back(call);
             wake = endpoint.wake();
+        } else {
+            calls.waiting.push_back(call);
         }
         drop(guard);
         wake.now();
         Ok(())
+    }
+
+    /// A call waits elsewhere, and counts among those of its process.
+    ///
+    /// # Errors
+    /// How much they would hold, if that is too much; the call doesn't count then.
+    pub(super) fn waits(&self, call: &LinkCall) -> Result<(), u64> {
+        lock(&self.waiting).count(call)
+    }
+
+    /// The call doesn't wait elsewhere any more.
+    pub(super) fn waits_no_more(&self, call: &LinkCall) {
+        lock(&self.waiting).release(call);
     }
 
     /// Says that the calling thread listens for the endpoint's next call, if it has handled one and the process has a descriptor left.
@@ -276,7 +305,7 @@ impl Calls {
         })
     }
 
-    /// The next call, after waiting for `patience` at most. Those of a link that `is_held` wait until it no longer is.
+    /// The next call, after waiting for `patience` at most. Those of a peer that `is_held` wait until it no longer is.
     pub(super) fn take(
         &self,
         endpoint: &str,
@@ -358,7 +387,7 @@ impl Calls {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
@@ -371,10 +400,14 @@ mod tests {
     use super::*;
     use crate::pki::ThrowAwayAuthority;
 
-    fn peer() -> Arc<VerifiedIdentity> {
+    pub(in super::super) fn peer() -> Arc<VerifiedIdentity> {
+        peer_named("ocean")
+    }
+
+    pub(in super::super) fn peer_named(name: &str) -> Arc<VerifiedIdentity> {
         let now = UnixTime::now();
         let authority = ThrowAwayAuthority::new(now).unwrap();
-        let credential = authority.issue(Role::Peer, "ocean", now).unwrap();
+        let credential = authority.issue(Role::Peer, name, now).unwrap();
         let verifier = credential.authority(1).unwrap();
         let expected = Expected {
             roles: &[Role::Peer],
@@ -384,11 +417,16 @@ mod tests {
         Arc::new(verified.unwrap())
     }
 
-    fn link(process: u8, number: u64) -> AcceptedId {
+    pub(in super::super) fn link(process: u8, number: u64) -> AcceptedId {
         AcceptedId::from_number(100 * u64::from(process) + number)
     }
 
-    fn call(peer: &Arc<VerifiedIdentity>, process: u8, number: u64, request: u64) -> LinkCall {
+    pub(in super::super) fn call(
+        peer: &Arc<VerifiedIdentity>,
+        process: u8,
+        number: u64,
+        request: u64,
+    ) -> LinkCall {
         LinkCall {
             accepted: link(process, number),
             session: SessionId(u32::from(process)),
@@ -427,6 +465,20 @@ mod tests {
         assert_eq!(requests(&calls), [2]);
         calls.handled(&call(&peer, 0, 3, 3));
         assert_eq!(requests(&calls), [5]);
+    }
+
+    /// Aim: who opens many links, in many processes, has no more turns than who opens one.
+    #[test]
+    fn peers_take_turns_however_many_links_they_have() {
+        let (calls, crowd, alone) = (Calls::default(), peer(), peer_named("atmosphere"));
+        for number in 1..=4 {
+            let process = number as u8 % 2;
+            calls.put(call(&crowd, process, number, number)).unwrap();
+        }
+        for number in 1..=2 {
+            calls.put(call(&alone, 5, number, 10 + number)).unwrap();
+        }
+        assert_eq!(requests(&calls), [1, 11, 2, 12, 3, 4]);
     }
 
     fn is_raised(listening: &ListeningTurn<'_>) -> bool {
@@ -485,10 +537,10 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_link_that_is_held_wait_for_it_alone() {
-        let (calls, peer) = (Calls::default(), peer());
+    fn those_of_a_peer_that_is_held_wait_for_it_alone() {
+        let (calls, peer, other) = (Calls::default(), peer(), peer_named("atmosphere"));
         calls.put(call(&peer, 0, 1, 1)).unwrap();
-        calls.put(call(&peer, 1, 1, 2)).unwrap();
+        calls.put(call(&other, 1, 1, 2)).unwrap();
         let held = |call: &LinkCall| call.accepted == link(0, 1);
         let taken = calls.take("coupler", Duration::ZERO, held).unwrap();
         assert_eq!(taken.request, Some(2));

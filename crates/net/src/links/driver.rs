@@ -14,7 +14,6 @@ use exoskel_node::SessionId;
 use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want};
 
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::Semaphore;
 
 use super::troubles::TroubleSubject;
 use super::via::RunningCommand;
@@ -22,10 +21,10 @@ use super::{
     GatewayAddress, HintedWay, LinkShared, RunningSession, lock, renewing, status, unix_seconds,
 };
 use crate::address::Address;
-use crate::establish::{EstablishError, Established, dial, welcome, welcome_in_place};
+use crate::establish::{EstablishError, Established, dial, welcome_in_place};
 use crate::gateway::{IncomingCall, Registration, connect_through};
 use crate::listening::{Listener, SocketFile};
-use crate::reception::{Reception, host_of};
+use crate::reception::{Crowd, HandshakePlace, Reception, host_of};
 use crate::refusals::{COUNTING_TIME, Refusals};
 use crate::socket::Socket;
 use crate::sources::NodeConfigRenewal;
@@ -48,8 +47,11 @@ const DESCRIPTORS_OF_SESSION: u64 = 2;
 /// Into so many parts the descriptors are divided, and the sessions of no node get more than one of them.
 const SHARE_OF_NODE: u64 = 4;
 
-/// Calls of one gateway that are answered at the same time, at most. More are void before they could be.
+/// Calls of one gateway that are answered at the same time, at most: handshakes that have not proved who is at the other end.
 const ANSWERS_MAX: usize = 32;
+
+/// Of these, for one who asks, by the gateway's word.
+const ANSWERS_FOR_ONE_MAX: usize = 8;
 
 /// How often links are looked at whose right may have ended.
 const EXPIRY_TIME: Duration = Duration::from_secs(1);
@@ -99,7 +101,9 @@ pub(super) async fn run(
         tokio::task::spawn_local(renewing::renew(shared.clone(), renewal));
     }
     tokio::task::spawn_local(expire(tasks.clone()));
+    tokio::task::spawn_local(serve_regions(tasks.clone()));
     while !shared.is_over.load(Ordering::SeqCst) {
+        shared.end_unread();
         tasks.attach_all();
         let (wants, next) = tasks.look();
         for want in wants {
@@ -148,7 +152,8 @@ impl Tasks {
                 .with(|session| machine.attach(live.id, session, &policy));
             drop(machine);
             live.connection.flush();
-            self.shared.happened(happened);
+            self.shared
+                .happened_by(Some(live.record.peer.identity()), happened);
         }
     }
 
@@ -169,6 +174,7 @@ impl Tasks {
             id,
             process: established.process,
             order: self.shared.order_of(&peer_process),
+            share: self.shared.shares.of(&peer_process.node),
             connection: established.connection.clone(),
             same_host: established.proof == PlaceProof::SameHost,
             record: established.record.clone(),
@@ -177,6 +183,7 @@ impl Tasks {
             is_read_here: AtomicBool::new(false),
         });
         self.bound_sessions_of(&peer_process);
+        live.share.begin(id, &live.connection);
         lock(&self.shared.sessions).insert(id, live.clone());
         let policy = |endpoint: &str| self.shared.link_protection(&live, endpoint);
         let peer = SessionPeer {
@@ -191,7 +198,7 @@ impl Tasks {
             .with(|session| machine.begin(id, session, peer, &policy));
         drop(machine);
         live.connection.flush();
-        self.shared.happened(happened);
+        self.shared.happened_by(Some(&peer_process.node), happened);
         if self.shared.is_over.load(Ordering::SeqCst) {
             // It came about while the others were closed.
             live.connection.close(CloseReason::ShuttingDown);
@@ -200,13 +207,15 @@ impl Tasks {
         tokio::task::spawn_local(async move {
             let ended = live
                 .connection
-                .run(|event| tasks.shared.event(&live, event))
+                .run_in_turn(&live.share.turn, |event| tasks.shared.event(&live, event))
                 .await;
             drop(command);
             lock(&tasks.shared.sessions).remove(&live.id);
+            live.share.end(live.id);
             let now = tasks.shared.now();
             let happened = lock(&tasks.shared.machine).end(live.id, &ended, now);
-            tasks.shared.happened(happened);
+            let peer = live.record.peer.identity();
+            tasks.shared.happened_by(Some(peer), happened);
             // Links that can outlive it want another one.
             tasks.shared.want();
         });
@@ -383,7 +392,7 @@ async fn reach_at(
 async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
     let mut pause = REGISTER_PAUSE_MIN;
     let mut is_told = false;
-    let answering = Arc::new(Semaphore::new(ANSWERS_MAX));
+    let reception = Reception::new(ANSWERS_MAX, ANSWERS_FOR_ONE_MAX);
     loop {
         let terms = lock(&tasks.shared.terms).clone();
         let error = match Registration::begin(&gateway.address, &gateway.name, &terms).await {
@@ -393,18 +402,13 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
                     .shared
                     .is_well(&TroubleSubject::Gateway(gateway.to_string()));
                 (pause, is_told) = (REGISTER_PAUSE_MIN, false);
-                let mut is_flood_told = false;
-                let called = |call| {
-                    let Ok(place) = answering.clone().try_acquire_owned() else {
-                        if !std::mem::replace(&mut is_flood_told, true) {
-                            tasks.note([format!("the gateway {gateway} calls more than {ANSWERS_MAX} times at once: the rest is not answered")]);
-                        }
-                        return;
-                    };
+                let called = |call: IncomingCall| {
                     let tasks = tasks.clone();
-                    tokio::task::spawn_local(async move {
-                        answer(tasks, call).await;
-                        drop(place);
+                    let asker = Crowd::Asker(call.asked_by().to_string().into());
+                    reception.receive(asker, async move |place| {
+                        // To its gateway it has proved who it is, and dialling back takes its time.
+                        place.has_spoken();
+                        answer(tasks, call, &place).await;
                     });
                 };
                 registration.serve(called).await
@@ -426,18 +430,27 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
 }
 
 /// Dials back to a gateway, and welcomes whoever is at the other end of the tunnel.
-async fn answer(tasks: Rc<Tasks>, call: IncomingCall) {
-    let who = call.asked_by().to_string();
+async fn answer(tasks: Rc<Tasks>, call: IncomingCall, place: &HandshakePlace) {
+    let who = call.asked_by().clone();
     let welcomed = async {
-        let socket = call.answer().await.map_err(|error| error.to_string())?;
-        let terms = lock(&tasks.shared.terms).clone();
-        let judge = |_: &Hello, peer: &VerifiedIdentity| tasks.check_room_for(peer.identity());
-        let established = welcome(socket, &terms, judge).await;
+        let socket = tokio::select! {
+            socket = call.answer() => socket.map_err(|error| error.to_string())?,
+            () = place.displaced() => return Err("others have called meanwhile".to_owned()),
+        };
+        let terms = || lock(&tasks.shared.terms).clone();
+        let judge = |_: &Hello, peer: &VerifiedIdentity| {
+            place.leave();
+            tasks.check_room_for(peer.identity())
+        };
+        let established = welcome_in_place(socket, terms, judge, async |_| Ok(()), place).await;
         established.map_err(|error| error.to_string())
     };
     match welcomed.await {
         Ok(established) => tasks.serve(established),
-        Err(reason) => tasks.note([format!("a call for {who} came to nothing: {reason}")]),
+        Err(reason) => {
+            let line = format!("a call for {who} came to nothing: {reason}");
+            tasks.shared.note_by(Some(&who), line);
+        }
     }
 }
 
@@ -452,9 +465,8 @@ async fn listen(tasks: Rc<Tasks>, listener: Listener) {
             continue;
         };
         let host = host_of(&socket);
-        let place = reception.enter(host).await;
         let tasks = tasks.clone();
-        tokio::task::spawn_local(async move {
+        reception.receive(host, async move |place| {
             if let Err(error) = welcome_peer(&tasks, socket, &place).await {
                 let lines = tasks
                     .refusals
@@ -463,13 +475,15 @@ async fn listen(tasks: Rc<Tasks>, listener: Listener) {
                 tasks.note(lines);
             }
         });
+        // Who is here goes on before the next one is taken in.
+        tokio::task::yield_now().await;
     }
 }
 
 async fn welcome_peer(
     tasks: &Rc<Tasks>,
     socket: Socket,
-    place: &crate::reception::HandshakePlace,
+    place: &HandshakePlace,
 ) -> Result<(), EstablishError> {
     let terms = || lock(&tasks.shared.terms).clone();
     let judge = |_: &Hello, peer: &VerifiedIdentity| {
@@ -486,6 +500,19 @@ async fn count_refusals(tasks: Rc<Tasks>) {
         tokio::time::sleep(COUNTING_TIME).await;
         let lines = tasks.refusals.borrow_mut().tell();
         tasks.note(lines);
+    }
+}
+
+/// Serves regions that calls have waited for, in turns with all else.
+async fn serve_regions(tasks: Rc<Tasks>) {
+    loop {
+        let come = tasks.shared.region_work.come.notified();
+        match tasks.shared.serve_regions() {
+            None => come.await,
+            Some(pause) if pause.is_zero() => tokio::task::yield_now().await,
+            // Others may come meanwhile.
+            Some(pause) => drop(tokio::time::timeout(pause, come).await),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use exoskel_node::links::{
     StreamMessage,
 };
 
+use super::calls::waiting_too_much;
 use super::compression::is_compressed;
 use super::regions::{RegionUse, SharedRegion, Transfer};
 use super::streams::SharedStream;
@@ -42,6 +43,16 @@ impl Intake {
         kinds.get(&call.endpoint)?.get(&call.handler).cloned()
     }
 
+    pub(super) fn regions(&self) -> Vec<Arc<SharedRegion>> {
+        let kinds = lock(&self.kinds);
+        let all = kinds.values().flat_map(BTreeMap::values);
+        let regions = all.filter_map(|kind| match kind {
+            HandlerKind::Region(region, RegionUse::Get) => Some(region.clone()),
+            HandlerKind::Region(_, RegionUse::Put) | HandlerKind::Stream => None,
+        });
+        regions.collect()
+    }
+
     pub(super) fn take_sinks(&self) -> BTreeMap<RequestId, AnswerSink> {
         std::mem::take(&mut *lock(&self.sinks))
     }
@@ -70,7 +81,7 @@ impl LinkShared {
             (None, false) => {
                 let accepted = call.accepted;
                 if let Err(got) = self.calls.put(call) {
-                    self.end_for_waiting(accepted, got);
+                    self.end_for_waiting(accepted, waiting_too_much(got));
                 }
                 return;
             }
@@ -101,15 +112,16 @@ impl LinkShared {
 
     /// The answer to a call that nobody waits for here. A link that has ended hears nothing.
     pub(super) fn answer_now(&self, call: &LinkCall, contents: MessageContents, is_failure: bool) {
+        if !self.is_to_be_answered(call) {
+            return;
+        }
         let mut machine = lock(&self.machine);
         let Some(outgoing) = machine.answer(call, contents, is_failure) else {
             return self.kept(&machine, call);
         };
         if let Err(error) = self.send(machine, outgoing) {
-            self.note(format!(
-                "an answer of {} can't be sent: {error}",
-                call.handler
-            ));
+            let line = format!("an answer of {} can't be sent: {error}", call.handler);
+            self.note_by(Some(call.peer.identity()), line);
         }
     }
 

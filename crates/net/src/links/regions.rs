@@ -1,7 +1,7 @@
 //! Regions: arrays of this process whose parts peers read and write, and transfers from and to those of peers.
 //!
-//! A region's bytes are copied, under its lock, by the thread that reads the session. So each message is done as a whole, and what has
-//! not been verified never gets into an array.
+//! A region's bytes are copied, while its gate is shut, by one thread at a time. So each message is done as a whole, and what has not been
+//! verified never gets into an array.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,19 +9,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use exoskel_node::links::{
-    ArrayPart, BindingId, LinkCall, LinkError, MessageContents, PartError, PeerFailure,
+    AcceptedId, ArrayPart, BindingId, LinkCall, LinkError, MessageContents, PartError, PeerFailure,
     REGION_PIECE_BYTES_MAX, RegionLayout, RegionMessage, RequestAnswer,
 };
 use thiserror::Error;
 
+use super::calls::{UNREAD_PAUSE, waiting_too_much};
 use super::intake::{AnswerSink, HandlerKind};
+use super::region_gate::{RegionCall, RegionGate};
 use super::{LinkNode, LinkShared, lock};
+use crate::connection::TURN_TIME;
+
+/// How long who lets go of a region serves those that have waited. The node's thread goes on with the rest.
+const RELEASE_TIME: Duration = Duration::from_millis(100);
 
 /// Pieces of transfers that one binding has under way at once.
 const PIECES_UNDER_WAY_MAX: usize = 8;
-
-/// Bytes that may wait for one peer before no more of a region is read for that peer.
-const WAITING_FOR_PEER_BYTES_MAX: u64 = 256 << 20;
 
 /// The memory of an array.
 pub trait ArrayMemory: Send + Sync {
@@ -44,15 +47,21 @@ pub(super) enum RegionUse {
 pub(super) struct SharedRegion {
     layout: RegionLayout,
     memory: Box<dyn ArrayMemory>,
-    gate: Mutex<Gate>,
-    released: Condvar,
+    gate: RegionGate,
 }
 
-/// Who has the array now.
-#[derive(Default)]
-struct Gate {
-    is_held: bool,
-    waiting: VecDeque<(LinkCall, RegionMessage)>,
+/// A thread that serves a region, until this is dropped.
+struct ServingRegion<'a> {
+    shared: &'a LinkShared,
+    region: &'a Arc<SharedRegion>,
+}
+
+impl Drop for ServingRegion<'_> {
+    fn drop(&mut self) {
+        if self.region.gate.served() {
+            self.shared.region_work.add(self.region);
+        }
+    }
 }
 
 /// A region of ours, for its owner.
@@ -135,8 +144,7 @@ impl LinkNode {
         let region = Arc::new(SharedRegion {
             layout,
             memory,
-            gate: Mutex::default(),
-            released: Condvar::new(),
+            gate: RegionGate::default(),
         });
         let shared = self.shared.clone();
         let kind = |purpose| HandlerKind::Region(region.clone(), purpose);
@@ -399,7 +407,7 @@ impl LinkShared {
 
     /// A message for a region of ours.
     pub(super) fn region_asked(
-        &self,
+        self: &Arc<Self>,
         region: &Arc<SharedRegion>,
         purpose: RegionUse,
         call: LinkCall,
@@ -414,22 +422,81 @@ impl LinkShared {
             self.answer_failure(&call, &PeerFailure::new("ValueError", text));
             return self.give_back(&call);
         };
-        let mut gate = lock(&region.gate);
-        if gate.is_held {
-            // Bounded by the link's credit, which goes back when it is done.
-            gate.waiting.push_back((call, message));
-            return;
+        let accepted = call.accepted;
+        let asked = RegionCall { call, message };
+        match region
+            .gate
+            .come(asked, &self.calls, |call| self.is_held(call))
+        {
+            Ok(Some(asked)) => {
+                let _serving = self.serving(region);
+                self.region_done(region, &asked);
+            }
+            Ok(None) => {
+                if !self.is_kept(accepted) {
+                    // The link has ended meanwhile.
+                    region.gate.forget(&self.calls, |link| link == accepted);
+                }
+                if region.gate.is_behind() {
+                    self.region_work.add(region);
+                }
+            }
+            Err(got) => self.end_for_waiting(accepted, waiting_too_much(got)),
         }
-        self.region_done(region, &call, &message);
     }
 
-    /// Does what is asked. For who holds the gate.
-    fn region_done(&self, region: &SharedRegion, call: &LinkCall, message: &RegionMessage) {
+    fn serving<'a>(&'a self, region: &'a Arc<SharedRegion>) -> ServingRegion<'a> {
+        ServingRegion {
+            shared: self,
+            region,
+        }
+    }
+
+    /// Serves calls that have waited for regions, a turn for each region. Says when to go on, if others wait.
+    pub(super) fn serve_regions(&self) -> Option<Duration> {
+        let mut pause = None;
+        for region in self.region_work.take() {
+            let begin = Instant::now();
+            let is_held = |call: &LinkCall| self.is_held(call);
+            let mut is_all = false;
+            while !is_all && begin.elapsed() < TURN_TIME {
+                let asked = region.gate.next(&self.calls, is_held);
+                is_all = asked.is_none();
+                if let Some(asked) = asked {
+                    // Comes back to the work if more wait.
+                    let _serving = self.serving(&region);
+                    self.region_done(&region, &asked);
+                }
+            }
+            if region.gate.is_behind() {
+                self.region_work.keep(&region);
+                // Those that are left have to read first.
+                let next = if is_all { UNREAD_PAUSE } else { Duration::ZERO };
+                pause = Some(pause.map_or(next, |pause: Duration| pause.min(next)));
+            }
+        }
+        pause
+    }
+
+    /// Links are over: nobody waits for what they have asked, and nobody has begun with.
+    pub(super) fn forget_calls(&self, link: AcceptedId) {
+        self.calls.forget(link);
+        self.forget_region_calls(|one| one == link);
+    }
+
+    pub(super) fn forget_region_calls(&self, is_over: impl Fn(AcceptedId) -> bool) {
+        for region in self.intake.regions() {
+            region.gate.forget(&self.calls, &is_over);
+        }
+    }
+
+    /// Does what is asked. For who serves the region.
+    fn region_done(&self, region: &SharedRegion, RegionCall { call, message }: &RegionCall) {
         // It may have waited for the gate longer than its link had a right to it.
         if !self.is_kept(call.accepted) {
             return;
         }
-        match region.serve(message, &call.bulk, || self.unread_bytes(call)) {
+        match region.serve(message, &call.bulk) {
             Ok(contents) => self.answer_now(call, contents, false),
             Err(failure) => self.answer_failure(call, &failure),
         }
@@ -455,7 +522,6 @@ impl SharedRegion {
         &self,
         message: &RegionMessage,
         bulk: &[Vec<u8>],
-        waiting: impl FnOnce() -> u64,
     ) -> Result<MessageContents, PeerFailure> {
         let empty = MessageContents::default();
         match message {
@@ -465,13 +531,6 @@ impl SharedRegion {
             }),
             RegionMessage::Get(part) => {
                 let bytes = self.checked(part)?;
-                let got = waiting();
-                if got > WAITING_FOR_PEER_BYTES_MAX {
-                    let text = format!(
-                        "got a get while {got} bytes wait to be read by who asks, expected at most {WAITING_FOR_PEER_BYTES_MAX}"
-                    );
-                    return Err(PeerFailure::new("ConnectionError", text));
-                }
                 let mut packed = Vec::with_capacity(bytes);
                 part.runs(|offset, length| {
                     self.memory
@@ -525,28 +584,28 @@ impl OwnRegion {
     /// whether that came within `patience`.
     #[must_use]
     pub fn hold(&self, patience: Duration) -> bool {
-        let gate = lock(&self.region.gate);
-        let held = self
-            .region
-            .released
-            .wait_timeout_while(gate, patience, |gate| gate.is_held);
-        let (mut gate, waited) = held.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() && gate.is_held {
-            return false;
-        }
-        gate.is_held = true;
-        true
+        self.region.gate.hold(patience)
     }
 
-    /// Lets peers at it again, and first those that have waited.
+    /// Lets peers at it again, and first those that have waited: in turns, for a tenth of a second at most. The node serves the rest.
     pub fn release(&self) {
-        let mut gate = lock(&self.region.gate);
-        for (call, message) in std::mem::take(&mut gate.waiting) {
-            self.shared.region_done(&self.region, &call, &message);
+        let Some(due) = self.region.gate.let_go() else {
+            return;
+        };
+        let _serving = self.shared.serving(&self.region);
+        let begin = Instant::now();
+        for _ in 0..due {
+            let (gate, is_held) = (&self.region.gate, |call: &LinkCall| {
+                self.shared.is_held(call)
+            });
+            let Some(asked) = gate.next_due(&self.shared.calls, is_held) else {
+                return;
+            };
+            self.shared.region_done(&self.region, &asked);
+            if begin.elapsed() >= RELEASE_TIME {
+                return;
+            }
         }
-        gate.is_held = false;
-        drop(gate);
-        self.region.released.notify_one();
     }
 }
 

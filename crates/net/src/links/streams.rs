@@ -389,7 +389,8 @@ impl LinkShared {
                 (!before).then(|| end.fault().cloned()).flatten()
             };
             if let Some(StreamFault::Broken(why)) = new_fault {
-                self.note(format!("ended a stream of {peer}: {why}"));
+                let line = format!("ended a stream of {peer}: {why}");
+                self.note_by(Some(&peer), line);
             }
             stream.with(self, |_| ());
             return;

@@ -195,9 +195,8 @@ async fn listen(driver: Driver, listener: Listener) {
         match listener.accept().await {
             Ok((socket, address)) => {
                 let host = host_of(&socket);
-                let handshake = reception.enter(host).await;
                 let (driver, refusals) = (driver.clone(), refusals.clone());
-                tokio::task::spawn_local(async move {
+                reception.receive(host, async move |handshake| {
                     let place = RecruitingPlace::DialledIn(address.clone());
                     if let Err(error) = welcome_worker(&driver, socket, &place, &handshake).await {
                         let (who, why) = (place.to_string(), error.to_string());
@@ -211,6 +210,8 @@ async fn listen(driver: Driver, listener: Listener) {
                         }
                     }
                 });
+                // Who is here goes on before the next one is taken in.
+                tokio::task::yield_now().await;
             }
             // Out of descriptors, most likely: waiting lets some go.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
