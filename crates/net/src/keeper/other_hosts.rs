@@ -482,7 +482,7 @@ impl KeeperDriver {
                     return Err(spoken_for(name, said.keeper));
                 };
                 coupler.report(said.keeper, said.report);
-                // From then on it may be waited for others of its program.
+                // The driver may have to look earlier now at who is still absent.
                 self.wake_up.raise();
             }
             WORD => match read(&call.head)? {
