@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,38 @@ def couple(file: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
+def quick_to_complain(file: Path) -> "subprocess.Popen[str]":
+    """Start `couple` so that it soon says who waits for what."""
+    source = "import sys; from exoskel.cli import couple, main; couple._QUIET_SECONDS = 0.1; sys.exit(main())"
+    words = [sys.executable, "-c", source, "couple", str(file)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def says(running: "subprocess.Popen[str]", pattern: str) -> bool:
+    """Read what it says on the standard error until a line is as expected; say whether one came."""
+    assert running.stderr is not None
+    given_up = threading.Timer(60, running.terminate)
+    given_up.start()
+    try:
+        lines = iter(running.stderr.readline, "")
+        return any(re.fullmatch(pattern, line) for line in lines)
+    finally:
+        given_up.cancel()
+        given_up.join()
+
+
+def lone(folder: Path, command: str, **scripts: str) -> Path:
+    """Write scripts, and a coupling of one program without connections; `{name}` in its command is a script's file."""
+    places = {}
+    for name, script in scripts.items():
+        places[name] = folder / f"{name}.py"
+        places[name].write_text(textwrap.dedent(script))
+    file = folder / "lone.toml"
+    command = command.format(python=sys.executable, **places)
+    file.write_text(f"[program.ocean]\ncommand = '{command}'\n")
+    return file
+
+
 def test_two_programs_exchange_arrays_and_a_table_says_so(tmp_path: Path) -> None:
     done = couple(write(tmp_path, ocean=OCEAN, atmosphere=ATMOSPHERE))
     assert (done.returncode, done.stderr) == (0, "")
@@ -136,22 +169,20 @@ def test_ctrl_c_and_its_like_end_all_processes(tmp_path: Path, number: signal.Si
         "import os\n        os.write(1, f'{os.getpid()}\\n'.encode())\n        while True",
     )
     idle = "import exoskel as ex, time\nkept = ex.Member('ocean')\ntime.sleep(600)"
-    words = [
-        sys.executable,
-        "-m",
-        "exoskel",
-        "couple",
-        str(write(tmp_path, ocean=idle, atmosphere=waiting)),
-    ]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with running:
+    with quick_to_complain(write(tmp_path, ocean=idle, atmosphere=waiting)) as running:
         assert running.stdout is not None
         ranks = [int(running.stdout.readline().split(" | ")[1]) for _ in range(2)]
+        # All are there, and wait, before it is asked who waits for what.
+        missing = "ranks 0, 1, 2, 3 of ocean have not described ocean.sst"
+        waits = f"ranks 0, 1 of atmosphere wait for version 1 of ocean.sst: {missing}\n"
+        assert says(running, re.escape(waits))
         running.send_signal(number)
         error = running.communicate(timeout=120)[1]
         assert ("interrupted" if number == signal.SIGINT else f"ended by {number.name}") in error
         # Who waits for what.
-        assert re.search(r"ocean\.sst to atmosphere\.sst +0 +0 B +- +never ready", error)
+        never = rf"ocean\.sst to atmosphere\.sst +0 +0 B +- +never ready: {missing}$"
+        assert re.search(never, error, re.M)
+        assert waits in error
         assert running.returncode == 130
     assert eventually(lambda: all(gone(rank) for rank in ranks))
 
@@ -173,3 +204,167 @@ def test_files_that_cannot_run_are_said(tmp_path: Path, text: str, said: str) ->
     assert done.returncode == 1
     assert re.search(said, done.stderr), done.stderr
     assert os.listdir(tmp_path) == ["climate.toml"]
+
+
+def test_a_second_ctrl_c_leaves_nobody(tmp_path: Path) -> None:
+    """Aim: whoever doesn't want to wait for a program that ignores its end does not leave it behind."""
+    stubborn = """
+        import os, signal
+        signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"told\\n"))
+        os.write(1, f"{os.getpid()}\\n".encode())
+        while True:
+            signal.pause()
+    """
+    words = [sys.executable, "-m", "exoskel", "couple"]
+    words.append(str(lone(tmp_path, "{python} {stubborn}", stubborn=stubborn)))
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with running:
+        assert running.stdout is not None
+        process = int(running.stdout.readline().split(" | ")[1])
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "ocean | told\n"
+        running.send_signal(signal.SIGINT)
+        error = running.communicate(timeout=120)[1]
+    assert "interrupted" in error
+    assert running.returncode == 130
+    assert eventually(lambda: gone(process))
+
+
+def test_what_a_program_leaves_behind_with_its_output_is_not_waited_for(tmp_path: Path) -> None:
+    daemon = """
+        import subprocess, sys
+        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        print(left.pid, flush=True)
+    """
+    done = couple(lone(tmp_path, "{python} {daemon}", daemon=daemon))
+    left = int(done.stdout.splitlines()[0].removeprefix("ocean | "))
+    try:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert not gone(left)
+    finally:
+        os.kill(left, signal.SIGKILL)
+    assert eventually(lambda: gone(left))
+
+
+def test_an_outer_mpi_job_is_none_of_the_programs_business(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = """
+        OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=5 OMPI_COMM_WORLD_LOCAL_RANK=2 PMI_RANK=2 PMI_SIZE=5 PMI_FD=9 SLURM_PROCID=2
+        SLURM_STEP_NUM_TASKS=5 PMIX_RANK=2 PMIX_NAMESPACE=1 OMPI_MCA_ess=^singleton OMPI_MCA_orte_hnp_uri=1 MPI_LOCALRANKID=2
+    """
+    kept = "OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 PMIX_MCA_gds=hash SLURM_JOB_ID=7 I_MPI_PIN=1"
+    for setting in [*outer.split(), *kept.split()]:
+        monkeypatch.setenv(*setting.split("="))
+    shown = """
+        import os
+        import exoskel as ex
+        with ex.Member("ocean") as ocean:
+            print(ocean.rank, ocean.size)
+        words = ("OMPI_", "PMI", "SLURM_", "MPI_", "I_MPI_")
+        print(*sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(words)))
+    """
+    done = couple(lone(tmp_path, "{python} {shown}", shown=shown))
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["ocean | 0 1", f"ocean | {' '.join(sorted(kept.split()))}"]
+    # Where nobody is inside of Open MPI's processes, its settings are the user's.
+    monkeypatch.delenv("OMPI_COMM_WORLD_RANK")
+    done = couple(lone(tmp_path, "{python} {shown}", shown=shown))
+    assert "OMPI_MCA_ess=^singleton" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "expected"),
+    [
+        ("HYDRA build details:", "[1] ", "ocean 1 | hot"),
+        ("mpiexec (Open MPI) 5.0.3", "[1,1]<stderr>: very [1,1]<stderr>: ", "ocean 1 | very hot"),
+        ("mpiexec.openmpi (OpenRTE) 4.1.4", "[7,1]<stdout>: ", "ocean 1 |  hot"),
+        ("slurm 22.05", "01: ", "ocean 01 | hot"),
+        ("another 1.0", "[1] ", "ocean | [1] hot"),
+    ],
+)
+def test_lines_have_the_rank_that_the_starter_says(
+    tmp_path: Path, version: str, tag: str, expected: str
+) -> None:
+    options = {"-prepend-rank", "--tag-output", "--label"}
+    starter = tmp_path / "mpiexec"
+    starter.write_text(
+        f"""#!{sys.executable}
+import sys
+if sys.argv[1] == "--version":
+    print({version!r})
+else:
+    print({tag!r} + "hot")
+    print("without", *sys.argv[1:])
+"""
+    )
+    starter.chmod(0o700)
+    done = couple(lone(tmp_path, f"{starter} -n 2 model"))
+    first, second = done.stdout.splitlines()[:2]
+    assert first == expected
+    words = set(second.removeprefix("ocean | without ").split())
+    assert words - options == {"-n", "2", "model"}
+    assert len(words & options) == (version != "another 1.0")
+
+
+def test_a_long_folder_for_temporary_files_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    shown = "import exoskel as ex\nwith ex.Member('ocean') as ocean: print(ocean)"
+    done = couple(lone(tmp_path, "{python} {shown}", shown=shown))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ocean | <exoskel.Member ocean, rank 0 of 1>\n")
+    assert os.listdir(long) == []
+
+
+def test_the_reason_of_a_refusal_is_said_at_the_end_and_to_the_others(tmp_path: Path) -> None:
+    wrong = OCEAN.replace("(64, 32)", "(64, 32 + ocean.rank // 3)")
+    done = couple(write(tmp_path, ocean=wrong, atmosphere=ATMOSPHERE))
+    assert done.returncode == 1
+    reason = r"rank \d describes ocean\.sst as .*: all processes of a program give the same layout"
+    lost = rf"^lost first: rank \d of ocean \(it was refused: {reason}\)$"
+    assert re.search(lost, done.stdout, re.M)
+    assert re.search(rf"^atmosphere \| .*Error: .*refused.*{reason}", done.stdout, re.M)
+    # Of the same process it is said once.
+    assert "refused: a process" not in done.stdout
+    stranger = "import exoskel as ex\nex.Member('sea')"
+    done = couple(lone(tmp_path, "{python} {stranger}", stranger=stranger))
+    said = (
+        'refused: a process of sea (got the program "sea", expected one of the coupling\'s: ocean)'
+    )
+    assert said in done.stdout.splitlines()
+
+
+def test_processes_that_never_attach_are_named_after_a_time(tmp_path: Path) -> None:
+    absent = "import exoskel as ex, os, time\nif os.environ['PMI_RANK'] in '13': time.sleep(1000)\n"
+    absent += "with ex.Member('ocean') as ocean:\n    time.sleep(1000)"
+    file = write(tmp_path, ocean=absent, atmosphere=ATMOSPHERE)
+    source = "import sys; from exoskel.cli import couple, main; couple._GRACE_SECONDS = 0.1; sys.exit(main())"
+    words = [sys.executable, "-c", source, "couple", str(file), "--wait", "WAIT"]
+    # On a slow machine it is over before all others are there: then they are named too.
+    done = subprocess.run(
+        [word.replace("WAIT", "0.5") for word in words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    absent = r"(no process|ranks? [\d, ]+) of (ocean|atmosphere) (has|have not|has not) attached"
+    assert re.search(rf"CouplingError: .*{absent} within 0\.5 s", done.stdout)
+    assert "--wait" in couple(file, "--help").stdout
+
+
+def test_who_waits_is_said_when_nothing_moves(tmp_path: Path) -> None:
+    idle = "import exoskel as ex, time\nkept = ex.Member('ocean')\ntime.sleep(600)"
+    with quick_to_complain(write(tmp_path, ocean=idle, atmosphere=ATMOSPHERE)) as running:
+        assert says(running, r"nothing has moved for 0\.1 s:\n")
+        waits = r"(rank \d|ranks 0, 1) of atmosphere waits? for version 1 of ocean\.sst: .*\n"
+        assert says(running, waits)
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=120)
+    assert running.returncode == 130

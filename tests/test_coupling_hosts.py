@@ -70,10 +70,10 @@ class Cluster:
         self.nodes.append(node)
         return node
 
-    def lead(self, text: str) -> Any:
+    def lead(self, text: str, wait: float | None = None) -> Any:
         """Start the coupler with its keeper."""
         node = self.node(HEAD)
-        keeper = _core.Keeper.lead(self._socket(), text, node._node)
+        keeper = _core.Keeper.lead(self._socket(), text, node._node, wait)
         self.keepers.append(keeper)
         return keeper
 
@@ -337,6 +337,45 @@ def test_who_gives_to_a_lost_process_is_told(cluster: Cluster) -> None:
     with pytest.raises(ex.MemberLostError, match="out of ice"):
         given.write().__enter__()
     leave([ocean])
+
+
+def test_who_never_comes_is_given_up_for_a_process_on_another_host(cluster: Cluster) -> None:
+    """Nobody has ever attached at the coupler's own keeper."""
+    cluster.lead(TWO, wait=1.0)
+    keeper = cluster.join()
+    [atmosphere] = cluster.members("atmosphere", [1])
+    array = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
+    with (
+        pytest.raises(ex.CouplingError, match="no process of ocean has attached within 1 s"),
+        array.read(),
+    ):
+        pass
+    atmosphere.leave()
+    assert keeper.state()[1:] == (False, None)
+
+
+def test_a_part_without_memory_beside_one_on_another_host_is_never_taken_for_the_whole(
+    cluster: Cluster,
+) -> None:
+    """Method: one process's part is larger than any address space, and the connection takes some of each."""
+    keeper = cluster.lead(TWO + 'select = "[:8]"\n')
+    cluster.join()
+    layout = ex.Layout((2**60,), "i1", [[0, 4, 2**60]])
+    [atmosphere] = cluster.members("atmosphere", [0])
+    array = atmosphere.array("sst", ex.Layout((8,), "i1", "block"))
+    [there, here] = cluster.members("ocean", [1, 0])
+    with there.array("sst", layout).write() as local:
+        local[...] = 1
+    with pytest.raises(ex.CouplingError, match="the keeper has no memory for it"):
+        here.array("sst", layout)
+    for _ in range(2):
+        with (
+            pytest.raises(ex.CouplingError, match="rank 1 of ocean has no memory"),
+            array.read(),
+        ):
+            pass
+    leave([there], [atmosphere])
+    assert keeper.report()["first_lost"][:2] == ("ocean", 1)
 
 
 def export(array: ex.SharedArray) -> None:

@@ -11,8 +11,10 @@ use exoskel_transfer::{
 };
 
 use crate::error::MemberError;
-use crate::member::{Attachment, HeardPartner, Interrupted, SLICE, UsableConnection};
-use crate::memory::{Counter, PartMemory};
+use crate::member::{
+    Attachment, HeardPartner, Interrupted, MadeConnection, SLICE, UsableConnection,
+};
+use crate::memory::{Counter, NotedWait, PartMemory};
 
 /// One process's part of an array.
 ///
@@ -91,6 +93,15 @@ struct Hopeless {
     gone: GoneMember,
     rank: u32,
     reached: u64,
+}
+
+/// Says on the board what is waited for, as long as it lives.
+struct WaitNote<'a>(&'a PartMemory);
+
+impl Drop for WaitNote<'_> {
+    fn drop(&mut self) {
+        self.0.note_no_wait();
+    }
 }
 
 #[derive(Debug)]
@@ -218,22 +229,31 @@ impl SharedArray {
             if last == 0 {
                 continue;
             }
+            let wait = NotedWait {
+                connection: outgoing.connection,
+                version: last,
+            };
             if outgoing.takers.is_none() {
-                let (terms, partners) = self.attachment.connected(
-                    outgoing.connection,
-                    ArrayEnd::Source,
-                    interrupted,
-                )?;
-                let plan = terms.plan(PlanSide::Source, self.attachment.rank());
-                let ranks = plan.messages().map(PlannedMessage::rank);
-                let is_here = |rank: &u32| partners.iter().any(|one| one.rank == *rank);
-                outgoing.takers = Some(VersionTakers {
-                    program: terms.other.program,
-                    elsewhere: ranks.filter(|rank| !is_here(rank)).collect(),
-                    processes: partners
-                        .into_iter()
-                        .map(|one| (one.rank, one.memory))
-                        .collect(),
+                let _note = self.noted(wait);
+                let (connection, own) = (outgoing.connection, ArrayEnd::Source);
+                let made = self.attachment.connected(connection, own, interrupted)?;
+                outgoing.takers = Some(match made {
+                    MadeConnection::Usable(terms, partners) => self.takers(terms, partners),
+                    MadeConnection::Gone(GoneMember {
+                        loss: Some(loss), ..
+                    }) => {
+                        return Err(MemberError::Lost {
+                            array: self.said(),
+                            version: exported + 1,
+                            loss,
+                        });
+                    }
+                    // Who has left takes nothing.
+                    MadeConnection::Gone(gone) => VersionTakers {
+                        program: gone.program,
+                        processes: Vec::new(),
+                        elsewhere: Vec::new(),
+                    },
                 });
             }
             let Some(takers) = &outgoing.takers else {
@@ -279,7 +299,7 @@ impl SharedArray {
                     })
                 };
                 let hopeless = || hopeless().or_else(has_left);
-                let gone = self.until(board, counter, last, &hopeless, interrupted)?;
+                let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
                 if let Some(loss) = gone.and_then(|hopeless| hopeless.gone.loss) {
                     return Err(MemberError::Lost {
                         array: self.said(),
@@ -372,13 +392,28 @@ impl SharedArray {
         version: u64,
         interrupted: Interrupted<'_>,
     ) -> Result<(), MemberError> {
-        if incoming.givers.is_none() {
-            let (terms, partners) =
-                self.attachment
-                    .connected(incoming.connection, ArrayEnd::Target, interrupted)?;
-            incoming.givers = Some(self.givers(&terms, partners));
-        }
         let wanted = source_version(version, incoming.every);
+        let wait = NotedWait {
+            connection: incoming.connection,
+            version: wanted,
+        };
+        if incoming.givers.is_none() {
+            let _note = self.noted(wait);
+            let (connection, own) = (incoming.connection, ArrayEnd::Target);
+            let made = self.attachment.connected(connection, own, interrupted)?;
+            let givers = match made {
+                MadeConnection::Usable(terms, partners) => self.givers(&terms, partners),
+                MadeConnection::Gone(gone) => {
+                    let hopeless = Hopeless {
+                        rank: gone.rank,
+                        gone,
+                        reached: 0,
+                    };
+                    return Err(self.ended(hopeless, version, wanted));
+                }
+            };
+            incoming.givers = Some(givers);
+        }
         let is_here = incoming
             .givers
             .as_ref()
@@ -405,6 +440,10 @@ impl SharedArray {
             return Ok(());
         };
         let wanted = source_version(version, incoming.every);
+        let wait = NotedWait {
+            connection: incoming.connection,
+            version: wanted,
+        };
         let arrived = Counter::Arrived(incoming.place);
         let gone = |rank, reached: &dyn Fn(&GoneMember) -> u64| {
             // In this order: what a process did before it went is seen behind the word that it is gone.
@@ -438,33 +477,58 @@ impl SharedArray {
             boards.push((&self.memory, arrived));
         }
         for (board, counter) in boards {
-            let gone = self.until(board, counter, wanted, &hopeless, interrupted)?;
-            let Some(hopeless) = gone else {
-                continue;
-            };
-            let array = self.said();
-            return Err(match hopeless.gone.loss {
-                None => MemberError::Ended {
-                    array,
-                    program: givers.array.program.clone(),
-                    rank: hopeless.rank,
-                    version: wanted,
-                    exported: hopeless.reached,
-                },
-                Some(loss) => MemberError::Lost {
-                    array,
-                    version,
-                    loss,
-                },
-            });
+            let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
+            if let Some(hopeless) = gone {
+                return Err(self.ended(hopeless, version, wanted));
+            }
         }
         Ok(())
+    }
+
+    /// Why a version never comes, which the source counts as `wanted`.
+    fn ended(&self, hopeless: Hopeless, version: u64, wanted: u64) -> MemberError {
+        let array = self.said();
+        match hopeless.gone.loss {
+            None => MemberError::Ended {
+                array,
+                program: hopeless.gone.program,
+                rank: hopeless.rank,
+                version: wanted,
+                exported: hopeless.reached,
+            },
+            Some(loss) => MemberError::Lost {
+                array,
+                version,
+                loss,
+            },
+        }
+    }
+
+    /// Lets the keeper see what is waited for, until what this returns is dropped.
+    fn noted(&self, wait: NotedWait) -> WaitNote<'_> {
+        self.memory.note_wait(wait);
+        WaitNote(&self.memory)
     }
 
     /// Ends a read.
     pub fn end_read(&self) {
         if let Ok(mut versions) = self.access() {
             versions.is_read = false;
+        }
+    }
+
+    /// Who takes from this process.
+    fn takers(&self, terms: UsableConnection, partners: Vec<HeardPartner>) -> VersionTakers {
+        let plan = terms.plan(PlanSide::Source, self.attachment.rank());
+        let ranks = plan.messages().map(PlannedMessage::rank);
+        let is_here = |rank: &u32| partners.iter().any(|one| one.rank == *rank);
+        VersionTakers {
+            program: terms.other.program,
+            elsewhere: ranks.filter(|rank| !is_here(rank)).collect(),
+            processes: partners
+                .into_iter()
+                .map(|one| (one.rank, one.memory))
+                .collect(),
         }
     }
 
@@ -508,15 +572,18 @@ impl SharedArray {
         &self,
         board: &PartMemory,
         counter: Counter,
-        wanted: u64,
+        wait: NotedWait,
         hopeless: &dyn Fn() -> Option<Hopeless>,
         interrupted: Interrupted<'_>,
     ) -> Result<Option<Hopeless>, MemberError> {
+        let wanted = wait.version;
+        let mut note = None;
         loop {
             let seen = board.load(counter);
             if seen >= wanted {
                 return Ok(None);
             }
+            note.get_or_insert_with(|| self.noted(wait));
             if self.attachment.is_anybody_gone()
                 && let Some(hopeless) = hopeless()
             {

@@ -70,7 +70,16 @@ struct GivenMemory {
 struct HeardConnection {
     partners: Vec<HeardPartner>,
     connected: Option<UsableConnection>,
-    failed: Option<String>,
+    failed: Option<(String, Option<GoneMember>)>,
+}
+
+/// What a connection has become.
+#[derive(Debug)]
+pub(crate) enum MadeConnection {
+    /// It can be used.
+    Usable(UsableConnection, Vec<HeardPartner>),
+    /// A process has gone before it described the array at the other end.
+    Gone(GoneMember),
 }
 
 /// The memory of a process at the other end.
@@ -272,15 +281,21 @@ impl Attachment {
         connection: u32,
         own: ArrayEnd,
         interrupted: Interrupted<'_>,
-    ) -> Result<(UsableConnection, Vec<HeardPartner>), MemberError> {
+    ) -> Result<MadeConnection, MemberError> {
         let place = (connection, own == ArrayEnd::Source);
         self.wait_for(interrupted, |heard| {
             let found = heard.connections.get_mut(&place)?;
-            if let Some(reason) = &found.failed {
-                return Some(Err(MemberError::Unfit(reason.clone())));
+            match &found.failed {
+                // One of the own program that left in good order is no word about the other one.
+                Some((_, Some(gone))) if gone.loss.is_some() || gone.program != self.program => {
+                    return Some(Ok(MadeConnection::Gone(gone.clone())));
+                }
+                Some((reason, _)) => return Some(Err(MemberError::Unfit(reason.clone()))),
+                None => {}
             }
             let terms = found.connected.take()?;
-            Some(Ok((terms, std::mem::take(&mut found.partners))))
+            let partners = std::mem::take(&mut found.partners);
+            Some(Ok(MadeConnection::Usable(terms, partners)))
         })?
     }
 
@@ -323,9 +338,18 @@ impl HeardSoFar {
                 bytes,
             } => {
                 let descriptor = descriptor.ok_or_else(without)?;
-                let memory = PartMemory::of_another(&descriptor, bytes)?;
+                let memory = PartMemory::of_another(&descriptor, bytes);
                 let known = self.connection(connection, own);
-                known.partners.push(HeardPartner { rank, memory });
+                match memory {
+                    Ok(memory) => known.partners.push(HeardPartner { rank, memory }),
+                    // Without it, it would be waited for as one on another host.
+                    Err(error) => {
+                        let reason = format!(
+                            "this process can't have the memory of rank {rank} at the other end: {error}"
+                        );
+                        known.failed = Some((reason, None));
+                    }
+                }
             }
             KeeperMessage::Connected {
                 connection,
@@ -349,9 +373,14 @@ impl HeardSoFar {
                     other: terms.other,
                 });
             }
-            KeeperMessage::Failed { connection, reason } => {
+            KeeperMessage::Failed {
+                connection,
+                reason,
+                gone,
+            } => {
                 for own in [ArrayEnd::Source, ArrayEnd::Target] {
-                    self.connection(connection, own).failed = Some(reason.clone());
+                    let failed = Some((reason.clone(), gone.clone()));
+                    self.connection(connection, own).failed = failed;
                 }
             }
             KeeperMessage::Gone(gone) => {

@@ -29,7 +29,10 @@ const BOARD_BYTES: usize = 4096;
 /// Counters that different processes write stand so far apart that no processor fetches one for the other.
 const PLACE_BYTES: usize = 64;
 
-const _: () = assert!((1 + CONNECTIONS_OF_ARRAY_MAX) * PLACE_BYTES <= BOARD_BYTES);
+/// Behind the places of connections: what its process waits for.
+const WAIT_PLACE: usize = 1 + CONNECTIONS_OF_ARRAY_MAX;
+
+const _: () = assert!((1 + WAIT_PLACE) * PLACE_BYTES <= BOARD_BYTES);
 
 /// What keeps the memory from being made smaller, and every process that has it mapped from being killed.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -49,6 +52,19 @@ pub(crate) enum Counter {
     Nanoseconds(u16),
     /// The last of the source's versions of which all that comes from other hosts is there. Written by the keeper.
     Arrived(u16),
+    /// One more than the number of the connection for which its process waits; 0 if it doesn't wait.
+    WaitedFor,
+    /// The source's version that it waits for.
+    WaitedVersion,
+}
+
+/// What a process waits for with an array: for a version to be there if the connection ends in it, else for it to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotedWait {
+    /// The connection's number.
+    pub connection: u32,
+    /// Of the source's versions.
+    pub version: u64,
 }
 
 /// One process's part of an array, mapped into this process. Unmapped when it goes.
@@ -158,6 +174,33 @@ impl PartMemory {
         )
     }
 
+    /// How many versions its process has exported.
+    #[must_use]
+    pub fn exported(&self) -> u64 {
+        self.load(Counter::Exported)
+    }
+
+    /// What its process waits for, by its own word, and just now.
+    #[must_use]
+    pub fn wait_noted(&self) -> Option<NotedWait> {
+        let connection = self.load(Counter::WaitedFor).checked_sub(1)?;
+        Some(NotedWait {
+            connection: u32::try_from(connection).ok()?,
+            version: self.load(Counter::WaitedVersion),
+        })
+    }
+
+    /// Says on the board what is waited for.
+    pub(crate) fn note_wait(&self, wait: NotedWait) {
+        self.put(Counter::WaitedVersion, wait.version);
+        self.put(Counter::WaitedFor, u64::from(wait.connection) + 1);
+    }
+
+    /// Says on the board that nothing is waited for.
+    pub(crate) fn note_no_wait(&self) {
+        self.put(Counter::WaitedFor, 0);
+    }
+
     /// Where the array's first byte is. It stays there as long as this lives.
     #[must_use]
     pub fn first_byte(&self) -> *mut u8 {
@@ -228,6 +271,8 @@ impl PartMemory {
             Counter::Nanoseconds(place) => (1 + usize::from(place), 2),
             Counter::Arrived(place) => (1 + usize::from(place), 3),
             Counter::Released(place) => (1 + usize::from(place), 4),
+            Counter::WaitedFor => (WAIT_PLACE, 0),
+            Counter::WaitedVersion => (WAIT_PLACE, 1),
         };
         let offset = place * PLACE_BYTES + word * size_of::<u64>();
         assert!(offset + size_of::<u64>() <= BOARD_BYTES, "no such place");
@@ -244,16 +289,21 @@ impl PartMemory {
 
     /// Writes a counter of the process's own board, and wakes those who wait for it.
     pub(crate) fn store(&self, counter: Counter, value: u64) {
-        assert!(self.is_writable, "a counter on another process's board");
-        // SAFETY: as in `load`, and the mapping can be written.
-        let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
-        word.store(value, Ordering::Release);
+        self.put(counter, value);
         // Nobody may be waiting: that is no error.
         let _ = futex::wake(
             self.low_half(counter),
             futex::Flags::empty(),
             i32::MAX as u32,
         );
+    }
+
+    /// Writes a counter of the process's own board.
+    fn put(&self, counter: Counter, value: u64) {
+        assert!(self.is_writable, "a counter on another process's board");
+        // SAFETY: as in `load`, and the mapping can be written.
+        let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
+        word.store(value, Ordering::Release);
     }
 
     /// Adds to a counter of the process's own board, for which nobody waits.

@@ -15,14 +15,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperReport, Loss,
-    MemberId, MemoryAccess, MemoryId, OWN_KEEPER, ProgramTerms, TakenVersions, Variable,
+    ArrayEnd, ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperMessage,
+    KeeperReport, Loss, MemberId, MemoryAccess, MemoryId, OWN_KEEPER, ProgramTerms, TakenVersions,
+    Variable, ranks_of,
 };
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
 
 use crate::links::LinkNode;
@@ -31,16 +33,24 @@ use crate::wake_up::WakeUp;
 mod member_socket;
 mod other_hosts;
 mod packed;
+#[cfg(test)]
+mod tests;
+mod waits;
 
 pub use self::other_hosts::KeeperJoinError;
 use self::other_hosts::{DueVersion, OtherHosts};
 use member_socket::{MemberSocket, QueuedMessage};
+pub use waits::WaitReport;
+use waits::missing;
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = 4096;
 
 /// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Between two looks at who has not attached, at most: the kernel counts a wait in milliseconds.
+const LOOK_MAX: Duration = Duration::from_secs(3600);
 
 const LISTENER: u64 = 0;
 const WAKE_UP: u64 = 1;
@@ -73,6 +83,8 @@ pub struct ConnectionReport {
     pub nanoseconds: u64,
     /// Whether some of it goes from one keeper to another.
     pub is_between_hosts: bool,
+    /// Who has to attach, or to describe an array, before it can be used.
+    pub missing: Option<String>,
 }
 
 /// What is known of a program.
@@ -97,6 +109,10 @@ pub struct CouplingReport {
     pub connections: Vec<ConnectionReport>,
     /// The process that was lost first.
     pub first_lost: Option<Loss>,
+    /// Programs of which processes were refused, and why: the first ones.
+    pub refusals: Vec<(String, String)>,
+    /// Who waits for what, just now.
+    pub waits: Vec<WaitReport>,
 }
 
 #[derive(Debug)]
@@ -111,6 +127,8 @@ struct Inside {
     next_member: MemberId,
     /// For turning away whom there is no descriptor for.
     spare: Option<OwnedFd>,
+    /// What one member may leave unread.
+    waiting_bytes_max: usize,
     is_ending: bool,
 }
 
@@ -130,7 +148,8 @@ impl KeeperService {
     /// If there can't be such a socket.
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
         let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
-        Self::begin(place, keeper, Some(Coupler::new(coupling)), None)
+        let coupler = Some(Coupler::new(coupling));
+        Self::begin(place, keeper, coupler, None, WAITING_BYTES_MAX)
     }
 
     /// The same with a node, at which keepers of other hosts ask to join.
@@ -149,6 +168,7 @@ impl KeeperService {
             keeper,
             Some(Coupler::new(coupling)),
             Some(others),
+            WAITING_BYTES_MAX,
         )?)
     }
 
@@ -170,7 +190,8 @@ impl KeeperService {
         for gone in welcome.gone {
             keeper.lose(gone);
         }
-        Ok(Self::begin(place, keeper, None, Some(others))?)
+        let others = Some(others);
+        Ok(Self::begin(place, keeper, None, others, WAITING_BYTES_MAX)?)
     }
 
     fn begin(
@@ -178,6 +199,7 @@ impl KeeperService {
         keeper: Keeper,
         coupler: Option<Coupler>,
         others: Option<OtherHosts>,
+        waiting_bytes_max: usize,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         let listener = UnixListener::bind(place)?;
@@ -202,6 +224,7 @@ impl KeeperService {
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
             spare: spare_descriptor(),
+            waiting_bytes_max,
             is_ending: false,
         }));
         let driver = Arc::new(KeeperDriver {
@@ -304,9 +327,12 @@ struct KeeperDriver {
 impl KeeperDriver {
     fn run(&self) {
         let mut events = Vec::with_capacity(256);
+        let begin = Instant::now();
         loop {
             events.clear();
-            let waited = epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), None);
+            let time = self.look(begin.elapsed());
+            let room = rustix::buffer::spare_capacity(&mut events);
+            let waited = epoll::wait(&self.set, room, time.as_ref());
             match waited {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
@@ -325,6 +351,21 @@ impl KeeperDriver {
                 return;
             }
         }
+    }
+
+    /// Gives up who has not attached in time. Returns how long that needs no further look.
+    fn look(&self, now: Duration) -> Option<Timespec> {
+        let mut inside = held(&self.inside);
+        let next = inside
+            .coupler
+            .as_mut()
+            .and_then(|coupler| coupler.look(now));
+        self.act(&mut inside);
+        let time = next?.saturating_sub(now).min(LOOK_MAX);
+        Some(Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        })
     }
 
     fn accept(&self, inside: &mut Inside) {
@@ -370,20 +411,19 @@ impl KeeperDriver {
         let Some(socket) = inside.sockets.get_mut(&member) else {
             return;
         };
-        let heard = socket.hear();
-        for message in heard.messages {
-            // Who was refused is not heard any more.
-            if inside
-                .sockets
-                .get(&member)
-                .is_none_or(MemberSocket::is_ending)
-            {
-                break;
+        let end = socket.receive();
+        // Who was refused is not heard any more.
+        while let Some(socket) = inside.sockets.get_mut(&member)
+            && !socket.is_ending()
+        {
+            match socket.message() {
+                Ok(Some(message)) => inside.keeper.hear(member, message),
+                Ok(None) => break,
+                Err(error) => inside.keeper.not_understood(member, &error.to_string()),
             }
-            inside.keeper.hear(member, message);
             self.act(inside);
         }
-        if let Some(why) = heard.end {
+        if let Some(why) = end {
             inside.keeper.lost(member, &why);
             inside.sockets.remove(&member);
         }
@@ -416,13 +456,27 @@ impl KeeperDriver {
                             MemoryAccess::ReadOnly => &kept.to_read,
                         }))
                     });
-                    // Memory that couldn't be had: the member has been refused.
-                    if matches!(descriptor, Some(None)) {
-                        continue;
-                    }
+                    let message = match (message, &descriptor) {
+                        // Whom it doesn't hear of, it would take for one on another host.
+                        (
+                            KeeperMessage::Partner {
+                                connection,
+                                own,
+                                rank,
+                                ..
+                            },
+                            Some(None),
+                        ) => inside.without_partner(connection, own, rank),
+                        // Memory that couldn't be had: the member has been refused.
+                        (_, Some(None)) => continue,
+                        (message, _) => message,
+                    };
                     let Some(socket) = inside.sockets.get_mut(&member) else {
                         continue;
                     };
+                    if message == KeeperMessage::Attached {
+                        socket.is_attached();
+                    }
                     if let Ok(outgoing) = QueuedMessage::new(&message, descriptor.flatten()) {
                         socket.say(outgoing);
                         self.flush(inside, member);
@@ -489,7 +543,7 @@ impl KeeperDriver {
             }
             Ok(true) => epoll::EventFlags::IN,
             // Who hears nothing would have us keep everything.
-            Ok(false) if socket.waiting_bytes() > WAITING_BYTES_MAX => {
+            Ok(false) if socket.waiting_bytes() > inside.waiting_bytes_max => {
                 inside.sockets.remove(&member);
                 inside
                     .keeper
@@ -590,6 +644,24 @@ impl Inside {
         moved.collect()
     }
 
+    /// What a member is told instead of the memory of a process at the other end, when there is none.
+    fn without_partner(&self, connection: u32, own: ArrayEnd, rank: u32) -> KeeperMessage {
+        let terms = self
+            .keeper
+            .coupling()
+            .connections()
+            .get(connection as usize);
+        let other = terms.map_or("", |terms| match own {
+            ArrayEnd::Source => &terms.to.program,
+            ArrayEnd::Target => &terms.from.program,
+        });
+        KeeperMessage::Failed {
+            connection,
+            reason: format!("{} has no memory for its part", ranks_of(other, &[rank])),
+            gone: None,
+        }
+    }
+
     fn taken(&self, memory: MemoryId, place: usize) -> Option<TakenVersions> {
         let (version, bytes, nanoseconds) = self.memories.get(&memory)?.mapped.taken(place as u16);
         Some(TakenVersions {
@@ -631,6 +703,7 @@ impl Inside {
                     .fold(0, |sum, taken| sum.saturating_add(taken.bytes)),
                 nanoseconds: times.max().unwrap_or(0),
                 is_between_hosts: status.is_between_hosts,
+                missing: missing(coupler, number),
             }
         });
         let programs = coupler.programs().map(|program| ProgramReport {
@@ -643,6 +716,8 @@ impl Inside {
             connections: connections.collect(),
             programs: programs.collect(),
             first_lost: coupler.first_lost().cloned(),
+            refusals: coupler.refusals().to_vec(),
+            waits: self.waits(coupler),
         }
     }
 }

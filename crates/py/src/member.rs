@@ -174,8 +174,9 @@ struct KeeperHandle {
 impl KeeperHandle {
     /// At this socket, for what a coupling's file says.
     #[new]
-    fn new(py: Python<'_>, place: PathBuf, coupling: &str) -> PyResult<Self> {
-        let coupling = coupling_of(py, coupling)?;
+    #[pyo3(signature = (place, coupling, wait = None))]
+    fn new(py: Python<'_>, place: PathBuf, coupling: &str, wait: Option<f64>) -> PyResult<Self> {
+        let coupling = coupling_to_lead(py, coupling, wait)?;
         let service = KeeperService::start(&place, coupling).map_err(|error| {
             let place = place.display();
             raise(
@@ -191,8 +192,15 @@ impl KeeperHandle {
 
     /// The same, where keepers of other hosts join through a node.
     #[staticmethod]
-    fn lead(py: Python<'_>, place: PathBuf, coupling: &str, node: &NodeHandle) -> PyResult<Self> {
-        let coupling = coupling_of(py, coupling)?;
+    #[pyo3(signature = (place, coupling, node, wait = None))]
+    fn lead(
+        py: Python<'_>,
+        place: PathBuf,
+        coupling: &str,
+        node: &NodeHandle,
+        wait: Option<f64>,
+    ) -> PyResult<Self> {
+        let coupling = coupling_to_lead(py, coupling, wait)?;
         let node = node.shared(py)?;
         Self::of(
             py,
@@ -244,12 +252,24 @@ impl KeeperHandle {
             row.set_item("bytes", connection.bytes)?;
             row.set_item("nanoseconds", connection.nanoseconds)?;
             row.set_item("between_hosts", connection.is_between_hosts)?;
+            row.set_item("missing", connection.missing)?;
             Ok(row)
         });
         found.set_item("connections", connections.collect::<PyResult<Vec<_>>>()?)?;
         let lost = report.first_lost;
         let lost = lost.map(|loss| (loss.program, loss.rank, loss.why));
         found.set_item("first_lost", lost)?;
+        found.set_item("refusals", report.refusals)?;
+        let waits = report.waits.into_iter().map(|wait| {
+            let row = PyDict::new(py);
+            row.set_item("program", wait.program)?;
+            row.set_item("ranks", wait.ranks)?;
+            row.set_item("array", wait.array)?;
+            row.set_item("version", wait.version)?;
+            row.set_item("text", wait.text)?;
+            Ok(row)
+        });
+        found.set_item("waits", waits.collect::<PyResult<Vec<_>>>()?)?;
         Ok(found)
     }
 
@@ -294,6 +314,16 @@ fn keeper_socket(runtime_directory: Option<PathBuf>) -> PathBuf {
 
 fn coupling_of(py: Python<'_>, text: &str) -> PyResult<Coupling> {
     Coupling::parse(text).map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))
+}
+
+/// The same, where processes that have not attached may be waited for otherwise than the file says.
+fn coupling_to_lead(py: Python<'_>, text: &str, wait: Option<f64>) -> PyResult<Coupling> {
+    let mut coupling = coupling_of(py, text)?;
+    if let Some(seconds) = wait {
+        let set = coupling.wait_for(seconds);
+        set.map_err(|error| raise(py, ExceptionKind::Coupling, error.to_string()))?;
+    }
+    Ok(coupling)
 }
 
 /// The programs that a coupling's file names, with the commands that start them.

@@ -108,6 +108,18 @@ impl Selection {
         Ok(Self { axes })
     }
 
+    /// How many axes a text names, whatever the shape will be.
+    ///
+    /// # Errors
+    /// [`SelectionError`].
+    pub fn named_axes(text: &str) -> Result<usize, SelectionError> {
+        // An axis that isn't named is whole: as long as no axis that is named can be.
+        Self::parse(text, &[u64::MAX; DIMENSIONS_MAX])?;
+        let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
+        let words = inner.split(',').filter(|part| !part.trim().is_empty());
+        Ok(words.count())
+    }
+
     /// Axis by axis.
     #[must_use]
     pub fn axes(&self) -> &[AxisSelection] {
@@ -186,6 +198,15 @@ mod tests {
             Selection::parse("[::2, 1:3]", &[4, 5]).unwrap().to_string(),
             "[0:4:2, 1:3]"
         );
+    }
+
+    #[test]
+    fn axes_are_counted_without_a_shape() {
+        for (text, expected) in [("[]", 0), ("[:]", 1), ("[::2, -5:9]", 2), ("[1:2,]", 1)] {
+            assert_eq!(Selection::named_axes(text), Ok(expected), "{text}");
+        }
+        assert!(Selection::named_axes("[1]").is_err());
+        assert!(Selection::named_axes("[:,:,:,:,:,:,:,:,:]").is_err());
     }
 
     #[test]

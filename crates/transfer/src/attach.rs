@@ -11,7 +11,7 @@ use crate::coupling::Variable;
 use crate::description::LayoutDescription;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +175,8 @@ pub enum KeeperMessage {
         connection: u32,
         /// Why, with both sides and the numbers.
         reason: String,
+        /// The process that has gone before it described its array, if that is why.
+        gone: Option<GoneMember>,
     },
     /// Somebody at the other end of one of the member's connections is gone.
     Gone(GoneMember),

@@ -1,6 +1,7 @@
 //! The machine of the coupler: which programs are there, whether their layouts fit, which connections are ready.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,11 @@ use crate::attach::{ConnectionPlace, GoneMember, Loss};
 use crate::between_hosts::{KeeperId, OWN_KEEPER, Welcome};
 use crate::coupling::{Coupling, Variable, checked_name};
 use crate::description::LayoutDescription;
-use crate::{MEMBERS_MAX, VARIABLES_MAX};
+use crate::{MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
+
+mod absence;
+
+pub use absence::ranks_of;
 
 /// What a keeper tells the coupler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +133,8 @@ pub enum CouplerOrder {
         connection: u32,
         /// Why.
         reason: String,
+        /// The process that has gone before it described its array, if that is why.
+        gone: Option<GoneMember>,
     },
     /// A process is gone: those at the other ends of its program's connections are told.
     Gone(GoneMember),
@@ -155,6 +162,8 @@ pub struct ConnectionStatus {
     pub version_bytes: u64,
     /// Whether its processes are on several hosts.
     pub is_between_hosts: bool,
+    /// The process whose end is why it has failed, if one is.
+    gone: Option<GoneMember>,
 }
 
 /// What is known of a program.
@@ -193,6 +202,9 @@ pub struct Coupler {
     programs: BTreeMap<String, KnownProgram>,
     connections: Vec<ConnectionStatus>,
     first_lost: Option<Loss>,
+    refusals: Vec<(String, String)>,
+    /// How many processes were there at the last look, and since when.
+    last_attached: (usize, Duration),
     last_keeper: KeeperId,
     lost_keepers: BTreeSet<KeeperId>,
     /// For keepers that come later.
@@ -210,12 +222,15 @@ impl Coupler {
             state: ConnectionState::Waiting,
             version_bytes: 0,
             is_between_hosts: false,
+            gone: None,
         });
         Self {
             connections: connections.collect(),
             coupling,
             programs: BTreeMap::new(),
             first_lost: None,
+            refusals: Vec::new(),
+            last_attached: (0, Duration::ZERO),
             last_keeper: OWN_KEEPER,
             lost_keepers: BTreeSet::new(),
             gone: Vec::new(),
@@ -240,6 +255,12 @@ impl Coupler {
     #[must_use]
     pub fn first_lost(&self) -> Option<&Loss> {
         self.first_lost.as_ref()
+    }
+
+    /// Programs of which processes were refused, and why: the first ones.
+    #[must_use]
+    pub fn refusals(&self) -> &[(String, String)] {
+        &self.refusals
     }
 
     /// The programs that have come.
@@ -418,6 +439,7 @@ impl Coupler {
     ) {
         match self.described(&array, rank, layout) {
             Err(reason) => {
+                self.refused(&array.program, &reason);
                 let order = CouplerOrder::Refused {
                     program: array.program,
                     rank,
@@ -462,6 +484,7 @@ impl Coupler {
                 let order = CouplerOrder::Fail {
                     connection: number as u32,
                     reason: reason.clone(),
+                    gone: self.connections[number].gone.clone(),
                 };
                 self.orders.push_back((None, order));
             }
@@ -582,7 +605,11 @@ impl Coupler {
                         terms.from, source.made, terms.to, target.made
                     );
                     self.connections[number].state = ConnectionState::Failed(reason.clone());
-                    self.tell_all(CouplerOrder::Fail { connection, reason });
+                    self.tell_all(CouplerOrder::Fail {
+                        connection,
+                        reason,
+                        gone: None,
+                    });
                 }
             }
         }
@@ -593,7 +620,7 @@ impl Coupler {
             .loss
             .map(|loss| self.first_lost.get_or_insert(loss).clone());
         let rank = gone.rank;
-        self.give_up(&gone.program, |described, name| {
+        self.give_up(&gone.program, Some(&gone), |described, name| {
             let is_missing = described.is_none_or(|array| !array.by.contains(&rank));
             is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
         });
@@ -606,8 +633,12 @@ impl Coupler {
 
     /// A process of a program was refused: what the program hasn't described won't be described by all of its processes.
     fn refused(&mut self, program: &str, why: &str) {
+        if self.refusals.len() < REFUSALS_MAX {
+            let refusal = (program.to_owned(), why.to_owned());
+            self.refusals.push(refusal);
+        }
         let size = self.programs.get(program).map(|program| program.size);
-        self.give_up(program, |described, name| {
+        self.give_up(program, None, |described, name| {
             let by = described.map_or(0, |array| array.by.len() as u32);
             (size != Some(by))
                 .then(|| format!("a process of {name} was refused ({why}), and not all have said"))
@@ -617,7 +648,7 @@ impl Coupler {
     /// All processes of a program have ended: what they haven't described won't be.
     pub fn program_ended(&mut self, program: &str) {
         let size = self.programs.get(program).map(|program| program.size);
-        self.give_up(program, |described, name| {
+        self.give_up(program, None, |described, name| {
             let by = described.map_or(0, |array| array.by.len() as u32);
             match size {
                 None => Some(format!(
@@ -635,6 +666,7 @@ impl Coupler {
     fn give_up(
         &mut self,
         program: &str,
+        gone: Option<&GoneMember>,
         missing: impl Fn(Option<&DescribedArray>, &str) -> Option<String>,
     ) {
         let known = self.programs.get(program);
@@ -654,9 +686,11 @@ impl Coupler {
             .collect();
         for (number, reason) in hopeless {
             self.connections[number].state = ConnectionState::Failed(reason.clone());
+            self.connections[number].gone = gone.cloned();
             self.tell_all(CouplerOrder::Fail {
                 connection: number as u32,
                 reason,
+                gone: gone.cloned(),
             });
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use exoskel_redist::{DIMENSIONS_MAX, Selection, SelectionError};
 use serde::{Deserialize, Serialize};
 
 use crate::{CONNECTIONS_OF_ARRAY_MAX, NAME_BYTES_MAX};
@@ -66,11 +68,54 @@ impl fmt::Display for ConnectionTerms {
     }
 }
 
+/// How long processes that have not attached are waited for, if nobody says otherwise: models read their files first.
+const WAIT: Duration = Duration::from_secs(300);
+
+impl ConnectionTerms {
+    /// What can be wrong whatever the layouts will be.
+    fn check_parts(&self) -> Result<(), CouplingError> {
+        let connection = || self.to_string();
+        let axes = match &self.permute {
+            None => DIMENSIONS_MAX,
+            Some(permute) => {
+                let mut sorted = permute.clone();
+                sorted.sort_unstable();
+                let count = sorted.len();
+                if !(1..=DIMENSIONS_MAX).contains(&count) || !sorted.into_iter().eq(0..count) {
+                    return Err(CouplingError::Permutation {
+                        connection: connection(),
+                        got: permute.iter().copied().take(DIMENSIONS_MAX + 1).collect(),
+                    });
+                }
+                count
+            }
+        };
+        for (key, text) in [("select", &self.select), ("into", &self.into)] {
+            let named = text.as_deref().map_or(Ok(0), Selection::named_axes);
+            let got = named.map_err(|error| CouplingError::Part {
+                connection: connection(),
+                key,
+                error,
+            })?;
+            if got > axes {
+                return Err(CouplingError::PartAxes {
+                    connection: connection(),
+                    key,
+                    got,
+                    expected: axes,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Programs and what connects their arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coupling {
     programs: BTreeMap<String, ProgramTerms>,
     connections: Vec<ConnectionTerms>,
+    wait: Duration,
 }
 
 /// What can't be a coupling.
@@ -106,6 +151,44 @@ pub enum CouplingError {
     /// The same array twice, with nothing that tells the parts apart.
     #[error("the connection {0} is there twice")]
     Doubled(String),
+    /// A part of an array that is no part of any.
+    #[error("the connection {connection}: {key}: {error}")]
+    Part {
+        /// Which connection.
+        connection: String,
+        /// Of which end, as the file says it.
+        key: &'static str,
+        /// What is wrong with it.
+        #[source]
+        error: SelectionError,
+    },
+    /// No order of axes.
+    #[error(
+        "the connection {connection} has permute = {got:?}, expected each axis once, counted from 0, as in [1, 0]"
+    )]
+    Permutation {
+        /// Which connection.
+        connection: String,
+        /// As it was given.
+        got: Vec<usize>,
+    },
+    /// More axes in a part than there are.
+    #[error(
+        "the connection {connection} has {key} of {got} axes and permute of {expected}, expected at most as many"
+    )]
+    PartAxes {
+        /// Which connection.
+        connection: String,
+        /// Of which end, as the file says it.
+        key: &'static str,
+        /// Axes that the part names.
+        got: usize,
+        /// Axes that there are.
+        expected: usize,
+    },
+    /// No time to wait.
+    #[error("got wait = {0}, expected seconds, more than 0")]
+    Wait(f64),
     /// A step of none.
     #[error("the connection {0} has every = 0, expected at least 1")]
     Every(String),
@@ -124,6 +207,7 @@ pub enum CouplingError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CouplingFile {
+    wait: Option<f64>,
     #[serde(default)]
     program: BTreeMap<String, ProgramTerms>,
     #[serde(default)]
@@ -137,7 +221,29 @@ impl Coupling {
     /// [`CouplingError`], which says what was expected.
     pub fn parse(text: &str) -> Result<Self, CouplingError> {
         let file: CouplingFile = toml::from_str(text)?;
-        Self::new(file.program, file.connection)
+        let mut made = Self::new(file.program, file.connection)?;
+        if let Some(seconds) = file.wait {
+            made.wait_for(seconds)?;
+        }
+        Ok(made)
+    }
+
+    /// Sets for how many seconds processes that have not attached are waited for.
+    ///
+    /// # Errors
+    /// [`CouplingError::Wait`].
+    pub fn wait_for(&mut self, seconds: f64) -> Result<(), CouplingError> {
+        self.wait = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|wait| !wait.is_zero())
+            .ok_or(CouplingError::Wait(seconds))?;
+        Ok(())
+    }
+
+    /// How long processes that have not attached are waited for, counted from the last one that has.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// Programs by their names, and connections between their arrays.
@@ -174,6 +280,7 @@ impl Coupling {
             if terms.every == 0 {
                 return Err(CouplingError::Every(connection));
             }
+            terms.check_parts()?;
             if !seen.insert((&terms.from, &terms.to, &terms.select, &terms.into)) {
                 return Err(CouplingError::Doubled(connection));
             }
@@ -193,6 +300,7 @@ impl Coupling {
         Ok(Self {
             programs,
             connections,
+            wait: WAIT,
         })
     }
 

@@ -6,14 +6,22 @@ use serde::de::DeserializeOwned;
 /// A message is no longer than this. Bounds of an axis over 2**20 processes fit.
 pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Of who has not attached yet: a name and two numbers fit.
+pub const ATTACH_BYTES_MAX: usize = 4 * 1024;
+
 const LENGTH_BYTES: usize = 4;
 
 /// What came is no message.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// Longer than any message.
-    #[error("got a message of {0} bytes, expected at most {FRAME_BYTES_MAX}")]
-    TooLong(usize),
+    #[error("got a message of {got} bytes, expected at most {most}")]
+    TooLong {
+        /// Its length.
+        got: usize,
+        /// The limit.
+        most: usize,
+    },
     /// Not what a message says.
     #[error(
         "got a message that can't be read ({0}): member and keeper must be of the same version of Exoskel"
@@ -34,18 +42,46 @@ pub fn frame(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
             bytes[..LENGTH_BYTES].copy_from_slice(&count.to_le_bytes());
             Ok(bytes)
         }
-        _ => Err(FrameError::TooLong(length)),
+        _ => Err(FrameError::TooLong {
+            got: length,
+            most: FRAME_BYTES_MAX,
+        }),
     }
 }
 
 /// Puts messages together from whatever bytes have come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameReader {
     bytes: Vec<u8>,
     read: usize,
+    most: usize,
+}
+
+impl Default for FrameReader {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            read: 0,
+            most: FRAME_BYTES_MAX,
+        }
+    }
 }
 
 impl FrameReader {
+    /// Of somebody who has not attached yet: takes [`ATTACH_BYTES_MAX`] at most, until it is told otherwise.
+    #[must_use]
+    pub fn of_stranger() -> Self {
+        Self {
+            most: ATTACH_BYTES_MAX,
+            ..Self::default()
+        }
+    }
+
+    /// Takes all messages from now on.
+    pub fn is_attached(&mut self) {
+        self.most = FRAME_BYTES_MAX;
+    }
+
     /// Takes bytes as they came.
     pub fn take(&mut self, bytes: &[u8]) {
         if self.read > 0 {
@@ -65,8 +101,9 @@ impl FrameReader {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
-        if length > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLong(length));
+        if length > self.most {
+            let most = self.most;
+            return Err(FrameError::TooLong { got: length, most });
         }
         let Some(contents) = rest.get(LENGTH_BYTES..LENGTH_BYTES + length) else {
             return Ok(None);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use exoskel_redist::{CutCopy, Layout, Mapping, PlanSide, RedistributionPlan};
 
+use crate::REASON_BYTES_MAX;
 use crate::attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
     PROTOCOL,
@@ -14,6 +15,9 @@ use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
 use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
 use crate::rank_pairs::{RankPairs, TargetPart};
+
+#[cfg(test)]
+mod tests;
 
 /// A member's socket, in words of who drives the machine.
 pub type MemberId = u64;
@@ -182,6 +186,14 @@ impl Keeper {
         found.collect()
     }
 
+    /// Whether a process has attached, and has not gone.
+    #[must_use]
+    pub fn is_here(&self, program: &str, rank: u32) -> bool {
+        let id = self.places.get(&(program.to_owned(), rank));
+        let known = id.and_then(|id| self.members.get(id));
+        known.is_some_and(|member| member.is_attached && !member.is_gone)
+    }
+
     /// Takes what a member says. What it says first must be who it is.
     pub fn hear(&mut self, id: MemberId, message: MemberMessage) {
         match (message, self.members.get_mut(&id)) {
@@ -195,12 +207,10 @@ impl Keeper {
                 None,
             ) => {
                 if protocol != PROTOCOL {
-                    return self.refuse_and_close(
-                        id,
-                        format!(
-                            "the member speaks version {protocol} of the attach protocol, the keeper {PROTOCOL}: update the older of the two installations"
-                        ),
+                    let reason = format!(
+                        "the member speaks version {protocol} of the attach protocol, the keeper {PROTOCOL}: update the older of the two installations"
                     );
+                    return self.refuse_new(id, program, reason);
                 }
                 let place = (program.clone(), rank);
                 if let Some(other) = self.places.get(&place) {
@@ -213,13 +223,7 @@ impl Keeper {
                             "rank {rank} of {program} is here already: each process has a rank of its own. Without MPI give them: Member({program:?}, rank=, size=)"
                         ),
                     };
-                    let refused = reason.clone();
-                    self.actions
-                        .push_back(KeeperAction::Report(KeeperReport::Refused {
-                            program,
-                            reason: refused,
-                        }));
-                    return self.refuse_and_close(id, reason);
+                    return self.refuse_new(id, program, reason);
                 }
                 self.places.insert(place, id);
                 self.members.insert(
@@ -304,12 +308,22 @@ impl Keeper {
         }
     }
 
+    /// What a member has said can't be read: nothing more of it can.
+    pub fn not_understood(&mut self, id: MemberId, why: &str) {
+        self.refuse_and_close(id, why.to_owned());
+    }
+
     /// A member's socket has ended, without a word before.
     pub fn lost(&mut self, id: MemberId, why: &str) {
         self.end(id, Some(why.to_owned()));
     }
 
-    fn end(&mut self, id: MemberId, why: Option<String>) {
+    fn end(&mut self, id: MemberId, mut why: Option<String>) {
+        if let Some(why) = &mut why {
+            let mut bounds = (0..=why.len().min(REASON_BYTES_MAX)).rev();
+            let length = bounds.find(|bound| why.is_char_boundary(*bound));
+            why.truncate(length.unwrap_or(0));
+        }
         let Some(member) = self.members.get_mut(&id).filter(|member| !member.is_gone) else {
             return;
         };
@@ -350,9 +364,21 @@ impl Keeper {
         self.send(member, KeeperMessage::Refused { reason }, None);
     }
 
+    /// Refuses who is no member yet: its program will not be whole.
+    fn refuse_new(&mut self, id: MemberId, program: String, reason: String) {
+        let refused = reason.clone();
+        self.actions
+            .push_back(KeeperAction::Report(KeeperReport::Refused {
+                program,
+                reason: refused,
+            }));
+        self.refuse_and_close(id, reason);
+    }
+
     fn refuse_and_close(&mut self, member: MemberId, reason: String) {
+        let why = format!("it was refused: {reason}");
         self.refuse(member, reason);
-        self.end(member, Some("it was refused".to_owned()));
+        self.end(member, Some(why));
         self.actions.push_back(KeeperAction::Close { member });
     }
 
@@ -420,14 +446,22 @@ impl Keeper {
                 source,
                 target,
             } => self.connect(connection, &source, &target),
-            CouplerOrder::Fail { connection, reason } => {
+            CouplerOrder::Fail {
+                connection,
+                reason,
+                gone,
+            } => {
                 let Some(terms) = self.coupling.connections().get(connection as usize) else {
                     return;
                 };
                 let ends = [terms.from.clone(), terms.to.clone()];
                 for member in self.having(|member| ends.iter().any(|end| member.has(end))) {
-                    let reason = reason.clone();
-                    self.send(member, KeeperMessage::Failed { connection, reason }, None);
+                    let failed = KeeperMessage::Failed {
+                        connection,
+                        reason: reason.clone(),
+                        gone: gone.clone(),
+                    };
+                    self.send(member, failed, None);
                 }
             }
             CouplerOrder::Gone(gone) => self.lose(gone),

@@ -29,13 +29,13 @@ pub use between_hosts::{
 };
 pub use coupler::{
     ConnectionState, ConnectionStatus, CoupledEnd, Coupler, CouplerOrder, KeeperReport,
-    ProgramStatus, TakenVersions,
+    ProgramStatus, TakenVersions, ranks_of,
 };
 pub use coupling::{
     ConnectionTerms, Coupling, CouplingError, ProgramTerms, Variable, last_taken, source_version,
 };
 pub use description::{LayoutDescription, Sharing};
-pub use frame::{FRAME_BYTES_MAX, FrameError, FrameReader, frame};
+pub use frame::{ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameError, FrameReader, frame};
 pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};
 
 /// Processes of one program, at most.
@@ -46,6 +46,12 @@ pub const VARIABLES_MAX: usize = 256;
 
 /// Connections that end in one array, or begin there, at most: each has a place in the array's board.
 pub const CONNECTIONS_OF_ARRAY_MAX: usize = 32;
+
+/// Refusals that a coupler remembers, for who asks at the end.
+pub const REFUSALS_MAX: usize = 16;
+
+/// The bytes of the reason for a process's end, at most: each process at the other ends is told of it.
+pub const REASON_BYTES_MAX: usize = 1024;
 
 /// The bytes of a name of a program or of an array, at most.
 pub const NAME_BYTES_MAX: usize = 64;

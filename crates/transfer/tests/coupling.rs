@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::time::Duration;
+
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
     ArrayEnd, ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage,
-    LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL, last_taken, source_version,
+    LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL, REASON_BYTES_MAX, last_taken,
+    source_version,
 };
 
 const CLIMATE: &str = r#"
@@ -208,6 +211,7 @@ fn ends_that_do_not_fit_are_named_with_both_sides() {
     let Some(KeeperMessage::Failed {
         connection: 0,
         reason,
+        gone: None,
     }) = answer.last()
     else {
         panic!("{answer:?}");
@@ -219,7 +223,8 @@ fn ends_that_do_not_fit_are_named_with_both_sides() {
         house.heard(1).last(),
         Some(&KeeperMessage::Failed {
             connection: 0,
-            reason: reason.clone()
+            reason: reason.clone(),
+            gone: None,
         })
     );
 }
@@ -294,6 +299,28 @@ fn files_that_contradict_themselves_are_refused() {
             "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\nevery = 0",
             "every = 0",
         ),
+        ("wait = 0\n[program.a]", "more than 0"),
+        ("wait = nan\n[program.a]", "more than 0"),
+        (
+            "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\nselect = \"[1]\"",
+            "a.x to b.x: select: got the selection \"[1]\"",
+        ),
+        (
+            "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\ninto = \"::2\"",
+            "a.x to b.x: into: got the selection \"::2\"",
+        ),
+        (
+            "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\npermute = [1, 2]",
+            "permute = [1, 2], expected each axis once, counted from 0",
+        ),
+        (
+            "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\npermute = []",
+            "expected each axis once",
+        ),
+        (
+            "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\npermute = [1, 0]\nselect = \"[:, :, ::2]\"",
+            "select of 3 axes and permute of 2",
+        ),
         (
             "[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"\n[[connection]]\nfrom = \"a.x\"\nto = \"b.x\"",
             "there twice",
@@ -349,7 +376,7 @@ fn a_program_of_which_a_process_was_refused_is_not_waited_for() {
     house.refusal(3, attach("ocean", 1, 3));
     let heard = house.heard(2);
     assert!(
-        matches!(heard.as_slice(), [KeeperMessage::Failed { connection: 0, reason }] if reason.contains("a process of ocean was refused (rank 1 of ocean says")),
+        matches!(heard.as_slice(), [KeeperMessage::Failed { connection: 0, reason, gone: None }] if reason.contains("a process of ocean was refused (rank 1 of ocean says")),
         "{heard:?}"
     );
     // Who has left can't come again.
@@ -374,4 +401,123 @@ fn who_comes_late_is_told_what_has_happened() {
         matches!(answer.last(), Some(KeeperMessage::Failed { .. })),
         "{answer:?}"
     );
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+#[test]
+fn who_does_not_attach_in_time_is_named_and_not_waited_for() {
+    let mut house = House::new(&format!("wait = 60\n{CLIMATE}"));
+    // Nobody is there, so nobody waits.
+    assert_eq!(house.coupler.look(seconds(1_000)), None);
+    house.attach(1, "atmosphere", 0, 1);
+    house.say(1, array("sst", 8, 1));
+    assert_eq!(house.coupler.look(seconds(2_000)), Some(seconds(2_060)));
+    house.attach(2, "ocean", 1, 4);
+    // It counts from the last one that has come.
+    assert_eq!(house.coupler.look(seconds(2_059)), Some(seconds(2_119)));
+    assert_eq!(house.coupler.look(seconds(2_118)), Some(seconds(2_119)));
+    assert_eq!(house.heard(1), []);
+    assert_eq!(house.coupler.look(seconds(2_119)), None);
+    house.run();
+    let heard = house.heard(1);
+    let [
+        KeeperMessage::Failed {
+            reason, gone: None, ..
+        },
+    ] = heard.as_slice()
+    else {
+        panic!("{heard:?}");
+    };
+    let expected = "ranks 0, 2, 3 of ocean have not attached within 60 s";
+    assert!(reason.contains(expected), "{reason}");
+    // Who comes all the same is told why.
+    house.attach(3, "ocean", 0, 4);
+    let answer = house.say(3, array("sst", 16, 4));
+    assert!(
+        matches!(answer.last(), Some(KeeperMessage::Failed { .. })),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_program_that_is_whole_has_all_the_time_it_wants() {
+    let mut house = House::new(CLIMATE);
+    house.attach(1, "atmosphere", 0, 1);
+    assert_eq!(house.coupler.look(seconds(1)), Some(seconds(301)));
+    house.attach(2, "ocean", 0, 1);
+    assert_eq!(house.coupler.look(seconds(2)), None);
+    assert_eq!(house.coupler.look(seconds(9_000)), None);
+    assert_eq!(
+        house.coupler.connections()[0].state,
+        ConnectionState::Waiting
+    );
+    let missing = |house: &House, end: &str| house.coupler.missing(&end.parse().unwrap());
+    let said = "rank 0 of ocean has not described ocean.sst";
+    assert_eq!(missing(&house, "ocean.sst").unwrap(), said);
+    house.say(2, array("sst", 16, 1));
+    assert_eq!(missing(&house, "ocean.sst"), None);
+}
+
+#[test]
+fn who_leaves_before_it_has_described_its_array_is_named_with_its_end() {
+    for error in [None, Some("ValueError: of a file".to_owned())] {
+        let mut house = House::new(CLIMATE);
+        house.attach(1, "ocean", 0, 1);
+        house.say(1, array("sst", 16, 1));
+        house.attach(2, "atmosphere", 0, 1);
+        let why = error.clone();
+        house.say(2, MemberMessage::Leave { error });
+        let heard = house.heard(1);
+        let failed = heard.iter().find_map(|message| match message {
+            KeeperMessage::Failed {
+                gone: Some(gone), ..
+            } => Some((
+                gone.program.as_str(),
+                gone.loss.clone().map(|loss| loss.why),
+            )),
+            _ => None,
+        });
+        assert_eq!(failed, Some(("atmosphere", why)), "{heard:?}");
+    }
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_passed_on() {
+    let mut house = House::new(CLIMATE);
+    house.attach(1, "ocean", 0, 2);
+    house.attach(2, "ocean", 1, 2);
+    house.attach(3, "atmosphere", 0, 1);
+    house.say(1, array("sst", 16, 2));
+    let reason = house.refusal(2, array("sst", 17, 2));
+    let heard = house.heard(3);
+    let Some(KeeperMessage::Gone(gone)) = heard.last() else {
+        panic!("{heard:?}");
+    };
+    let why = gone.loss.clone().unwrap().why;
+    assert_eq!(why, format!("it was refused: {reason}"));
+    let told = house.coupler.refusals();
+    assert_eq!(told, [("ocean".to_owned(), reason)]);
+    // Of another version of Exoskel.
+    let old = MemberMessage::Attach {
+        protocol: PROTOCOL + 1,
+        program: "ocean".to_owned(),
+        rank: 0,
+        size: 1,
+    };
+    let reason = house.refusal(4, old);
+    assert_eq!(house.coupler.refusals()[1].1, reason);
+}
+
+#[test]
+fn a_reason_that_all_are_told_is_short() {
+    let mut house = House::new(CLIMATE);
+    house.attach(1, "ocean", 0, 1);
+    house.attach(2, "atmosphere", 0, 1);
+    let error = Some("\u{e4}".repeat(REASON_BYTES_MAX));
+    house.say(1, MemberMessage::Leave { error });
+    let lost = house.coupler.first_lost().unwrap();
+    assert_eq!(lost.why, "\u{e4}".repeat(REASON_BYTES_MAX / 2));
 }

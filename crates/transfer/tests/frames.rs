@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use exoskel_transfer::{FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage, frame};
+use exoskel_transfer::{
+    ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage, frame,
+};
 use proptest::prelude::*;
 
 fn message() -> impl Strategy<Value = MemberMessage> {
@@ -43,6 +45,22 @@ proptest! {
         reader.take(&bytes);
         while let Ok(Some(_)) = reader.message::<KeeperMessage>() {}
     }
+}
+
+#[test]
+fn a_stranger_says_little_until_it_is_known() {
+    let mut reader = FrameReader::of_stranger();
+    let long = frame(&"x".repeat(ATTACH_BYTES_MAX)).unwrap();
+    reader.take(&long);
+    let error = reader.message::<String>().unwrap_err();
+    assert!(
+        error.to_string().contains("got a message of 4098 bytes"),
+        "{error}"
+    );
+    let mut reader = FrameReader::of_stranger();
+    reader.is_attached();
+    reader.take(&long);
+    assert!(reader.message::<String>().unwrap().is_some());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -10,13 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 from .. import _core
-from ..errors import CouplingError
+from ..errors import CouplingError, KeeperError
 from ..member import KEEPER_VARIABLE
 from ..peer_text import one_line
 from ..redistribution import size_text
@@ -40,6 +41,74 @@ _KILL_SECONDS = 5.0
 _LAST_LINES_SECONDS = 2.0
 # Between two looks at the programs.
 _LOOK_SECONDS = 0.05
+# Without a line and a version, before it is said who waits for what.
+_QUIET_SECONDS = 10.0
+# Waits that are printed.
+_WAITS = 16
+# For a starter to say which MPI it is of.
+_VERSION_SECONDS = 10.0
+# Bytes of a Unix socket's path, without the zero at its end.
+_SOCKET_PATH_BYTES = 107
+
+# What a starter puts into the environment of its processes: a program of `couple` is none of them.
+_PLACES = frozenset(
+    [
+        "HYDI_CONTROL_FD",
+        "MPI_LOCALNRANKS",
+        "MPI_LOCALRANKID",
+        "OMPI_ARGV",
+        "OMPI_COMMAND",
+        "OMPI_FILE_LOCATION",
+        "OMPI_FIRST_RANKS",
+        "OMPI_NUM_APP_CTX",
+        "OMPI_UNIVERSE_SIZE",
+        "PMI_APPNUM",
+        "PMI_FD",
+        "PMI_ID",
+        "PMI_JOBID",
+        "PMI_PORT",
+        "PMI_RANK",
+        "PMI_SIZE",
+        "SLURM_LOCALID",
+        "SLURM_PROCID",
+        "SLURM_STEP_NUM_TASKS",
+    ]
+)
+_PLACE_PREFIXES = ("OMPI_COMM_WORLD_", "OMPI_APP_CTX_", "PMIX_")
+# Settings that may be the user's, but inside of Open MPI's processes are its starter's.
+_STARTER_PREFIXES = (
+    "OMPI_MCA_ess",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_mpi_oversubscribe",
+    "OMPI_MCA_orte_",
+    "OMPI_MCA_pmix",
+    "OMPI_MCA_rmaps_",
+    "OMPI_MCA_shmem_RUNTIME",
+)
+
+
+class _Tags(NamedTuple):
+    """How a starter is made to say which rank has printed a line, and how it says so."""
+
+    version: str
+    option: str
+    pattern: re.Pattern[str]
+    # A line that a process has written in pieces has one before each piece.
+    is_repeated: bool = False
+
+
+_HYDRA = re.compile(r"\[(\d+)\] ?")
+# Since version 5 a space follows, which is not the program's.
+_OPEN_MPI = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
+_OPEN_MPI_4 = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>:")
+_STARTERS = (
+    _Tags("HYDRA build details", "-prepend-rank", _HYDRA),
+    _Tags("Intel(R) MPI", "-prepend-rank", _HYDRA),
+    _Tags("Open MPI", "--tag-output", _OPEN_MPI, is_repeated=True),
+    _Tags("OpenRTE", "--tag-output", _OPEN_MPI_4, is_repeated=True),
+    _Tags("slurm", "--label", re.compile(r" *(\d+): ?")),
+)
+_STARTER_NAMES = re.compile(r"(mpiexec|mpirun|srun|orterun|prterun)([.-].*)?")
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -54,6 +123,12 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the coupling, e.g. climate.toml")
     add_node_arguments(parser, is_listening_required=False)
+    parser.add_argument(
+        "--wait",
+        type=float,
+        metavar="SECONDS",
+        help="wait so long for processes that have not attached, counted from the last one that has (default: wait = in the file, else 300)",
+    )
     parser.set_defaults(run=_couple)
 
 
@@ -75,13 +150,13 @@ def _couple(arguments: argparse.Namespace) -> int:
     elif arguments.credential is None:
         raise UsageError("got --listen without --credential, expected both")
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="exoskel-"))
+        folder = stack.enter_context(_keeper_folder())
         place = Path(folder, "keeper")
         if arguments.listen is None:
-            keeper = _core.Keeper(place, text)
+            keeper = _core.Keeper(place, text, arguments.wait)
         else:
             node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
-            keeper = _core.Keeper.lead(place, text, node._node)
+            keeper = _core.Keeper.lead(place, text, node._node, arguments.wait)
             print(
                 f"keepers of other hosts join by: exoskel keeper --join tcp://{node.hints[0]} --coupler {node.name} --listen tcp://HOST:PORT "
                 "--credential FILE",
@@ -98,10 +173,13 @@ def _couple(arguments: argparse.Namespace) -> int:
                     return _run_elsewhere(keeper.report(), without)
 
                 try:
-                    running.wait(keeper.program_ended, elsewhere)
+                    look = _Quiet(keeper.report, running)
+                    running.wait(keeper.program_ended, elsewhere, look)
                 except KeyboardInterrupt:
                     # What hung may be seen here.
-                    print(_text(keeper.report(), running.codes()), file=sys.stderr)
+                    seen = keeper.report()
+                    lines = [_text(seen, running.codes()), *_waits(seen)]
+                    print("\n".join(lines), file=sys.stderr)
                     raise
                 seen = keeper.report()
         finally:
@@ -112,10 +190,65 @@ def _couple(arguments: argparse.Namespace) -> int:
         name: {"exit_code": codes.get(name), "processes": sizes.get(name, 0)}
         for name, _ in programs
     }
+    # All have ended.
+    del seen["waits"]
     answer = {**seen, "programs": programs_seen}
     report(arguments, _text(seen, codes), answer)
     has_failed = any(one["state"] == "failed" for one in seen["connections"])
     return 1 if has_failed or any(codes.values()) else 0
+
+
+def _keeper_folder() -> "tempfile.TemporaryDirectory[str]":
+    """Make a folder for the keeper's socket, whose path has to be short."""
+    tried = []
+    for parent in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):
+        # As long as the name that is made there.
+        longest = Path(parent or "/", "exoskel-12345678", "keeper")
+        if parent and len(os.fsencode(longest)) <= _SOCKET_PATH_BYTES:
+            with contextlib.suppress(OSError):
+                return tempfile.TemporaryDirectory(prefix="exoskel-", dir=parent)
+        tried.append(parent)
+    where = ", ".join(parent for parent in tried if parent)
+    raise KeeperError(
+        f"no folder for the keeper's socket: {where} can't be written to or is too long for a Unix socket. Set TMPDIR to a shorter one"
+    )
+
+
+def _without_outer_job(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what a starter of MPI processes has told this one: it is none of the programs' processes."""
+    is_inside = "OMPI_COMM_WORLD_RANK" in environment
+
+    def is_outer(name: str) -> bool:
+        if name.startswith("PMIX_MCA_"):
+            return False
+        return (
+            name in _PLACES
+            or name.startswith(_PLACE_PREFIXES)
+            or (is_inside and name.startswith(_STARTER_PREFIXES))
+        )
+
+    return {name: value for name, value in environment.items() if not is_outer(name)}
+
+
+def _tagged(words: list[str], environment: Mapping[str, str]) -> tuple[list[str], _Tags | None]:
+    """Let a starter of ranks say before each line which rank has printed it, if it is one that can."""
+    if not words or _STARTER_NAMES.fullmatch(Path(words[0]).name) is None:
+        return words, None
+    try:
+        said = subprocess.run(
+            [words[0], "--version"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_SECONDS,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return words, None
+    for known in _STARTERS:
+        if known.version in said:
+            return [words[0], known.option, *words[1:]], known
+    return words, None
 
 
 def _policy_of(arguments: argparse.Namespace, folder: Path) -> Path:
@@ -155,12 +288,13 @@ class _Programs:
     """Programs that run, each in a process group of its own."""
 
     def __init__(self, keeper: Path, is_quiet: bool) -> None:
-        self._environment = {**os.environ, KEEPER_VARIABLE: str(keeper)}
+        self._environment = {**_without_outer_job(os.environ), KEEPER_VARIABLE: str(keeper)}
         # Answers for machines stand alone on the standard output.
         self._output = sys.stderr if is_quiet else sys.stdout
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._printing = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self.lines = 0
 
     def __enter__(self) -> Self:
         return self
@@ -173,9 +307,10 @@ class _Programs:
             thread.join(timeout=_LAST_LINES_SECONDS)
 
     def start(self, name: str, words: list[str]) -> None:
-        """Start one; its lines are printed behind its name."""
+        """Start one; its lines are printed behind its name, and the rank if its starter says it."""
         if not words:
             raise CouplingError(f"can't start {name}: got no command")
+        words, tag = _tagged(words, self._environment)
         try:
             process = subprocess.Popen(
                 words,
@@ -191,19 +326,33 @@ class _Programs:
             raise CouplingError(f"can't start {name}: {error}") from error
         self._running[name] = process
         assert process.stdout is not None
-        thread = threading.Thread(target=self._print, args=(name, process.stdout), daemon=True)
+        thread = threading.Thread(target=self._print, args=(name, process.stdout, tag), daemon=True)
         thread.start()
         self._threads.append(thread)
 
-    def _print(self, name: str, lines: IO[str]) -> None:
+    def _print(self, name: str, lines: IO[str], tag: _Tags | None) -> None:
         with lines:
             for line in lines:
+                who, text = name, line
+                if tag and (said := tag.pattern.match(line)):
+                    who, text = f"{name} {said[1]}", line[said.end() :]
+                    if tag.is_repeated:
+                        text = tag.pattern.sub("", text)
+                self.lines += 1
                 # Who reads our output may have seen enough (`| head`): the program goes on all the same.
                 with self._printing, contextlib.suppress(BrokenPipeError):
-                    print(f"{name} | {one_line(line.rstrip())}", file=self._output, flush=True)
+                    print(f"{who} | {one_line(text.rstrip())}", file=self._output, flush=True)
 
-    def wait(self, ended: Callable[[str], None], elsewhere: Callable[[], bool]) -> None:
-        """Wait until all have ended, and those elsewhere; soon, when one has failed. `ended` is told of each."""
+    def wait(
+        self,
+        ended: Callable[[str], None],
+        elsewhere: Callable[[], bool],
+        look: Callable[[], None],
+    ) -> None:
+        """Wait until all have ended, and those elsewhere; soon, when one has failed.
+
+        `ended` is told of each, `look` called again and again.
+        """
         deadline = None
         told: set[str] = set()
         while len(told) < len(self._running) or (deadline is None and elsewhere()):
@@ -215,6 +364,7 @@ class _Programs:
                 deadline = time.monotonic() + _GRACE_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 self._end()
+            look()
             time.sleep(_LOOK_SECONDS)
 
     def codes(self) -> dict[str, int | None]:
@@ -257,11 +407,51 @@ class _Programs:
                 os.killpg(process.pid, number)
 
 
+class _Quiet:
+    """Says who waits for what when nothing has moved and nobody has printed for a while, and each time only after twice as long."""
+
+    def __init__(self, seen: Callable[[], dict[str, Any]], programs: _Programs) -> None:
+        self._seen = seen
+        self._programs = programs
+        self._last: object = None
+        self._is_said = False
+        self._seconds = _QUIET_SECONDS
+        self._next = time.monotonic() + self._seconds
+
+    def __call__(self) -> None:
+        """Look whether anything has moved, when it is time to."""
+        if time.monotonic() < self._next:
+            return
+        seen = self._seen()
+        versions = [one["versions"] for one in seen["connections"]]
+        moved = (self._programs.lines, versions, seen["waits"])
+        if moved != self._last:
+            self._last, self._is_said = moved, False
+        elif seen["waits"] and not self._is_said:
+            self._is_said = True
+            quiet = f"nothing has moved for {self._seconds:g} s:"
+            print(quiet, *_waits(seen), sep="\n", file=sys.stderr, flush=True)
+            # Programs with long steps are not slow for anybody who knows them.
+            self._seconds *= 2
+        self._next = time.monotonic() + self._seconds
+
+
+def _waits(seen: dict[str, Any]) -> list[str]:
+    """Say who waits for what: nothing, if nobody does."""
+    waits = [wait["text"] for wait in seen["waits"]]
+    more = [f"and {len(waits) - _WAITS} more"] if len(waits) > _WAITS else []
+    return waits[:_WAITS] + more
+
+
 def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
     lines = []
     if seen["first_lost"]:
         program, rank, why = seen["first_lost"]
         lines.append(f"lost first: rank {rank} of {program} ({why})")
+    for name, why in seen["refusals"]:
+        # Who had attached before counts as lost.
+        if not seen["first_lost"] or why not in seen["first_lost"][2]:
+            lines.append(f"refused: a process of {one_line(name)} ({one_line(why)})")
     for name, code in codes.items():
         if code:
             lines.append(f"{name} ended with exit code {code}")
@@ -270,7 +460,8 @@ def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
         seconds = one["nanoseconds"] / 1e9
         rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
         ready = "between hosts" if one["between_hosts"] else "shared memory"
-        what = one["reason"] or {"waiting": "never ready", "ready": ready}[one["state"]]
+        never = f"never ready: {one['missing']}" if one["missing"] else "never ready"
+        what = one["reason"] or {"waiting": never, "ready": ready}[one["state"]]
         rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
     lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
     return "\n".join(lines)

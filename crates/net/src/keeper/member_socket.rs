@@ -45,13 +45,6 @@ impl QueuedMessage {
     }
 }
 
-/// What came at once.
-pub(super) struct ReadMessages {
-    pub(super) messages: Vec<MemberMessage>,
-    /// Nothing more comes: why.
-    pub(super) end: Option<String>,
-}
-
 #[derive(Debug)]
 pub(super) struct MemberSocket {
     stream: UnixStream,
@@ -66,7 +59,7 @@ impl MemberSocket {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
-            frames: FrameReader::default(),
+            frames: FrameReader::of_stranger(),
             waiting: VecDeque::new(),
             ends_when_said: false,
             is_deaf: false,
@@ -110,34 +103,29 @@ impl MemberSocket {
         self.ends_when_said && self.waiting.is_empty()
     }
 
-    /// Reads what has come.
-    pub(super) fn hear(&mut self) -> ReadMessages {
-        let mut heard = ReadMessages {
-            messages: Vec::new(),
-            end: None,
-        };
+    /// It has attached: what it says may be long.
+    pub(super) fn is_attached(&mut self) {
+        self.frames.is_attached();
+    }
+
+    /// Takes what has come. Says why, if nothing more comes.
+    pub(super) fn receive(&mut self) -> Option<String> {
         let mut bytes = vec![0; READ_BYTES];
         // Once: others have said something too, and who goes on talking is heard again.
         match self.stream.read(&mut bytes) {
-            Ok(0) => heard.end = Some(PROCESS_ENDED.to_owned()),
+            Ok(0) => return Some(PROCESS_ENDED.to_owned()),
             Ok(count) => self.frames.take(&bytes[..count]),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) => {}
-            Err(error) => heard.end = Some(end_of(&error)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+                _ => return Some(end_of(&error)),
+            },
         }
-        loop {
-            match self.frames.message() {
-                Ok(Some(message)) => heard.messages.push(message),
-                Ok(None) => return heard,
-                Err(error) => {
-                    heard.end = Some(error.to_string());
-                    return heard;
-                }
-            }
-        }
+        None
+    }
+
+    /// The next message of what has come.
+    pub(super) fn message(&mut self) -> Result<Option<MemberMessage>, FrameError> {
+        self.frames.message()
     }
 
     /// Sends what is waiting. Says whether all of it is on its way.

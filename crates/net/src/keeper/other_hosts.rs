@@ -483,6 +483,8 @@ impl KeeperDriver {
                     return Err(spoken_for(name, said.keeper));
                 };
                 coupler.report(said.keeper, said.report);
+                // The driver may have to look earlier now at who is still absent.
+                self.wake_up.raise();
             }
             WORD => match read(&call.head)? {
                 CouplerWord::Order(order) => inside.keeper.order(order),
