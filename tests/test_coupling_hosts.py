@@ -508,3 +508,25 @@ def test_programs_on_two_hosts_by_the_command_line(
     assert (connection["versions"], connection["bytes"]) == (3, 3 * 8 * 8)
     assert eventually(lambda: keeper.state()[1])
     assert os.path.exists(place)
+
+
+def test_a_program_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster) -> None:
+    file = cluster.place / "climate.toml"
+    file.write_text(TWO)
+    words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
+    with command("couple", str(file), "--json", "--wait", "0.2", *words) as couple:
+        assert couple.stderr is not None
+        where = couple.stderr.readline().split("--join ")[1].split()[0]
+        node = cluster.node("lab1.example.org")
+        found = node.lookup("coupler", name=HEAD, at=where)
+        place = cluster.place / "keeper"
+        cluster.keepers.append(_core.Keeper.join(place, node._node, found.startpoint))
+        with ex.Member("ocean", keeper=place) as member:
+            sst = member.array("sst", ex.Layout((8,), "f8", "block"))
+            export(sst)
+            with pytest.raises(ex.CouplingError, match="atmosphere"):
+                export(sst)
+        output, errors = couple.communicate(timeout=SECONDS)
+        assert couple.returncode == 1, errors
+    [connection] = json.loads(output)["connections"]
+    assert connection["state"] == "failed"

@@ -261,7 +261,9 @@ def _policy_of(arguments: argparse.Namespace, folder: Path) -> Path:
 
 
 def _run_elsewhere(seen: dict[str, Any], names: list[str]) -> bool:
-    """Say whether programs that were started elsewhere are still to come, or to go."""
+    """Say whether programs that were started elsewhere are still to come, or to go. Those whose connections all have failed aren't waited for."""
+    if seen["connections"] and all(one["state"] == "failed" for one in seen["connections"]):
+        return False
     gone = {name: size == left for name, _, size, left in seen["programs"]}
     return seen["first_lost"] is None and not all(gone.get(name, False) for name in names)
 
