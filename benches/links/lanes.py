@@ -120,10 +120,7 @@ def play(
             say(f"{lane}: {error}")
     times: dict[str, list[float]] = {lane: [] for lane in counts}
     for number in range(rounds):
-        # Each follows another one from round to round.
-        turning = list(times)
-        turning = turning[number % len(turning) :] + turning[: number % len(turning)]
-        for lane in turning:
+        for lane in turning(list(times), number):
             try:
                 spent = whose[lane].turn(lane, size, counts[lane])
                 times[lane].append(spent / counts[lane])
@@ -132,6 +129,12 @@ def play(
                 del times[lane]
                 say(f"{lane}: {error}")
     return times, failures
+
+
+def turning(lanes: list[str], number: int) -> list[str]:
+    """The lanes in the order of one round: each follows another one from round to round."""
+    first = number % len(lanes)
+    return lanes[first:] + lanes[:first]
 
 
 def calibrate(program: LaneProgram, lane: str, size: int, seconds: float) -> int:

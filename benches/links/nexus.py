@@ -11,11 +11,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from benches import figures
 from benches.links import install, nexus_page
-from benches.links.lanes import LaneProgram, play
+from benches.links.lanes import LaneError, LaneProgram, calibrate, turning
 from benches.machine import ROOT, describe
 
 RESULTS = ROOT / "benches" / "results" / "nexus.json"
@@ -35,23 +34,31 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     rounds, seconds = (3, 0.02) if arguments.quick else (arguments.rounds, 0.08)
-    sizes: list[dict[str, Any]] = []
+    lanes = list(nexus_page.LANES)
+    times: dict[int, dict[str, list[float]]] = {size: {lane: [] for lane in lanes} for size in SIZES}
     try:
         program = LaneProgram([install.own(), "ping"])
     except install.Missing as error:
         print(error, file=sys.stderr)
         return 1
     try:
-        for size in SIZES:
-            say(f"{size} bytes")
-            lanes = list(nexus_page.LANES)
-            times, failures = play([program], lanes, size, rounds=rounds, seconds=seconds, say=say)
-            if failures:
-                print(failures, file=sys.stderr)
-                return 1
-            sizes.append({"size": size, "times": times})
+        say("how many messages take a turn")
+        counts = {
+            (size, lane): calibrate(program, lane, size, seconds) for size in SIZES for lane in lanes
+        }
+        # All sizes in each round: a machine that is slow for a while is slow for all of them.
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            for size in SIZES:
+                for lane in turning(lanes, number):
+                    spent = program.turn(lane, size, counts[size, lane])
+                    times[size][lane].append(spent / counts[size, lane])
+    except LaneError as error:
+        print(error, file=sys.stderr)
+        return 1
     finally:
         program.end()
+    sizes = [{"size": size, "times": of_lanes} for size, of_lanes in times.items()]
     report = {"machine": describe([]), "quick": arguments.quick, "rounds": rounds, "sizes": sizes}
     target = SCRATCH if arguments.quick else RESULTS
     target.parent.mkdir(parents=True, exist_ok=True)
