@@ -74,7 +74,7 @@ impl Address {
     pub async fn connect(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(place) => Socket::tcp(connect(place).await?),
-            Self::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
+            Self::Unix(path) => Socket::unix(UnixStream::connect(path).await?.into_std()?),
         }
     }
 }

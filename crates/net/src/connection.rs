@@ -405,7 +405,7 @@ impl Connection {
                         wait = Some(turn.take());
                     }
                 }
-                writable = self.transport.writable(), if is_blocked || is_read => {
+                writable = self.transport.writable(&self.readiness), if is_blocked || is_read => {
                     if let Err(error) = writable {
                         return self.broken(error);
                     }
@@ -583,7 +583,10 @@ impl Connection {
                 self.transport.shutdown_write();
             }
             Ended::Session(_) if !is_read => {
-                self.transport.linger(LAST_WORD_TIME, usize::MAX).await;
+                let readiness = Some(&self.readiness);
+                self.transport
+                    .linger(readiness, LAST_WORD_TIME, usize::MAX)
+                    .await;
             }
             Ended::Session(_) | Ended::Closed(_) | Ended::Transport(_) => {
                 self.transport.shutdown_write();

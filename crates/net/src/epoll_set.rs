@@ -43,17 +43,20 @@ impl EpollSet {
             epoll::EventData::new_u64(0),
             epoll::EventFlags::IN,
         )?;
-        #[expect(
-            deprecated,
-            reason = "its successor is unsafe code, which this crate has none of, to ask for what an OwnedFd gives"
-        )]
-        let set = AsyncFd::with_interest(set, Interest::READABLE)?;
-        Ok(Self { set })
+        Ok(Self {
+            set: watched(set, Interest::READABLE)?,
+        })
     }
 
     /// Waits as a task. The guard is to be cleared when a read found nothing more.
     pub(crate) async fn readable(&self) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
         self.set.readable().await
+    }
+
+    /// Waits as a task until something has come since it was last told.
+    pub(crate) async fn heard(&self) -> io::Result<()> {
+        self.readable().await?.clear_ready();
+        Ok(())
     }
 
     /// Says what the task is told of from now on.
@@ -83,6 +86,15 @@ impl EpollSet {
         }
         Ok(())
     }
+}
+
+/// A descriptor of which the current runtime hears.
+pub(crate) fn watched(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe code, which this crate has none of, to ask for what an OwnedFd gives"
+    )]
+    AsyncFd::with_interest(descriptor, interest)
 }
 
 /// Waits on the calling thread until the socket has something to read or has ended, for at most `patience`, less when a

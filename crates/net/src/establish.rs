@@ -795,5 +795,7 @@ static COMPUTING: Semaphore = Semaphore::const_new(COMPUTING_MAX);
 
 /// Lets the peer read why it was refused.
 async fn let_it_read(transport: &Transport) {
-    transport.linger(REFUSAL_TIME, HANDSHAKE_BYTES_MAX).await;
+    transport
+        .linger(None, REFUSAL_TIME, HANDSHAKE_BYTES_MAX)
+        .await;
 }

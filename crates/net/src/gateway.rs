@@ -24,7 +24,7 @@ use exoskel_node::links::Hindrance;
 use crate::address::Address;
 use crate::establish::for_gateway::{AnsweredConnection, ask};
 use crate::establish::{EstablishError, hindrance_of};
-use crate::socket::Socket;
+use crate::socket::{Socket, SocketKind};
 
 /// How long a gateway may take to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -120,7 +120,7 @@ impl OneGateway {
             let connected = tokio::time::timeout(CONNECT_TIME, self.address.connect()).await;
             let connected = connected.map_err(|_| GatewayProblem::NoConnection(CONNECT_TIME))?;
             let socket = connected.map_err(GatewayProblem::Connect)?;
-            if !matches!(socket, Socket::Tcp(_)) {
+            if socket.kind() != SocketKind::Tcp {
                 return Err(GatewayProblem::NoTcp);
             }
             Ok(ask(socket, &self.config, &self.name, purpose, ANSWER_TIME).await?)

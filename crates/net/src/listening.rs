@@ -302,7 +302,7 @@ impl Listener {
                     }
                 }
                 Self::Unix(listener) => {
-                    let socket = Socket::Unix(listener.accept().await?.0);
+                    let socket = Socket::unix(listener.accept().await?.0.into_std()?)?;
                     let from = socket.peer_text();
                     return Ok((socket, from));
                 }

@@ -127,14 +127,14 @@ impl MemoryRings {
     }
 
     /// Waits as a task until something can be written, or nothing ever will.
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+    pub(crate) async fn writable(&self, readiness: &EpollSet) -> io::Result<()> {
         loop {
             let outgoing = self.direction(self.side)?;
             if is_set(&self.state.is_peer_gone) || self.writer().look_for_room(&outgoing)? > 0 {
                 return Ok(());
             }
             if is_set(&self.state.is_read) {
-                self.doorbell.heard().await?;
+                readiness.heard().await?;
                 self.hear()?;
             } else {
                 // Who reads hears the doorbell, and tells.

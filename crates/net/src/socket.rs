@@ -6,10 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
-use tokio::io::{Interest, Ready};
-use tokio::net::{TcpStream, UnixStream};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, getpeername, getsockname, shutdown};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 
+use crate::epoll_set::watched;
 use crate::ring::passing;
 
 /// How long nothing is said before the kernel asks whether the peer's host is there, and between two such questions. Firewalls keep
@@ -21,25 +24,43 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// A connected stream socket, non-blocking, usable from any thread of the process that made it.
 #[derive(Debug)]
-pub enum Socket {
+pub struct Socket {
+    kind: SocketKind,
+    /// See [`unix_path`](Self::unix_path).
+    path: Option<PathBuf>,
+    descriptor: AsyncFd<OwnedFd>,
+}
+
+/// What a socket is, and what leads over it to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
     /// TCP, with small messages sent at once (`TCP_NODELAY`).
-    Tcp(TcpStream),
+    Tcp,
     /// TCP to a gateway, which has connected us with somebody else.
-    Relayed(TcpStream),
+    Relayed,
     /// A Unix stream socket or one end of a socketpair.
-    Unix(UnixStream),
+    Unix,
     /// Input and output of a command that leads to the peer. Where the peer is, nobody but the command knows.
-    Command(UnixStream),
+    Command,
 }
 
 impl Socket {
+    fn new(kind: SocketKind, descriptor: OwnedFd) -> io::Result<Self> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        Ok(Self {
+            kind,
+            path: None,
+            descriptor: watched(descriptor, interest)?,
+        })
+    }
+
     /// Takes over a connected TCP socket.
     ///
     /// # Errors
     /// When the options can't be set: the peer has gone already.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let socket = Self::Tcp(stream);
+        let socket = Self::new(SocketKind::Tcp, stream.into_std()?.into())?;
         socket.choose_congestion_control();
         Ok(socket)
     }
@@ -51,18 +72,43 @@ impl Socket {
         let inside = self
             .addresses()
             .is_some_and(|(ours, peer)| ours.ip() == peer.ip() || peer.ip().is_loopback());
-        if let (true, Self::Tcp(stream)) = (inside, self) {
+        if inside {
             // Another one is slower, not wrong.
-            let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
+            let _ = rustix::net::sockopt::set_tcp_congestion(self, "reno");
         }
     }
 
     /// The same connection, once a gateway has connected it with somebody else: its addresses say nothing about the peer any more.
     pub(crate) fn relayed(self) -> Self {
-        match self {
-            Self::Tcp(stream) => Self::Relayed(stream),
-            other => other,
+        match self.kind {
+            SocketKind::Tcp => Self {
+                kind: SocketKind::Relayed,
+                ..self
+            },
+            SocketKind::Relayed | SocketKind::Unix | SocketKind::Command => self,
         }
+    }
+
+    /// The same connection for a session: the runtime hears that it takes more, and no longer that something comes. Whoever reads is
+    /// told of that by the kernel (see [`EpollSet`](crate::epoll_set::EpollSet)), and no other thread is to be woken for it.
+    ///
+    /// # Errors
+    /// When the system's memory for it is at its end.
+    pub(crate) fn watched_for_room(self) -> io::Result<Self> {
+        let descriptor = watched(self.descriptor.into_inner(), Interest::WRITABLE)?;
+        Ok(Self { descriptor, ..self })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> SocketKind {
+        self.kind
+    }
+
+    /// The bare descriptor, non-blocking, of which the runtime knows nothing more.
+    #[must_use]
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.descriptor.into_inner()
     }
 
     /// Takes over an inherited descriptor's Unix stream.
@@ -71,7 +117,22 @@ impl Socket {
     /// When the socket can't be made non-blocking or no runtime is running.
     pub fn unix(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self::Unix(UnixStream::from_std(stream)?))
+        let path = |name: std::os::unix::net::SocketAddr| Some(name.as_pathname()?.to_owned());
+        let path = match stream.local_addr()? {
+            own if own.is_unnamed() => stream.peer_addr().ok().and_then(path),
+            own => path(own),
+        };
+        let socket = Self::new(SocketKind::Unix, stream.into())?;
+        Ok(Self { path, ..socket })
+    }
+
+    /// Takes over one end of a socketpair, whose other end a command has.
+    ///
+    /// # Errors
+    /// As [`unix`](Self::unix).
+    pub(crate) fn command(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Self::new(SocketKind::Command, stream.into())
     }
 
     /// Takes over a standard TCP stream.
@@ -89,37 +150,45 @@ impl Socket {
     /// When the options can't be set: the peer has gone already.
     pub(crate) fn keep_alive(&self) -> io::Result<()> {
         use rustix::net::sockopt;
-        let (Self::Tcp(stream) | Self::Relayed(stream)) = self else {
+        if !self.is_tcp() {
             return Ok(());
-        };
-        sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, KEEPALIVE_TIME)?;
-        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_TIME)?;
-        Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?)
+        }
+        sockopt::set_socket_keepalive(self, true)?;
+        sockopt::set_tcp_keepidle(self, KEEPALIVE_TIME)?;
+        sockopt::set_tcp_keepintvl(self, KEEPALIVE_TIME)?;
+        Ok(sockopt::set_tcp_keepcnt(self, KEEPALIVE_PROBES)?)
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.kind, SocketKind::Tcp | SocketKind::Relayed)
     }
 
     /// The kind of transport, in a word for tables.
     #[must_use]
     pub fn transport(&self) -> &'static str {
-        match self {
-            Self::Tcp(_) => "tcp",
-            Self::Relayed(_) => "gateway",
-            Self::Command(_) => "command",
-            Self::Unix(_) if self.unix_path().is_some() => "unix",
-            Self::Unix(_) => "socketpair",
+        match self.kind {
+            SocketKind::Tcp => "tcp",
+            SocketKind::Relayed => "gateway",
+            SocketKind::Command => "command",
+            SocketKind::Unix if self.unix_path().is_some() => "unix",
+            SocketKind::Unix => "socketpair",
         }
     }
 
     /// The address pair (ours, the peer's) as this side observes it; none for Unix sockets and behind a gateway.
     #[must_use]
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        match self {
-            Self::Tcp(stream) => {
-                let ours = canonical(stream.local_addr().ok()?);
-                Some((ours, canonical(stream.peer_addr().ok()?)))
-            }
-            Self::Relayed(_) | Self::Unix(_) | Self::Command(_) => None,
+        if self.kind != SocketKind::Tcp {
+            return None;
         }
+        let ours = SocketAddr::try_from(getsockname(self).ok()?).ok()?;
+        Some((canonical(ours), self.peer_address()?))
+    }
+
+    /// The address of whoever is at the other end of a TCP connection, if it is still there.
+    fn peer_address(&self) -> Option<SocketAddr> {
+        let peer = SocketAddr::try_from(getpeername(self).ok()??).ok()?;
+        Some(canonical(peer))
     }
 
     /// The path at which the one of us listens whom the other has dialled; none for TCP and for a socketpair.
@@ -127,38 +196,30 @@ impl Socket {
     /// Who dials may have given its own end a name as well, which says nothing.
     #[must_use]
     pub fn unix_path(&self) -> Option<PathBuf> {
-        let Self::Unix(stream) = self else {
-            return None;
-        };
-        let path = |name: io::Result<tokio::net::unix::SocketAddr>| {
-            name.ok()?.as_pathname().map(ToOwned::to_owned)
-        };
-        match stream.local_addr() {
-            Ok(own) if own.is_unnamed() => path(stream.peer_addr()),
-            own => path(own),
-        }
+        self.path.clone()
     }
 
     /// Where the peer is, for messages to people: the kernel's word on who that is, for a Unix socket.
     #[must_use]
     pub fn peer_text(&self) -> String {
-        match self {
-            Self::Tcp(stream) => stream.peer_addr().map_or_else(
-                |_| "an address that is gone".to_owned(),
-                |peer| canonical(peer).to_string(),
+        let peer = self.peer_address();
+        match self.kind {
+            SocketKind::Tcp => peer.map_or_else(
+                || "an address that is gone".to_owned(),
+                |peer| peer.to_string(),
             ),
-            Self::Relayed(stream) => stream.peer_addr().map_or_else(
-                |_| "a gateway that is gone".to_owned(),
-                |gateway| format!("the gateway at {}", canonical(gateway)),
+            SocketKind::Relayed => peer.map_or_else(
+                || "a gateway that is gone".to_owned(),
+                |gateway| format!("the gateway at {gateway}"),
             ),
-            Self::Command(_) => "the other end of a command".to_owned(),
-            Self::Unix(stream) => {
+            SocketKind::Command => "the other end of a command".to_owned(),
+            SocketKind::Unix => {
                 let Some(path) = self.unix_path() else {
                     return "a socketpair".to_owned();
                 };
-                let who = stream.peer_cred().ok().map(|peer| {
-                    let process = peer.pid().unwrap_or_default();
-                    format!(" (process {process} of account {})", peer.uid())
+                let who = socket_peercred(self).ok().map(|peer| {
+                    let process = peer.pid.as_raw_nonzero();
+                    format!(" (process {process} of account {})", peer.uid.as_raw())
                 });
                 format!("unix:{}{}", path.display(), who.unwrap_or_default())
             }
@@ -172,19 +233,16 @@ impl Socket {
     /// the kernel can't know: see [`Path::same_host`](exoskel_link::handshake::Path::same_host).
     #[must_use]
     pub fn proven_same_host(&self) -> bool {
-        match self {
-            Self::Tcp(_) | Self::Relayed(_) | Self::Command(_) => false,
-            Self::Unix(stream) => stream
-                .peer_cred()
-                .is_ok_and(|peer| is_own_account(peer.uid(), rustix::process::geteuid().as_raw())),
-        }
+        let own = rustix::process::geteuid().as_raw();
+        self.kind == SocketKind::Unix
+            && socket_peercred(self).is_ok_and(|peer| is_own_account(peer.uid.as_raw(), own))
     }
 
-    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        match self {
-            Self::Tcp(stream) | Self::Relayed(stream) => stream.ready(interest).await,
-            Self::Unix(stream) | Self::Command(stream) => stream.ready(interest).await,
-        }
+    /// Waits as a task until the runtime takes it to be ready. A session's socket is never ready to read.
+    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<()> {
+        // What is tried then and finds nothing says so to the runtime.
+        self.descriptor.ready(interest).await?.retain_ready();
+        Ok(())
     }
 
     /// Waits until the peer has sent something, or ended; takes nothing. A new socket's readiness alone says neither.
@@ -208,45 +266,44 @@ impl Socket {
         interest: Interest,
         act: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        match self {
-            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_io(interest, act),
-            Self::Unix(stream) | Self::Command(stream) => stream.try_io(interest, act),
-        }
+        self.descriptor.try_io(interest, |_| act())
     }
 
     /// Sends a descriptor with one byte, over a Unix socket.
     pub(crate) async fn send_descriptor(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        let stream = self.unix_stream()?;
-        stream
-            .async_io(Interest::WRITABLE, || {
-                passing::send(stream.as_fd(), descriptor)
+        self.passes_descriptors()?;
+        self.descriptor
+            .async_io(Interest::WRITABLE, |socket| {
+                passing::send(socket.as_fd(), descriptor)
             })
             .await
     }
 
     /// Receives one byte, and the descriptor that came with it, if one did.
     pub(crate) async fn receive_descriptor(&self) -> io::Result<Option<OwnedFd>> {
-        let stream = self.unix_stream()?;
-        stream
-            .async_io(Interest::READABLE, || passing::receive(stream.as_fd()))
+        self.passes_descriptors()?;
+        self.descriptor
+            .async_io(Interest::READABLE, |socket| {
+                passing::receive(socket.as_fd())
+            })
             .await
     }
 
-    fn unix_stream(&self) -> io::Result<&UnixStream> {
-        match self {
-            Self::Unix(stream) => Ok(stream),
+    fn passes_descriptors(&self) -> io::Result<()> {
+        match self.kind {
+            SocketKind::Unix => Ok(()),
             // Nobody is proven to be on the same host there.
-            Self::Tcp(_) | Self::Relayed(_) | Self::Command(_) => {
+            SocketKind::Tcp | SocketKind::Relayed | SocketKind::Command => {
                 Err(io::ErrorKind::Unsupported.into())
             }
         }
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_read(buffer),
-            Self::Unix(stream) | Self::Command(stream) => stream.try_read(buffer),
-        }
+        self.try_io(Interest::READABLE, || {
+            let (_, count) = rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?;
+            Ok(count)
+        })
     }
 
     /// Asks the kernel, whatever the runtime knows of the socket so far.
@@ -270,10 +327,14 @@ impl Socket {
         Ok(rustix::io::writev(self, slices)?)
     }
 
+    /// Writes what the kernel takes now. Behind a [`io::ErrorKind::WouldBlock`] the runtime tells when it takes more.
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) | Self::Relayed(stream) => stream.try_write_vectored(slices),
-            Self::Unix(stream) | Self::Command(stream) => stream.try_write_vectored(slices),
+        match self.write_vectored(slices) {
+            // The runtime may not have heard yet of a new socket, and takes nothing for full that wasn't tried under its eyes.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.try_io(Interest::WRITABLE, || self.write_vectored(slices))
+            }
+            written => written,
         }
     }
 
@@ -311,7 +372,7 @@ impl Socket {
 
     /// Has the peer see a broken connection, and no end in order, when this is closed. The kernel forgets what it hasn't sent.
     pub(crate) fn reset_at_close(&self) {
-        if let Self::Tcp(_) | Self::Relayed(_) = self {
+        if self.is_tcp() {
             // An error means that it is broken already.
             let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
         }
@@ -332,10 +393,7 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) | Self::Relayed(stream) => stream.as_fd(),
-            Self::Unix(stream) | Self::Command(stream) => stream.as_fd(),
-        }
+        self.descriptor.get_ref().as_fd()
     }
 }
 
@@ -357,16 +415,28 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epoll_set::EpollSet;
 
     #[tokio::test]
     async fn tcp_inside_a_host_is_not_paced() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let Socket::Tcp(stream) = Socket::tcp_from_std(stream).unwrap() else {
-            unreachable!("it is TCP");
-        };
-        let control = rustix::net::sockopt::tcp_congestion(&stream).unwrap();
+        let socket = Socket::tcp_from_std(stream).unwrap();
+        let control = rustix::net::sockopt::tcp_congestion(&socket).unwrap();
         assert_eq!(control, "reno");
+    }
+
+    /// Else each message would wake the runtime's thread beside the one that reads.
+    #[tokio::test]
+    async fn what_comes_to_a_session_is_not_told_to_the_runtime() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let ours = Socket::unix(ours).unwrap().watched_for_room().unwrap();
+        let readiness = EpollSet::new(&ours).unwrap();
+        io::Write::write_all(&mut theirs, &[1]).unwrap();
+        readiness.heard().await.unwrap();
+        let told = ours.try_io(Interest::READABLE, || Ok(()));
+        assert_eq!(told.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        ours.ready(Interest::WRITABLE).await.unwrap();
     }
 
     #[test]

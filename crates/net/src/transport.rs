@@ -32,17 +32,19 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Goes on through memory that the two ends share, where there is some. `side` is this end.
+    /// Goes on as the transport of a session, through memory that the two ends share, where there is some. `side` is this end.
     ///
     /// # Errors
-    /// When the system can't tell us of forks.
+    /// When the system can't tell us of forks, or has no memory left to watch it.
     pub(crate) fn through(self, memory: Option<PassedMemory>, side: Side) -> io::Result<Self> {
-        match (self, memory) {
-            (Self::Stream(socket), Some(memory)) => Ok(Self::Ring(Box::new(MemoryRings::new(
-                socket, memory, side,
-            )?))),
-            (transport, _) => Ok(transport),
-        }
+        let Self::Stream(socket) = self else {
+            return Ok(self);
+        };
+        let socket = socket.watched_for_room()?;
+        Ok(match memory {
+            Some(memory) => Self::Ring(Box::new(MemoryRings::new(socket, memory, side)?)),
+            None => Self::Stream(socket),
+        })
     }
 
     /// The socket that it is, or that stands beside it.
@@ -137,11 +139,11 @@ impl Transport {
         self.socket().heard().await
     }
 
-    /// Waits as a task until some bytes can be written.
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+    /// Waits as a task until some bytes can be written. `readiness` tells it of what comes, which may have to do with that.
+    pub(crate) async fn writable(&self, readiness: &EpollSet) -> io::Result<()> {
         match self {
-            Self::Stream(socket) => socket.ready(Interest::WRITABLE).await.map(drop),
-            Self::Ring(ring) => ring.writable().await,
+            Self::Stream(socket) => socket.ready(Interest::WRITABLE).await,
+            Self::Ring(ring) => ring.writable(readiness).await,
         }
     }
 
@@ -217,8 +219,14 @@ impl Transport {
     }
 
     /// Ends the writing side, then reads and drops what comes until the peer ends its own, for at most `time` and `bytes_max`. So the peer
-    /// reads what was written last: a close with unread bytes would reset the connection instead.
-    pub(crate) async fn linger(&self, time: Duration, bytes_max: usize) {
+    /// reads what was written last: a close with unread bytes would reset the connection instead. `readiness` is a session's: its socket
+    /// has nobody else to tell that something comes.
+    pub(crate) async fn linger(
+        &self,
+        readiness: Option<&EpollSet>,
+        time: Duration,
+        bytes_max: usize,
+    ) {
         self.shutdown_write();
         let Self::Stream(socket) = self else {
             // What was written stays in the memory for as long as the peer has it.
@@ -230,7 +238,7 @@ impl Transport {
             let mut left = bytes_max;
             while left > 0 {
                 let room = left.min(sink.len());
-                match socket.try_read(&mut sink[..room]) {
+                match socket.read_vectored(&mut [IoSliceMut::new(&mut sink[..room])]) {
                     Ok(0) => return,
                     // A peer that sends faster than this reads must not keep everybody else, and the clock, from their turn.
                     Ok(count) => {
@@ -239,7 +247,11 @@ impl Transport {
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        if socket.ready(Interest::READABLE).await.is_err() {
+                        let heard = match readiness {
+                            Some(readiness) => readiness.heard().await,
+                            None => socket.heard().await,
+                        };
+                        if heard.is_err() {
                             return;
                         }
                     }
@@ -270,7 +282,7 @@ mod tests {
             left = rustix::io::ioctl_fionread(socket).unwrap();
             drop(theirs);
         };
-        tokio::join!(transport.linger(Duration::MAX, usize::MAX), other);
+        tokio::join!(transport.linger(None, Duration::MAX, usize::MAX), other);
         assert!(left > 0, "all was read before anybody else had a turn");
     }
 }

@@ -22,7 +22,7 @@ use exoskel_net::gateway::service::{Gateway, GatewayStartError, TunnelPatience};
 use exoskel_net::gateway::{GatewayProblem, Registration, connect_through};
 use exoskel_net::links::{GatewayAddress, LinkNode, LinkNodeConfig};
 use exoskel_net::listening::Listening;
-use exoskel_net::socket::Socket;
+use exoskel_net::socket::{Socket, SocketKind};
 use socket2::{Domain, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -316,6 +316,12 @@ fn nobody_is_taken_for_what_it_is_not() {
     });
 }
 
+/// The bare stream of a connection that leads through a gateway.
+fn relayed(socket: Socket) -> TcpStream {
+    assert_eq!(socket.kind(), SocketKind::Relayed);
+    TcpStream::from_std(socket.into_descriptor().into()).unwrap()
+}
+
 fn hello(credential: &Credential, purpose: Purpose) -> Vec<u8> {
     let all = Protections::all(Protection::Plain);
     let hello = Hello {
@@ -395,9 +401,7 @@ fn stolen_guessed_and_used_tickets_are_refused() {
             raw.stream.write_all(b"it is me").await.unwrap();
         });
         let mut got = [0; 8];
-        let Socket::Relayed(mut stream) = connected.unwrap() else {
-            panic!("it leads through a gateway");
-        };
+        let mut stream = relayed(connected.unwrap());
         stream.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"it is me");
         gate.line(&["refused a callback of worker lab2"]).await;
@@ -540,9 +544,7 @@ fn a_tunnel_that_falls_still_is_cut() {
             server.write_all(b"here I am").await.unwrap();
             server
         });
-        let Socket::Relayed(mut client) = client.unwrap() else {
-            panic!("it leads through a gateway");
-        };
+        let mut client = relayed(client.unwrap());
         let mut got = [0; 9];
         client.read_exact(&mut got).await.unwrap();
         for end in [&mut client, &mut server] {
@@ -568,9 +570,7 @@ fn half_a_tunnel_goes_on() {
         let (client, server) = tokio::join!(gate.connect("lab1", &manager), async {
             target.listener.accept().await.unwrap().0
         });
-        let (Ok(Socket::Relayed(mut client)), mut server) = (client, server) else {
-            panic!("no tunnel");
-        };
+        let (mut client, mut server) = (relayed(client.unwrap()), server);
         let much = vec![7; 2_000_000];
         let (_, heard) = tokio::join!(
             async {
@@ -799,9 +799,7 @@ fn a_node_answers_others_while_one_holds_its_tunnels() {
         let mut held = Vec::new();
         for _ in 0..ASKED {
             let connected = gate.connect("ocean", &one).await;
-            let Socket::Relayed(mut stream) = connected.unwrap() else {
-                panic!("it leads through a gateway");
-            };
+            let mut stream = relayed(connected.unwrap());
             // The beginning of a TLS record that never ends.
             stream.write_all(&[22, 3, 1, 1, 0, 1]).await.unwrap();
             held.push(stream);

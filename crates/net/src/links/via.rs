@@ -132,9 +132,7 @@ impl ViaCommand {
         let running = RunningCommand::start(&mut command, commands).map_err(failed)?;
         // Our copies of its ends: it is to find them at an end when ours is closed.
         drop(command);
-        ours.set_nonblocking(true).map_err(failed)?;
-        let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
-        Ok((Socket::Command(ours), running))
+        Ok((Socket::command(ours).map_err(failed)?, running))
     }
 }
 

@@ -174,22 +174,33 @@ impl RingReader {
         slices: &mut [IoSliceMut<'_>],
     ) -> Result<usize, RingIndexError> {
         let available = self.available(memory)?;
-        let mut taken = 0;
+        let (mut taken, mut said) = (0, 0);
         for slice in slices {
             let count = slice.len().min((available - taken) as usize);
-            let (front, back) = split(memory, self.read.wrapping_add(taken), count);
-            let (first, second) = slice[..count].split_at_mut(front.len);
-            memory.take(front.place, first);
-            if back.len > 0 {
-                memory.take(back.place, second);
+            let mut rest = &mut slice[..count];
+            while !rest.is_empty() {
+                let unsaid = (taken - said) as usize;
+                let (piece, behind) =
+                    rest.split_at_mut(rest.len().min(piece_bytes(memory) - unsaid));
+                let (front, back) =
+                    split(memory, self.read.wrapping_add(taken - said), piece.len());
+                let (first, second) = piece.split_at_mut(front.len);
+                memory.take(front.place, first);
+                if back.len > 0 {
+                    memory.take(back.place, second);
+                }
+                taken += piece.len() as u32;
+                if (taken - said) as usize == piece_bytes(memory) {
+                    self.say_read(memory, taken - said);
+                    said = taken;
+                }
+                rest = behind;
             }
-            taken += count as u32;
         }
         if taken == 0 {
             return Ok(0);
         }
-        self.read = self.read.wrapping_add(taken);
-        memory.store(Word::Read, self.read, Release);
+        self.say_read(memory, taken - said);
         // A writer that is woken for every byte does nothing else. One that waits longer than this is woken in time: the reader
         // doesn't sleep before the ring is empty.
         if available - taken <= capacity(memory) / 2 {
@@ -200,6 +211,11 @@ impl RingReader {
             }
         }
         Ok(taken as usize)
+    }
+
+    fn say_read(&mut self, memory: &impl RingMemory, bytes: u32) {
+        self.read = self.read.wrapping_add(bytes);
+        memory.store(Word::Read, self.read, Release);
     }
 
     fn available(&self, memory: &impl RingMemory) -> Result<u32, RingIndexError> {
@@ -242,21 +258,37 @@ impl RingWriter {
             }
             memory.store(Word::WriterSleeps, 0, Relaxed);
         }
-        let mut put = 0;
+        let (mut put, mut said) = (0, 0);
         for slice in slices {
             let count = slice.len().min((room - put) as usize);
-            let (front, back) = split(memory, self.written.wrapping_add(put), count);
-            let (first, second) = slice[..count].split_at(front.len);
-            memory.put(front.place, first);
-            if back.len > 0 {
-                memory.put(back.place, second);
+            let mut rest = &slice[..count];
+            while !rest.is_empty() {
+                let unsaid = (put - said) as usize;
+                let (piece, behind) = rest.split_at(rest.len().min(piece_bytes(memory) - unsaid));
+                let (front, back) =
+                    split(memory, self.written.wrapping_add(put - said), piece.len());
+                let (first, second) = piece.split_at(front.len);
+                memory.put(front.place, first);
+                if back.len > 0 {
+                    memory.put(back.place, second);
+                }
+                put += piece.len() as u32;
+                if (put - said) as usize == piece_bytes(memory) {
+                    self.say_written(memory, put - said);
+                    said = put;
+                }
+                rest = behind;
             }
-            put += count as u32;
         }
-        self.written = self.written.wrapping_add(put);
-        memory.store(Word::Written, self.written, Release);
+        self.say_written(memory, put - said);
+        // Not sooner: whom the kernel wakes by a socket it puts on this processor, which is not free yet.
         wake_reader(memory, doorbell);
         Ok(put as usize)
+    }
+
+    fn say_written(&mut self, memory: &impl RingMemory, bytes: u32) {
+        self.written = self.written.wrapping_add(bytes);
+        memory.store(Word::Written, self.written, Release);
     }
 
     /// Says that nothing more comes.
@@ -287,6 +319,11 @@ fn wake_reader(memory: &impl RingMemory, doorbell: &impl Doorbell) {
 
 const fn capacity<M: RingMemory>(_: &M) -> u32 {
     M::CAPACITY
+}
+
+/// So many bytes at most are moved before the other side can see it: if it is awake, it goes on with them while this side moves more.
+const fn piece_bytes<M: RingMemory>(_: &M) -> usize {
+    (M::CAPACITY as usize).div_ceil(8)
 }
 
 fn under_way<M: RingMemory>(_: &M, written: u32, read: u32) -> Result<u32, RingIndexError> {

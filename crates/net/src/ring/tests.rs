@@ -13,11 +13,14 @@ use super::MemoryRings;
 use super::flow::{RingMemory, Word};
 use super::memory::{MEMORY_BYTES, RING_BYTES, RingHalf, SharedMapping};
 use super::passing::{self, NewMemory, SharedMemoryError};
+use crate::epoll_set::EpollSet;
 use crate::socket::Socket;
 
 /// A ring's end, and what a peer without any rules has: the memory and the socket.
 struct Against {
     ring: MemoryRings,
+    /// Tells of the doorbell.
+    readiness: EpollSet,
     memory: SharedMapping,
     socket: UnixStream,
 }
@@ -26,9 +29,12 @@ impl Against {
     fn new() -> Self {
         let new = NewMemory::new().unwrap();
         let (ours, socket) = UnixStream::pair().unwrap();
-        let ring = MemoryRings::new(Socket::unix(ours).unwrap(), new.memory, Side::Client).unwrap();
+        let ours = Socket::unix(ours).unwrap().watched_for_room().unwrap();
+        let readiness = EpollSet::new(&ours).unwrap();
+        let ring = MemoryRings::new(ours, new.memory, Side::Client).unwrap();
         Self {
             ring,
+            readiness,
             memory: SharedMapping::new(&new.descriptor).unwrap(),
             socket,
         }
@@ -81,7 +87,7 @@ async fn indices_that_cannot_be_end_the_writing() {
         assert_eq!(kind(written), Some(ErrorKind::InvalidData));
     }
     assert_eq!(
-        kind(against.ring.writable().await),
+        kind(against.ring.writable(&against.readiness).await),
         Some(ErrorKind::InvalidData)
     );
 }
@@ -168,7 +174,7 @@ async fn the_end_of_the_socket_is_the_peers_end() {
     assert_eq!(against.read(10).unwrap(), 3);
     assert_eq!(against.read(10).unwrap(), 0);
     assert_eq!(kind(against.write(1)), Some(ErrorKind::BrokenPipe));
-    against.ring.writable().await.unwrap();
+    against.ring.writable(&against.readiness).await.unwrap();
 }
 
 #[tokio::test]
@@ -181,10 +187,10 @@ async fn a_full_ring_refuses_and_room_is_told() {
         tokio::task::yield_now().await;
         against.of_ring().store(Word::Read, RING_BYTES, Relaxed);
         std::io::Write::write_all(&mut &against.socket, &[0]).unwrap();
-        against.ring.doorbell.heard().await.unwrap();
+        against.readiness.heard().await.unwrap();
         assert_eq!(kind(against.read(1)), Some(ErrorKind::WouldBlock));
     };
-    let (writable, ()) = tokio::join!(against.ring.writable(), made_room);
+    let (writable, ()) = tokio::join!(against.ring.writable(&against.readiness), made_room);
     writable.unwrap();
     assert_eq!(against.write(most).unwrap(), most);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use exoskel_net::listening::Listening;
-use exoskel_net::socket::Socket;
+use exoskel_net::socket::{Socket, SocketKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
@@ -77,11 +77,9 @@ impl Relay {
     /// A relay under our own account from one Unix socket to another, as `ssh -L` is. The server listens at `server`; the
     /// client finds the relay at `relay`.
     pub(crate) async fn unix(relay: &Listening, server: &Listening) -> (Self, (Socket, Socket)) {
-        let stream = |socket| match socket {
-            Socket::Unix(stream) => stream,
-            Socket::Tcp(_) | Socket::Relayed(_) | Socket::Command(_) => {
-                panic!("expected a Unix socket")
-            }
+        let stream = |socket: Socket| {
+            assert_eq!(socket.kind(), SocketKind::Unix);
+            UnixStream::from_std(socket.into_descriptor().into()).unwrap()
         };
         let (client, near) = unix(relay).await;
         let (far, server) = unix(server).await;
