@@ -311,6 +311,10 @@ impl KeeperService {
     pub fn end(&mut self) {
         let others = {
             let mut inside = held(&self.driver.inside);
+            if !inside.is_ending {
+                // Who has left is not lost with the keeper.
+                self.driver.serve_all(&mut inside);
+            }
             inside.is_ending = true;
             inside.others.as_mut().map(OtherHosts::end)
         };
