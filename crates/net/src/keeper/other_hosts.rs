@@ -105,6 +105,8 @@ struct OtherCoupler {
     binding: BindingId,
     stay: (BindingId, RequestId),
     lost: Option<String>,
+    /// It has said that it ends.
+    has_ended: bool,
 }
 
 struct OtherKeeper {
@@ -233,6 +235,7 @@ impl OtherHosts {
             binding,
             stay: (stay, staying),
             lost: None,
+            has_ended: false,
         };
         let connections = welcome.connections.len();
         let own = welcome.keeper;
@@ -850,12 +853,18 @@ impl Inside {
         if let Some(coupler) = coupler.filter(|coupler| coupler.lost.is_none()) {
             match StayEnd::of(&node, coupler.stay) {
                 None => {}
-                Some(StayEnd::Ended) => return self.end_with_coupler(),
+                Some(StayEnd::Ended) => coupler.has_ended = true,
+                Some(StayEnd::Lost(_)) if coupler.has_ended => {}
                 Some(StayEnd::Lost(why)) => {
                     coupler.lost = Some(why.clone());
                     self.keeper.coupler_lost(&why);
                 }
             }
+        }
+        // What it has said before comes first.
+        let coupler = others.coupler.as_ref();
+        if is_idle && coupler.is_some_and(|coupler| coupler.has_ended) {
+            return self.end_with_coupler();
         }
         let mut lost = Vec::new();
         for (number, keeper) in &mut others.keepers {
