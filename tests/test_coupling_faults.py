@@ -79,7 +79,7 @@ class Raw:
 
     def attach(self, program: str) -> None:
         """Become the only process of a program."""
-        self.say({"attach": {"protocol": 3, "program": program, "rank": 0, "size": 1}})
+        self.say({"attach": {"protocol": 4, "program": program, "rank": 0, "size": 1}})
         assert self.hear() == "attached"
 
     def array(self, name: str) -> mmap.mmap:
@@ -247,7 +247,7 @@ def test_a_sum_of_spoiled_counters_is_no_panic(tmp_path: Path) -> None:
     try:
         for rank, member in enumerate(members):
             member.say(
-                {"attach": {"protocol": 3, "program": "atmosphere", "rank": rank, "size": 2}}
+                {"attach": {"protocol": 4, "program": "atmosphere", "rank": rank, "size": 2}}
             )
             assert member.hear() == "attached"
             member.say({"array": {"name": "sst", "layout": {**layout, "fortran": False}}})

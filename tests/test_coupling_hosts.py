@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.processes import eventually
+from tests.processes import children, eventually
 from tests.test_coupling import SECONDS, TWO, at_once, parts, whole
 
 import exoskel as ex
@@ -60,13 +60,14 @@ class Cluster:
         assert main(["pki", "issue", *where, "--role", "peer", "--name", name]) == 0
         return path
 
-    def node(self, name: str) -> links.Node:
+    def node(self, name: str, hints: Sequence[str] = ()) -> links.Node:
         """Make a node."""
         node = links.Node(
             self.credential(name),
             policy=self.place / "policy.toml",
             listen="127.0.0.1:0",
             patience=self.patience,
+            hints=hints,
         )
         self.nodes.append(node)
         return node
@@ -78,9 +79,9 @@ class Cluster:
         self.keepers.append(keeper)
         return keeper
 
-    def join(self, name: str | None = None) -> Any:
+    def join(self, name: str | None = None, hints: Sequence[str] = ()) -> Any:
         """Have another keeper join."""
-        node = self.node(name or f"lab{len(self.nodes)}.example.org")
+        node = self.node(name or f"lab{len(self.nodes)}.example.org", hints)
         found = node.lookup("coupler", name=HEAD, at=self.nodes[0].hints)
         keeper = _core.Keeper.join(self._socket(), node._node, found.startpoint)
         self.keepers.append(keeper)
@@ -532,3 +533,369 @@ def test_a_program_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster)
         assert couple.returncode == 1, errors
     [connection] = json.loads(output)["connections"]
     assert connection["state"] == "failed"
+
+
+def lead_by_command(cluster: Cluster, file: str, *more: str) -> tuple[subprocess.Popen[str], str]:
+    """Run ``exoskel couple`` in a process; returns it and where keepers join."""
+    path = cluster.place / "climate.toml"
+    path.write_text(file)
+    words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
+    couple = command("couple", str(path), "--json", *words, *more)
+    assert couple.stderr is not None
+    return couple, couple.stderr.readline().split("--join ")[1].split()[0]
+
+
+def join_at(cluster: Cluster, where: str) -> Path:
+    """Have a keeper of this process join a coupler elsewhere; returns its socket."""
+    node = cluster.node(f"lab{len(cluster.nodes)}.example.org")
+    found = node.lookup("coupler", name=HEAD, at=where)
+    place = cluster._socket()
+    cluster.keepers.append(_core.Keeper.join(place, node._node, found.startpoint))
+    return place
+
+
+WAITS = """
+    import sys
+    import exoskel as ex
+
+    member = ex.Member("ocean")
+    array = member.array("sst", ex.Layout((8,), "f8", "block"))
+    with array.write() as local:
+        local[...] = 1
+    print("exported", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_who_waits_for_a_killed_coupler_s_host_is_told(cluster: Cluster) -> None:
+    """Method: the head has the ocean; on other hosts one reads of it, one waits for a program that never comes, one has yet to attach."""
+    cluster.patience = 1.0
+    source = textwrap.dedent(WAITS).replace("sys.stdin.read()", "import signal; signal.pause()")
+    script = cluster.place / "ocean.py"
+    script.write_text(source)
+    started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {script}')}"
+    third = """
+    [program.plotter]
+    [[connection]]
+    from = "atmosphere.ice"
+    to = "plotter.ice"
+    """
+    couple, where = lead_by_command(cluster, TWO.replace("[program.ocean]", started) + third)
+    ocean = None
+    with couple:
+        try:
+            first, second = join_at(cluster, where), join_at(cluster, where)
+            atmosphere = ex.Member("atmosphere", rank=0, size=1, keeper=first)
+            layout = ex.Layout((8,), "f8", "block")
+            sst, ice = atmosphere.array("sst", layout), atmosphere.array("ice", layout)
+            with sst.read() as local:
+                assert (local == 1).all()
+            export(ice)
+            [ocean] = children(couple.pid)
+            couple.kill()
+            couple.wait(SECONDS)
+            with pytest.raises(ex.MemberLostError, match=r"ocean was lost \(the coupler was lost"):
+                sst.read().__enter__()
+            with pytest.raises(ex.CouplingError, match="the coupler was lost"):
+                export(ice)
+            assert eventually(lambda: cluster.keepers[1].state()[2] is not None)
+            with pytest.raises(ex.CouplingError, match="the coupler was lost"):
+                ex.Member("plotter", keeper=second)
+            leave([atmosphere])
+        finally:
+            couple.kill()
+            if ocean is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(ocean, signal.SIGKILL)
+
+
+def test_connections_between_other_hosts_outlive_the_coupler(cluster: Cluster) -> None:
+    """And who is lost there is named, by the keeper that has seen it."""
+    cluster.patience = 1.0
+    keeper = cluster.lead(TWO)
+    first, second = cluster.join(), cluster.join()
+    source = textwrap.dedent(WAITS)
+    layout = ex.Layout((8,), "f8", "block")
+    words = [sys.executable, "-c", source]
+    environment = {**os.environ, "EXOSKEL_KEEPER": str(cluster.sockets[1])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=environment) as ocean:
+        try:
+            [atmosphere] = cluster.members("atmosphere", [2])
+            sst = atmosphere.array("sst", layout)
+            with sst.read() as local:
+                assert (local == 1).all()
+            # As if its host were gone: nobody says that all is over.
+            cluster.nodes[0]._node.close()
+            assert eventually(lambda: None not in (first.state()[2], second.state()[2]))
+            ocean.kill()
+            ocean.wait(SECONDS)
+            with pytest.raises(ex.MemberLostError, match=r"rank 0 of ocean was lost \(its process"):
+                sst.read().__enter__()
+        finally:
+            ocean.kill()
+    leave([atmosphere])
+    keeper.end()
+
+
+def test_a_keeper_whose_coupler_is_gone_stays_until_all_was_taken(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    with joined(cluster, "lab9.example.org") as (process, place):
+        cluster.join()
+        layout = ex.Layout((8,), "f8", "block")
+        ocean = ex.Member("ocean", rank=0, size=1, keeper=place)
+        [atmosphere] = cluster.members("atmosphere", [1])
+        given, taken = ocean.array("sst", layout), atmosphere.array("sst", layout)
+        with given.write() as local:
+            local[...] = 1
+        with taken.read() as local:
+            assert (local == 1).all()
+        cluster.nodes[0]._node.close()
+        assert eventually(lambda: cluster.keepers[1].state()[2] is not None)
+        with given.write() as local:
+            local[...] = 2
+        ocean.leave()
+        assert process.poll() is None
+        with taken.read() as local:
+            assert (local == 2).all()
+        leave([atmosphere])
+        process.communicate(timeout=SECONDS)
+        assert process.returncode == 1
+
+
+def test_a_keeper_that_ends_after_its_processes_is_no_loss(cluster: Cluster) -> None:
+    keeper = cluster.lead(TWO)
+    with joined(cluster, "lab9.example.org") as (process, place):
+        layout = ex.Layout((8,), "f8", "block")
+        ocean = ex.Member("ocean", rank=0, size=1, keeper=place)
+        [atmosphere] = cluster.members("atmosphere", [0])
+        given, taken = ocean.array("sst", layout), atmosphere.array("sst", layout)
+        export(given)
+        with taken.read():
+            pass
+        ocean.leave()
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+        with pytest.raises(ex.ProgramLeftError, match="has left after version 1"):
+            taken.read().__enter__()
+        leave([atmosphere])
+        programs = [("atmosphere", 1, 1, 1), ("ocean", 1, 1, 1)]
+        assert eventually(lambda: keeper.report()["programs"] == programs)
+        assert keeper.report()["first_lost"] is None
+
+
+def test_what_a_program_gets_and_gives_on_is_written_after_the_giver_has_left(
+    cluster: Cluster,
+) -> None:
+    """An array that ends one connection and begins another one, across hosts."""
+    third = """
+    [program.plotter]
+    [[connection]]
+    from = "atmosphere.sst"
+    to = "plotter.sst"
+    """
+    cluster.lead(TWO + third)
+    cluster.join()
+    layout = ex.Layout((8,), "f8", "block", processes=2)
+    ocean = cluster.members("ocean", [0, 0])
+    [atmosphere] = cluster.members("atmosphere", [1])
+    [plotter] = cluster.members("plotter", [0])
+    given = [member.array("sst", layout) for member in ocean]
+    single = ex.Layout((8,), "f8", "block")
+    middle, last = atmosphere.array("sst", single), plotter.array("sst", single)
+    for array in given:
+        with array.write() as local:
+            local[...] = 1
+    with middle.read() as local:
+        assert (local == 1).all()
+    # One of two gives a version that is never whole.
+    with given[0].write() as local:
+        local[...] = 2
+    leave(ocean)
+    with pytest.raises(ex.ProgramLeftError):
+        middle.read().__enter__()
+
+    def write() -> None:
+        for step in (3, 4):
+            with middle.write() as local:
+                local[...] = step
+        atmosphere.leave()
+
+    def read() -> list[float]:
+        seen = []
+        with contextlib.suppress(ex.ProgramLeftError):
+            while True:
+                with last.read() as local:
+                    assert (local == local[0]).all()
+                    seen.append(float(local[0]))
+        return seen
+
+    assert at_once(write, read) == [None, [3.0, 4.0]]
+    leave([plotter])
+
+
+def test_a_keeper_takes_the_place_of_a_killed_one_and_of_no_other(cluster: Cluster) -> None:
+    cluster.lead(TWO)
+    with joined(cluster, "lab8.example.org") as (first, place):
+        words = ("keeper", "--join", cluster.nodes[0].hints[0], "--coupler", HEAD, "--json")
+        more = ("--listen", "tcp://127.0.0.1:0", "--socket", str(place))
+        credential = ("--credential", str(cluster.credential("lab9.example.org")))
+        with command(*words, *more, *credential) as second:
+            output, _ = second.communicate(timeout=SECONDS)
+        assert second.returncode == 1
+        assert "the address is in use" in json.loads(output)["error"]
+        first.kill()
+        first.wait(SECONDS)
+        assert place.is_socket()
+        with (
+            joined(cluster, "lab7.example.org") as (_, place),
+            ex.Member("ocean", keeper=place) as member,
+        ):
+            assert member.rank == 0
+
+
+def test_a_member_elsewhere_hears_who_was_lost_before_its_keeper_ends(cluster: Cluster) -> None:
+    """Method: it does something else while a program on the head fails, and couple has ended before it asks."""
+    source = """
+    import exoskel as ex
+
+    with ex.Member("ocean") as member:
+        array = member.array("sst", ex.Layout((8,), "f8", "block"))
+        with array.write():
+            pass
+        with array.write():
+            raise RuntimeError("out of ice")
+    """
+    script = cluster.place / "ocean.py"
+    script.write_text(textwrap.dedent(source))
+    started = f"[program.ocean]\ncommand = {json.dumps(f'{sys.executable} {script}')}"
+    couple, where = lead_by_command(cluster, TWO.replace("[program.ocean]", started))
+    with couple:
+        place = cluster.place / "lab"
+        words = ("keeper", "--join", where, "--coupler", HEAD, "--json")
+        more = ("--listen", "tcp://127.0.0.1:0", "--socket", str(place))
+        credential = ("--credential", str(cluster.credential("lab9.example.org")))
+        with command(*words, *more, *credential) as keeper:
+            try:
+                assert keeper.stdout is not None
+                keeper.stdout.readline()
+                atmosphere = ex.Member("atmosphere", keeper=place)
+                array = atmosphere.array("sst", ex.Layout((8,), "f8", "block"))
+                with array.read():
+                    pass
+                # Its lines end with it.
+                assert couple.stderr is not None
+                assert couple.stdout is not None
+                lines = iter(couple.stderr.readline, "")
+                assert any("out of ice" in line for line in lines)
+                with pytest.raises(ex.MemberLostError, match="out of ice"):
+                    array.read().__enter__()
+                leave([atmosphere])
+                output, _ = couple.communicate(timeout=SECONDS)
+                assert couple.returncode == 1
+                assert json.loads(output)["first_lost"][:2] == ["ocean", 0]
+                assert keeper.wait(SECONDS) == 0
+            finally:
+                keeper.kill()
+                couple.kill()
+
+
+def test_the_last_words_of_a_keeper_name_the_loss(tmp_path: Path) -> None:
+    """Method: the keeper has ended when the member asks; what it was told before lies in its socket."""
+    keeper = _core.Keeper(tmp_path / "keeper", TWO + BACK)
+    layout = ex.Layout((8,), "f8", "block")
+    ocean = ex.Member("ocean", keeper=tmp_path / "keeper")
+    atmosphere = ex.Member("atmosphere", keeper=tmp_path / "keeper")
+    arrays = {
+        (member.program, name): member.array(name, layout)
+        for member in (ocean, atmosphere)
+        for name in ("sst", "heat")
+    }
+    export(arrays["ocean", "sst"])
+    with arrays["atmosphere", "sst"].read():
+        pass
+    ocean.leave(RuntimeError("out of ice"))
+    assert eventually(lambda: keeper.report()["first_lost"] is not None)
+    keeper.end()
+    with pytest.raises(ex.MemberLostError, match="out of ice"):
+        arrays["atmosphere", "sst"].read().__enter__()
+
+
+def test_the_place_that_another_host_means_is_not_taken_for_this_one_s(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: as a process that mpiexec has started on a second host, with the variables of the first one."""
+    cluster.lead(TWO)
+    runtime = tmp_path / "runtime"
+    (runtime / "exoskel").mkdir(parents=True)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("EXOSKEL_KEEPER", str(tmp_path / "exoskel-elsewhere" / "keeper"))
+    # Nothing is there: the place that was named is the one that the error names.
+    with pytest.raises(ex.KeeperError, match="exoskel-elsewhere"):
+        ex.Member("ocean")
+    cluster.sockets.append(runtime / "exoskel" / "keeper")
+    node = cluster.node("lab1.example.org")
+    found = node.lookup("coupler", name=HEAD, at=cluster.nodes[0].hints)
+    cluster.keepers.append(_core.Keeper.join(cluster.sockets[-1], node._node, found.startpoint))
+    with ex.Member("ocean") as member:
+        assert member.rank == 0
+    monkeypatch.setenv("EXOSKEL_KEEPER", str(cluster.sockets[0]))
+    ex.Member("atmosphere").leave()
+    assert eventually(lambda: len(cluster.keepers[0].report()["programs"]) == 2)
+
+
+# Nobody listens there: hosts that can dial the coupler's, and nobody can dial them.
+NOWHERE = ("tcp://127.0.0.1:1",)
+
+
+def test_who_waits_for_a_host_that_cannot_be_reached_is_told(cluster: Cluster) -> None:
+    cluster.patience = 1.0
+    keeper = cluster.lead(TWO)
+    cluster.join(hints=NOWHERE)
+    cluster.join(hints=NOWHERE)
+    layout = ex.Layout((8,), "f8", "block")
+    [ocean], [atmosphere] = cluster.members("ocean", [1]), cluster.members("atmosphere", [2])
+    given, taken = ocean.array("sst", layout), atmosphere.array("sst", layout)
+    # Nothing goes yet that somebody could miss: each asks whether the other is there.
+    reach = r"can't reach keeper|was lost|given this host up"
+    with pytest.raises(ex.MemberLostError, match=reach):
+        taken.read().__enter__()
+    export(given)
+    with pytest.raises(ex.MemberLostError, match=reach):
+        export(given)
+    assert "can't reach keeper" in keeper.report()["first_lost"][2]
+    # One of the two is told that it is given up.
+    assert eventually(lambda: any(joined.state()[2] for joined in cluster.keepers[1:]))
+    leave([ocean], [atmosphere])
+
+
+def test_hosts_that_have_nothing_to_do_with_each_other_need_not_reach_each_other(
+    cluster: Cluster,
+) -> None:
+    cluster.patience = 0.2
+    keeper = cluster.lead(TWO + BACK)
+    cluster.join(hints=NOWHERE)
+    cluster.join(hints=NOWHERE)
+    layout = ex.Layout((8,), "f8", "block", processes=2)
+    single = ex.Layout((8,), "f8", "block")
+    ocean, [atmosphere] = cluster.members("ocean", [1, 2]), cluster.members("atmosphere", [0])
+    arrays = [[member.array(name, layout) for name in ("sst", "heat")] for member in ocean]
+    sst, heat = atmosphere.array("sst", single), atmosphere.array("heat", single)
+
+    def turn(sst: ex.SharedArray, heat: ex.SharedArray) -> None:
+        for step in range(3):
+            with sst.write() as local:
+                local[...] = step
+            with heat.read() as local:
+                assert (local == step).all()
+
+    def answer() -> None:
+        for step in range(3):
+            with sst.read() as local:
+                assert (local == step).all()
+            with heat.write() as local:
+                local[...] = step
+
+    at_once(*(functools.partial(turn, *pair) for pair in arrays), answer)
+    assert keeper.report()["first_lost"] is None
+    leave(ocean, [atmosphere])

@@ -43,7 +43,8 @@ class Member:
         Which process this is, and how many there are. Without them mpi4py's world is asked if it is loaded, then what ``mpiexec`` or
         ``srun`` have put into the environment; a process that was started alone is rank 0 of 1.
     keeper : path, optional
-        The keeper's socket; ``exoskel couple`` tells it to the programs that it starts.
+        The keeper's socket; ``exoskel couple`` tells it to the programs that it starts. Where nothing is there, as on another host, it
+        is the place at which ``exoskel keeper`` waits without ``--socket``.
 
     Raises
     ------
@@ -76,9 +77,7 @@ class Member:
         if rank is None or size is None:
             rank, size = _place_in_world()
         if keeper is None:
-            keeper = os.environ.get(KEEPER_VARIABLE) or _core.keeper_socket(
-                _path(os.environ.get("XDG_RUNTIME_DIR"))
-            )
+            keeper = _keeper_of_environment()
         if not 0 <= rank < size:
             raise ValueError(
                 f"got rank={rank} and size={size}, expected a rank from 0 to below the size"
@@ -296,5 +295,11 @@ def _place_in_world() -> tuple[int, int]:
     return 0, 1
 
 
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
+def _keeper_of_environment() -> Path:
+    named = os.environ.get(KEEPER_VARIABLE)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    usual = _core.keeper_socket(Path(runtime) if runtime else None)
+    # A starter such as mpiexec hands the variable on to processes on other hosts, whose keepers are elsewhere.
+    if named and (os.path.exists(named) or not os.path.exists(usual)):
+        return Path(named)
+    return usual

@@ -70,6 +70,8 @@ struct IncomingConnection {
     place: u16,
     /// The last of the source's versions that was asked of the keeper.
     wanted: u64,
+    /// The keeper was told that it is wanted no more, and has not answered yet.
+    is_forgoing: bool,
     givers: Option<VersionGivers>,
 }
 
@@ -134,6 +136,7 @@ impl SharedArray {
             every: place.every.max(1),
             place: place.place,
             wanted: 0,
+            is_forgoing: false,
             givers: None,
         });
         Self {
@@ -204,14 +207,7 @@ impl SharedArray {
         if versions.is_written {
             return Err(MemberError::Access("the array is being written already"));
         }
-        let is_coming = |incoming: &IncomingConnection| {
-            incoming.wanted > self.memory.load(Counter::Arrived(incoming.place))
-        };
-        if versions.incoming.iter().any(is_coming) {
-            return Err(MemberError::Access(
-                "a read was broken off, and its version is still on its way into the array: read again first",
-            ));
-        }
+        self.stop_coming(&mut versions.incoming, interrupted)?;
         self.until_taken(&mut versions.outgoing, interrupted)?;
         versions.is_written = true;
         Ok(())
@@ -325,12 +321,75 @@ impl SharedArray {
         let exported = self.exported.fetch_add(1, Ordering::Relaxed) + 1;
         self.memory.store(Counter::Exported, exported);
         if self.is_watched && !versions.outgoing.is_empty() {
-            self.attachment.tell(&MemberMessage::Exported {
+            let said = MemberMessage::Exported {
                 name: self.name.clone(),
                 version: exported,
-            })?;
+            };
+            let told = self.attachment.tell(&said);
+            told.map_err(|error| self.last_words(error, exported))?;
         }
         Ok(exported)
+    }
+
+    /// The loss that the keeper has told of before it ended, if that is what has happened.
+    fn last_words(&self, error: MemberError, version: u64) -> MemberError {
+        if !matches!(error, MemberError::KeeperLost(_)) {
+            return error;
+        }
+        // Behind them is the end, which is known.
+        let _ = self.attachment.listen(Duration::ZERO);
+        match self.attachment.loss() {
+            Some(loss) => MemberError::Lost {
+                array: self.said(),
+                version,
+                loss,
+            },
+            None => error,
+        }
+    }
+
+    /// Sees to it that nothing is written into our part that was asked for by a read that has failed.
+    fn stop_coming(
+        &self,
+        connections: &mut [IncomingConnection],
+        interrupted: Interrupted<'_>,
+    ) -> Result<(), MemberError> {
+        let is_coming = |incoming: &IncomingConnection| {
+            incoming.wanted > self.memory.load(Counter::Arrived(incoming.place))
+        };
+        if !connections.iter().any(is_coming) {
+            return Ok(());
+        }
+        let version = self.read.load(Ordering::Relaxed) + 1;
+        let is_over = |incoming: &IncomingConnection| {
+            let wanted = source_version(version, incoming.every);
+            let givers = incoming.givers.as_ref();
+            givers.is_some_and(|givers| self.never_given(givers, incoming, wanted).is_some())
+        };
+        if !connections.iter().any(is_over) {
+            return Err(MemberError::Access(
+                "a read was broken off, and its version is still on its way into the array: read again first",
+            ));
+        }
+        // No version is ever whole again.
+        for incoming in connections
+            .iter_mut()
+            .filter(|incoming| is_coming(incoming))
+        {
+            let (connection, version) = (incoming.connection, incoming.wanted);
+            if !incoming.is_forgoing {
+                let forgo = MemberMessage::Forgo {
+                    connection,
+                    version,
+                };
+                self.attachment.tell(&forgo)?;
+                incoming.is_forgoing = true;
+            }
+            let attachment = &self.attachment;
+            attachment.until_forgone(connection, version, interrupted)?;
+            (incoming.wanted, incoming.is_forgoing) = (0, false);
+        }
+        Ok(())
     }
 
     /// Ends a write without a new version.
@@ -421,12 +480,56 @@ impl SharedArray {
         if is_here || incoming.wanted >= wanted {
             return Ok(());
         }
-        self.attachment.tell(&MemberMessage::Want {
+        let want = MemberMessage::Want {
             connection: incoming.connection,
             version: wanted,
-        })?;
+        };
+        let told = self.attachment.tell(&want);
+        told.map_err(|error| self.last_words(error, version))?;
         incoming.wanted = wanted;
         Ok(())
+    }
+
+    /// Whose end means that a version never comes.
+    fn never_given(
+        &self,
+        givers: &VersionGivers,
+        incoming: &IncomingConnection,
+        wanted: u64,
+    ) -> Option<Hopeless> {
+        let arrived = Counter::Arrived(incoming.place);
+        let gone = |rank, reached: &dyn Fn(&GoneMember) -> u64| {
+            // In this order: what a process did before it went is seen behind the word that it is gone.
+            let gone = self.attachment.gone(&givers.array.program, rank)?;
+            let reached = reached(&gone);
+            (reached < wanted).then_some(Hopeless {
+                gone,
+                rank,
+                reached,
+            })
+        };
+        let here = givers.processes.iter();
+        let here =
+            here.filter_map(|giver| gone(giver.rank, &|_| giver.memory.load(Counter::Exported)));
+        // What its keeper has will come.
+        let left = |gone: &GoneMember| gone.exported.get(&givers.array.name).copied();
+        let elsewhere = givers.elsewhere.ranks.iter().filter_map(|rank| {
+            let ended = gone(*rank, &|gone| left(gone).unwrap_or(0));
+            let without_keeper = || {
+                let mut gone = self.attachment.gone(&givers.array.program, *rank)?;
+                gone.loss = Some(gone.lost_since.take()?);
+                Some(Hopeless {
+                    reached: left(&gone).unwrap_or(0),
+                    gone,
+                    rank: *rank,
+                })
+            };
+            let hopeless = ended.or_else(without_keeper);
+            hopeless.filter(|_| self.memory.load(arrived) < wanted)
+        });
+        // A loss says more than that somebody has left.
+        here.chain(elsewhere)
+            .min_by_key(|hopeless| hopeless.gone.loss.is_none())
     }
 
     /// Waits until all processes at the other end of a connection have exported a version, and what comes from other hosts is there.
@@ -445,30 +548,7 @@ impl SharedArray {
             version: wanted,
         };
         let arrived = Counter::Arrived(incoming.place);
-        let gone = |rank, reached: &dyn Fn(&GoneMember) -> u64| {
-            // In this order: what a process did before it went is seen behind the word that it is gone.
-            let gone = self.attachment.gone(&givers.array.program, rank)?;
-            let reached = reached(&gone);
-            (reached < wanted).then_some(Hopeless {
-                gone,
-                rank,
-                reached,
-            })
-        };
-        let hopeless = || {
-            let here = givers.processes.iter();
-            let here = here
-                .filter_map(|giver| gone(giver.rank, &|_| giver.memory.load(Counter::Exported)));
-            // What its keeper has will come.
-            let left = |gone: &GoneMember| gone.exported.get(&givers.array.name).copied();
-            let elsewhere = givers.elsewhere.ranks.iter().filter_map(|rank| {
-                gone(*rank, &|gone| left(gone).unwrap_or(0))
-                    .filter(|_| self.memory.load(arrived) < wanted)
-            });
-            // A loss says more than that somebody has left.
-            here.chain(elsewhere)
-                .min_by_key(|hopeless| hopeless.gone.loss.is_none())
-        };
+        let hopeless = || self.never_given(givers, incoming, wanted);
         let here = givers.processes.iter();
         let mut boards: Vec<_> = here
             .map(|giver| (&giver.memory, Counter::Exported))
@@ -591,7 +671,15 @@ impl SharedArray {
             }
             board.wait(counter, seen, SLICE);
             if board.load(counter) == seen {
-                self.attachment.listen(Duration::ZERO)?;
+                match self.attachment.listen(Duration::ZERO) {
+                    Ok(()) => {}
+                    // Its last words may say who was lost.
+                    Err(MemberError::KeeperLost(why)) => {
+                        let lost = MemberError::KeeperLost(why);
+                        return hopeless().map(Some).ok_or(lost);
+                    }
+                    Err(error) => return Err(error),
+                }
                 if interrupted() {
                     return Err(MemberError::Interrupted);
                 }

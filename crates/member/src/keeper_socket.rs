@@ -21,15 +21,17 @@ pub const KEEPER_VARIABLE: &str = "EXOSKEL_KEEPER";
 /// As many descriptors as one message of the kernel carries.
 const DESCRIPTORS_AT_ONCE: usize = 253;
 
-/// The keeper's socket as the environment names it, or else the account's own.
+/// The keeper's socket as the environment names it, or else the account's own. A starter such as mpiexec hands the variable on to
+/// processes on other hosts: where nothing is at the named place, the account's own is taken if there is one.
 #[must_use]
 pub fn keeper_of_environment() -> PathBuf {
-    match std::env::var_os(KEEPER_VARIABLE).filter(|place| !place.is_empty()) {
-        Some(place) => PathBuf::from(place),
-        None => {
-            let runtime_directory = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-            keeper_socket_of_account(runtime_directory.as_deref())
-        }
+    let named = std::env::var_os(KEEPER_VARIABLE).filter(|place| !place.is_empty());
+    let runtime_directory = std::env::var_os("XDG_RUNTIME_DIR").filter(|place| !place.is_empty());
+    let runtime_directory = runtime_directory.map(PathBuf::from);
+    let usual = keeper_socket_of_account(runtime_directory.as_deref());
+    match named.map(PathBuf::from) {
+        Some(named) if named.exists() || !usual.exists() => named,
+        _ => usual,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, MemberMessage,
+    ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, Loss, MemberMessage,
     PROTOCOL, Variable,
 };
 
@@ -51,6 +51,8 @@ struct HeardSoFar {
     memories: Vec<GivenMemory>,
     connections: BTreeMap<(u32, bool), HeardConnection>,
     gone: BTreeMap<(String, u32), GoneMember>,
+    /// Versions that don't come any more, by connections.
+    forgone: BTreeMap<u32, u64>,
     /// The keeper is gone: why.
     end: Option<String>,
 }
@@ -299,6 +301,25 @@ impl Attachment {
         })?
     }
 
+    /// Waits until the keeper writes nothing of a version any more.
+    pub(crate) fn until_forgone(
+        &self,
+        connection: u32,
+        version: u64,
+        interrupted: Interrupted<'_>,
+    ) -> Result<(), MemberError> {
+        self.wait_for(interrupted, |heard| {
+            let found = heard.forgone.remove(&connection);
+            found.filter(|found| *found == version).map(|_| ())
+        })
+    }
+
+    /// The loss that the keeper has told of, if it has of any.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        let heard = held(&self.heard);
+        heard.gone.values().find_map(|gone| gone.loss.clone())
+    }
+
     /// Whether any process at the other ends is gone.
     pub(crate) fn is_anybody_gone(&self) -> bool {
         !held(&self.heard).gone.is_empty()
@@ -372,6 +393,12 @@ impl HeardSoFar {
                     mapping,
                     other: terms.other,
                 });
+            }
+            KeeperMessage::Forgone {
+                connection,
+                version,
+            } => {
+                self.forgone.insert(connection, version);
             }
             KeeperMessage::Failed {
                 connection,

@@ -21,13 +21,15 @@ use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
     ArrayEnd, ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperMessage,
-    KeeperReport, Loss, MemberId, MemoryAccess, MemoryId, OWN_KEEPER, ProgramTerms, TakenVersions,
-    Variable, ranks_of,
+    KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess, MemoryId, OWN_KEEPER,
+    ProgramTerms, TakenVersions, Variable, ranks_of,
 };
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
 
+use crate::address::Address;
 use crate::links::LinkNode;
+use crate::listening::{Listening, SocketFile};
 use crate::wake_up::WakeUp;
 
 mod member_socket;
@@ -44,7 +46,7 @@ pub use waits::WaitReport;
 use waits::missing;
 
 /// Members of one keeper, at most. Those that come later are refused.
-pub const MEMBERS_MAX: usize = 4096;
+pub const MEMBERS_MAX: usize = MEMBERS_OF_KEEPER_MAX;
 
 /// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -62,10 +64,21 @@ const ENFILE: Option<i32> = Some(libc::ENFILE);
 /// A keeper that runs, until it is dropped.
 #[derive(Debug)]
 pub struct KeeperService {
-    place: PathBuf,
-    wake_up: Arc<WakeUp>,
-    inside: Arc<Mutex<Inside>>,
+    driver: Arc<KeeperDriver>,
+    /// The socket's, which goes with it.
+    file: MemberSocketFile,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// Where members find the keeper.
+#[derive(Debug)]
+enum MemberSocketFile {
+    /// In a folder that is the keeper's own.
+    Own(PathBuf),
+    /// Where keepers before this one may have been.
+    Usual { _file: Option<SocketFile> },
+    /// It is gone.
+    Removed,
 }
 
 /// What has become of a connection.
@@ -161,7 +174,7 @@ impl KeeperService {
         coupling: Coupling,
         node: Arc<LinkNode>,
     ) -> Result<Self, KeeperJoinError> {
-        let others = OtherHosts::of_coupler(node)?;
+        let others = OtherHosts::of_coupler(node, coupling.connections().len())?;
         let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, true);
         Ok(Self::begin(
             place,
@@ -172,15 +185,19 @@ impl KeeperService {
         )?)
     }
 
-    /// Joins the coupler that this startpoint leads to, and then begins to wait for members.
+    /// Takes a place for members, joins the coupler that this startpoint leads to, and then begins to wait for members. A socket that a
+    /// killed keeper has left at the place is replaced, one where somebody listens never is.
     ///
     /// # Errors
-    /// As [`lead`](Self::lead), and if the coupler doesn't answer, or refuses.
+    /// If the place can't be had; as [`lead`](Self::lead); and if the coupler doesn't answer, or refuses.
     pub fn join(
         place: &Path,
         node: Arc<LinkNode>,
         coupler: Startpoint,
     ) -> Result<Self, KeeperJoinError> {
+        let listening = Listening::bind(&Address::Unix(place.to_owned()))?;
+        let (listener, file) = listening.into_unix_parts();
+        let file = MemberSocketFile::Usual { _file: file };
         let (others, welcome) = OtherHosts::joining(node, coupler)?;
         let names = welcome.programs.into_iter();
         let programs = names.map(|name| (name, ProgramTerms { command: None }));
@@ -191,7 +208,8 @@ impl KeeperService {
             keeper.lose(gone);
         }
         let others = Some(others);
-        Ok(Self::begin(place, keeper, None, others, WAITING_BYTES_MAX)?)
+        let serve = Self::serve(listener, file, keeper, None, others, WAITING_BYTES_MAX);
+        Ok(serve?)
     }
 
     fn begin(
@@ -201,22 +219,34 @@ impl KeeperService {
         others: Option<OtherHosts>,
         waiting_bytes_max: usize,
     ) -> io::Result<Self> {
-        raise_descriptor_limit();
         let listener = UnixListener::bind(place)?;
+        let file = MemberSocketFile::Own(place.to_owned());
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
+        Self::serve(listener, file, keeper, coupler, others, waiting_bytes_max)
+    }
+
+    fn serve(
+        listener: UnixListener,
+        file: MemberSocketFile,
+        keeper: Keeper,
+        coupler: Option<Coupler>,
+        others: Option<OtherHosts>,
+        waiting_bytes_max: usize,
+    ) -> io::Result<Self> {
+        raise_descriptor_limit();
         listener.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake_up = Arc::new(WakeUp::new()?);
+        let wake_up = WakeUp::new()?;
         for (source, number) in [
             (rustix::fd::AsFd::as_fd(&listener), LISTENER),
-            (rustix::fd::AsFd::as_fd(&*wake_up), WAKE_UP),
+            (rustix::fd::AsFd::as_fd(&wake_up), WAKE_UP),
         ] {
             let data = epoll::EventData::new_u64(number);
             epoll::add(&set, source, data, epoll::EventFlags::IN)?;
         }
         let node = others.as_ref().map(OtherHosts::node);
         let has_coupler = coupler.is_some();
-        let inside = Arc::new(Mutex::new(Inside {
+        let inside = Mutex::new(Inside {
             keeper,
             coupler,
             others,
@@ -226,17 +256,16 @@ impl KeeperService {
             spare: spare_descriptor(),
             waiting_bytes_max,
             is_ending: false,
-        }));
+        });
         let driver = Arc::new(KeeperDriver {
             listener,
             set,
-            wake_up: Arc::clone(&wake_up),
-            inside: Arc::clone(&inside),
-        });
-        let mut service = Self {
-            place: place.to_owned(),
             wake_up,
             inside,
+        });
+        let mut service = Self {
+            driver: Arc::clone(&driver),
+            file,
             threads: Vec::new(),
         };
         if let Some(node) = node {
@@ -250,27 +279,29 @@ impl KeeperService {
     /// What it has seen so far.
     #[must_use]
     pub fn report(&self) -> CouplingReport {
-        held(&self.inside).report()
+        held(&self.driver.inside).report()
     }
 
     /// A program has ended, whether or not all of its processes have been members.
     pub fn program_ended(&self, program: &str) {
-        let mut inside = held(&self.inside);
+        let mut inside = held(&self.driver.inside);
+        // What its processes have said last may not have been read yet.
+        self.driver.serve_all(&mut inside);
         inside.keeper.program_ended(program);
         if let Some(coupler) = &mut inside.coupler {
             coupler.program_ended(program);
         }
         drop(inside);
-        self.wake_up.raise();
+        self.driver.wake_up.raise();
     }
 
     /// How the coupling of a keeper that has joined stands.
     #[must_use]
     pub fn state(&self) -> KeeperState {
-        let inside = held(&self.inside);
+        let inside = held(&self.driver.inside);
         let others = inside.others.as_ref();
         KeeperState {
-            members: inside.keeper.member_count(),
+            members: inside.keeper.needed_count(),
             has_ended: others.is_some_and(OtherHosts::has_ended),
             coupler_lost: others.and_then(OtherHosts::coupler_lost),
         }
@@ -279,18 +310,22 @@ impl KeeperService {
     /// Ends it: members that are there find its socket closed, keepers that have joined are told.
     pub fn end(&mut self) {
         let others = {
-            let mut inside = held(&self.inside);
+            let mut inside = held(&self.driver.inside);
+            if !inside.is_ending {
+                // Who has left is not lost with the keeper.
+                self.driver.serve_all(&mut inside);
+            }
             inside.is_ending = true;
             inside.others.as_mut().map(OtherHosts::end)
         };
-        self.wake_up.raise();
-        let was_there = !self.threads.is_empty();
+        self.driver.wake_up.raise();
         for thread in self.threads.drain(..).chain(others.into_iter().flatten()) {
             // A panic there has been printed.
             let _ = thread.join();
         }
-        if was_there {
-            let _ = std::fs::remove_file(&self.place);
+        let file = std::mem::replace(&mut self.file, MemberSocketFile::Removed);
+        if let MemberSocketFile::Own(place) = file {
+            let _ = std::fs::remove_file(place);
         }
     }
 }
@@ -298,7 +333,7 @@ impl KeeperService {
 /// How a keeper stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeeperState {
-    /// Members that are here.
+    /// Members that are here, and those that have left versions behind which other hosts still want.
     pub members: usize,
     /// The coupler has said that all is over.
     pub has_ended: bool,
@@ -317,11 +352,12 @@ fn held(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[derive(Debug)]
 struct KeeperDriver {
     listener: UnixListener,
     set: OwnedFd,
-    wake_up: Arc<WakeUp>,
-    inside: Arc<Mutex<Inside>>,
+    wake_up: WakeUp,
+    inside: Mutex<Inside>,
 }
 
 impl KeeperDriver {
@@ -398,6 +434,15 @@ impl KeeperDriver {
         epoll::add(&self.set, &stream, data, epoll::EventFlags::IN)?;
         inside.sockets.insert(member, MemberSocket::new(stream));
         Ok(())
+    }
+
+    /// Takes all that members have said so far.
+    fn serve_all(&self, inside: &mut Inside) {
+        self.accept(inside);
+        for member in inside.sockets.keys().copied().collect::<Vec<_>>() {
+            self.serve(inside, member, epoll::EventFlags::IN);
+        }
+        self.act(inside);
     }
 
     fn serve(&self, inside: &mut Inside, member: MemberId, flags: epoll::EventFlags) {
@@ -493,13 +538,14 @@ impl KeeperDriver {
                     version,
                     memory,
                 } => {
-                    if let Some(others) = &inside.others {
-                        let due = DueVersion {
-                            pair,
-                            version,
-                            memory,
-                        };
-                        others.depart(keeper, due);
+                    let due = DueVersion {
+                        pair,
+                        version,
+                        memory,
+                    };
+                    let others = inside.others.as_ref();
+                    if !others.is_some_and(|others| others.depart(keeper, due)) {
+                        inside.keeper.not_departed(pair);
                     }
                 }
                 KeeperAction::Release {
@@ -611,11 +657,22 @@ impl Inside {
                 self.keeper.order(order);
             }
         }
+        while let Some((keeper, why)) = coupler.next_given_up() {
+            if let Some(others) = &mut self.others {
+                others.tell_lost(keeper, &why);
+            }
+        }
     }
 
     fn report_to_coupler(&mut self, report: KeeperReport) {
         match (&mut self.coupler, &self.others) {
             (Some(coupler), _) => coupler.report(OWN_KEEPER, report),
+            (None, Some(others)) if others.coupler_lost().is_some() => {
+                if let KeeperReport::Gone(gone) = report {
+                    others.tell_gone(&gone);
+                    self.keeper.lose(gone);
+                }
+            }
             (None, Some(others)) => {
                 if let KeeperReport::Gone(gone) = &report {
                     for moved in self.moved_to(gone) {

@@ -420,6 +420,12 @@ impl LinkNode {
         self.shared.recycle(place, spent);
     }
 
+    /// Whether the link by which a call came is still there, or may come back.
+    #[must_use]
+    pub fn is_linked(&self, call: &LinkCall) -> bool {
+        self.shared.is_kept(call.accepted)
+    }
+
     /// A call needs no answer any more: the next one of its link may be taken.
     pub fn dropped(&self, call: &LinkCall) {
         let place = lock(&self.shared.machine).handled(call);

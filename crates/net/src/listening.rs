@@ -104,6 +104,11 @@ impl Listening {
         Ok((Listener::inherited(self.descriptor)?, self.file))
     }
 
+    /// The listener of a Unix socket without a runtime, and the file, as above.
+    pub(crate) fn into_unix_parts(self) -> (std::os::unix::net::UnixListener, Option<SocketFile>) {
+        (self.descriptor.into(), self.file)
+    }
+
     fn tcp(place: &str) -> Result<Self, ListenError> {
         let bound = || {
             let addresses: Vec<_> = place.to_socket_addrs()?.collect();

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::REASON_BYTES_MAX;
 use crate::coupling::Variable;
 use crate::description::LayoutDescription;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,13 @@ pub enum MemberMessage {
     /// Its part of a target may be written by the keeper: with what processes on other hosts give.
     Want {
         /// The connection that ends there.
+        connection: u32,
+        /// Which of the source's versions.
+        version: u64,
+    },
+    /// It wants what it has asked for no more, as not all of it can come. Answered by [`KeeperMessage::Forgone`].
+    Forgo {
+        /// The connection.
         connection: u32,
         /// Which of the source's versions.
         version: u64,
@@ -105,6 +113,41 @@ pub struct GoneMember {
     /// The last versions that its keeper can still give to other hosts, by the names of its arrays.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exported: BTreeMap<String, u64>,
+    /// It went in good order, but its keeper was lost later, with what it had exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_since: Option<Loss>,
+}
+
+impl GoneMember {
+    /// The same, with a loss that is its own and said in few words: who tells of it speaks for this process alone.
+    pub(crate) fn by_itself(mut self) -> Self {
+        self.loss = self.loss.map(|loss| Loss {
+            program: self.program.clone(),
+            rank: self.rank,
+            why: bounded(loss.why),
+        });
+        self.lost_since = None;
+        self
+    }
+
+    /// The same, after the loss of the keeper that has what it exported.
+    pub(crate) fn without_keeper(mut self, loss: Loss) -> Self {
+        match self.loss {
+            None => {
+                self.lost_since.get_or_insert(loss);
+            }
+            Some(_) => self.exported.clear(),
+        }
+        self
+    }
+}
+
+/// As much of a reason as is handed on.
+pub(crate) fn bounded(mut why: String) -> String {
+    let mut bounds = (0..=why.len().min(REASON_BYTES_MAX)).rev();
+    let length = bounds.find(|bound| why.is_char_boundary(*bound));
+    why.truncate(length.unwrap_or(0));
+    why
 }
 
 /// What a connection moves, when both ends are known.
@@ -168,6 +211,13 @@ pub enum KeeperMessage {
         own: ArrayEnd,
         /// What it moves.
         terms: Box<ConnectedTerms>,
+    },
+    /// Nothing of this version is written into the member's part any more.
+    Forgone {
+        /// The connection.
+        connection: u32,
+        /// Which of the source's versions.
+        version: u64,
     },
     /// A connection can't be used.
     Failed {

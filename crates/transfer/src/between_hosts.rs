@@ -72,6 +72,13 @@ pub enum CouplerWord {
     Order(CouplerOrder),
     /// Another keeper.
     Keeper(KeeperAddress),
+    /// Another keeper was given up: it is told so by whoever it asks.
+    Lost {
+        /// Which.
+        keeper: KeeperId,
+        /// What was seen.
+        why: String,
+    },
     /// The coupling is over.
     End,
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{ConnectionPlace, GoneMember, Loss};
+use crate::attach::{ConnectionPlace, GoneMember, Loss, bounded};
 use crate::between_hosts::{KeeperId, OWN_KEEPER, Welcome};
 use crate::coupling::{Coupling, Variable, checked_name};
 use crate::description::LayoutDescription;
-use crate::{MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
+use crate::{KEEPERS_MAX, MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
 
 mod absence;
+mod ends;
 
 pub use absence::ranks_of;
 
@@ -57,6 +58,13 @@ pub enum KeeperReport {
     },
     /// A process is gone.
     Gone(GoneMember),
+    /// All that the keeper had to say of this program before it heard of its end has been said.
+    ProgramEnded {
+        /// The program.
+        program: String,
+    },
+    /// The keeper is there, and has said all that it had to say before it was asked.
+    Present,
     /// Another keeper can't be reached.
     Unreachable {
         /// Which.
@@ -138,6 +146,13 @@ pub enum CouplerOrder {
     },
     /// A process is gone: those at the other ends of its program's connections are told.
     Gone(GoneMember),
+    /// The command that started a program has ended. Answered by [`KeeperReport::ProgramEnded`].
+    ProgramEnded {
+        /// The program.
+        program: String,
+    },
+    /// Another keeper can't reach this one. Answered by [`KeeperReport::Present`].
+    Doubt,
 }
 
 /// What has become of a connection.
@@ -207,8 +222,14 @@ pub struct Coupler {
     last_attached: (usize, Duration),
     last_keeper: KeeperId,
     lost_keepers: BTreeSet<KeeperId>,
+    /// Of these nobody has been told yet, with the reasons.
+    given_up: VecDeque<(KeeperId, String)>,
+    /// Those that others can't reach, and why. What they have said themselves before comes first.
+    doubted: BTreeMap<KeeperId, String>,
+    /// Programs whose commands have ended, with the keepers that may still have reports under way.
+    ended: BTreeMap<String, BTreeSet<KeeperId>>,
     /// For keepers that come later.
-    gone: Vec<GoneMember>,
+    gone: BTreeMap<(String, u32), GoneMember>,
     moved: BTreeMap<(u32, u32), TakenVersions>,
     orders: VecDeque<(Option<KeeperId>, CouplerOrder)>,
 }
@@ -233,7 +254,10 @@ impl Coupler {
             last_attached: (0, Duration::ZERO),
             last_keeper: OWN_KEEPER,
             lost_keepers: BTreeSet::new(),
-            gone: Vec::new(),
+            given_up: VecDeque::new(),
+            doubted: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            gone: BTreeMap::new(),
             moved: BTreeMap::new(),
             orders: VecDeque::new(),
         }
@@ -288,41 +312,28 @@ impl Coupler {
         self.orders.push_back((None, order));
     }
 
+    /// The next keeper that was given up, and why: all others are to be told, and that keeper when it asks.
+    pub fn next_given_up(&mut self) -> Option<(KeeperId, String)> {
+        self.given_up.pop_front()
+    }
+
     /// A keeper of another host takes part from now on.
-    pub fn join(&mut self) -> Welcome {
+    ///
+    /// # Errors
+    /// In words, after [`KEEPERS_MAX`].
+    pub fn join(&mut self) -> Result<Welcome, String> {
+        if self.last_keeper >= KEEPERS_MAX {
+            return Err(format!(
+                "{KEEPERS_MAX} keepers have joined already, which is the most for one coupling"
+            ));
+        }
         self.last_keeper += 1;
-        Welcome {
+        Ok(Welcome {
             keeper: self.last_keeper,
             programs: self.coupling.programs().keys().cloned().collect(),
             connections: self.coupling.connections().to_vec(),
-            gone: self.gone.clone(),
-        }
-    }
-
-    /// A keeper of another host is gone, and its members with it.
-    pub fn keeper_lost(&mut self, keeper: KeeperId, why: &str) {
-        if keeper == OWN_KEEPER || !self.lost_keepers.insert(keeper) {
-            return;
-        }
-        let programs = self.programs.iter();
-        // Also of those that had gone before: what they have exported is lost.
-        let lost = programs.flat_map(|(name, program)| {
-            let its = program.present.iter().filter(|(_, its)| **its == keeper);
-            its.map(move |(rank, _)| (name.clone(), *rank))
-        });
-        for (program, rank) in lost.collect::<Vec<_>>() {
-            let loss = Loss {
-                program: program.clone(),
-                rank,
-                why: format!("the keeper of its host was lost: {why}"),
-            };
-            self.lose(GoneMember {
-                program,
-                rank,
-                loss: Some(loss),
-                exported: BTreeMap::new(),
-            });
-        }
+            gone: self.gone.values().cloned().collect(),
+        })
     }
 
     /// Takes what a keeper says.
@@ -339,6 +350,7 @@ impl Coupler {
                 let order = match self.attach(keeper, &program, rank, size) {
                     Ok(()) => CouplerOrder::Attached { program, rank },
                     Err(reason) => {
+                        let reason = bounded(reason);
                         self.refused(&program, &reason);
                         CouplerOrder::Refused {
                             program,
@@ -371,13 +383,20 @@ impl Coupler {
                     self.moved.insert((connection, rank), taken);
                 }
             }
-            KeeperReport::Gone(gone) => {
-                if self.has(keeper, &gone.program, gone.rank) {
-                    self.lose(gone);
+            KeeperReport::Gone(gone) => self.report_gone(keeper, gone),
+            KeeperReport::ProgramEnded { program } => {
+                if let Some(keepers) = self.ended.get_mut(&program) {
+                    keepers.remove(&keeper);
+                }
+                self.settle(&program);
+            }
+            KeeperReport::Present => {
+                if let Some(why) = self.doubted.remove(&keeper) {
+                    self.keeper_lost(keeper, &why);
                 }
             }
             KeeperReport::Unreachable { keeper: other, why } => {
-                self.keeper_lost(other, &format!("keeper {keeper} can't reach it: {why}"));
+                self.report_unreachable(keeper, other, &why);
             }
         }
     }
@@ -439,6 +458,7 @@ impl Coupler {
     ) {
         match self.described(&array, rank, layout) {
             Err(reason) => {
+                let reason = bounded(reason);
                 self.refused(&array.program, &reason);
                 let order = CouplerOrder::Refused {
                     program: array.program,
@@ -615,26 +635,11 @@ impl Coupler {
         }
     }
 
-    fn lose(&mut self, mut gone: GoneMember) {
-        gone.loss = gone
-            .loss
-            .map(|loss| self.first_lost.get_or_insert(loss).clone());
-        let rank = gone.rank;
-        self.give_up(&gone.program, Some(&gone), |described, name| {
-            let is_missing = described.is_none_or(|array| !array.by.contains(&rank));
-            is_missing.then(|| format!("rank {rank} of {name} is gone, and has not said"))
-        });
-        if let Some(program) = self.programs.get_mut(&gone.program) {
-            program.gone.insert(rank);
-        }
-        self.gone.push(gone.clone());
-        self.tell_all(CouplerOrder::Gone(gone));
-    }
-
     /// A process of a program was refused: what the program hasn't described won't be described by all of its processes.
     fn refused(&mut self, program: &str, why: &str) {
+        let why = bounded(why.to_owned());
         if self.refusals.len() < REFUSALS_MAX {
-            let refusal = (program.to_owned(), why.to_owned());
+            let refusal = (bounded(program.to_owned()), why.clone());
             self.refusals.push(refusal);
         }
         let size = self.programs.get(program).map(|program| program.size);
@@ -642,23 +647,6 @@ impl Coupler {
             let by = described.map_or(0, |array| array.by.len() as u32);
             (size != Some(by))
                 .then(|| format!("a process of {name} was refused ({why}), and not all have said"))
-        });
-    }
-
-    /// All processes of a program have ended: what they haven't described won't be.
-    pub fn program_ended(&mut self, program: &str) {
-        let size = self.programs.get(program).map(|program| program.size);
-        self.give_up(program, None, |described, name| {
-            let by = described.map_or(0, |array| array.by.len() as u32);
-            match size {
-                None => Some(format!(
-                    "{name} has ended without a Member, so nobody has said"
-                )),
-                Some(size) if by < size => Some(format!(
-                    "{name} has ended, and only {by} of its {size} processes have said"
-                )),
-                Some(_) => None,
-            }
         });
     }
 

@@ -1,14 +1,13 @@
 //! The machine of a keeper: its members, their arrays' memory, and whom of them it tells of whose.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use exoskel_redist::{CutCopy, Layout, Mapping, PlanSide, RedistributionPlan};
 
-use crate::REASON_BYTES_MAX;
 use crate::attach::{
     ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
-    PROTOCOL,
+    PROTOCOL, bounded,
 };
 use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
 use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
@@ -16,6 +15,7 @@ use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
 use crate::rank_pairs::{RankPairs, TargetPart};
 
+mod losses;
 #[cfg(test)]
 mod tests;
 
@@ -129,7 +129,15 @@ pub struct Keeper {
     members: BTreeMap<MemberId, KnownMember>,
     places: BTreeMap<(String, u32), MemberId>,
     /// For those who come later.
-    gone: Vec<GoneMember>,
+    gone: BTreeMap<(String, u32), GoneMember>,
+    /// What other keepers have said of their processes before we knew that these are theirs.
+    told: BTreeMap<KeeperId, BTreeMap<(String, u32), GoneMember>>,
+    /// Keepers that we can't reach, and why.
+    unreachable: BTreeMap<KeeperId, String>,
+    /// Those of our own. When the coupler is lost, who knows whether it has told of the last ones.
+    own_gone: Vec<GoneMember>,
+    /// Why nobody can be let in any more, and nothing described.
+    coupler_lost: Option<String>,
     last_memory: MemoryId,
     actions: VecDeque<KeeperAction>,
 }
@@ -145,7 +153,11 @@ impl Keeper {
             pairs: RankPairs::default(),
             members: BTreeMap::new(),
             places: BTreeMap::new(),
-            gone: Vec::new(),
+            gone: BTreeMap::new(),
+            told: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
+            own_gone: Vec::new(),
+            coupler_lost: None,
             last_memory: 0,
             actions: VecDeque::new(),
         }
@@ -196,6 +208,13 @@ impl Keeper {
 
     /// Takes what a member says. What it says first must be who it is.
     pub fn hear(&mut self, id: MemberId, message: MemberMessage) {
+        let needs_coupler = matches!(
+            message,
+            MemberMessage::Attach { .. } | MemberMessage::Array { .. }
+        );
+        if let Some(why) = self.coupler_lost.clone().filter(|_| needs_coupler) {
+            return self.refuse_without_coupler(id, why);
+        }
         match (message, self.members.get_mut(&id)) {
             (
                 MemberMessage::Attach {
@@ -300,6 +319,26 @@ impl Keeper {
                         .push_back(KeeperAction::Want { keeper, wanted });
                 }
             }
+            (
+                MemberMessage::Forgo {
+                    connection,
+                    version,
+                },
+                Some(member),
+            ) if self.has_others => {
+                let terms = self.coupling.connections().get(connection as usize);
+                let is_its_own = terms.is_some_and(|terms| terms.to.program == member.program);
+                let rank = member.rank;
+                if is_its_own && self.pairs.forgo(connection, rank, version) {
+                    self.say_forgone(connection, rank);
+                } else {
+                    let forgone = KeeperMessage::Forgone {
+                        connection,
+                        version,
+                    };
+                    self.send(id, forgone, None);
+                }
+            }
             (MemberMessage::Leave { error }, Some(_)) => {
                 self.actions.push_back(KeeperAction::Close { member: id });
                 self.end(id, error);
@@ -318,38 +357,40 @@ impl Keeper {
         self.end(id, Some(why.to_owned()));
     }
 
-    fn end(&mut self, id: MemberId, mut why: Option<String>) {
-        if let Some(why) = &mut why {
-            let mut bounds = (0..=why.len().min(REASON_BYTES_MAX)).rev();
-            let length = bounds.find(|bound| why.is_char_boundary(*bound));
-            why.truncate(length.unwrap_or(0));
-        }
+    fn end(&mut self, id: MemberId, why: Option<String>) {
         let Some(member) = self.members.get_mut(&id).filter(|member| !member.is_gone) else {
             return;
         };
         let (program, rank) = (member.program.clone(), member.rank);
-        if !member.is_attached {
-            self.members.remove(&id);
-            self.places.remove(&(program, rank));
-            return;
-        }
         member.is_gone = true;
         member.asked.clear();
         let exported = member.arrays.iter();
         let exported = exported.map(|(name, array)| (name.clone(), array.exported));
         let exported = exported.filter(|(_, version)| *version > 0).collect();
+        let was_attached = member.is_attached;
+        if !was_attached {
+            self.members.remove(&id);
+            self.places.remove(&(program.clone(), rank));
+        }
         let loss = why.map(|why| Loss {
             program: program.clone(),
             rank,
-            why,
+            why: bounded(why),
         });
+        // Also of one that the coupler may have let in meanwhile: if it hasn't, it knows of no such process.
+        let gone = GoneMember {
+            program,
+            rank,
+            loss,
+            exported,
+            lost_since: None,
+        };
+        if was_attached {
+            self.own_gone.push(gone.clone());
+        }
+        let gone = self.as_given(gone);
         self.actions
-            .push_back(KeeperAction::Report(KeeperReport::Gone(GoneMember {
-                program,
-                rank,
-                loss,
-                exported,
-            })));
+            .push_back(KeeperAction::Report(KeeperReport::Gone(gone)));
     }
 
     /// All processes of a program have ended, whatever still has their sockets.
@@ -413,6 +454,10 @@ impl Keeper {
 
     /// Takes what the coupler says.
     pub fn order(&mut self, order: CouplerOrder) {
+        // What was on its way when the coupler was lost: those whom it concerns have been told otherwise.
+        if self.coupler_lost.is_some() {
+            return;
+        }
         match order {
             CouplerOrder::Attached { program, rank } => {
                 if let Some(id) = self.places.get(&(program, rank)).copied() {
@@ -420,7 +465,7 @@ impl Keeper {
                         member.is_attached = true;
                     }
                     self.send(id, KeeperMessage::Attached, None);
-                    for gone in self.gone.clone() {
+                    for gone in self.gone.clone().into_values() {
                         self.tell(&gone, Some(id));
                     }
                 }
@@ -450,44 +495,41 @@ impl Keeper {
                 connection,
                 reason,
                 gone,
-            } => {
-                let Some(terms) = self.coupling.connections().get(connection as usize) else {
-                    return;
-                };
-                let ends = [terms.from.clone(), terms.to.clone()];
-                for member in self.having(|member| ends.iter().any(|end| member.has(end))) {
-                    let failed = KeeperMessage::Failed {
-                        connection,
-                        reason: reason.clone(),
-                        gone: gone.clone(),
-                    };
-                    self.send(member, failed, None);
-                }
-            }
+            } => self.fail(connection, &reason, gone.as_ref()),
             CouplerOrder::Gone(gone) => self.lose(gone),
+            CouplerOrder::ProgramEnded { program } => {
+                let said = KeeperReport::ProgramEnded { program };
+                self.actions.push_back(KeeperAction::Report(said));
+            }
+            CouplerOrder::Doubt => {
+                let present = KeeperAction::Report(KeeperReport::Present);
+                self.actions.push_back(present);
+            }
         }
     }
 
-    /// A process of the coupling is gone, here or elsewhere.
-    pub fn lose(&mut self, gone: GoneMember) {
-        self.tell(&gone, None);
-        if gone.loss.is_none() {
-            // Who has left takes nothing more. Of who was lost, those who wait are told so.
-            let (program, rank) = (&gone.program, gone.rank);
-            let is_into = |connection: u32| {
-                let terms = self.coupling.connections().get(connection as usize);
-                terms.is_some_and(|terms| terms.to.program == *program)
+    /// Tells the members at both ends of a connection that it can't be.
+    fn fail(&mut self, connection: u32, reason: &str, gone: Option<&GoneMember>) {
+        let Some(terms) = self.coupling.connections().get(connection as usize) else {
+            return;
+        };
+        let ends = [terms.from.clone(), terms.to.clone()];
+        for member in self.having(|member| ends.iter().any(|end| member.has(end))) {
+            let failed = KeeperMessage::Failed {
+                connection,
+                reason: reason.to_owned(),
+                gone: gone.cloned(),
             };
-            for (connection, source) in self.pairs.leave(rank, is_into) {
-                self.release(connection, source);
-            }
+            self.send(member, failed, None);
         }
-        self.gone.push(gone);
     }
 
     /// A keeper says that a version may come to one of its members.
     pub fn wanted(&mut self, wanted: WantedVersion) {
         let connection = wanted.connection;
+        if connection as usize >= self.coupling.connections().len() {
+            return;
+        }
         for source in self.pairs.wanted(wanted) {
             if let Some(terms) = self.coupling.connections().get(connection as usize) {
                 let from = terms.from.clone();
@@ -506,9 +548,16 @@ impl Keeper {
         }
     }
 
-    /// Where a piece may be written that has come from a keeper; none if nobody asked for it.
+    /// A version doesn't go any more: its keeper is lost, or all is over.
+    pub fn not_departed(&mut self, pair: RankPair) {
+        self.pairs.not_departed(pair);
+        self.release(pair.connection, pair.source);
+    }
+
+    /// Where a piece may be written that has come from a keeper; none if nobody asked for it. What is written is told by
+    /// [`Keeper::arrived`], what isn't by [`Keeper::not_arrived`].
     #[must_use]
-    pub fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
+    pub fn expected(&mut self, head: &PieceHead) -> Option<MemoryId> {
         self.pairs.expected(head)
     }
 
@@ -520,6 +569,29 @@ impl Keeper {
                 place: arrival.place,
                 version: head.version,
             });
+        }
+        self.say_forgone(head.pair.connection, head.pair.target);
+    }
+
+    /// A piece that was expected is none, and was not written.
+    pub fn not_arrived(&mut self, head: &PieceHead) {
+        self.pairs.not_arrived(head);
+        self.say_forgone(head.pair.connection, head.pair.target);
+    }
+
+    /// Tells a member that nothing is written any more of what it wants no more, when that is so.
+    fn say_forgone(&mut self, connection: u32, target: u32) {
+        let Some(version) = self.pairs.forgone(connection, target) else {
+            return;
+        };
+        let terms = self.coupling.connections().get(connection as usize);
+        let place = terms.map(|terms| (terms.to.program.clone(), target));
+        if let Some(id) = place.and_then(|place| self.places.get(&place)).copied() {
+            let forgone = KeeperMessage::Forgone {
+                connection,
+                version,
+            };
+            self.send(id, forgone, None);
         }
     }
 
@@ -585,26 +657,6 @@ impl Keeper {
             place,
             version,
         });
-    }
-
-    /// Tells those at the other ends of a program's connections, or one of them, that a process is gone.
-    fn tell(&mut self, gone: &GoneMember, whom: Option<MemberId>) {
-        let terms = self.coupling.connections().iter();
-        let connected: BTreeSet<String> = terms
-            .filter_map(|terms| {
-                let (from, to) = (&terms.from.program, &terms.to.program);
-                match &gone.program {
-                    program if program == from => Some(to.clone()),
-                    program if program == to => Some(from.clone()),
-                    _ => None,
-                }
-            })
-            .collect();
-        let mut members = self.having(|member| connected.contains(&member.program));
-        members.retain(|member| whom.is_none_or(|whom| whom == *member));
-        for member in members {
-            self.send(member, KeeperMessage::Gone(gone.clone()), None);
-        }
     }
 
     fn having(&self, is_meant: impl Fn(&KnownMember) -> bool) -> Vec<MemberId> {
@@ -734,8 +786,11 @@ impl Keeper {
             }
         }
         let sources: Vec<u32> = from.keys().copied().collect();
-        self.pairs.connected(connection, source_made, target_made);
-        for gone in self.gone.clone() {
+        let keepers = [source.keepers.clone(), target.keepers.clone()];
+        self.pairs
+            .connected(connection, source_made, target_made, keepers);
+        self.take_told();
+        for gone in self.gone.clone().into_values() {
             if gone.loss.is_none() && gone.program == terms.to.program {
                 self.pairs.leave(gone.rank, |into| into == connection);
             }
@@ -746,6 +801,7 @@ impl Keeper {
                 self.release(connection, rank);
             }
         }
+        self.report_unreachable();
     }
 
     /// The parts of an array that are here, by their ranks.

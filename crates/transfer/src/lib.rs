@@ -41,6 +41,12 @@ pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};
 /// Processes of one program, at most.
 pub const MEMBERS_MAX: u32 = 1 << 20;
 
+/// Processes that one keeper has, at most.
+pub const MEMBERS_OF_KEEPER_MAX: usize = 4096;
+
+/// Keepers of other hosts that join one coupling, at most. Those that have gone count.
+pub const KEEPERS_MAX: KeeperId = 1024;
+
 /// Arrays of one program, at most.
 pub const VARIABLES_MAX: usize = 256;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use exoskel_redist::{CutCopy, Layout, PlanSide, RedistributionPlan, StridedCopy};
 
-use crate::MEMBERS_MAX;
 use crate::between_hosts::{KeeperId, PIECE_BYTES_MAX, PieceHead, RankPair, WantedVersion};
-use crate::coupling::ConnectionTerms;
+use crate::coupling::{ConnectionTerms, Coupling};
 use crate::keeper::MemoryId;
+use crate::{MEMBERS_MAX, MEMBERS_OF_KEEPER_MAX};
 
 /// All that goes from or comes to one host.
 #[derive(Debug, Default)]
@@ -18,8 +18,10 @@ pub(crate) struct RankPairs {
     unpacking: BTreeMap<RankPair, Arc<CutCopy>>,
     departures: BTreeMap<RankPair, OutgoingVersions>,
     arrivals: BTreeMap<(u32, u32), IncomingVersion>,
-    /// What was asked for before we knew of the connection, by connection and process of the target.
-    early: BTreeMap<(u32, u32), WantedVersion>,
+    /// The keepers of a connection's processes at both ends, by ranks.
+    keepers: BTreeMap<u32, [Vec<KeeperId>; 2]>,
+    /// What was asked for before we knew of the connection, by connection and keeper, and by process of the target.
+    early: BTreeMap<(u32, KeeperId), BTreeMap<u32, WantedVersion>>,
 }
 
 /// What goes from one of our processes to one elsewhere.
@@ -51,6 +53,8 @@ struct IncomingVersion {
     arrival: TargetPart,
     /// The version that it waits for; what comes of others is not taken.
     wanted: u64,
+    /// The version that it doesn't want any more, and has not been told so.
+    forgone: Option<u64>,
     sources: BTreeMap<u32, IncomingPart>,
 }
 
@@ -60,6 +64,8 @@ struct IncomingPart {
     /// The next piece of the version that is wanted.
     piece: u64,
     is_whole: bool,
+    /// A piece is being written.
+    is_written: bool,
 }
 
 impl RankPairs {
@@ -120,26 +126,106 @@ impl RankPairs {
             let arriving = self.arrivals.entry(place).or_insert(IncomingVersion {
                 arrival,
                 wanted: 0,
+                forgone: None,
                 sources: BTreeMap::new(),
             });
             let part = IncomingPart {
                 keeper,
                 piece: 0,
                 is_whole: false,
+                is_written: false,
             };
             arriving.sources.insert(pair.source, part);
         }
     }
 
     /// All versions of a connection are known now.
-    pub(crate) fn connected(&mut self, connection: u32, source: Layout, target: Layout) {
+    pub(crate) fn connected(
+        &mut self,
+        connection: u32,
+        source: Layout,
+        target: Layout,
+        keepers: [Vec<KeeperId>; 2],
+    ) {
         self.layouts.insert(connection, (source, target));
-        let early = self.early.range((connection, 0)..=(connection, u32::MAX));
-        let early: Vec<WantedVersion> = early.map(|(_, wanted)| *wanted).collect();
-        for wanted in early {
-            self.early.remove(&(connection, wanted.target));
-            self.wanted(wanted);
+        self.keepers.insert(connection, keepers);
+        let early = self
+            .early
+            .range((connection, 0)..=(connection, KeeperId::MAX));
+        let places: Vec<(u32, KeeperId)> = early.map(|(place, _)| *place).collect();
+        for place in places {
+            for wanted in self.early.remove(&place).unwrap_or_default().into_values() {
+                self.wanted(wanted);
+            }
         }
+    }
+
+    /// Whether a connection can be used.
+    pub(crate) fn is_ready(&self, connection: u32) -> bool {
+        self.layouts.contains_key(&connection)
+    }
+
+    /// The processes that a keeper has, as far as connections have named them.
+    pub(crate) fn processes_of(
+        &self,
+        keeper: KeeperId,
+        coupling: &Coupling,
+    ) -> BTreeSet<(String, u32)> {
+        let mut found = BTreeSet::new();
+        for (number, ends) in &self.keepers {
+            let Some(terms) = coupling.connections().get(*number as usize) else {
+                continue;
+            };
+            for (end, keepers) in [&terms.from, &terms.to].into_iter().zip(ends) {
+                let its = keepers
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, its)| **its == keeper);
+                found.extend(its.map(|(rank, _)| (end.program.clone(), rank as u32)));
+            }
+        }
+        found
+    }
+
+    /// Whether a keeper has a process, as far as connections have named it.
+    pub(crate) fn has(
+        &self,
+        keeper: KeeperId,
+        (program, rank): &(String, u32),
+        coupling: &Coupling,
+    ) -> bool {
+        self.keepers.iter().any(|(number, ends)| {
+            let terms = coupling.connections().get(*number as usize);
+            terms.is_some_and(|terms| {
+                let mut ends = [&terms.from, &terms.to].into_iter().zip(ends);
+                ends.any(|(end, keepers)| {
+                    end.program == *program && keepers.get(*rank as usize) == Some(&keeper)
+                })
+            })
+        })
+    }
+
+    /// Whether anything goes to a keeper, or comes from it.
+    pub(crate) fn are_with(&self, keeper: KeeperId) -> bool {
+        let mut departures = self.departures.values();
+        let sources = |arriving: &IncomingVersion| {
+            let mut sources = arriving.sources.values();
+            sources.any(|part| part.keeper == keeper)
+        };
+        departures.any(|departure| departure.keeper == keeper)
+            || self.arrivals.values().any(sources)
+    }
+
+    /// The pairs of which something has still to go; `is_due` says so of the first version that hasn't gone.
+    pub(crate) fn owing(
+        &self,
+        is_due: impl Fn(&RankPair, u64) -> bool,
+    ) -> impl Iterator<Item = &RankPair> {
+        let departures = self.departures.iter();
+        let owing = departures.filter(move |(pair, departure)| {
+            departure.is_under_way || (!departure.is_over && is_due(pair, departure.next))
+        });
+        owing.map(|(pair, _)| pair)
     }
 
     /// One of our processes lets its part of a target be written. Returns the keepers that are to be told.
@@ -150,7 +236,7 @@ impl RankPairs {
         if version <= arriving.wanted {
             return Vec::new();
         }
-        arriving.wanted = version;
+        (arriving.wanted, arriving.forgone) = (version, None);
         let mut keepers = BTreeSet::new();
         for part in arriving.sources.values_mut() {
             (part.piece, part.is_whole) = (0, false);
@@ -162,10 +248,15 @@ impl RankPairs {
     /// A keeper says so of one of its processes. Returns our processes that may have something for it.
     pub(crate) fn wanted(&mut self, wanted: WantedVersion) -> Vec<u32> {
         let connection = wanted.connection;
-        if !self.layouts.contains_key(&connection) {
-            if self.early.len() < MEMBERS_MAX as usize {
-                self.early.insert((connection, wanted.target), wanted);
+        let Some((_, target)) = self.layouts.get(&connection) else {
+            let early = self.early.entry((connection, wanted.keeper)).or_default();
+            let has_room = early.len() < MEMBERS_OF_KEEPER_MAX;
+            if wanted.target < MEMBERS_MAX && (has_room || early.contains_key(&wanted.target)) {
+                early.insert(wanted.target, wanted);
             }
+            return Vec::new();
+        };
+        if wanted.target >= target.processes() {
             return Vec::new();
         }
         let first = RankPair {
@@ -217,6 +308,13 @@ impl RankPairs {
         }
     }
 
+    /// What was under way doesn't go any more.
+    pub(crate) fn not_departed(&mut self, pair: RankPair) {
+        if let Some(departure) = self.departures.get_mut(&pair) {
+            departure.is_under_way = false;
+        }
+    }
+
     /// A process of targets has left. Returns which connections of which of our sources that concerns.
     pub(crate) fn leave(
         &mut self,
@@ -255,15 +353,17 @@ impl RankPairs {
         departures.map(|(pair, departure)| (pair.target, departure))
     }
 
-    /// Where a piece may be written.
-    pub(crate) fn expected(&self, head: &PieceHead) -> Option<MemoryId> {
+    /// Where a piece may be written. It counts as being written then.
+    pub(crate) fn expected(&mut self, head: &PieceHead) -> Option<MemoryId> {
         let place = (head.pair.connection, head.pair.target);
-        let arriving = self.arrivals.get(&place)?;
-        let part = arriving.sources.get(&head.pair.source)?;
+        let arriving = self.arrivals.get_mut(&place)?;
+        let part = arriving.sources.get_mut(&head.pair.source)?;
         let is_due = part.keeper == head.keeper
             && !part.is_whole
+            && !part.is_written
             && arriving.wanted == head.version
             && part.piece == head.piece;
+        part.is_written |= is_due;
         is_due.then_some(arriving.arrival.memory)
     }
 
@@ -272,9 +372,42 @@ impl RankPairs {
         let place = (head.pair.connection, head.pair.target);
         let arriving = self.arrivals.get_mut(&place)?;
         let part = arriving.sources.get_mut(&head.pair.source)?;
+        part.is_written = false;
+        // It may be wanted no more.
+        if arriving.wanted != head.version {
+            return None;
+        }
         part.piece += 1;
         part.is_whole = is_last;
         let is_whole = arriving.sources.values().all(|part| part.is_whole);
         is_whole.then_some(arriving.arrival)
+    }
+
+    /// A piece was not written.
+    pub(crate) fn not_arrived(&mut self, head: &PieceHead) {
+        let place = (head.pair.connection, head.pair.target);
+        let arriving = self.arrivals.get_mut(&place);
+        if let Some(part) = arriving.and_then(|one| one.sources.get_mut(&head.pair.source)) {
+            part.is_written = false;
+        }
+    }
+
+    /// One of our processes wants nothing more of a version. Says whether anything could come.
+    pub(crate) fn forgo(&mut self, connection: u32, target: u32, version: u64) -> bool {
+        let arriving = self.arrivals.get_mut(&(connection, target));
+        let could_come = arriving.is_some();
+        if let Some(arriving) = arriving {
+            (arriving.wanted, arriving.forgone) = (0, Some(version));
+        }
+        could_come
+    }
+
+    /// The version of which nothing is written any more, once.
+    pub(crate) fn forgone(&mut self, connection: u32, target: u32) -> Option<u64> {
+        let arriving = self.arrivals.get_mut(&(connection, target))?;
+        if arriving.sources.values().any(|part| part.is_written) {
+            return None;
+        }
+        arriving.forgone.take()
     }
 }

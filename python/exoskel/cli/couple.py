@@ -169,11 +169,9 @@ def _couple(arguments: argparse.Namespace) -> int:
                     if command is not None:
                         running.start(name, shlex.split(command))
 
-                def elsewhere() -> bool:
-                    return _run_elsewhere(keeper.report(), without)
-
                 try:
                     look = _Quiet(keeper.report, running)
+                    elsewhere = _Elsewhere(keeper.report, without)
                     running.wait(keeper.program_ended, elsewhere, look)
                 except KeyboardInterrupt:
                     # What hung may be seen here.
@@ -260,12 +258,27 @@ def _policy_of(arguments: argparse.Namespace, folder: Path) -> Path:
     return policy
 
 
-def _run_elsewhere(seen: dict[str, Any], names: list[str]) -> bool:
-    """Say whether programs that were started elsewhere are still to come, or to go. Those whose connections all have failed aren't waited for."""
-    if seen["connections"] and all(one["state"] == "failed" for one in seen["connections"]):
-        return False
-    gone = {name: size == left for name, _, size, left in seen["programs"]}
-    return seen["first_lost"] is None and not all(gone.get(name, False) for name in names)
+class _Elsewhere:
+    """Says whether programs that were started elsewhere are still to come, or to go. After a failure those that have come may go on for a while."""
+
+    def __init__(self, seen: Callable[[], dict[str, Any]], names: list[str]) -> None:
+        self._seen = seen
+        self._names = names
+        self._deadline: float | None = None
+
+    def __call__(self, *, has_failed: bool) -> bool:
+        """Look, knowing whether a program that was started here has failed."""
+        if not self._names:
+            return False
+        seen = self._seen()
+        states = {one["state"] for one in seen["connections"]}
+        if not has_failed and seen["first_lost"] is None and states != {"failed"}:
+            gone = {name: size == left for name, _, size, left in seen["programs"]}
+            return not all(gone.get(name, False) for name in self._names)
+        # They have to hear of it, and to write down what they have.
+        self._deadline = self._deadline or time.monotonic() + _GRACE_SECONDS
+        runs = any(here > left for name, here, _, left in seen["programs"] if name in self._names)
+        return runs and time.monotonic() < self._deadline
 
 
 @contextlib.contextmanager
@@ -348,7 +361,7 @@ class _Programs:
     def wait(
         self,
         ended: Callable[[str], None],
-        elsewhere: Callable[[], bool],
+        elsewhere: "_Elsewhere",
         look: Callable[[], None],
     ) -> None:
         """Wait until all have ended, and those elsewhere; soon, when one has failed.
@@ -357,14 +370,15 @@ class _Programs:
         """
         deadline = None
         told: set[str] = set()
-        while len(told) < len(self._running) or (deadline is None and elsewhere()):
+        while len(told) < len(self._running) or elsewhere(has_failed=deadline is not None):
             codes = self.codes()
             for name in {name for name, code in codes.items() if code is not None} - told:
                 told.add(name)
                 ended(name)
             if deadline is None and any(codes.values()):
                 deadline = time.monotonic() + _GRACE_SECONDS
-            if deadline is not None and time.monotonic() > deadline:
+            runs = len(told) < len(self._running)
+            if runs and deadline is not None and time.monotonic() > deadline:
                 self._end()
             look()
             time.sleep(_LOOK_SECONDS)

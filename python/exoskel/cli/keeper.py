@@ -16,6 +16,7 @@ from ..errors import KeeperError
 from ..link_places import dialled
 from ..links import Node
 from ..member import KEEPER_VARIABLE
+from ..peer_text import one_line
 from .report import Commands, report
 
 __all__ = ["add_commands", "add_node_arguments", "node_of"]
@@ -24,6 +25,8 @@ __all__ = ["add_commands", "add_node_arguments", "node_of"]
 PATIENCE = 10.0
 # Between two looks at whether all is over.
 _LOOK_SECONDS = 0.1
+# How long members may go on when the coupling has ended: they may not have heard yet who was lost.
+_GRACE_SECONDS = 10.0
 
 
 def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -127,13 +130,16 @@ def _keeper(arguments: argparse.Namespace) -> int:
 
 
 def _wait(state: Callable[[], tuple[int, bool, str | None]]) -> int:
+    deadline = None
     while True:
         members, has_ended, coupler_lost = state()
         if has_ended:
-            return 0
+            deadline = deadline or time.monotonic() + _GRACE_SECONDS
+            if not members or time.monotonic() > deadline:
+                return 0
         # Connections that were ready go on without it.
-        if coupler_lost and not members:
-            raise KeeperError(f"the coupler was lost: {coupler_lost}")
+        elif coupler_lost and not members:
+            raise KeeperError(f"the coupler was lost: {one_line(coupler_lost)}")
         time.sleep(_LOOK_SECONDS)
 
 

@@ -2,23 +2,24 @@
 //!
 //! # Security
 //! A keeper proves itself by its certificate, and the coupler's policy decides who may look up the coupler's endpoint. What one keeper may
-//! do to another, it may by a startpoint that the coupler has narrowed to its name and to two handlers. A keeper takes what its own members
+//! do to another, it may by a startpoint that the coupler has narrowed to its name and to four handlers. A keeper takes what its own members
 //! have asked for, into the part of the one who asked, and nothing else: a piece that is out of turn ends nothing and is dropped.
+//! What one keeper says of another's end is weighed by the coupler; of processes it speaks for its own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use exoskel_link::Protection;
 use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
 use exoskel_transfer::{
-    COUPLER_ENDPOINT, CouplerOrder, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress,
-    KeeperId, KeeperReport, MemoryId, OWN_KEEPER, PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair,
-    SaidReport, WantedVersion, Welcome,
+    COUPLER_ENDPOINT, CouplerOrder, CouplerWord, GoneMember, JoinRequest, KEEPER_ENDPOINT,
+    KeeperAddress, KeeperId, KeeperReport, MEMBERS_OF_KEEPER_MAX, MemoryId, OWN_KEEPER,
+    PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair, SaidReport, WantedVersion, Welcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +29,7 @@ use super::{Inside, KeeperDriver, held};
 use crate::links::{
     BindingId, LinkCall, LinkError, LinkNode, MessageContents, RequestAnswer, RequestId,
 };
+use crate::listening::ListenError;
 
 const JOIN: &str = "join";
 const STAY: &str = "stay";
@@ -35,6 +37,7 @@ const REPORT: &str = "report";
 const WORD: &str = "word";
 const WANT: &str = "want";
 const PIECE: &str = "piece";
+const GONE: &str = "gone";
 
 /// How long the coupler may take to let a keeper in.
 const JOIN_TIME: Duration = Duration::from_secs(20);
@@ -45,8 +48,8 @@ const LOOK_TIME: Duration = Duration::from_millis(100);
 /// Threads that write what comes from other keepers.
 const ARRIVAL_THREADS: usize = 2;
 
-/// What keepers say before we have heard of them, at most.
-const EARLY_MAX: usize = 4096;
+/// Calls that are looked through for some to be answered, when all is over.
+const LAST_CALLS_MAX: usize = 1024;
 
 /// Why a keeper can't work with those of other hosts.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,9 @@ pub enum KeeperJoinError {
     /// The startpoint is of no use.
     #[error("{0}")]
     Capability(#[from] CapabilityError),
+    /// There is no place for members.
+    #[error("{0}")]
+    Listen(#[from] ListenError),
     /// The coupler says no.
     #[error("the coupler refuses: {0}")]
     Refused(String),
@@ -83,17 +89,24 @@ pub(super) struct OtherHosts {
     /// The coupler's, if it isn't here.
     coupler: Option<OtherCoupler>,
     keepers: BTreeMap<KeeperId, OtherKeeper>,
-    /// What came from keepers that we hadn't heard of: their names beside it.
-    early: VecDeque<(String, WantedVersion)>,
+    /// What came from keepers that we hadn't heard of, by the names that they have proved: one can't push out another's.
+    early: BTreeMap<String, BTreeMap<EarlyPlace, WantedVersion>>,
+    /// How many connections there are: of each, all members of a keeper may ask for a version early.
+    connections: usize,
     threads: Vec<JoinHandle<()>>,
     has_ended: bool,
 }
+
+/// A keeper's number, a connection, and a process of its target.
+type EarlyPlace = (KeeperId, u32, u32);
 
 struct OtherCoupler {
     name: String,
     binding: BindingId,
     stay: (BindingId, RequestId),
     lost: Option<String>,
+    /// It has said that it ends.
+    has_ended: bool,
 }
 
 struct OtherKeeper {
@@ -102,10 +115,39 @@ struct OtherKeeper {
     startpoint: Startpoint,
     /// For what is said to it; versions have a link of their own.
     words: BindingId,
-    /// Asked by the coupler, and answered never: its end is the keeper's.
-    stay: Option<(BindingId, RequestId)>,
-    versions: Sender<DueVersion>,
-    is_lost: bool,
+    /// Answered at its end in good order, or when it gives us up. The way's end is its end, too.
+    stay: (BindingId, RequestId),
+    /// None when it is lost.
+    versions: Option<Sender<DueVersion>>,
+    /// Why it is, if it is: it is told so when it asks.
+    lost: Option<String>,
+    /// It has said that it ends.
+    has_ended: bool,
+}
+
+/// What has become of a request that is answered at the other one's end only.
+enum StayEnd {
+    /// It has ended in good order.
+    Ended,
+    /// It can't be reached, or wants nothing of us.
+    Lost(String),
+}
+
+impl StayEnd {
+    fn of(node: &LinkNode, (binding, request): (BindingId, RequestId)) -> Option<Self> {
+        if !node.has_answer(request) {
+            return None;
+        }
+        Some(match node.wait(binding, request, Duration::ZERO) {
+            Some(RequestAnswer::Reply { .. }) => Self::Ended,
+            Some(RequestAnswer::Failure { head }) => {
+                let why = String::from_utf8_lossy(&head);
+                Self::Lost(format!("it has given this host up: {why}"))
+            }
+            Some(RequestAnswer::Lost(error)) => Self::Lost(error.to_string()),
+            None => Self::Lost("it has ended".to_owned()),
+        })
+    }
 }
 
 impl std::fmt::Debug for OtherHosts {
@@ -142,16 +184,26 @@ fn contents(message: &impl Serialize) -> MessageContents {
     }
 }
 
+fn text(text: String) -> MessageContents {
+    MessageContents {
+        head: text.into_bytes().into(),
+        bulk: Vec::new(),
+    }
+}
+
 fn read<Message: DeserializeOwned>(bytes: &[u8]) -> Result<Message, KeeperJoinError> {
     serde_json::from_slice(bytes).map_err(|error| KeeperJoinError::Answer(error.to_string()))
 }
 
 impl OtherHosts {
     /// At the coupler, where others join.
-    pub(super) fn of_coupler(node: Arc<LinkNode>) -> Result<Self, KeeperJoinError> {
+    pub(super) fn of_coupler(
+        node: Arc<LinkNode>,
+        connections: usize,
+    ) -> Result<Self, KeeperJoinError> {
         let startpoint = offered_keeper(&node)?;
         offer(&node, COUPLER_ENDPOINT, &[JOIN, STAY, REPORT])?;
-        Ok(Self::new(node, OWN_KEEPER, startpoint, None))
+        Ok(Self::new(node, OWN_KEEPER, startpoint, None, connections))
     }
 
     /// Asks the coupler to join.
@@ -183,8 +235,11 @@ impl OtherHosts {
             binding,
             stay: (stay, staying),
             lost: None,
+            has_ended: false,
         };
-        let others = Self::new(node, welcome.keeper, startpoint, Some(coupler));
+        let connections = welcome.connections.len();
+        let own = welcome.keeper;
+        let others = Self::new(node, own, startpoint, Some(coupler), connections);
         Ok((others, welcome))
     }
 
@@ -193,14 +248,16 @@ impl OtherHosts {
         own: KeeperId,
         startpoint: Startpoint,
         coupler: Option<OtherCoupler>,
+        connections: usize,
     ) -> Self {
         Self {
+            connections,
             node,
             own,
             startpoint,
             coupler,
             keepers: BTreeMap::new(),
-            early: VecDeque::new(),
+            early: BTreeMap::new(),
             threads: Vec::new(),
             has_ended: false,
         }
@@ -220,7 +277,7 @@ impl OtherHosts {
 
     /// Tells keepers that have joined that all is over. Returns the threads that are ending.
     pub(super) fn end(&mut self) -> Vec<JoinHandle<()>> {
-        for keeper in self.keepers.values().filter(|keeper| !keeper.is_lost) {
+        for keeper in self.keepers.values().filter(|keeper| keeper.lost.is_none()) {
             if self.coupler.is_none() {
                 // Who is gone needn't be told.
                 let _ = self
@@ -236,11 +293,66 @@ impl OtherHosts {
     pub(super) fn order(&self, whom: Option<KeeperId>, order: &CouplerOrder) {
         let word = contents(&CouplerWord::Order(order.clone()));
         for (number, keeper) in &self.keepers {
-            if whom.is_none_or(|whom| whom == *number) && !keeper.is_lost {
+            if whom.is_none_or(|whom| whom == *number) && keeper.lost.is_none() {
                 // Its loss is noticed by the request that has no answer.
                 let _ = self.node.post(keeper.words, WORD, word.clone());
             }
         }
+    }
+
+    /// Tells all other keepers what the coupler would have, were it there.
+    pub(super) fn tell_gone(&self, gone: &GoneMember) {
+        let said = SaidReport {
+            keeper: self.own,
+            report: KeeperReport::Gone(gone.clone()),
+        };
+        for keeper in self.keepers.values().filter(|keeper| keeper.lost.is_none()) {
+            // Its loss is noticed by the request that has no answer.
+            let _ = self.node.post(keeper.words, GONE, contents(&said));
+        }
+    }
+
+    /// The coupler, here, gives a keeper up: all others are told, and that keeper when it asks.
+    pub(super) fn tell_lost(&mut self, lost: KeeperId, why: &str) {
+        self.give_up(lost, why);
+        let word = contents(&CouplerWord::Lost {
+            keeper: lost,
+            why: why.to_owned(),
+        });
+        for keeper in self.keepers.values().filter(|keeper| keeper.lost.is_none()) {
+            // As above.
+            let _ = self.node.post(keeper.words, WORD, word.clone());
+        }
+    }
+
+    /// Nothing goes to a keeper any more. Says whether that is new.
+    fn give_up(&mut self, keeper: KeeperId, why: &str) -> bool {
+        let other = self.keepers.get_mut(&keeper);
+        let Some(other) = other.filter(|other| other.lost.is_none()) else {
+            return false;
+        };
+        other.lost = Some(why.to_owned());
+        // Its thread ends with the sender.
+        other.versions = None;
+        let (binding, request) = other.stay;
+        self.node.forget(binding, request);
+        self.node.unbind(binding);
+        self.node.unbind(other.words);
+        true
+    }
+
+    /// Whether nothing more goes to a keeper.
+    fn is_lost(&self, keeper: KeeperId) -> bool {
+        let other = self.keepers.get(&keeper);
+        other.is_none_or(|other| other.lost.is_some())
+    }
+
+    /// Why somebody who asks has been given up, if it has.
+    fn why_given_up(&self, call: &LinkCall) -> Option<String> {
+        let keeper: KeeperId = read(&call.head).ok()?;
+        let other = self.keepers.get(&keeper);
+        let other = other.filter(|other| other.name == call.peer.name())?;
+        other.lost.clone()
     }
 
     /// What the coupler, elsewhere, is to know.
@@ -256,18 +368,18 @@ impl OtherHosts {
     }
 
     pub(super) fn want(&self, keeper: KeeperId, wanted: &WantedVersion) {
-        if let Some(other) = self.keepers.get(&keeper) {
+        let other = self.keepers.get(&keeper);
+        if let Some(other) = other.filter(|other| other.lost.is_none()) {
             // As above.
             let _ = self.node.post(other.words, WANT, contents(wanted));
         }
     }
 
-    /// Has a version sent, by the thread for this keeper.
-    pub(super) fn depart(&self, keeper: KeeperId, due: DueVersion) {
-        if let Some(other) = self.keepers.get(&keeper) {
-            // It has ended with everything else.
-            let _ = other.versions.send(due);
-        }
+    /// Has a version sent, by the thread for this keeper, if there is one.
+    pub(super) fn depart(&self, keeper: KeeperId, due: DueVersion) -> bool {
+        let other = self.keepers.get(&keeper);
+        let versions = other.and_then(|other| other.versions.as_ref());
+        versions.is_some_and(|versions| versions.send(due).is_ok())
     }
 
     /// Where another keeper is, for one of this name.
@@ -279,7 +391,7 @@ impl OtherHosts {
     ) -> Result<KeeperAddress, CapabilityError> {
         let narrowed = startpoint
             .attenuate(Caveat::holder(reader)?)?
-            .attenuate(Caveat::handlers([WANT, PIECE]))?;
+            .attenuate(Caveat::handlers([WANT, PIECE, STAY, GONE]))?;
         Ok(KeeperAddress {
             keeper,
             name: name.to_owned(),
@@ -304,7 +416,7 @@ fn spoken_for(name: &str, keeper: KeeperId) -> KeeperJoinError {
 }
 
 fn offered_keeper(node: &LinkNode) -> Result<Startpoint, KeeperJoinError> {
-    offer(node, KEEPER_ENDPOINT, &[WORD, STAY, WANT, PIECE])?;
+    offer(node, KEEPER_ENDPOINT, &[WORD, STAY, WANT, PIECE, GONE])?;
     // Only the coupler gets it, which narrows it for each keeper.
     let everybody = vec![Caveat::holder("*")?];
     Ok(node.startpoint(KEEPER_ENDPOINT, false, everybody)?)
@@ -333,17 +445,22 @@ impl KeeperDriver {
     fn serve_calls(self: &Arc<Self>, node: &Arc<LinkNode>, endpoint: &str) {
         // Requests that have no answer as long as we are there.
         let mut staying = Vec::new();
+        let mut looked = Instant::now();
         loop {
             let call = node.take_call(endpoint, LOOK_TIME);
-            {
+            if held(&self.inside).is_ending {
+                answer_last(node, endpoint, staying.into_iter().chain(call));
+                return;
+            }
+            if looked.elapsed() >= LOOK_TIME {
+                looked = Instant::now();
                 let mut inside = held(&self.inside);
-                if inside.is_ending {
-                    return;
-                }
-                if call.is_none() {
-                    inside.notice_losses();
-                    self.act(&mut inside);
-                }
+                // Who ends in good order has said before what is still to be taken here.
+                let hears_reports = endpoint == COUPLER_ENDPOINT || inside.coupler.is_none();
+                inside.notice_losses(call.is_none() && hears_reports);
+                self.act(&mut inside);
+                drop(inside);
+                self.answer_given_up(node, &mut staying);
             }
             let Some(mut call) = call else {
                 continue;
@@ -353,7 +470,7 @@ impl KeeperDriver {
                 continue;
             }
             let answer = match call.handler.as_str() {
-                JOIN => self.let_in(node, &call),
+                JOIN => self.let_in(&call),
                 PIECE => {
                     self.take_piece(&call);
                     let spent = std::mem::take(&mut call.bulk);
@@ -367,12 +484,8 @@ impl KeeperDriver {
                 Ok(None) => node.dropped(&call),
                 Err(error) => {
                     node.note(format!("{} of {}: {error}", call.handler, call.peer.name()));
-                    let text = MessageContents {
-                        head: error.to_string().into_bytes().into(),
-                        bulk: Vec::new(),
-                    };
                     match call.request {
-                        Some(_) => drop(node.handled(&call, text, true)),
+                        Some(_) => drop(node.handled(&call, text(error.to_string()), true)),
                         None => node.dropped(&call),
                     }
                 }
@@ -380,10 +493,28 @@ impl KeeperDriver {
         }
     }
 
+    /// Tells those who have been given up, and forgets those who are gone.
+    fn answer_given_up(&self, node: &LinkNode, staying: &mut Vec<LinkCall>) {
+        staying.retain(|call| {
+            if !node.is_linked(call) {
+                node.dropped(call);
+                return false;
+            }
+            let inside = held(&self.inside);
+            let others = inside.others.as_ref();
+            let Some(why) = others.and_then(|others| others.why_given_up(call)) else {
+                return true;
+            };
+            drop(inside);
+            // It may have gone meanwhile.
+            let _ = node.handled(call, text(why), true);
+            false
+        });
+    }
+
     /// A keeper asks to join.
     fn let_in(
         self: &Arc<Self>,
-        node: &Arc<LinkNode>,
         call: &LinkCall,
     ) -> Result<Option<MessageContents>, KeeperJoinError> {
         let request: JoinRequest = read(&call.head)?;
@@ -401,29 +532,48 @@ impl KeeperDriver {
                 startpoint.node().name
             )));
         }
-        let stay = node.bind(startpoint.clone());
-        let staying = node.request(stay, STAY, contents(&OWN_KEEPER))?;
         let mut inside = held(&self.inside);
-        let Some(coupler) = &mut inside.coupler else {
+        let inside: &mut Inside = &mut inside;
+        let Some(coupler) = inside.coupler.as_mut().filter(|_| !inside.is_ending) else {
             return Err(KeeperJoinError::Refused(
-                "there is no coupler here".to_owned(),
+                "there is no coupler here, or it is ending".to_owned(),
             ));
         };
-        let welcome = coupler.join();
-        let number = welcome.keeper;
         let Some(others) = &mut inside.others else {
             return Ok(None);
         };
+        let welcome = coupler.join().map_err(KeeperJoinError::Refused)?;
+        let number = welcome.keeper;
+        let added = self.introduce(others, number, name, startpoint);
+        if let Err(error) = added {
+            coupler.keeper_lost(number, &error.to_string());
+            return Err(error);
+        }
+        self.take_early(inside);
+        self.act(inside);
+        Ok(Some(contents(&welcome)))
+    }
+
+    /// Adds a keeper that has joined, and makes it and all others known to each other.
+    fn introduce(
+        self: &Arc<Self>,
+        others: &mut OtherHosts,
+        number: KeeperId,
+        name: &str,
+        startpoint: Startpoint,
+    ) -> Result<(), KeeperJoinError> {
+        let node = Arc::clone(&others.node);
         // To the newcomer all others, and to all others the newcomer.
         let own_name = others.node.identity().name.clone();
         let mut known = vec![(OWN_KEEPER, own_name, others.startpoint.clone())];
-        for (other, keeper) in &others.keepers {
+        let present = others.keepers.iter();
+        for (other, keeper) in present.filter(|(_, keeper)| keeper.lost.is_none()) {
             known.push((*other, keeper.name.clone(), keeper.startpoint.clone()));
             let address = OtherHosts::address(number, name, &startpoint, &keeper.name)?;
             let word = contents(&CouplerWord::Keeper(address));
             let _ = node.post(keeper.words, WORD, word);
         }
-        self.add_keeper(others, number, name, startpoint, Some((stay, staying)))?;
+        self.add_keeper(others, number, name, startpoint)?;
         let words = others.keepers.get(&number).map(|keeper| keeper.words);
         for (other, other_name, startpoint) in known {
             let address = OtherHosts::address(other, &other_name, &startpoint, name)?;
@@ -432,9 +582,7 @@ impl KeeperDriver {
                 let _ = node.post(words, WORD, word);
             }
         }
-        self.take_early(&mut inside);
-        self.act(&mut inside);
-        Ok(Some(contents(&welcome)))
+        Ok(())
     }
 
     /// Another keeper is there from now on.
@@ -444,8 +592,9 @@ impl KeeperDriver {
         number: KeeperId,
         name: &str,
         startpoint: Startpoint,
-        stay: Option<(BindingId, RequestId)>,
     ) -> Result<(), KeeperJoinError> {
+        let stay = others.node.bind(startpoint.clone());
+        let staying = others.node.request(stay, STAY, contents(&others.own))?;
         let words = others.node.bind(startpoint.clone());
         let pieces = others.node.bind(startpoint.clone());
         let (versions, due) = channel();
@@ -453,6 +602,7 @@ impl KeeperDriver {
         let own = others.own;
         let thread = std::thread::Builder::new().name("exoskel-pair".to_owned());
         let thread = thread.spawn(move || driver.carry(&node, own, number, pieces, &due))?;
+        others.threads.retain(|thread| !thread.is_finished());
         others.threads.push(thread);
         others.keepers.insert(
             number,
@@ -460,9 +610,10 @@ impl KeeperDriver {
                 name: name.to_owned(),
                 startpoint,
                 words,
-                stay,
-                versions,
-                is_lost: false,
+                stay: (stay, staying),
+                versions: Some(versions),
+                lost: None,
+                has_ended: false,
             },
         );
         Ok(())
@@ -486,20 +637,35 @@ impl KeeperDriver {
                 // The driver may have to look earlier now at who is still absent.
                 self.wake_up.raise();
             }
-            WORD => match read(&call.head)? {
-                CouplerWord::Order(order) => inside.keeper.order(order),
-                CouplerWord::End => {
-                    if let Some(others) = &mut inside.others {
-                        others.has_ended = true;
-                    }
+            GONE => {
+                let said: SaidReport = read(&call.head)?;
+                let others = inside.others.as_ref();
+                let is_known = others.and_then(|others| others.is_known(said.keeper, name));
+                if let (Some(true), KeeperReport::Gone(gone)) = (is_known, said.report) {
+                    inside.keeper.told_gone(said.keeper, gone);
                 }
+            }
+            WORD => match read(&call.head)? {
+                CouplerWord::Order(order) => {
+                    if matches!(order, CouplerOrder::ProgramEnded { .. }) {
+                        // What its processes have said last may not have been read yet.
+                        self.serve_all(inside);
+                    }
+                    inside.keeper.order(order);
+                }
+                CouplerWord::End => inside.end_with_coupler(),
                 CouplerWord::Keeper(address) => {
                     let startpoint = Startpoint::parse(&address.startpoint)?;
-                    if let Some(others) = &mut inside.others {
-                        let (number, name) = (address.keeper, address.name);
-                        self.add_keeper(others, number, &name, startpoint, None)?;
+                    let others = inside.others.as_mut().filter(|_| !inside.is_ending);
+                    if let Some(others) = others {
+                        self.add_keeper(others, address.keeper, &address.name, startpoint)?;
                     }
                     self.take_early(inside);
+                }
+                CouplerWord::Lost { keeper, why } => {
+                    if let Some(others) = &mut inside.others {
+                        others.give_up(keeper, &why);
+                    }
                 }
             },
             _ => {
@@ -510,10 +676,13 @@ impl KeeperDriver {
                 match others.is_known(wanted.keeper, name) {
                     Some(true) => inside.keeper.wanted(wanted),
                     Some(false) => return Err(spoken_for(name, wanted.keeper)),
-                    None if others.early.len() < EARLY_MAX => {
-                        others.early.push_back((name.to_owned(), wanted));
+                    None => {
+                        let early = others.early.entry(name.to_owned()).or_default();
+                        if early.len() < MEMBERS_OF_KEEPER_MAX * others.connections {
+                            let place = (wanted.keeper, wanted.connection, wanted.target);
+                            early.insert(place, wanted);
+                        }
                     }
-                    None => {}
                 }
             }
         }
@@ -526,13 +695,18 @@ impl KeeperDriver {
         let Some(others) = &mut inside.others else {
             return;
         };
-        for (name, wanted) in std::mem::take(&mut others.early) {
-            match others.is_known(wanted.keeper, &name) {
-                Some(true) => inside.keeper.wanted(wanted),
-                Some(false) => {}
-                None => others.early.push_back((name, wanted)),
-            }
+        let mut early = std::mem::take(&mut others.early);
+        for (name, wanted) in &mut early {
+            wanted.retain(|_, wanted| {
+                let is_known = others.is_known(wanted.keeper, name);
+                if is_known == Some(true) {
+                    inside.keeper.wanted(*wanted);
+                }
+                is_known.is_none()
+            });
         }
+        early.retain(|_, wanted| !wanted.is_empty());
+        others.early = early;
     }
 
     /// Writes a piece of a version where it belongs.
@@ -547,25 +721,31 @@ impl KeeperDriver {
             if is_known != Some(true) {
                 return;
             }
-            let memory = inside.keeper.expected(&head).and_then(|memory| {
-                let kept = inside.memories.get(&memory)?;
-                Some(Arc::clone(&kept.mapped))
-            });
+            // What nobody has asked for isn't worked out.
+            let Some(memory) = inside.keeper.expected(&head) else {
+                return;
+            };
+            let memory = inside.memories.get(&memory);
+            let memory = memory.map(|kept| Arc::clone(&kept.mapped));
             memory.zip(inside.keeper.unpacking(head.pair))
         };
-        let Some((memory, cut)) = found.filter(|(_, cut)| head.piece < cut.count()) else {
-            return;
-        };
-        let piece = cut.piece(head.piece);
-        let [bytes] = call.bulk.as_slice() else {
-            return;
-        };
-        if bytes.len() as u64 != piece.bytes() {
-            return;
-        }
-        memory.write(|contents| piece.run(bytes, contents));
+        let found = found.filter(|(_, cut)| head.piece < cut.count());
+        let is_last = found.and_then(|(memory, cut)| {
+            let piece = cut.piece(head.piece);
+            let [bytes] = call.bulk.as_slice() else {
+                return None;
+            };
+            if bytes.len() as u64 != piece.bytes() {
+                return None;
+            }
+            memory.write(|contents| piece.run(bytes, contents));
+            Some(head.piece + 1 == cut.count())
+        });
         let mut inside = held(&self.inside);
-        inside.keeper.arrived(&head, head.piece + 1 == cut.count());
+        match is_last {
+            Some(is_last) => inside.keeper.arrived(&head, is_last),
+            None => inside.keeper.not_arrived(&head),
+        }
         self.act(&mut inside);
     }
 
@@ -580,23 +760,37 @@ impl KeeperDriver {
     ) {
         let spare = Arc::new(SpareBuffers::default());
         for due in due {
-            if let Err(error) = self.send_version(node, own, binding, due, &spare) {
-                let mut inside = held(&self.inside);
-                inside.lose_keeper(keeper, &error.to_string());
-                self.act(&mut inside);
-                return;
+            let sent = self.send_version(node, (own, keeper), binding, due, &spare);
+            let mut inside = held(&self.inside);
+            match sent {
+                Ok(true) => inside.keeper.departed(due.pair),
+                Ok(false) => inside.keeper.not_departed(due.pair),
+                Err(error) => {
+                    inside.keeper.not_departed(due.pair);
+                    inside.lose_keeper(keeper, &error.to_string());
+                }
             }
+            self.act(&mut inside);
         }
+        node.unbind(binding);
     }
 
+    /// Whether nothing more goes to a keeper.
+    fn is_over(&self, keeper: KeeperId) -> bool {
+        let inside = held(&self.inside);
+        let others = inside.others.as_ref();
+        inside.is_ending || others.is_none_or(|others| others.is_lost(keeper))
+    }
+
+    /// Sends all of a version, unless nothing more goes to its keeper. Says whether it has gone.
     fn send_version(
         &self,
         node: &LinkNode,
-        own: KeeperId,
+        (own, keeper): (KeeperId, KeeperId),
         binding: BindingId,
         due: DueVersion,
         spare: &Arc<SpareBuffers>,
-    ) -> Result<(), LinkError> {
+    ) -> Result<bool, LinkError> {
         let found = {
             let mut inside = held(&self.inside);
             let kept = inside.memories.get(&due.memory);
@@ -604,9 +798,12 @@ impl KeeperDriver {
             memory.zip(inside.keeper.packing(due.pair))
         };
         let Some((memory, cut)) = found else {
-            return Ok(());
+            return Ok(false);
         };
         for number in 0..cut.count() {
+            if self.is_over(keeper) {
+                return Ok(false);
+            }
             let piece = cut.piece(number);
             let bytes = spare.packed(piece.bytes() as usize, |bytes| {
                 memory.read(|contents| piece.run(contents, bytes));
@@ -620,48 +817,90 @@ impl KeeperDriver {
             let mut contents = contents(&head);
             contents.bulk.push(bytes);
             while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
-                if held(&self.inside).is_ending {
-                    return Ok(());
+                if self.is_over(keeper) {
+                    return Ok(false);
                 }
             }
             node.post(binding, PIECE, contents)?;
         }
-        let mut inside = held(&self.inside);
-        inside.keeper.departed(due.pair);
-        self.act(&mut inside);
-        Ok(())
+        Ok(true)
+    }
+}
+
+/// Tells all who wait for our end that this is a good one.
+fn answer_last(node: &LinkNode, endpoint: &str, calls: impl Iterator<Item = LinkCall>) {
+    let more = std::iter::from_fn(|| node.take_call(endpoint, Duration::ZERO));
+    for call in calls.chain(more.take(LAST_CALLS_MAX)) {
+        match call.handler == STAY {
+            // It may have gone itself.
+            true => drop(node.handled(&call, text("it has ended".to_owned()), false)),
+            false => node.dropped(&call),
+        }
     }
 }
 
 impl Inside {
     /// Looks at the requests that have no answer as long as others are there.
-    fn notice_losses(&mut self) {
+    fn notice_losses(&mut self, is_idle: bool) {
         let Some(others) = &mut self.others else {
             return;
         };
+        if others.has_ended {
+            return;
+        }
         let node = Arc::clone(&others.node);
-        let lost = |(binding, request): (BindingId, RequestId)| {
-            if !node.has_answer(request) {
-                return None;
-            }
-            match node.wait(binding, request, Duration::ZERO) {
-                Some(RequestAnswer::Lost(error)) => Some(error.to_string()),
-                _ => Some("it has ended".to_owned()),
-            }
-        };
-        if let Some(coupler) = &mut others.coupler
-            && coupler.lost.is_none()
-        {
-            coupler.lost = lost(coupler.stay);
-        }
-        let mut gone = Vec::new();
-        for (number, keeper) in &others.keepers {
-            if let Some(why) = keeper.stay.filter(|_| !keeper.is_lost).and_then(lost) {
-                gone.push((*number, why));
+        let coupler = others.coupler.as_mut();
+        if let Some(coupler) = coupler.filter(|coupler| coupler.lost.is_none()) {
+            match StayEnd::of(&node, coupler.stay) {
+                None => {}
+                Some(StayEnd::Ended) => coupler.has_ended = true,
+                Some(StayEnd::Lost(_)) if coupler.has_ended => {}
+                Some(StayEnd::Lost(why)) => {
+                    coupler.lost = Some(why.clone());
+                    self.keeper.coupler_lost(&why);
+                }
             }
         }
-        for (number, why) in gone {
+        // What it has said before comes first.
+        let coupler = others.coupler.as_ref();
+        if is_idle && coupler.is_some_and(|coupler| coupler.has_ended) {
+            return self.end_with_coupler();
+        }
+        let mut lost = Vec::new();
+        for (number, keeper) in &mut others.keepers {
+            if keeper.lost.is_some() {
+                continue;
+            }
+            if keeper.has_ended && !is_idle {
+                continue;
+            }
+            let end = match keeper.has_ended {
+                true => Some(StayEnd::Ended),
+                false => StayEnd::of(&node, keeper.stay),
+            };
+            match end {
+                None => {}
+                Some(StayEnd::Ended) if !is_idle => keeper.has_ended = true,
+                Some(StayEnd::Ended) => lost.push((*number, "it has ended".to_owned())),
+                Some(StayEnd::Lost(why)) => lost.push((*number, why)),
+            }
+        }
+        for (number, why) in lost {
             self.lose_keeper(number, &why);
+        }
+    }
+
+    /// The coupler has ended in good order. Who is still here has nothing more to wait for there.
+    fn end_with_coupler(&mut self) {
+        let Some(others) = &mut self.others else {
+            return;
+        };
+        others.has_ended = true;
+        if let Some(coupler) = &mut others.coupler {
+            let why = coupler
+                .lost
+                .get_or_insert_with(|| "it has ended".to_owned());
+            self.keeper.coupler_lost(why);
         }
     }
 
@@ -670,15 +909,12 @@ impl Inside {
         let Some(others) = &mut self.others else {
             return;
         };
-        if let Some(other) = others.keepers.get_mut(&keeper) {
-            other.is_lost = true;
+        if others.has_ended || !others.give_up(keeper, why) {
+            return;
         }
         match &mut self.coupler {
             Some(coupler) => coupler.keeper_lost(keeper, why),
-            None => others.report(&KeeperReport::Unreachable {
-                keeper,
-                why: why.to_owned(),
-            }),
+            None => self.keeper.keeper_unreachable(keeper, why),
         }
     }
 }
