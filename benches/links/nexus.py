@@ -35,7 +35,9 @@ def main() -> int:
     arguments = parser.parse_args()
     rounds, seconds = (3, 0.02) if arguments.quick else (arguments.rounds, 0.08)
     lanes = list(nexus_page.LANES)
-    times: dict[int, dict[str, list[float]]] = {size: {lane: [] for lane in lanes} for size in SIZES}
+    times: dict[int, dict[str, list[float]]] = {
+        size: {lane: [] for lane in lanes} for size in SIZES
+    }
     try:
         program = LaneProgram([install.own(), "ping"])
     except install.Missing as error:
@@ -44,7 +46,9 @@ def main() -> int:
     try:
         say("how many messages take a turn")
         counts = {
-            (size, lane): calibrate(program, lane, size, seconds) for size in SIZES for lane in lanes
+            (size, lane): calibrate(program, lane, size, seconds)
+            for size in SIZES
+            for lane in lanes
         }
         # All sizes in each round: a machine that is slow for a while is slow for all of them.
         for number in range(rounds):
