@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,18 +39,32 @@ class PeerHandshake(Handshake):
 
 
 class HostilePeer:
-    """One session with a node, under the control of a test."""
+    """One session with a node, under the control of a test.
 
-    def __init__(self, address: str, credential: Path) -> None:
+    ``before_hello`` runs when it has proved who it is and before it says what it wants. ``process`` is the number that it states as its
+    own, in hexadecimal: its own, if it is the same one as before.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credential: Path,
+        *,
+        before_hello: Callable[[], object] = lambda: None,
+        process: str | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tls = Tls(self.socket, Credential(credential), is_server=False)
         handshake = PeerHandshake(tls, False)
         tls.complete()
+        before_hello()
         encrypted = ["encrypted"] * 3
         fields = handshake.own_fields() | {"floors": encrypted, "floors_unproven": encrypted}
         fields |= {"ciphers": list(CIPHERS), "purpose": {"wants": "session"}}
+        if process:
+            fields |= {"process": process}
         handshake.hello = fields
         handshake.hello_bytes = encode_hello(fields)
         tls.send(handshake.hello_bytes)
@@ -57,12 +72,13 @@ class HostilePeer:
         handshake.answer = decode_answer(handshake.answer_bytes)
         handshake.judge(handshake.answer)
         self.session = Session(self.socket, handshake)
-        self.binding = expand(handshake.session_secret(), "exoskel/1 binding", 32)
+        self.secret = handshake.session_secret()
+        self.binding = expand(self.secret, "exoskel/1 binding", 32)
         self.requests = 0
 
-    def open(self, link: int, endpoint: str, right: bytes) -> None:
-        """Ask for a link."""
-        self.session.write(self.opening(link, endpoint, right))
+    def open(self, link: int, endpoint: str, right: bytes, **life: Any) -> None:
+        """Ask for a link, of which `life` says how long it lasts."""
+        self.session.write(self.opening(link, endpoint, right, **life))
 
     def answer(self) -> Item:
         """Wait for what comes of a link that was asked for, or of a request."""
@@ -91,9 +107,11 @@ class HostilePeer:
             self.session.write(record)
         self.session.read_to_the_end()
 
-    def opening(self, link: int, endpoint: str, right: bytes) -> bytes:
+    def opening(self, link: int, endpoint: str, right: bytes, **life: Any) -> bytes:
         """Seal what asks for a link."""
-        item = {"link": link, "group": 0, "class": "data", "protection": "encrypted"}
+        item: Item = {"link": link, "group": 0, "class": "data", "protection": "encrypted"}
+        if life:
+            item |= {"life": life}
         return self.session.seal_control(
             control="link_open", endpoint=endpoint, right=right, **item
         )

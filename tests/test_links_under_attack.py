@@ -15,6 +15,7 @@ from tests.capability_reference import read_startpoint
 from tests.hostile_peer import HostilePeer, Stolen
 from tests.independent_session import EndOfSession
 from tests.processes import eventually
+from tests.protocol_reference import resumption
 from tests.test_links import NAMES, Lab
 
 import exoskel as ex
@@ -505,3 +506,56 @@ def test_a_node_that_answers_for_another_gives_no_startpoint(lab: Lab) -> None:
     liar = lab.node(OCEAN, "127.0.0.1:0")
     with pytest.raises(ex.LinkError, match=PLOTTER.replace(".", r"\.")):
         lab.node(ATMOSPHERE).lookup("coupler", at=liar.hints, name=PLOTTER)
+
+
+def open_and_hear(peer: HostilePeer, right: bytes) -> None:
+    """Ask for a link, and read what comes of it."""
+    peer.open(1, "coupler", right)
+    peer.answer()
+
+
+def test_who_is_banned_in_the_middle_of_its_handshake_does_not_stay(
+    lab: Lab, coupler: links.Endpoint
+) -> None:
+    (address,) = lab.nodes[0].hints
+    own = Stolen(coupler.startpoint(to=PLOTTER).text())
+
+    def ban() -> None:
+        lab.policy.write_text(lab.policy.read_text() + f'[deny]\npeers = ["{PLOTTER}"]\n')
+        assert lab.nodes[0].reload()
+
+    credential = lab.credential(PLOTTER)
+    with (
+        HostilePeer(address, credential, before_hello=ban) as peer,
+        pytest.raises(EndOfSession, match="refused by") as refused,
+    ):
+        open_and_hear(peer, own.right(peer.binding, 1))
+    assert PLOTTER in str(refused.value)
+    assert any("the session with" in line and PLOTTER in line for line in lab.nodes[0].audit())
+    honest(lab, coupler)
+
+
+def test_a_link_is_resumed_by_the_very_right_that_opened_it(
+    lab: Lab, coupler: links.Endpoint
+) -> None:
+    (address,) = lab.nodes[0].hints
+    whole = Stolen(coupler.startpoint(to=PLOTTER).text())
+    # One allows what the other does, and no more; their numbers are the same.
+    narrow = whole.narrowed(["handlers", ["surface"]])
+    process = "11" * 16
+    with HostilePeer(address, lab.credential(PLOTTER), process=process) as peer:
+        peer.open(1, "coupler", whole.right(peer.binding, 1), of="lasting", name=7)
+        assert peer.answer()["handlers"] == ["surface", "heat"]
+    opened_in = peer.secret
+    with HostilePeer(address, lab.credential(PLOTTER), process=process) as peer:
+
+        def resume(right: Stolen, link: int, attempt: int) -> dict[str, object]:
+            told = {"name": 7, "attempt": attempt, "received": 0}
+            _, proof = resumption(opened_in, peer.secret, {"link": link} | told)
+            shown = right.right(peer.binding, link)
+            peer.open(link, "coupler", shown, of="resumed", proof=proof.hex(), **told)
+            return peer.answer()
+
+        refused = resume(narrow, 1, 1)
+        assert refused["text"] == "the link that it resumes was opened by another right"
+        assert resume(whole, 3, 2)["handlers"] == ["surface", "heat"]

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -174,6 +174,8 @@ pub(crate) struct LinkShared {
     progressed: Notify,
     /// Nothing more is asked or posted.
     is_leaving: AtomicBool,
+    /// How often terms have been replaced.
+    renewals: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -279,6 +281,7 @@ impl LinkNode {
             progressed: Notify::new(),
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            renewals: AtomicU64::new(0),
         });
         let (listen, gateways) = (config.listen, config.gateways);
         let parts = LinkDriverParts::new(

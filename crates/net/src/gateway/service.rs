@@ -479,6 +479,8 @@ impl GatewayState {
             end: Some(end),
         };
         self.tunnels.borrow_mut().insert(place.tunnel, joined);
+        // Since it was heard, what it may have may have become less.
+        self.judge_again(&self.config(), |tunnel| tunnel == place.tunnel, |_| false);
         let cut = async {
             match cut.await {
                 Ok(reason) => reason,
@@ -668,6 +670,9 @@ impl GatewayState {
                 self.registrations
                     .borrow_mut()
                     .insert(registration, registered);
+                // As with tunnels.
+                let is_this = |one| one == registration;
+                self.judge_again(&self.config(), |_| false, is_this);
                 self.write(format!("registered {who} at {address}"));
                 tokio::select! {
                     why = pass_on(&mut connection, &mut waiting, config.handshake_time) => why,
@@ -683,10 +688,16 @@ impl GatewayState {
         ));
     }
 
-    /// Judges everybody again by rules that have changed.
-    fn judge_again(&self, config: &NodeConfig) {
+    /// Judges the owners of these tunnels and registrations again, by rules that may have changed.
+    fn judge_again(
+        &self,
+        config: &NodeConfig,
+        is_tunnel: impl Fn(TunnelId) -> bool,
+        is_registration: impl Fn(RegistrationId) -> bool,
+    ) {
         let now = UnixTime::since_unix_epoch(unix_time());
-        for joined in self.tunnels.borrow_mut().values_mut() {
+        let mut tunnels = self.tunnels.borrow_mut();
+        for (_, joined) in tunnels.iter_mut().filter(|(id, _)| is_tunnel(**id)) {
             let tunnel = |who: &VerifiedIdentity| {
                 let decision = config.policy.authorization().tunnel(who, &joined.node);
                 if decision.allowed {
@@ -703,7 +714,9 @@ impl GatewayState {
                 tell(&mut joined.end, reason);
             }
         }
-        for registered in self.registrations.borrow_mut().values_mut() {
+        let mut registrations = self.registrations.borrow_mut();
+        let registrations = registrations.iter_mut();
+        for (_, registered) in registrations.filter(|(id, _)| is_registration(**id)) {
             if let Err(reason) = registered.peer.judge_again(config, now) {
                 tell(&mut registered.end, reason);
             }
@@ -816,7 +829,7 @@ async fn keep_current(shared: Rc<GatewayState>, mut files: Files) {
         match files.renewal.renew() {
             Some(Ok(config)) => {
                 shared.write("credential or policy have changed, and hold from now on".to_owned());
-                shared.judge_again(&config);
+                shared.judge_again(&config, |_| true, |_| true);
             }
             Some(Err(error)) => shared.write(format!("{error}; what was in force before stays")),
             None => {}

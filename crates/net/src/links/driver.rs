@@ -197,6 +197,7 @@ impl Tasks {
             .connection
             .with(|session| machine.begin(id, session, peer, &policy));
         drop(machine);
+        self.shared.judge_late(&live);
         live.connection.flush();
         self.shared.happened_by(Some(&peer_process.node), happened);
         if self.shared.is_over.load(Ordering::SeqCst) {

@@ -117,6 +117,8 @@ impl LinkShared {
     /// Has new terms hold from now on, and says what they change.
     fn take_up(self: &Arc<Self>, terms: NodeConfig) -> Vec<String> {
         let before = std::mem::replace(&mut *lock(&self.terms), terms.clone());
+        // Before the sessions are looked through: see `judge_late`.
+        self.renewals.fetch_add(1, Ordering::SeqCst);
         let mut changes = terms.policy.changes_since(&before.policy);
         if terms.credential.chain() != before.credential.chain() {
             let name = &terms.credential.identity().name;
@@ -147,6 +149,21 @@ impl LinkShared {
         }
         changes.extend(self.raise_links(&terms));
         changes
+    }
+
+    /// Judges the peer of a session that has just come about, and stands in the table: its handshake began with the terms of then, and may
+    /// have taken long.
+    pub(super) fn judge_late(&self, live: &RunningSession) {
+        if self.renewals.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let terms = lock(&self.terms).clone();
+        if let Err(error) = judge_again(&terms, &live.record, &live.connection) {
+            let peer = live.record.peer.identity();
+            self.note_by(Some(peer), format!("the session with {peer} ends: {error}"));
+            let reason = CloseReason::NotAllowed(error.to_string().into());
+            live.connection.abort(reason);
+        }
     }
 
     /// Has links go over to new sessions, in which what is looser now holds.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
-use exoskel_link::capability::RootKey;
+use exoskel_link::capability::{Caveat, RootKey};
 use exoskel_link::{HANDLERS_MAX, LinkId, NAME_BYTES_MAX, Protection};
 
 use super::lasting::LastingEnd;
@@ -43,6 +43,8 @@ pub(super) struct AcceptedLink {
     pub(super) number: u64,
     /// Whether that is one that a rule gave out: then only rules say what it is good for.
     pub(super) by_rule: bool,
+    /// What takes away from that startpoint.
+    pub(super) caveats: Vec<Caveat>,
     pub(super) expires: Option<u64>,
     pub(super) protection: Protection,
     /// What its startpoint asks for by itself.

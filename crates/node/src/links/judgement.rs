@@ -3,7 +3,7 @@
 
 use exoskel_identity::authorization::Decision;
 use exoskel_identity::{Authorization, VerifiedIdentity};
-use exoskel_link::capability::{CapabilityError, Presentation, Right};
+use exoskel_link::capability::{CapabilityError, Caveat, Presentation, Right};
 use exoskel_link::{LinkRefusal, Protection};
 
 use super::endpoint::{AcceptedLink, OwnEndpoint};
@@ -38,6 +38,8 @@ pub(super) struct Allowed {
     pub(super) number: u64,
     /// Whether a rule has given that.
     pub(super) by_rule: bool,
+    /// What takes away from it: copies that allow less have the same number.
+    pub(super) caveats: Vec<Caveat>,
     pub(super) expires: Option<u64>,
     pub(super) protection: Protection,
     /// What the startpoint asks for by itself.
@@ -81,6 +83,7 @@ pub(super) fn judge(
         handlers,
         number: allowance.number,
         by_rule,
+        caveats: right.caveats().to_vec(),
         expires: allowance.expires,
         protection: allowance.protection,
         needs: right.needs(presented.same_host),

@@ -556,7 +556,7 @@ impl LinkMachine {
                     let kept = resumed.and_then(|number| self.accepted.get_mut(&number));
                     let who = &known.peer.identity;
                     let barred = kept.as_ref().and_then(|kept| kept.is_barred(rules, who));
-                    let Some(AcceptedLink { lasting: Some(lasting), endpoint, number, by_rule, .. }) = kept else {
+                    let Some(AcceptedLink { lasting: Some(lasting), endpoint, number, by_rule, caveats, .. }) = kept else {
                         let text = "the link that it resumes isn't kept here any more";
                         return Err(LinkRefusal::Ended(text.into()));
                     };
@@ -564,8 +564,8 @@ impl LinkMachine {
                     if !lasting.key.proves(binding, link.number(), name, attempt, received, &proof) {
                         return Err(not_allowed("it doesn't prove that the link which it resumes is its own"));
                     }
-                    let right = (asked.endpoint, allowed.number, allowed.by_rule);
-                    if (endpoint.as_str(), *number, *by_rule) != right {
+                    let right = (asked.endpoint, allowed.number, allowed.by_rule, &allowed.caveats);
+                    if (endpoint.as_str(), *number, *by_rule, &*caveats) != right {
                         return Err(not_allowed("the link that it resumes was opened by another right"));
                     }
                     // What a renewed certificate says of its owner may be less than before.
@@ -622,6 +622,7 @@ impl LinkMachine {
                     handlers: allowed.handlers,
                     number: allowed.number,
                     by_rule: allowed.by_rule,
+                    caveats: allowed.caveats,
                     expires: allowed.expires,
                     protection,
                     needs,
