@@ -333,6 +333,12 @@ def test_places_that_somebody_can_dial_are_taken(lab: Lab, place: str) -> None:
         assert node.hints == [place]
 
 
+@pytest.mark.parametrize("gateway", ["", "h:1", "@h:1", "tcp://gate@h:1", "gateway:gate@h:1"])
+def test_gateways_that_have_no_name_are_told(lab: Lab, gateway: str) -> None:
+    with pytest.raises(ValueError, match=r"got the gateway .*, expected NAME@HOST:PORT"):
+        links.Node(lab.credential(NAMES[2]), gateways=gateway)
+
+
 @pytest.mark.parametrize("listen", ["", " ", "127.0.0.1:0 ocean", "127.0.0.1:0 slots=4"])
 def test_where_a_node_can_t_listen_is_told_in_words_of_links(lab: Lab, listen: str) -> None:
     with pytest.raises(ValueError, match=f"got listen='{listen}', expected HOST:PORT or unix:/P"):

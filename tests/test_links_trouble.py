@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,35 @@ def test_a_node_without_a_thread_says_the_reason_as_well(lab: Lab) -> None:
     with pytest.raises(ex.LinkError, match=rf"1 post .* may be lost: can't reach .*{relay.hint}"):
         node.close()
     relay.close()
+
+
+def test_a_request_that_may_have_run_says_so(lab: Lab) -> None:
+    owner = lab.node(OCEAN, "127.0.0.1:0")
+    endpoint = owner.endpoint("coupler")
+    runs, may_end = threading.Event(), threading.Event()
+
+    @endpoint.handler
+    def hold() -> None:
+        runs.set()
+        may_end.wait(60)
+
+    relay = Relay(owner.hints[0])
+    bound = lab.node(ATMOSPHERE).bind(endpoint.startpoint(to="*").with_hints([relay.hint]))
+    reply = bound.request("hold")
+    try:
+        assert runs.wait(30)
+        # As after a kill and a new start: another process answers in its place.
+        next_owner = lab.node(OCEAN, "127.0.0.1:0")
+        relay.lead_to(next_owner.hints[0])
+        relay.cut()
+        with pytest.raises(ex.LinkError, match="may or may not have been handled"):
+            reply.result(timeout=30)
+        with pytest.raises(ex.LinkError, match="is there with another process") as raised:
+            bound.request("hold").result(timeout=30)
+        assert "handled" not in str(raised.value)
+    finally:
+        may_end.set()
+        relay.close()
 
 
 def test_a_found_endpoint_whose_process_has_ended_is_to_be_looked_up_again(lab: Lab) -> None:

@@ -25,7 +25,9 @@ def ocean(place: Path) -> None:
 
         @coupler.handler
         def heat(call: links.Call, degrees: float) -> str:
-            temperature[:] += degrees
+            nonlocal temperature
+            # Not in place: the array of an answer that is under way is not copied.
+            temperature = temperature + degrees
             return f"heated by {call.peer}"
 
         print(coupler.startpoint(to="*.example.org", expires=3600).text(), flush=True)

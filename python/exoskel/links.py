@@ -451,7 +451,8 @@ class Node:
     threads : {1, 0}
         0 for a node without a thread of its own: the thread that makes it calls `progress`, and waits for answers itself.
     **more
-        ``key``, ``revocation_list``, ``trust_anchors``, ``vomsdir``, ``dead_after``, ``message_bytes_max`` as for `exoskel.Manager`.
+        ``key``, ``revocation_list``, ``trust_anchors``, ``vomsdir``, ``message_bytes_max`` as for `exoskel.Manager`; ``dead_after``: after how
+        many seconds of silence a peer counts as gone, 10 if nothing is said. Of two nodes the smaller number holds.
 
     Raises
     ------

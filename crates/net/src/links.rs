@@ -118,7 +118,8 @@ impl FromStr for GatewayAddress {
         let expected = || format!("got the gateway {text:?}, expected NAME@HOST:PORT");
         let (name, place) = text.split_once('@').ok_or_else(expected)?;
         let address = place.parse().map_err(|error| format!("{error}"))?;
-        if name.is_empty() {
+        // Not an address with its kind in front, as `listen` and hints may be.
+        if name.is_empty() || name.contains(['/', ':']) {
             return Err(expected());
         }
         Ok(Self {

@@ -78,7 +78,13 @@ pub enum LinkError {
         known: Vec<PeerText>,
     },
     /// Nobody could be reached as the node that the startpoint names.
-    #[error("{} {node}: {}{}", if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" }, attempts.join("; "), advice(*.ended))]
+    #[error(
+        "{} {node}: {}{}{}",
+        if *.hindrance == Hindrance::Way { "can't reach" } else { "no session with" },
+        attempts.join("; "),
+        if *.was_open { "; what was asked before may or may not have been handled" } else { "" },
+        advice(*.ended)
+    )]
     Unreachable {
         /// Whom the startpoint names.
         node: Identity,
@@ -88,6 +94,8 @@ pub enum LinkError {
         hindrance: Hindrance,
         /// Which process was meant, if another one was there.
         ended: Option<EndedProcess>,
+        /// Whether there was a link, which is lost: what was asked by it may have arrived.
+        was_open: bool,
     },
     /// Nothing says where the node is: the startpoint has no hints, and there is no session with the node.
     #[error(

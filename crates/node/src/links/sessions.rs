@@ -238,13 +238,14 @@ impl LinkMachine {
         let mut is_news = self.dialling.failed(peer, &told, now);
         let is_met = self.session_to(peer).is_some();
         let node = peer.node.clone();
-        let error = |ended: Option<EndedProcess>| match told.is_empty() {
+        let error = |ended: Option<EndedProcess>, was_open| match told.is_empty() {
             true => LinkError::NoAddress(node.clone()),
             false => LinkError::Unreachable {
                 node: node.clone(),
                 attempts: told.clone(),
                 hindrance: attempts.hindrance,
                 ended,
+                was_open,
             },
         };
         let (mut happened, is_last) = (Vec::new(), self.is_leaving);
@@ -255,13 +256,14 @@ impl LinkMachine {
             .filter(|one| is_gone || one.away.is_none() || is_last && one.is_leaving())
             .filter(|one| is_gone || one.has_been_tried_at(&want.hints));
         for binding in bindings {
-            let error = error(is_gone.then_some(binding.means));
+            let was_open = binding.away.is_some();
+            let error = error(is_gone.then_some(binding.means), was_open);
             let is_same = binding.failure.as_ref() == Some(&error.to_string());
             is_news |= !is_same && !binding.is_lookup();
             happened.append(&mut binding.fail(&error));
         }
         if is_news {
-            happened.push(Happening::Audit(error(None).to_string()));
+            happened.push(Happening::Audit(error(None, false).to_string()));
         }
         if let (true, Some(process)) = (is_gone && !is_met, peer.process) {
             let node = peer.node.clone();
@@ -270,7 +272,7 @@ impl LinkMachine {
             // What has come from a process that has closed its links is handled all the same.
             let over = self
                 .accepted_where(|one| *one.peer == gone && one.place.is_none() && !one.is_closed);
-            happened.append(&mut self.forget_accepted(over, &error(None)));
+            happened.append(&mut self.forget_accepted(over, &error(None, true)));
         }
         happened.append(&mut self.drop_left());
         happened
