@@ -226,10 +226,11 @@ impl LinkMachine {
                 self.names_made
             });
             match binding.ask(id, session, known.peer.same_host, minimum, name) {
-                Ok(link) => match known.links.insert(link, Use::Own(*number)) {
-                    Some(Use::Own(number)) => replaced.push((number, link)),
-                    _ => {}
-                },
+                Ok(link) => {
+                    if let Some(Use::Own(old)) = known.links.insert(link, Use::Own(*number)) {
+                        replaced.push((old, link));
+                    }
+                }
                 Err(error) => happened.append(&mut binding.fail(&error.into())),
             }
         }
