@@ -35,6 +35,9 @@ class Relay:
         self.cut_after = 0
         # What comes next for the target does not arrive: its connection is cut instead.
         self.cuts_next = False
+        # What comes for the target is held back while this is not set.
+        self.may_pass = threading.Event()
+        self.may_pass.set()
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -98,6 +101,8 @@ class Relay:
         with contextlib.suppress(OSError):
             while piece := source.recv(65_536):
                 passed += len(piece)
+                if counts:
+                    self.may_pass.wait(30)
                 if counts and self.cuts_next:
                     self.cuts_next = False
                     self.cut()
@@ -199,6 +204,45 @@ def test_posts_go_over_a_cut_once_and_in_order(site: Site, coupler: Coupler) -> 
     assert coupler.noted == list(range(300))
     assert cuts >= 3
     assert coupler.relay.accepted > cuts
+
+
+@pytest.mark.parametrize("closes_node", [False, True], ids=["binding", "node"])
+def test_posts_of_a_closed_binding_go_over_a_cut(
+    closes_node: bool, site: Site, coupler: Coupler
+) -> None:
+    node = site.node(ATMOSPHERE)
+    bound = coupler.bind(node)
+    assert bound.request("double", 1).result(30) == 2
+    coupler.relay.may_pass.clear()
+    coupler.relay.cuts_next = True
+    for number in range(5):
+        bound.post("note", number)
+    bound.close()
+    coupler.relay.may_pass.set()
+    if closes_node:
+        node.close()
+    assert eventually(lambda: len(coupler.noted) >= 5)
+    assert coupler.noted == list(range(5))
+    assert coupler.relay.accepted == 2
+    assert not any("may be lost" in line for line in node.audit())
+
+
+def test_a_node_that_is_closed_tells_which_posts_a_cut_has_lost(
+    site: Site, coupler: Coupler
+) -> None:
+    node = site.node(ATMOSPHERE)
+    bound = coupler.bind(node)
+    assert bound.request("double", 1).result(30) == 2
+    coupler.relay.may_pass.clear()
+    coupler.relay.cuts_next = True
+    for number in range(5):
+        bound.post("note", number)
+    bound.close()
+    coupler.relay.refuse(True)
+    coupler.relay.may_pass.set()
+    with pytest.raises(ex.LinkError, match="5 posts to coupler may be lost"):
+        node.close()
+    assert coupler.noted == []
 
 
 def test_a_stream_that_is_cut_every_megabyte_arrives_whole(site: Site, coupler: Coupler) -> None:

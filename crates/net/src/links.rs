@@ -443,7 +443,8 @@ impl LinkNode {
         lock(&self.shared.machine).bind(startpoint)
     }
 
-    /// Ends a binding. What was posted on it still goes, if a link comes within the node's patience; the log has it otherwise.
+    /// Ends a binding. What was posted on it still goes, and goes again if its session is lost, if a link comes within the node's patience;
+    /// the log has it otherwise.
     pub fn unbind(&self, id: BindingId) {
         self.shared.forget_compression(id);
         let (place, happened) = lock(&self.shared.machine).unbind(id);
@@ -747,7 +748,10 @@ impl LinkShared {
     /// An event of a session, on whichever thread has read it.
     fn event(self: &Arc<Self>, live: &RunningSession, event: exoskel_link::Event) {
         let policy = |endpoint: &str| self.link_protection(live, endpoint);
-        let is_credit = matches!(event, exoskel_link::Event::Credit { .. });
+        let is_news_of_posts = matches!(
+            event,
+            exoskel_link::Event::Credit { .. } | exoskel_link::Event::LinkClosed { .. }
+        );
         let _order = lock(&live.order);
         let mut machine = lock(&self.machine);
         let (unix, now) = (unix_seconds(), self.now());
@@ -755,8 +759,8 @@ impl LinkShared {
             .connection
             .with(|session| machine.event(live.id, session, event, &policy, unix, now));
         drop(machine);
-        if is_credit {
-            // Somebody may wait for room.
+        if is_news_of_posts {
+            // Somebody may wait for room, or for posts to have arrived.
             self.wake_waiting();
         }
         match happened {

@@ -5,6 +5,7 @@
 //! that it gives, and hands out the calls.
 
 mod binding;
+mod ended;
 mod endpoint;
 mod error;
 mod hints;
@@ -36,6 +37,7 @@ use exoskel_link::{
 
 pub use self::binding::BindingId;
 use self::binding::{Binding, Waiting};
+use self::ended::EndedLinks;
 pub use self::endpoint::AcceptedId;
 use self::endpoint::{AcceptedLink, OwnEndpoint};
 pub use self::error::LinkError;
@@ -247,6 +249,8 @@ pub struct LinkMachine {
     accepted: BTreeMap<AcceptedId, AcceptedLink>,
     accepted_made: u64,
     names: BTreeMap<(Arc<PeerProcess>, u64), AcceptedId>,
+    /// Those of them that their openers have closed, and may not know that all of them has come.
+    ended: EndedLinks,
     /// Names of our own.
     names_made: u64,
     requests_made: u64,
@@ -275,6 +279,7 @@ impl LinkMachine {
             accepted: BTreeMap::new(),
             accepted_made: 0,
             names: BTreeMap::new(),
+            ended: EndedLinks::default(),
             names_made: 0,
             requests_made: 0,
             dialling: Dialling::default(),
@@ -459,14 +464,16 @@ impl LinkMachine {
     }
 
     /// Drops a binding: its requests are lost, and its link ends when its posts have gone. If a link is given it is for the caller to
-    /// close: what is queued on it leaves first.
+    /// close: what is queued on it leaves first. The binding stays until the other end confirms that all of its posts have arrived.
     pub fn unbind(&mut self, id: BindingId) -> (Option<(SessionId, LinkId)>, Vec<Happening>) {
-        let Some(binding) = self.bindings.get_mut(&id) else {
+        let binding = self.bindings.get_mut(&id);
+        let Some(binding) = binding.filter(|one| !one.is_leaving()) else {
             return (None, Vec::new());
         };
         let (is_leaving, mut happened) = binding.close();
         if is_leaving {
-            return (None, happened);
+            // What is not open yet is closed when it is.
+            return (binding.place.filter(|_| binding.is_open), happened);
         }
         let place = binding.place;
         happened.extend(self.drop_binding(id));
@@ -483,10 +490,11 @@ impl LinkMachine {
         self.bindings.keys().copied()
     }
 
-    /// Whether posts of closed bindings still have to go.
+    /// Whether posts of closed bindings still have to go, or nobody has confirmed that they have arrived.
     #[must_use]
     pub fn is_delivering(&self) -> bool {
-        self.bindings.values().any(Binding::is_leaving)
+        let mut leaving = self.bindings.values().filter(|one| one.is_leaving());
+        leaving.any(Binding::has_unknown_posts)
     }
 
     /// Gives up on posts of closed bindings, and says what was lost of such, ever since this was asked last.
@@ -497,9 +505,13 @@ impl LinkMachine {
             .map(|(id, _)| (*id, self.trouble_of(*id, now)))
             .collect();
         for (id, trouble) in leaving {
-            let why = trouble.unwrap_or_else(|| "nobody has answered yet".to_owned());
             if let Some(binding) = self.bindings.get_mut(&id) {
-                binding.fail(&LinkError::NoLink { why });
+                let why = trouble.unwrap_or_else(|| "nobody has answered yet".to_owned());
+                let error = match binding.is_open {
+                    true => LinkError::Unconfirmed,
+                    false => LinkError::NoLink { why },
+                };
+                binding.fail(&error);
             }
             // Who asks is told, and writes it down.
             self.drop_binding(id);
@@ -517,6 +529,23 @@ impl LinkMachine {
         left.into_iter()
             .flat_map(|id| self.drop_binding(id))
             .collect()
+    }
+
+    /// The other end has confirmed that all of a link of ours has come, which its owner has closed.
+    fn confirmed(&mut self, id: SessionId, link: LinkId) -> Vec<Happening> {
+        let Some(known) = self.sessions.get_mut(&id) else {
+            return Vec::new();
+        };
+        let Some(&Use::Own(number)) = known.links.get(&link) else {
+            return Vec::new();
+        };
+        // The number may be another link's by now, which was asked for before this was read: that one is not open yet.
+        let binding = self.bindings.get(&number);
+        if !binding.is_some_and(|one| one.is_leaving() && one.is_open) {
+            return Vec::new();
+        }
+        known.links.remove(&link);
+        self.drop_binding(number).into_iter().collect()
     }
 
     /// A closed binding goes. Its owner makes no call by it that could say what has become of its posts: the log has it, and whoever
@@ -587,7 +616,9 @@ impl LinkMachine {
         request: Option<RequestId>,
         contents: MessageContents,
     ) -> Result<Option<OutgoingMessage>, LinkError> {
-        let binding = self.bindings.get_mut(&id).ok_or(LinkError::Closed)?;
+        let binding = self.bindings.get_mut(&id);
+        let binding = binding.filter(|one| !one.is_leaving());
+        let binding = binding.ok_or(LinkError::Closed)?;
         binding.check_room(request, &contents.head)?;
         let waiting = Waiting {
             handler: handler.to_owned(),
@@ -720,9 +751,12 @@ impl LinkMachine {
                 if binding.is_leaving() && binding.is_open {
                     // What it has sent leaves first. The other end may have ended it meanwhile.
                     let _ = session.close_link(link);
-                    let number = *number;
-                    known.links.remove(&link);
-                    happened.extend(self.drop_binding(number));
+                    // The end of the link confirms its posts.
+                    if !binding.has_unknown_posts() {
+                        let number = *number;
+                        known.links.remove(&link);
+                        happened.extend(self.drop_binding(number));
+                    }
                 }
                 happened.append(&mut self.drop_left());
                 Ok(happened)
@@ -739,13 +773,13 @@ impl LinkMachine {
                 Ok(happened)
             }
             Event::LinkClosed { link } => {
-                // The end of a link of ours is confirmed. Its number may be another one's by now, which was asked for before this was read.
                 if let Some(Use::Own(_)) = known.links.get(&link) {
-                    return Ok(Vec::new());
+                    return Ok(self.confirmed(id, link));
                 }
                 let Some(Use::Accepted(number)) = known.links.remove(&link) else {
                     return Ok(Vec::new());
                 };
+                self.remember_ended(id, number);
                 if self.close_accepted(number) {
                     self.note_closed(id, number)?;
                 }

@@ -782,6 +782,7 @@ pub(crate) fn raised(py: Python<'_>, error: &LinkError) -> PyErr {
         | LinkError::ImpossibleCount { .. }
         | LinkError::LinkEnded(_)
         | LinkError::NoLink { .. }
+        | LinkError::Unconfirmed
         | LinkError::Session(_)
         | LinkError::TooMuchWaits { .. }
         | LinkError::TooManyRequests => ExceptionKind::Link,

@@ -29,7 +29,7 @@ impl LinkNode {
         self.shared.want();
     }
 
-    /// Whether something that was posted or answered has not left yet.
+    /// Whether something that was posted or answered has not left yet, or a post of a closed binding may not have arrived.
     #[must_use]
     pub fn is_delivering(&self) -> bool {
         if lock(&self.shared.machine).is_delivering() {

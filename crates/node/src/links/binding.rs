@@ -95,7 +95,7 @@ pub(super) struct Binding {
     waiting_bytes: u64,
     /// Requests without an answer.
     requests: BTreeSet<RequestId>,
-    /// Its owner has closed it: it goes when its posts have gone.
+    /// Its owner has closed it: it goes when its posts are known to have arrived, or can't any more.
     is_leaving: bool,
 }
 
@@ -167,13 +167,22 @@ impl Binding {
         self.requests.extend(request);
     }
 
-    /// Its owner has closed it. Says whether there are posts that still have to go.
+    /// Its owner has closed it. Says whether it has posts that still have to go, or whose arrival is not known.
     pub(super) fn close(&mut self) -> (bool, Vec<Happening>) {
         let happened = lost(std::mem::take(&mut self.requests), &LinkError::Closed);
         self.waiting.retain(Waiting::is_told_post);
-        let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
-        self.is_leaving = !self.is_open && (kept > 0 || !self.waiting.is_empty());
+        self.is_leaving = self.has_unknown_posts();
         (self.is_leaving, happened)
+    }
+
+    /// Whether posts of it still have to go, or nobody knows whether they have arrived.
+    pub(super) fn has_unknown_posts(&self) -> bool {
+        self.waiting.iter().any(Waiting::is_told_post) || self.kept_posts() > 0
+    }
+
+    /// The posts that went out, and of which nobody knows whether they have arrived.
+    fn kept_posts(&self) -> usize {
+        self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts)
     }
 
     /// Whether startpoints are asked for by it.
@@ -181,15 +190,14 @@ impl Binding {
         self.startpoint.endpoint() == LOOKUP_ENDPOINT
     }
 
-    /// Whether its owner has closed it, and its posts have not gone yet.
+    /// Whether its owner has closed it, and its posts have not gone yet, or nobody has confirmed that they have arrived.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_leaving
     }
 
     /// Whether its owner has closed it, and nothing of it can go any more.
     pub(super) fn is_left(&self) -> bool {
-        let is_empty = self.waiting.is_empty() && self.lasting.is_none();
-        self.is_leaving && self.place.is_none() && is_empty
+        self.is_leaving && self.place.is_none() && !self.has_unknown_posts()
     }
 
     /// The bytes of requests and posts that wait for the link, or of which nobody knows whether they have arrived.
@@ -392,8 +400,7 @@ impl Binding {
     /// There is no link, or none any more: nothing that waits gets an answer. The next request asks anew.
     pub(super) fn fail(&mut self, error: &LinkError) -> Vec<Happening> {
         let waiting = self.waiting.iter().filter(|one| one.is_told_post());
-        let kept = self.lasting.as_ref().map_or(0, LastingEnd::unknown_posts);
-        let posts = waiting.count() + kept;
+        let posts = waiting.count() + self.kept_posts();
         if posts > 0 {
             self.lose_posts(posts, error);
         }

@@ -168,6 +168,9 @@ pub enum LinkError {
         /// What was lost or tried.
         why: String,
     },
+    /// The program has ended before it knew what has become of its posts.
+    #[error("the other end had not confirmed their arrival when the node was closed")]
+    Unconfirmed,
     /// The link is over.
     #[error("the link has ended: {0}")]
     LinkEnded(String),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use exoskel_identity::Identity;
 use exoskel_link::capability::Presentation;
 use exoskel_link::{
-    CloseReason, Ended, LinkId, LinkLife, LinkRefusal, Protection, Resumption, Session,
-    SessionError,
+    CloseReason, Ended, LinkId, LinkLife, LinkRefusal, Protection, Resumption, ResumptionKey,
+    Session, SessionError,
 };
 
 use super::binding::send_all;
@@ -33,6 +33,16 @@ pub const AWAY_BYTES_MAX: u64 = 256 << 20;
 struct AwayLinks {
     links: Vec<(Option<Duration>, AcceptedId, u64)>,
     bytes: u64,
+}
+
+/// What a link that is asked for resumes.
+enum Resumed {
+    Nothing,
+    Kept(AcceptedId),
+    /// One that its opener has closed: so many messages have come by it.
+    Ended {
+        received: u64,
+    },
 }
 
 impl LinkMachine {
@@ -205,7 +215,7 @@ impl LinkMachine {
         if session.is_ending() {
             return Vec::new();
         }
-        let mut happened = Vec::new();
+        let (mut happened, mut replaced) = (Vec::new(), Vec::new());
         for (number, binding) in &mut self.bindings {
             if !binding.is_wanted() || !binding.leads_to(&known.process, &known.hints) {
                 continue;
@@ -216,8 +226,19 @@ impl LinkMachine {
                 self.names_made
             });
             match binding.ask(id, session, known.peer.same_host, minimum, name) {
-                Ok(link) => drop(known.links.insert(link, Use::Own(*number))),
+                Ok(link) => {
+                    if let Some(Use::Own(old)) = known.links.insert(link, Use::Own(*number)) {
+                        replaced.push((old, link));
+                    }
+                }
                 Err(error) => happened.append(&mut binding.fail(&error.into())),
+            }
+        }
+        for (number, link) in replaced {
+            // The number is free again as the other end has confirmed the end of that link: nobody has read it yet.
+            let binding = self.bindings.get(&number);
+            if binding.is_some_and(|one| one.is_leaving() && one.place == Some((id, link))) {
+                happened.extend(self.drop_binding(number));
             }
         }
         happened.append(&mut self.drop_left());
@@ -299,6 +320,7 @@ impl LinkMachine {
             Ended::Closed(CloseReason::ShuttingDown) => (false, true),
             _ => (false, false),
         };
+        self.ended.session_ended(id, is_leaving, now);
         let (mut happened, mut over, mut is_away) = (Vec::new(), Vec::new(), false);
         let mut hints = known.hints;
         for number in known.closed {
@@ -317,6 +339,9 @@ impl LinkMachine {
                         continue;
                     }
                     binding.leave(now, &why);
+                    if binding.is_left() {
+                        continue;
+                    }
                     is_away = true;
                     if hints.is_empty() {
                         hints = binding.startpoint.hints().to_vec();
@@ -362,6 +387,7 @@ impl LinkMachine {
     pub fn give_up(&mut self, now: Duration) -> Vec<Happening> {
         let (patience, mut happened) = (self.patience, Vec::new());
         let is_over = |since: Duration| since + patience <= now;
+        self.ended.forget(is_over);
         for binding in self.bindings.values_mut() {
             let Some((_, why)) = binding.away.take_if(|(since, _)| is_over(*since)) else {
                 continue;
@@ -546,28 +572,34 @@ impl LinkMachine {
         let judged = judge(own, asked.right, &presented, rules).and_then(|allowed| {
             let peer = known.process.clone();
             let resumed = match asked.life {
-                LinkLife::OneSession => None,
+                LinkLife::OneSession => Resumed::Nothing,
                 LinkLife::Lasting { name } => {
                     if self.names.contains_key(&(peer.clone(), name)) {
                         return Err(not_allowed("it has a link of this name"));
                     }
-                    None
+                    Resumed::Nothing
                 }
                 LinkLife::Resumed { name, attempt, received, proof } => {
                     let resumed = self.names.get(&(peer.clone(), name)).copied();
                     let kept = resumed.and_then(|number| self.accepted.get_mut(&number));
                     let who = &known.peer.identity;
                     let barred = kept.as_ref().and_then(|kept| kept.is_barred(rules, who));
-                    let Some(AcceptedLink { lasting: Some(lasting), endpoint, number, by_rule, caveats, .. }) = kept else {
-                        let text = "the link that it resumes isn't kept here any more";
-                        return Err(LinkRefusal::Ended(text.into()));
-                    };
                     let binding = session.binding();
-                    if !lasting.key.proves(binding, link.number(), name, attempt, received, &proof) {
+                    let proves = |key: &ResumptionKey| {
+                        key.proves(binding, link.number(), name, attempt, received, &proof)
+                    };
+                    let right = (asked.endpoint, allowed.number, allowed.by_rule);
+                    let Some(AcceptedLink { lasting: Some(lasting), endpoint, number, by_rule, caveats, .. }) = kept else {
+                        let ended = self.ended.resume(id, &peer, (name, attempt), right, proves);
+                        let text = "the link that it resumes isn't kept here any more";
+                        let received = ended.ok_or_else(|| LinkRefusal::Ended(text.into()))?;
+                        return Ok((peer, allowed, Resumed::Ended { received }));
+                    };
+                    if !proves(&lasting.key) {
                         return Err(not_allowed("it doesn't prove that the link which it resumes is its own"));
                     }
-                    let right = (asked.endpoint, allowed.number, allowed.by_rule, &allowed.caveats);
-                    if (endpoint.as_str(), *number, *by_rule, &*caveats) != right {
+                    let is_same = *caveats == allowed.caveats;
+                    if !is_same || (endpoint.as_str(), *number, *by_rule) != right {
                         return Err(not_allowed("the link that it resumes was opened by another right"));
                     }
                     // What a renewed certificate says of its owner may be less than before.
@@ -588,7 +620,7 @@ impl LinkMachine {
                         ));
                     }
                     lasting.attempt = attempt;
-                    resumed
+                    resumed.map_or(Resumed::Nothing, Resumed::Kept)
                 }
             };
             Ok((peer, allowed, resumed))
@@ -606,9 +638,21 @@ impl LinkMachine {
             }
         };
         let (protection, needs, number) = (allowed.protection, allowed.needs, allowed.number);
+        let is_resumed = matches!(resumed, Resumed::Kept(_));
         let (accepted_id, line) = match resumed {
-            Some(number) => (number, format!("resumed {name} for {who}: {protection}")),
-            None => {
+            Resumed::Ended { received } => {
+                // Its opener has closed it, and hears that all of it has come: nothing goes by it any more.
+                self.dialling.found(&peer);
+                let resumption = Resumption {
+                    received,
+                    withheld: 0,
+                };
+                session.accept_lasting_link(link, allowed.handlers, protection, resumption)?;
+                let line = format!("told {who} that all of its closed link to {name} has come");
+                return Ok(vec![Happening::Audit(line)]);
+            }
+            Resumed::Kept(number) => (number, format!("resumed {name} for {who}: {protection}")),
+            Resumed::Nothing => {
                 let line = format!("opened {name} to {who}: {protection}, startpoint {number}");
                 self.accepted_made += 1;
                 let number = AcceptedId(self.accepted_made);
@@ -669,7 +713,7 @@ impl LinkMachine {
             Some(lasting) => {
                 let resumption = Resumption {
                     received: lasting.received,
-                    withheld: if resumed.is_some() { accepted.held } else { 0 },
+                    withheld: if is_resumed { accepted.held } else { 0 },
                 };
                 session.accept_lasting_link(link, handlers, protection, resumption)?;
                 if let Err(error) = send_all(session, link, lasting) {

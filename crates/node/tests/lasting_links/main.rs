@@ -4,6 +4,7 @@
 
 mod attempts;
 mod bounds;
+mod closed;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
