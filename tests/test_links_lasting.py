@@ -188,6 +188,9 @@ def coupler(site: Site) -> Iterator[Coupler]:
     made = Coupler(site)
     yield made
     made.go_on.set()
+    # Who has posted hears of the arrival while there is a way.
+    for node in reversed(site.nodes):
+        node.close()
     made.relay.close()
 
 
