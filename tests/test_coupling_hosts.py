@@ -542,7 +542,12 @@ def lead_by_command(cluster: Cluster, file: str, *more: str) -> tuple[subprocess
     words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
     couple = command("couple", str(path), "--json", *words, *more)
     assert couple.stderr is not None
-    return couple, couple.stderr.readline().split("--join ")[1].split()[0]
+    for line in iter(couple.stderr.readline, ""):
+        if "--join " in line:
+            return couple, line.split("--join ")[1].split()[0]
+    with couple:
+        couple.kill()
+    raise AssertionError("couple has ended before it said where keepers join")
 
 
 def join_at(cluster: Cluster, where: str) -> Path:
@@ -741,7 +746,10 @@ def test_a_keeper_takes_the_place_of_a_killed_one_and_of_no_other(cluster: Clust
         more = ("--listen", "tcp://127.0.0.1:0", "--socket", str(place))
         credential = ("--credential", str(cluster.credential("lab9.example.org")))
         with command(*words, *more, *credential) as second:
-            output, _ = second.communicate(timeout=SECONDS)
+            try:
+                output, _ = second.communicate(timeout=SECONDS)
+            finally:
+                second.kill()
         assert second.returncode == 1
         assert "the address is in use" in json.loads(output)["error"]
         first.kill()
@@ -872,7 +880,7 @@ def test_who_waits_for_a_host_that_cannot_be_reached_is_told(cluster: Cluster) -
 def test_hosts_that_have_nothing_to_do_with_each_other_need_not_reach_each_other(
     cluster: Cluster,
 ) -> None:
-    cluster.patience = 0.2
+    cluster.patience = 1.0
     keeper = cluster.lead(TWO + BACK)
     cluster.join(hints=NOWHERE)
     cluster.join(hints=NOWHERE)

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from .. import _core
-from ..errors import KeeperError
+from ..errors import KeeperError, LinkError
 from ..link_places import dialled
 from ..links import Node
 from ..member import KEEPER_VARIABLE
@@ -95,10 +95,11 @@ def add_node_arguments(parser: argparse.ArgumentParser, *, is_listening_required
     )
 
 
-def node_of(arguments: argparse.Namespace, policy: Path | None) -> Node:
-    """Return the node that arguments describe."""
+@contextlib.contextmanager
+def node_of(arguments: argparse.Namespace, policy: Path | None) -> Iterator[Node]:
+    """Yield the node that arguments describe."""
     more = {} if arguments.key is None else {"key": arguments.key}
-    return Node(
+    node = Node(
         arguments.credential,
         policy=policy,
         listen=arguments.listen.removeprefix("tcp://"),
@@ -106,6 +107,12 @@ def node_of(arguments: argparse.Namespace, policy: Path | None) -> Node:
         patience=arguments.patience,
         **more,
     )
+    try:
+        yield node
+    finally:
+        # Who was lost is said already; the log names what didn't arrive there.
+        with contextlib.suppress(LinkError):
+            node.close()
 
 
 def _keeper(arguments: argparse.Namespace) -> int:

@@ -447,7 +447,12 @@ impl KeeperDriver {
         let mut staying = Vec::new();
         let mut looked = Instant::now();
         loop {
+            let asked = Instant::now();
             let call = node.take_call(endpoint, LOOK_TIME);
+            if call.is_none() {
+                // A node that is closed answers at once.
+                std::thread::sleep(LOOK_TIME.saturating_sub(asked.elapsed()));
+            }
             if held(&self.inside).is_ending {
                 answer_last(node, endpoint, staying.into_iter().chain(call));
                 return;
