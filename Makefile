@@ -18,7 +18,7 @@
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
-#   make bench-redist     an array between two programs on this host, ours and MPI's
+#   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -162,7 +162,7 @@ bench-links: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-redist: $(VENV)/.built $(VENV)/.locked
-	@$(BIN)/python -m benches.redist.run $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.redist.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)
