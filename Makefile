@@ -48,6 +48,8 @@ CARGO_FUZZ := target/tools/bin/cargo-fuzz
 # From PyPI, where it is a compiler of C and a linker with the C libraries of many systems.
 ZIG_VERSION := 0.17.1
 ZIG := target/tools/zig/ziglang/zig
+# Of benches, without the endings of what is asked for and what is pinned.
+PEER_LISTS := benches/peers benches/links/peers benches/redist/peers
 # The head of a Python program that reads what pyproject.toml asks for.
 ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
@@ -251,14 +253,12 @@ lock:
 	@target/lock/bin/python -m pip install --quiet --requirement target/lock/asked.txt
 	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 requirements.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new requirements.lock
-	@$(PYTHON) -m venv --clear target/lock
-	@target/lock/bin/python -m pip install --quiet --requirement benches/peers.in
-	@target/lock/bin/python -m pip check --quiet
-	@{ head -1 benches/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/peers.lock
-	@$(PYTHON) -m venv --clear target/lock
-	@target/lock/bin/python -m pip install --quiet --requirement benches/links/peers.in
-	@target/lock/bin/python -m pip check --quiet
-	@{ head -1 benches/links/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/links/peers.lock
+	@for peers in $(PEER_LISTS); do \
+	    $(PYTHON) -m venv --clear target/lock; \
+	    target/lock/bin/python -m pip install --quiet --requirement $$peers.in; \
+	    target/lock/bin/python -m pip check --quiet; \
+	    { head -1 $$peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new $$peers.lock; \
+	done
 	@rm -rf target/lock
 
 clean:

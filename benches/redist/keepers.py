@@ -6,27 +6,28 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from benches.links.install import Missing
 from benches.redist import programs
 
 from exoskel import _core
 
-COUPLING = """
+PROGRAMS = """
 [program.source]
 [program.target]
-[[connection]]
-from = "source.field"
-to = "target.field"
 [[connection]]
 from = "target.ready"
 to = "source.ready"
 """
-
-
+FIELD = """
+[[connection]]
+from = "source.field{number}"
+to = "target.field{number}"
+{more}
+"""
 POLICY = """
 [domain.lab]
 addresses = ["127.0.0.0/8"]
@@ -42,11 +43,11 @@ name = "*.example.org"
 
 
 @contextlib.contextmanager
-def one_host() -> Iterator[dict[str, Path]]:
+def one_host(coupling: str) -> Iterator[dict[str, Path]]:
     """One keeper for both programs: where each finds it."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "keeper")
-        keeper = _core.Keeper(place, COUPLING)
+        keeper = _core.Keeper(place, coupling)
         try:
             yield {"source": place, "target": place}
         finally:
@@ -54,7 +55,7 @@ def one_host() -> Iterator[dict[str, Path]]:
 
 
 @contextlib.contextmanager
-def two_hosts(protection: str) -> Iterator[dict[str, Path]]:
+def two_hosts(protection: str, coupling: str) -> Iterator[dict[str, Path]]:
     """A keeper for each program, in processes of their own, and TCP between them."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -65,7 +66,7 @@ def two_hosts(protection: str) -> Iterator[dict[str, Path]]:
             command("pki", "issue", "--directory", folder / "ca", *words, "--output", output)
         policy = folder / "policy.toml"
         policy.write_text(POLICY.format(protection))
-        (folder / "coupling.toml").write_text(COUPLING)
+        (folder / "coupling.toml").write_text(coupling)
         sockets = {name: folder / name for name in ("source", "target")}
         own = ["--listen", "tcp://127.0.0.1:0", "--policy", policy]
         couple = ["couple", folder / "coupling.toml", *own, "--credential", folder / "head.pem"]
@@ -110,27 +111,56 @@ def running(*words: object) -> Iterator[subprocess.Popen[str]]:
 Hosts: TypeAlias = contextlib.AbstractContextManager[dict[str, Path]]
 
 
-def ours(length: int, size: int, versions: int, hosts: Callable[[], Hosts]) -> list[float]:
+def coupling(job: str, shapes: Sequence[str]) -> str:
+    """The file of a coupling with an array for each shape."""
+    fields = [
+        FIELD.format(number=number, more=middle(shape) if job == "centre" else "")
+        for number, shape in enumerate(shapes)
+    ]
+    return "".join([PROGRAMS, *fields])
+
+
+def middle(shape: str) -> str:
+    """The key that selects the middle quarter of a matrix."""
+    rows, columns = (int(one) for one in shape.split("x"))
+    ranges = (f"{one // 4}:{one // 4 + one // 2}" for one in (rows, columns))
+    return f'select = "[{", ".join(ranges)}]"'
+
+
+def ours(
+    job: str, shape: str, size: int, versions: int, hosts: Callable[[str], Hosts]
+) -> list[float]:
     """Seconds for each version, by two programs of ours: from the first export to the last import."""
-    program = programs.ours()
-    with hosts() as places:
-        started = {
-            name: [
-                subprocess.Popen(
-                    [program, name, str(rank), str(size), str(length), axes, str(versions)],
-                    env={"EXOSKEL_KEEPER": str(places[name])},
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for rank in range(size)
-            ]
-            for name, axes in (("source", "block,*"), ("target", "*,block"))
-        }
-        times = {}
-        for name, processes in started.items():
-            said = [process.communicate()[0].split() for process in processes]
-            if any(process.returncode for process in processes):
-                raise Missing(f"{name} has failed")
-            times[name] = list(zip(*[list(map(int, words)) for words in said], strict=True))
-    pairs = zip(times["source"], times["target"], strict=True)
-    return [(max(target) - min(source)) / 1e9 for source, target in pairs]
+    words = [programs.ours(), job, size, versions, shape]
+    with hosts(coupling(job, [shape])) as places:
+        return versions_of(*(start(words, name, places[name]) for name in ("source", "target")))
+
+
+def start(words: list[Any], program: str, keeper: Path) -> list[subprocess.Popen[str]]:
+    """Start a program's processes, all on one host. The words are the binary, the job, how many, and what `ours.c` gets then."""
+    binary, job, size, *more = words
+    return [
+        subprocess.Popen(
+            list(map(str, [binary, program, rank, size, job, *more])),
+            env={"EXOSKEL_KEEPER": str(keeper)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+def versions_of(
+    sources: list[subprocess.Popen[str]], targets: list[subprocess.Popen[str]]
+) -> list[float]:
+    """Wait for processes, and return the seconds of each version."""
+    times = []
+    for processes in (sources, targets):
+        said = [process.communicate() for process in processes]
+        for process, (_, errors) in zip(processes, said, strict=True):
+            if process.returncode:
+                raise Missing(f"ours ended with {process.returncode}: {errors.strip()[-300:]}")
+        times.append(zip(*[map(int, lines.split()) for lines, _ in said], strict=True))
+    begins, ends = times
+    return [(max(end) - min(begin)) / 1e9 for begin, end in zip(begins, ends, strict=True)]

@@ -28,11 +28,16 @@ def lanes(length: int, size: int, versions: int) -> dict[str, Lane]:
 
     def alltoallw(library: str) -> list[float]:
         words = [*programs.starter(library, 2 * size, is_tcp=True), programs.alltoallw(library)]
-        return lines([*words, length, versions])
+        return lines([*words, "columns", versions, length])
 
     every: dict[str, Lane] = {
         protection: partial(
-            keepers.ours, length, size, versions, partial(keepers.two_hosts, protection)
+            keepers.ours,
+            "columns",
+            f"{length}x{length}",
+            size,
+            versions,
+            partial(keepers.two_hosts, protection),
         )
         for protection in ("plain", "encrypted")
     }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
-from benches.links.install import program, run
+from benches.links.install import Missing, program, run
 from benches.machine import ROOT
 from benches.redist.frame import SOURCES
 
 PLACE = ROOT / "target" / "redist"
+LOCK = SOURCES / "peers.lock"
 PACKAGES = {"openmpi": "openmpi-bin libopenmpi-dev", "mpich": "mpich libmpich-dev"}
 MPI = {
     "openmpi": ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"],
@@ -60,6 +62,29 @@ def strided() -> Path:
 def alltoallw(library: str) -> Path:
     """MPI's own redistribution."""
     return compiled(compiler(library), "alltoallw", name=f"alltoallw.{library}")
+
+
+@functools.cache
+def scalapack() -> Path:
+    """ScaLAPACK's redistribution, with Open MPI."""
+    try:
+        return compiled(compiler("openmpi"), "pdgemr2d", "-lscalapack-openmpi")
+    except Missing as error:
+        raise Missing(f"{error} (apt-get install libscalapack-openmpi-dev)") from error
+
+
+@functools.cache
+def python() -> Path:
+    """An interpreter that has the peers in Python."""
+    folder = PLACE / "python"
+    stamp, lock = folder / ".locked", LOCK.read_text()
+    # By content: times say nothing about a lock file that git has written.
+    if not stamp.exists() or stamp.read_text() != lock:
+        run([sys.executable, "-m", "venv", "--clear", folder], "the peers in Python")
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        run([*pip, "--requirement", LOCK], "the peers in Python")
+        stamp.write_text(lock)
+    return folder / "bin" / "python"
 
 
 def compiler(library: str) -> str:

@@ -35,4 +35,4 @@ def row(one: Row) -> list[str]:
     """One row, and why lanes are missing in it."""
     shown = "  ".join(f"{name} {value:.3g}" for name, value in one.values.items())
     missing = [f"    {name}: not measured: {why}" for name, why in one.failures.items()]
-    return [f"  {one.text:48}{shown} {one.unit}", *missing]
+    return [f"  {one.text:58}{shown} {one.unit}", *missing]
