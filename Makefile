@@ -18,7 +18,7 @@
 #   make bench-identity        grid proxies at our doors and at mod_gridsite's     (PART=cost: one part)
 #   make bench-numeric   BLAS in tasks and a large constant, ours and joblib's   (BENCH_ARGUMENTS="--rounds 9")
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
-#   make bench-redist     an array between two programs on this host, ours and MPI's
+#   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
@@ -48,6 +48,8 @@ CARGO_FUZZ := target/tools/bin/cargo-fuzz
 # From PyPI, where it is a compiler of C and a linker with the C libraries of many systems.
 ZIG_VERSION := 0.17.1
 ZIG := target/tools/zig/ziglang/zig
+# Of benches, without the endings of what is asked for and what is pinned.
+PEER_LISTS := benches/peers benches/links/peers benches/redist/peers
 # The head of a Python program that reads what pyproject.toml asks for.
 ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
@@ -162,7 +164,7 @@ bench-links: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 bench-redist: $(VENV)/.built $(VENV)/.locked
-	@$(BIN)/python -m benches.redist.run $(BENCH_ARGUMENTS)
+	@$(BIN)/python -m benches.redist.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)
@@ -251,14 +253,12 @@ lock:
 	@target/lock/bin/python -m pip install --quiet --requirement target/lock/asked.txt
 	@target/lock/bin/python -m pip check --quiet
 	@{ head -1 requirements.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new requirements.lock
-	@$(PYTHON) -m venv --clear target/lock
-	@target/lock/bin/python -m pip install --quiet --requirement benches/peers.in
-	@target/lock/bin/python -m pip check --quiet
-	@{ head -1 benches/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/peers.lock
-	@$(PYTHON) -m venv --clear target/lock
-	@target/lock/bin/python -m pip install --quiet --requirement benches/links/peers.in
-	@target/lock/bin/python -m pip check --quiet
-	@{ head -1 benches/links/peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new benches/links/peers.lock
+	@for peers in $(PEER_LISTS); do \
+	    $(PYTHON) -m venv --clear target/lock; \
+	    target/lock/bin/python -m pip install --quiet --requirement $$peers.in; \
+	    target/lock/bin/python -m pip check --quiet; \
+	    { head -1 $$peers.lock; target/lock/bin/python -m pip freeze; } > target/lock/new && mv target/lock/new $$peers.lock; \
+	done
 	@rm -rf target/lock
 
 clean:

@@ -1,11 +1,13 @@
-"""The example of coupled programs runs as a reader runs it, and its programs agree on what has moved: with ranks of its own, and of MPI."""
+"""The examples of coupled programs run as a reader runs them, and their programs agree on what has moved: with ranks of their own, and of MPI."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +71,65 @@ def test_ranks_of_one_mpi_or_of_two_are_coupled(
     check(said)
     taken = re.findall(r"^atmosphere (\d) \| atmosphere: process (\d) of 2 has taken", said, re.M)
     assert sorted(taken) == [("0", "0"), ("1", "1")]
+
+
+def climate(*words: str) -> dict[str, Any]:
+    """What the coupled climate has come to after a day on a small grid."""
+    script = str(ROOT / "examples" / "coupled_climate.py")
+    done = subprocess.run(
+        [sys.executable, script, "--json", "--rows", "24", "--days", "1", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """Both models on a process each."""
+    return climate("--processes", "1", "1")
+
+
+def test_a_climate_moves_heat_and_loses_none(alone: dict[str, Any], tmp_path: Path) -> None:
+    assert abs(alone["drift"]) < 1e-10
+    assert 0.001 < alone["moved"] < 0.1
+    picture = tmp_path / "climate.png"
+    # The picture is of the same run, on other processes.
+    assert (
+        climate("--processes", "3", "2", "--picture", str(picture))["digests"] == alone["digests"]
+    )
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "protection", "processes"),
+    [
+        ("2", "coupler", ("2", "1")),
+        ("4", "none", ("4", "2")),
+        ("4", "coupler", ("2", "3")),
+        ("4", "all", ("3", "2")),
+    ],
+)
+def test_a_climate_is_the_same_to_the_last_bit_on_any_hosts(
+    alone: dict[str, Any], hosts: str, protection: str, processes: tuple[str, str]
+) -> None:
+    said = climate("--hosts", hosts, "--protection", protection, "--processes", *processes)
+    assert abs(said["drift"]) < 1e-10
+    assert said["digests"] == alone["digests"]
+
+
+def test_the_file_of_the_climate_runs_as_it_is() -> None:
+    said = couple(EXAMPLE / "climate.toml")
+    assert re.search(r"^ocean \| ocean: 3 days, \d+\.\d+ degrees in this block$", said, re.M)
+    moved = re.findall(r"^(\S+) to (\S+) +(\d+) +", said, re.MULTILINE)
+    assert moved == [
+        ("ocean.temperature", "atmosphere.surface", "36"),
+        ("atmosphere.heat", "ocean.heat", "36"),
+        ("ocean.temperature", "ocean.around", "216"),
+        ("atmosphere.temperature", "atmosphere.around", "216"),
+    ]
