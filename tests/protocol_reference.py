@@ -425,10 +425,13 @@ def _read_address(reader: Reader) -> list[Any]:
 def _read_purpose(reader: Reader) -> Item:
     wants = PURPOSES[reader.number(1)]
     if wants == "connect":
-        node, hops = reader.text(), reader.number(1)
+        node, is_named = reader.text(), reader.number(1)
+        assert is_named <= 1
+        process = reader.take(16).hex() if is_named else None
+        hops = reader.number(1)
         assert hops <= 4
         behalf = [[ROLES[reader.number(1)], reader.text()] for _ in range(hops)]
-        return {"wants": wants, "node": node, "on_behalf_of": behalf}
+        return {"wants": wants, "node": node, "process": process, "on_behalf_of": behalf}
     if wants == "callback":
         return {"wants": wants, "ticket": reader.take(16).hex()}
     return {"wants": wants}
@@ -438,7 +441,10 @@ def _purpose(purpose: Item) -> bytes:
     out = bytes([PURPOSES.index(purpose["wants"])])
     if purpose["wants"] == "connect":
         behalf = purpose["on_behalf_of"]
-        out += put_text(purpose["node"]) + bytes([len(behalf)])
+        out += put_text(purpose["node"])
+        process = purpose["process"]
+        out += b"\0" if process is None else b"\1" + bytes.fromhex(process)
+        out += bytes([len(behalf)])
         out += b"".join(bytes([ROLES.index(role)]) + put_text(name) for role, name in behalf)
     if purpose["wants"] == "callback":
         out += bytes.fromhex(purpose["ticket"])

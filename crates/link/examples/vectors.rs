@@ -243,19 +243,30 @@ fn handshake() -> String {
 }
 
 /// The same Hello for the other purposes, and a call.
-fn purposes() -> [(&'static str, Purpose, &'static str); 3] {
+fn purposes() -> [(&'static str, Purpose, &'static str); 4] {
     let gate = identity(Role::Gateway, "gate.example.org");
     let on_behalf_of = vec![identity(Role::Worker, "lab1.example.org"), gate];
     let connect = Purpose::Connect {
         node: "gpu3.example.net".to_owned(),
+        process: None,
         on_behalf_of,
+    };
+    let connect_process = Purpose::Connect {
+        node: "gpu3.example.net".to_owned(),
+        process: Some(ProcessNumber::new(pattern(16, 6).try_into().unwrap())),
+        on_behalf_of: Vec::new(),
     };
     let ticket = Ticket(pattern(16, 5).try_into().unwrap());
     [
         (
             "connect",
             connect,
-            r#"{"wants": "connect", "node": "gpu3.example.net", "on_behalf_of": [["worker", "lab1.example.org"], ["gateway", "gate.example.org"]]}"#,
+            r#"{"wants": "connect", "node": "gpu3.example.net", "process": null, "on_behalf_of": [["worker", "lab1.example.org"], ["gateway", "gate.example.org"]]}"#,
+        ),
+        (
+            "connect_process",
+            connect_process,
+            r#"{"wants": "connect", "node": "gpu3.example.net", "process": "NUMBER", "on_behalf_of": []}"#,
         ),
         ("register", Purpose::Register, r#"{"wants": "register"}"#),
         (
@@ -270,6 +281,10 @@ fn purpose_cases() -> String {
     let cases = purposes().map(|(_, purpose, fields)| {
         let fields = match &purpose {
             Purpose::Callback { ticket } => fields.replace("\"TICKET\"", &hex(&ticket.0)),
+            Purpose::Connect {
+                process: Some(process),
+                ..
+            } => fields.replace("\"NUMBER\"", &hex(process.bytes())),
             _ => fields.to_owned(),
         };
         let hello = Hello { purpose, ..hello() };

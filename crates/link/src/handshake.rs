@@ -130,6 +130,9 @@ pub enum RefuseReason {
     Cipher,
     /// A gateway has no way to the node; a retry may help.
     Unreachable,
+    /// A gateway has no way to the process of the node that was asked for, and knows others of that node; a retry may help, if the process
+    /// lives.
+    OtherProcess,
 }
 
 /// The server's one message.

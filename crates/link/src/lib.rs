@@ -42,5 +42,5 @@ pub use record::{SEGMENT_BYTES_MAX, TAG_BYTES};
 pub use resumption::{LinkLife, Resumption, ResumptionKey};
 pub use session::{
     CLOSING_TIME, Counts, Ended, EpochLimits, LinkTraffic, Session, SessionConfig, Side,
-    UNVERIFIED_BYTES_PER_SECOND,
+    SharedReception, UNVERIFIED_BYTES_PER_SECOND,
 };

@@ -8,12 +8,14 @@ mod inbox;
 mod link;
 mod outbox;
 mod receiving;
+mod reception;
 mod sending;
 mod steering;
 mod timing;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 pub use closing::{CLOSING_TIME, Ended};
 pub use config::{EpochLimits, SessionConfig, Side};
@@ -35,6 +37,7 @@ use inbox::Inbox;
 pub use link::LinkTraffic;
 use link::{Link, LinkState, LinkTable, SendBacklog};
 use outbox::Outbox;
+pub use reception::SharedReception;
 use timing::Timing;
 pub use timing::UNVERIFIED_BYTES_PER_SECOND;
 
@@ -72,6 +75,8 @@ pub struct Session {
     backlog: SendBacklog,
     /// What [`limit_reception`](Self::limit_reception) said last.
     reception_max: Option<u64>,
+    /// What [`share_reception`](Self::share_reception) said.
+    shared_reception: Option<Arc<SharedReception>>,
     timing: Timing,
     closing: Closing,
     counts: Counts,
@@ -127,6 +132,7 @@ impl Session {
             events: VecDeque::new(),
             backlog: SendBacklog::default(),
             reception_max: None,
+            shared_reception: None,
             timing: Timing::new(now),
             closing: Closing::default(),
             counts: Counts::default(),
@@ -374,6 +380,13 @@ impl Session {
     /// Without this, each message is held to [`Limits::message_bytes_max`], and all that are half here to twice that.
     pub fn limit_reception(&mut self, bytes: u64) {
         self.reception_max = Some(bytes);
+    }
+
+    /// Counts what is here of messages that aren't whole together with what is at other sessions of the same peer, from the next message on.
+    /// All of them have at most twice [`Limits::message_bytes_max`] together: the session in which more comes ends with
+    /// [`SessionError::PeerLimit`].
+    pub fn share_reception(&mut self, shared: Arc<SharedReception>) {
+        self.shared_reception = Some(shared);
     }
 
     /// The room that a buffer needs behind the contents it is to receive.

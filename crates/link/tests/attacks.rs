@@ -6,10 +6,11 @@
 mod pair;
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use exoskel_link::{
     CloseReason, Event, LinkId, Message, MessageKind, Protection, Protections, SessionError,
-    TrafficClass,
+    SharedReception, TrafficClass,
 };
 use pair::{Pair, TRUSTED, drain, message, messages, outgoing, pattern, post, records};
 
@@ -559,4 +560,68 @@ fn half_messages_on_many_links_are_bounded_together() {
         assert_eq!(got, (whole + 1) * SIZE);
         assert!(messages(drain(&mut pair.server)).is_empty());
     }
+}
+
+/// Aim: sessions of one peer don't multiply what may be half here. Method: each of eight sessions gets nearly all of a message; without the
+/// common count, each of them would keep it.
+#[test]
+fn half_messages_in_many_sessions_are_bounded_together() {
+    const SIZE: u64 = 100_000;
+    let shared = Arc::new(SharedReception::default());
+    let mut pairs: Vec<_> = (0..8)
+        .map(|number| {
+            let mut pair = Pair::from_secret([number; 32], TRUSTED, |config| {
+                config.limits.message_bytes_max = SIZE;
+                config.peer_limits.message_bytes_max = SIZE;
+                config.segment_bytes = 1024;
+            });
+            pair.server.share_reception(shared.clone());
+            let link = pair.client.open_link("echo", TrafficClass::Data).unwrap();
+            pair.settle();
+            let part = pattern(SIZE as usize, 3);
+            pair.client.send(link, post(b"", &[&part])).unwrap();
+            let mut sent = records(&pair.sent_by_client());
+            let end = sent.pop().unwrap();
+            (pair, sent.concat(), end)
+        })
+        .collect();
+    let (mut good, mut ended) = (Vec::new(), 0);
+    for (mut pair, most, end) in pairs.drain(..) {
+        match pair.give_server(&most) {
+            Ok(()) => good.push((pair, end)),
+            Err(SessionError::PeerLimit { limit, got, maximum }) => {
+                assert!(limit.contains("all sessions of one certificate"), "{limit}");
+                assert!(got > maximum, "{got} {maximum}");
+                assert_eq!(maximum, 2 * SIZE);
+                ended += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!((good.len(), ended), (2, 6));
+    // What is whole doesn't count any more, nor what has ended.
+    for (pair, end) in &mut good {
+        pair.give_server(end).unwrap();
+        assert_eq!(messages(drain(&mut pair.server)).len(), 1);
+    }
+    assert_eq!(shared.bytes(), 0);
+}
+
+/// Aim: messages of many empty parts take memory before anything of them has come, and are counted for it.
+#[test]
+fn parts_of_half_messages_count_by_themselves() {
+    let shared = Arc::new(SharedReception::default());
+    let mut pair = Pair::new(TRUSTED);
+    pair.server.share_reception(shared.clone());
+    let link = pair.client.open_link("echo", TrafficClass::Data).unwrap();
+    pair.settle();
+    let mut parts = vec![&b""[..]; 999];
+    let last = pattern(10, 3);
+    parts.push(&last);
+    pair.client.send(link, post(b"", &parts)).unwrap();
+    let sent = records(&pair.sent_by_client());
+    pair.give_server(&sent[0]).unwrap();
+    assert!(shared.bytes() > 50_000, "{}", shared.bytes());
+    drop(pair);
+    assert_eq!(shared.bytes(), 0);
 }

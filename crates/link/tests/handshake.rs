@@ -690,14 +690,16 @@ fn a_refusal_comes_through() {
 
 fn purposes() -> Vec<Purpose> {
     let gate = Identity::new(Role::Gateway, "gate.lab.example.org").unwrap();
-    let connect = |on_behalf_of| Purpose::Connect {
+    let connect = |process, on_behalf_of| Purpose::Connect {
         node: "gpu3.cloud.example.org".to_owned(),
+        process,
         on_behalf_of,
     };
     vec![
         Purpose::Session,
-        connect(vec![]),
-        connect(vec![worker(), gate]),
+        connect(None, vec![]),
+        connect(Some(ProcessNumber::new([6; 16])), vec![]),
+        connect(None, vec![worker(), gate]),
         Purpose::Register,
         Purpose::Callback {
             ticket: Ticket([7; 16]),
@@ -737,12 +739,20 @@ fn purposes_that_nobody_has_are_refused() {
         ("unknown", vec![4]),
         (
             "a name with a star",
-            [&[1][..], &name("*.lab"), &[0]].concat(),
+            [&[1][..], &name("*.lab"), &[0, 0]].concat(),
         ),
-        ("an empty name", [&[1][..], &name(""), &[0]].concat()),
+        ("an empty name", [&[1][..], &name(""), &[0, 0]].concat()),
+        (
+            "neither a process nor none",
+            [&[1][..], &name("lab1"), &[2], &[7; 16], &[0]].concat(),
+        ),
+        (
+            "half a process number",
+            [&[1][..], &name("lab1"), &[1], &[7; 8], &[0]].concat(),
+        ),
         (
             "too many hops",
-            [&[1][..], &name("lab1"), &[5], &hop.repeat(5)].concat(),
+            [&[1][..], &name("lab1"), &[0, 5], &hop.repeat(5)].concat(),
         ),
         ("bytes behind", vec![2, 0]),
     ] {
@@ -752,7 +762,7 @@ fn purposes_that_nobody_has_are_refused() {
     let four = [
         &[1][..],
         &name("lab1"),
-        &[HOPS_MAX as u8],
+        &[0, HOPS_MAX as u8],
         &hop.repeat(HOPS_MAX),
     ]
     .concat();

@@ -190,7 +190,10 @@ pub(crate) fn hindrance_of(reason: &RefuseReason) -> Hindrance {
         | RefuseReason::NotAllowed
         | RefuseReason::Limit
         | RefuseReason::Cipher => Hindrance::Rules,
-        RefuseReason::Busy | RefuseReason::Malformed | RefuseReason::Unreachable => Hindrance::Way,
+        RefuseReason::Busy
+        | RefuseReason::Malformed
+        | RefuseReason::Unreachable
+        | RefuseReason::OtherProcess => Hindrance::Way,
     }
 }
 

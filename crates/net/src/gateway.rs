@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use exoskel_identity::{Identity, Role};
 use exoskel_link::CodecError;
-use exoskel_link::handshake::{GatewayCall, HandshakeError, NodeConfig, Purpose, Refuse, Ticket};
+use exoskel_link::handshake::{
+    GatewayCall, HandshakeError, NodeConfig, ProcessNumber, Purpose, Refuse, RefuseReason, Ticket,
+};
 
 pub use exoskel_node::gateway::GatewayLimits;
 use exoskel_node::links::Hindrance;
@@ -43,6 +45,16 @@ pub struct GatewayError {
     /// What went wrong.
     #[source]
     pub problem: GatewayProblem,
+}
+
+impl GatewayError {
+    /// Whether it doesn't know the process of the node that was asked for, and others of that node.
+    pub(crate) fn is_other_process(&self) -> bool {
+        let GatewayProblem::Refused(refuse) = &self.problem else {
+            return false;
+        };
+        refuse.reason == RefuseReason::OtherProcess
+    }
 }
 
 /// What went wrong with a gateway.
@@ -144,7 +156,7 @@ impl OneGateway {
     }
 }
 
-/// Has a gateway connect us with a node. What comes is a connection to that node, on which nothing was said yet: shake hands with the
+/// Has a gateway connect us with a node, or with one process of that node. What comes is a connection to that node, on which nothing was said yet: shake hands with the
 /// node over it, by its name.
 ///
 /// # Errors
@@ -157,15 +169,17 @@ pub async fn connect_through(
     gateway: &Address,
     gateway_name: &str,
     node: &str,
+    process: Option<ProcessNumber>,
     config: &NodeConfig,
 ) -> Result<Socket, GatewayError> {
     let gateway = OneGateway::new(gateway, gateway_name, config);
-    connect(&gateway, node, Vec::new()).await
+    connect(&gateway, node, process, Vec::new()).await
 }
 
 async fn connect(
     gateway: &OneGateway,
     node: &str,
+    process: Option<ProcessNumber>,
     on_behalf_of: Vec<Identity>,
 ) -> Result<Socket, GatewayError> {
     // The gateway would refuse the whole Hello, and couldn't say why so well.
@@ -175,6 +189,7 @@ async fn connect(
     };
     let purpose = Purpose::Connect {
         node: name,
+        process,
         on_behalf_of,
     };
     gateway.tunnel(purpose).await

@@ -17,12 +17,13 @@ use exoskel_link::handshake::{
 use exoskel_link::{CipherSuite, Limits, Protection, Protections};
 use exoskel_net::address::Address;
 use exoskel_net::connection::Ended;
-use exoskel_net::establish::{EstablishError, dial, welcome};
+use exoskel_net::establish::{EstablishError, NodeConfig, dial, welcome};
 use exoskel_net::gateway::service::{Gateway, GatewayStartError, TunnelPatience};
-use exoskel_net::gateway::{GatewayProblem, Registration, connect_through};
+use exoskel_net::gateway::{GatewayError, GatewayProblem, Registration, connect_through};
 use exoskel_net::links::{GatewayAddress, LinkNode, LinkNodeConfig};
 use exoskel_net::listening::Listening;
 use exoskel_net::socket::{Socket, SocketKind};
+use exoskel_node::gateway::REGISTRATIONS_OF_PROCESS_MAX;
 use socket2::{Domain, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -262,7 +263,7 @@ fn a_gateway_has_to_prove_that_it_is_one() {
         let networks = Networks::new();
         let manager = networks.manager();
         let gate = networks.gateway("gate", "");
-        let error = connect_through(&gate.address, "other", "lab1", &manager).await;
+        let error = connect_through(&gate.address, "other", "lab1", None, &manager).await;
         let said = error.unwrap_err().to_string();
         assert!(
             said.contains("gateway other at") && said.contains("other"),
@@ -271,7 +272,7 @@ fn a_gateway_has_to_prove_that_it_is_one() {
         // A worker in its place, whom the authority knows.
         let worker = Target::new(networks.worker("gate")).await;
         let impostor = worker.address().parse().unwrap();
-        let connected = connect_through(&impostor, "gate", "lab1", &manager);
+        let connected = connect_through(&impostor, "gate", "lab1", None, &manager);
         let (connected, welcomed) = tokio::join!(connected, async {
             welcome(worker.accept().await, &worker.config, anybody).await
         });
@@ -314,6 +315,128 @@ fn nobody_is_taken_for_what_it_is_not() {
         assert_eq!(said.unwrap_err().reason, RefuseReason::NotAllowed);
         assert!(wire::text(welcomed).contains("no gateway"));
     });
+}
+
+/// Another process with the same certificate.
+fn process_of(config: &NodeConfig, number: u8) -> NodeConfig {
+    NodeConfig {
+        process: ProcessNumber::new([number; 16]),
+        ..config.clone()
+    }
+}
+
+/// Aim: two hidden processes have one certificate. Each is reached by its own number, whichever has registered last, and nobody else is
+/// when it has left.
+#[test]
+fn processes_of_one_certificate_are_reached_each_by_its_number() {
+    run(async {
+        let networks = Networks::new();
+        let far = networks.gateway("far", "");
+        let site = format!(
+            "[subnet.cloud]\nnames = \"lab*\"\ngateways = [{{ name = \"far\", address = \"{}\" }}]\n",
+            far.address
+        );
+        let near = networks.gateway("near", &site);
+        let manager = networks.manager();
+        let worker = networks.worker("lab1");
+        let processes = [1, 2].map(|number| process_of(&worker, number));
+        let mut calls = Vec::new();
+        for config in &processes {
+            calls.push(hidden(&far, config).await);
+        }
+        for gate in [&far, &near] {
+            for (config, calls) in processes.iter().zip(&mut calls) {
+                let asked = gate.connect_to("lab1", Some(config.process), &manager);
+                let (client, server) = tokio::join!(asked, calls.recv());
+                let (client, server) = (client.unwrap(), server.unwrap());
+                let (client, server) = meet(client, server, &manager, config).await;
+                talk(client, server).await;
+            }
+        }
+        let number = ProcessNumber::new([3; 16]);
+        for gate in [&far, &near] {
+            let refused = gate.connect_to("lab1", Some(number), &manager).await;
+            let refuse = refusal(refused);
+            assert_eq!(refuse.reason, RefuseReason::OtherProcess);
+            let said = refuse.text.sentence().to_string();
+            assert!(
+                said.contains(&format!("to process {number} of lab1: ")),
+                "{said}"
+            );
+            assert!(
+                said.contains("it is not registered there (2 other processes of lab1 are)"),
+                "{said}"
+            );
+        }
+        // Of another node's process, nothing is said of whose number it is.
+        let refused = far.connect_to("lab2", Some(number), &manager).await;
+        assert_eq!(refusal(refused).reason, RefuseReason::Unreachable);
+    });
+}
+
+/// Aim: a node that claims a number answers no call of the process whose it is, and gets no call under another name.
+#[test]
+fn the_number_of_a_process_opens_nothing_to_others() {
+    run(async {
+        let networks = Networks::new();
+        let gate = networks.gateway("gate", "");
+        let [lab1, lab2] = ["lab1", "lab2"].map(|name| networks.credential(Role::Worker, name));
+        let manager = networks.manager();
+        // The number of [`hello`].
+        let number = ProcessNumber::new([5; 16]);
+        let (_thief, answer) = say(&gate, &lab2, Purpose::Register).await;
+        answer.unwrap();
+        gate.line(&["registered worker lab2"]).await;
+        let refused = gate.connect_to("lab1", Some(number), &manager).await;
+        assert_eq!(refusal(refused).reason, RefuseReason::Unreachable);
+        let (mut waiting, answer) = say(&gate, &lab1, Purpose::Register).await;
+        answer.unwrap();
+        gate.line(&["registered worker lab1"]).await;
+        let asked = gate.connect_to("lab1", Some(number), &manager);
+        let (connected, ()) = tokio::join!(asked, async {
+            let call = soon("a call", waiting.receive()).await.unwrap();
+            let ticket = GatewayCall::read(&call).unwrap().ticket;
+            let callback = Purpose::Callback { ticket };
+            let (_, stolen) = say(&gate, &lab2, callback.clone()).await;
+            assert_eq!(stolen.unwrap_err().reason, RefuseReason::NotAllowed);
+            // It has registered with one number, and comes with another one.
+            let mut other = Hello::read(&hello(&lab1, callback.clone())).unwrap();
+            other.statement.process = ProcessNumber::new([6; 16]);
+            let (_, changed) = say_hello(&gate, &lab1, &other.encode().unwrap()).await;
+            assert_eq!(changed.unwrap_err().reason, RefuseReason::NotAllowed);
+            let (_, own) = say(&gate, &lab1, callback).await;
+            own.unwrap();
+        });
+        connected.unwrap();
+    });
+}
+
+/// Aim: who registers again and again has a few places, and those that it had before end.
+#[test]
+fn a_process_that_registers_again_ends_its_older_registrations() {
+    run(async {
+        let networks = Networks::new();
+        let gate = networks.gateway("gate", "");
+        let worker = networks.worker("lab1");
+        let mut held = Vec::new();
+        for _ in 0..=REGISTRATIONS_OF_PROCESS_MAX {
+            held.push(Registration::begin(&gate.address, "gate", &worker).await.unwrap());
+        }
+        gate.line(&["not registered any more: the same process has registered again"])
+            .await;
+        soon("the end of the oldest", held.remove(0).serve(|_| ())).await;
+        drop(held);
+    });
+}
+
+fn refusal(connected: Result<Socket, GatewayError>) -> Refuse {
+    match connected.map(drop) {
+        Err(GatewayError {
+            problem: GatewayProblem::Refused(refuse),
+            ..
+        }) => refuse,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
 }
 
 /// The bare stream of a connection that leads through a gateway.
@@ -360,12 +483,20 @@ async fn say(
     credential: &Credential,
     purpose: Purpose,
 ) -> (RawClient, Result<(), Refuse>) {
+    say_hello(gate, credential, &hello(credential, purpose)).await
+}
+
+async fn say_hello(
+    gate: &Running,
+    credential: &Credential,
+    hello: &[u8],
+) -> (RawClient, Result<(), Refuse>) {
     let Address::Tcp(place) = &gate.address else {
         panic!("it listens at TCP");
     };
     let stream = TcpStream::connect(place).await.unwrap();
     let mut raw = RawClient::connect(stream, credential, Role::Gateway).await;
-    raw.send(&hello(credential, purpose)).await;
+    raw.send(hello).await;
     let said = soon("an answer", raw.receive()).await.unwrap();
     (raw, answer(&said))
 }
@@ -441,9 +572,10 @@ fn who_asks_for_too_many_tunnels_waits_and_others_do_not() {
         let (client, _) = tokio::join!(gate.connect("lab1", &manager), target.accept());
         client.unwrap();
         // Registrations, too.
-        let register = || Registration::begin(&gate.address, "gate", &other);
-        let _first = register().await.unwrap();
-        let error = register().await.err().unwrap();
+        let _first = Registration::begin(&gate.address, "gate", &other).await;
+        let sibling = process_of(&other, 6);
+        let second = Registration::begin(&gate.address, "gate", &sibling).await;
+        let error = second.err().unwrap();
         assert!(
             error.to_string().contains("1 registrations of this node"),
             "{error}"
@@ -833,6 +965,7 @@ fn the_word_of_another_gateway_gives_no_right() {
         let credential = networks.credential(Role::Gateway, "far");
         let purpose = Purpose::Connect {
             node: "lab1".to_owned(),
+            process: None,
             on_behalf_of: vec![Identity::new(Role::Manager, "head").unwrap()],
         };
         let (_, answer) = say(&gate, &credential, purpose.clone()).await;

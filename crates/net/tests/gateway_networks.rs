@@ -205,7 +205,7 @@ async fn head(folder: &Path) {
     eprintln!("lab1 can't be dialled");
     for node in ["lab1", "hidden"] {
         let gateway = GATEWAY.parse().unwrap();
-        let socket = connect_through(&gateway, "gate", node, &config)
+        let socket = connect_through(&gateway, "gate", node, None, &config)
             .await
             .unwrap();
         let session = dial(socket, &config, Some(node.to_owned())).await.unwrap();

@@ -244,6 +244,7 @@ pub(super) fn put_reason(out: &mut Vec<u8>, reason: &RefuseReason) -> Result<(),
         RefuseReason::Malformed => 7,
         RefuseReason::Cipher => 8,
         RefuseReason::Unreachable => 9,
+        RefuseReason::OtherProcess => 10,
     });
     if let RefuseReason::Version { of, expected, got } = reason {
         for text in [of, expected, got] {
@@ -268,6 +269,7 @@ pub(super) fn read_reason(reader: &mut Reader<'_>) -> Result<RefuseReason, Codec
         7 => RefuseReason::Malformed,
         8 => RefuseReason::Cipher,
         9 => RefuseReason::Unreachable,
+        10 => RefuseReason::OtherProcess,
         other => return Err(unknown("reason of a refusal", other)),
     })
 }

@@ -5,6 +5,7 @@ use exoskel_identity::{Identity, Role};
 use crate::codec::{Reader, over, put_text};
 use crate::error::CodecError;
 use crate::handshake::fields::{NAME_BYTES_MAX, put_identity, read_identity, unknown};
+use crate::handshake::process::ProcessNumber;
 
 /// The bytes of a [`Ticket`].
 pub const TICKET_BYTES: usize = 16;
@@ -21,6 +22,8 @@ pub enum Purpose {
     Connect {
         /// The name in the certificate of the node to reach.
         node: String,
+        /// Which process of that node; any of them, if nobody says.
+        process: Option<ProcessNumber>,
         /// For whom a gateway asks: who asked first, then each gateway that passed the request on. Empty where a node asks for itself.
         ///
         /// # Security
@@ -85,9 +88,20 @@ impl GatewayCall {
 pub(super) fn put_purpose(out: &mut Vec<u8>, purpose: &Purpose) -> Result<(), CodecError> {
     match purpose {
         Purpose::Session => out.push(0),
-        Purpose::Connect { node, on_behalf_of } => {
+        Purpose::Connect {
+            node,
+            process,
+            on_behalf_of,
+        } => {
             out.push(1);
             put_text(out, "name of a node", node, NAME_BYTES_MAX)?;
+            match process {
+                None => out.push(0),
+                Some(process) => {
+                    out.push(1);
+                    out.extend_from_slice(process.bytes());
+                }
+            }
             check_hops(on_behalf_of.len())?;
             out.push(on_behalf_of.len() as u8);
             for identity in on_behalf_of {
@@ -113,11 +127,17 @@ pub(super) fn read_purpose(reader: &mut Reader<'_>) -> Result<Purpose, CodecErro
             let node = node.map_err(|_| CodecError::Text {
                 what: "name of a node",
             })?;
+            let process = match reader.u8("whether a process is named")? {
+                0 => None,
+                1 => Some(ProcessNumber::new(reader.array("process number")?)),
+                other => return Err(unknown("whether a process is named", other)),
+            };
             let hops = usize::from(reader.u8("number of hops")?);
             check_hops(hops)?;
             let on_behalf_of = (0..hops).map(|_| read_identity(reader));
             Ok(Purpose::Connect {
                 node: node.name,
+                process,
                 on_behalf_of: on_behalf_of.collect::<Result<_, _>>()?,
             })
         }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::envelope::Envelope;
 use crate::message::{Event, LinkId, Message};
 use crate::record::{HEADER_BYTES, RecordKind};
+use crate::session::reception::CountedReception;
 
 /// Up to this size a part's memory is reserved at once; a larger one grows with what arrives, so that a claim alone
 /// costs nothing.
@@ -17,11 +18,19 @@ pub(super) struct Assembly {
     bulk: Vec<BulkPart>,
     /// The part that the next record belongs to: 0 is the head.
     current: usize,
+    /// What is here of it.
+    pub(super) counted: CountedReception,
 }
 
 impl Assembly {
     /// Starts with what the first record holds.
-    pub(super) fn new(envelope: Envelope, first: &[u8], pool: &mut Pool) -> Self {
+    pub(super) fn new(
+        envelope: Envelope,
+        first: &[u8],
+        pool: &mut Pool,
+        mut counted: CountedReception,
+    ) -> Self {
+        counted.add(first.len() as u64);
         let mut head = BulkPart::new(envelope.head_bytes, Vec::new());
         head.data.extend_from_slice(first);
         head.filled = first.len();
@@ -35,6 +44,7 @@ impl Assembly {
             head,
             bulk,
             current: 0,
+            counted,
         };
         assembly.skip_full();
         assembly
@@ -106,6 +116,7 @@ impl Assembly {
     pub(super) fn finish(&mut self, length: usize) {
         let part = self.part().expect("a record has begun, so there is a part");
         part.filled += length;
+        self.counted.add(length as u64);
         self.skip_full();
     }
 

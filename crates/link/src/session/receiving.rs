@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::session::assembly::Assembly;
 use crate::session::inbox::Inbound;
 use crate::session::link::{Link, LinkState, signed};
+use crate::session::reception::CountedReception;
 
 /// Before a body of at least this size only its header is read, so that the body itself can be read to its place.
 const DIRECT_BYTES_MIN: u64 = 16 * 1024;
@@ -250,7 +251,10 @@ impl Session {
             }
             return Ok(());
         }
-        let assembly = Assembly::new(envelope, first, &mut self.pool);
+        let parts = envelope.bulk_bytes.len();
+        let counted = CountedReception::new(self.shared_reception.as_ref(), parts);
+        let assembly = Assembly::new(envelope, first, &mut self.pool, counted);
+        assembly.counted.check(half_here_max(&self.config.limits))?;
         if assembly.is_complete() != header.end {
             return Err(unexpected(
                 "its end flag does not agree with the message's lengths",
@@ -341,6 +345,9 @@ impl Session {
         self.counts.bytes_opened[usize::from(protection.code())] += u64::from(header.length);
         let assembly = assembly_of(&mut self.links, header.link, self.opener.counter())?;
         assembly.finish(header.length as usize);
+        if !assembly.is_complete() {
+            assembly.counted.check(half_here_max(&self.config.limits))?;
+        }
         self.deliver_complete(header.link);
         Ok(())
     }
@@ -391,13 +398,19 @@ impl Session {
     }
 }
 
+/// What messages that are half here have together at most: as one session's peer has announced them, and as they have come to all sessions of
+/// a certificate.
+const fn half_here_max(limits: &Limits) -> u64 {
+    limits.message_bytes_max.saturating_mul(2)
+}
+
 /// Holds the bytes of all messages that are half here, and of the one that begins, to what this side has memory for.
 fn check_reception(got: u64, expected: Option<u64>, limits: &Limits) -> Result<(), SessionError> {
     let (limit, maximum) = match expected {
         Some(expected) => ("what is expected of it now, in bytes", expected),
         None => (
             "twice message_bytes_max in messages that are half here",
-            limits.message_bytes_max.saturating_mul(2),
+            half_here_max(limits),
         ),
     };
     if got <= maximum {

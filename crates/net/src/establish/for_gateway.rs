@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use exoskel_identity::VerifiedIdentity;
 use exoskel_link::handshake::{
-    Accept, Answer, Hello, NodeConfig, Purpose, Refuse, RefuseReason, accept,
+    Accept, Answer, Hello, NodeConfig, ProcessNumber, Purpose, Refuse, RefuseReason, accept,
 };
 
 use super::{
@@ -87,6 +87,8 @@ pub(crate) struct WaitingClient {
     pub(crate) purpose: Purpose,
     /// Who it is.
     pub(crate) identity: VerifiedIdentity,
+    /// Which process of that node, as it says.
+    pub(crate) process: ProcessNumber,
     /// Its certificates, by which it is judged again.
     pub(crate) chain: Vec<Vec<u8>>,
 }
@@ -104,16 +106,17 @@ pub(crate) async fn hear(
         if let Err(refuse) = &judged {
             wire.refuse(refuse).await?;
         }
-        let (accept, purpose) = judged.map_err(EstablishError::Refused)?;
-        Ok((wire.engine.take(), accept, purpose, peer))
+        let (accept, asked) = judged.map_err(EstablishError::Refused)?;
+        Ok((wire.engine.take(), accept, asked, peer))
     });
-    let (engine, accept, purpose, peer) = within_handshake_time(config, heard).await?;
+    let (engine, accept, (process, purpose), peer) = within_handshake_time(config, heard).await?;
     Ok(WaitingClient {
         transport,
         engine,
         accept,
         purpose,
         identity: peer.identity,
+        process,
         chain: peer.chain,
     })
 }
@@ -123,7 +126,7 @@ fn judge(
     transport: &Transport,
     hello: &[u8],
     peer: &VerifiedIdentity,
-) -> Result<(Accept, Purpose), Refuse> {
+) -> Result<(Accept, (ProcessNumber, Purpose)), Refuse> {
     let hello = Hello::read(hello).map_err(|error| error.refusal())?;
     config.admit(peer, false).map_err(|error| Refuse {
         reason: RefuseReason::NotAllowed,
@@ -131,7 +134,7 @@ fn judge(
     })?;
     let offer = config.offer(transport.path(), ciphers(), peer);
     let (accept, _) = accept(&hello, peer.identity(), offer)?;
-    Ok((accept, hello.purpose))
+    Ok((accept, (hello.statement.process, hello.purpose)))
 }
 
 impl WaitingClient {

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,9 +13,11 @@ use std::time::{Duration, Instant};
 use exoskel_identity::authorization::Decision;
 use exoskel_identity::{Expected, Identity, Role, VerifiedIdentity};
 use exoskel_link::handshake::{
-    GatewayCall, HOPS_MAX, NodeConfig, Purpose, Refuse, RefuseReason, Ticket,
+    GatewayCall, HOPS_MAX, NodeConfig, ProcessNumber, Purpose, Refuse, RefuseReason, Ticket,
 };
-use exoskel_node::gateway::{Full, GatewayLimits, GatewayTables, RegistrationId, TunnelId};
+use exoskel_node::gateway::{
+    Full, GatewayLimits, GatewayTables, Registered, RegistrationId, TunnelId,
+};
 use exoskel_trust::Stamps;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -51,6 +54,9 @@ const WAY_TIME: Duration = Duration::from_secs(5);
 
 /// Calls that wait to be sent to one registered node.
 const CALLS_MAX: usize = 64;
+
+/// Why a registration ends in whose place a newer one is.
+const AGAIN: &str = "the same process has registered again";
 
 /// Registrations of one name that are called, one after the other, for one tunnel.
 const CALLED_MAX: usize = 2;
@@ -147,7 +153,7 @@ struct GatewayState {
     tables: RefCell<GatewayTables>,
     /// Tunnels that are being made, whose node was called.
     answers: RefCell<HashMap<TunnelId, oneshot::Sender<WaitingClient>>>,
-    registrations: RefCell<HashMap<RegistrationId, Registered>>,
+    registrations: RefCell<HashMap<RegistrationId, WaitingNode>>,
     tunnels: RefCell<HashMap<TunnelId, Joined>>,
     refusals: RefCell<Refusals>,
     audit: Box<dyn Fn(String)>,
@@ -156,7 +162,7 @@ struct GatewayState {
 }
 
 /// A node that waits for calls.
-struct Registered {
+struct WaitingNode {
     calls: mpsc::Sender<GatewayCall>,
     peer: Judged,
     end: Option<oneshot::Sender<String>>,
@@ -176,20 +182,58 @@ struct Judged {
     not_after: UnixTime,
 }
 
-/// Why a node was not reached: each way that was tried.
-struct NoWay(Vec<String>);
+/// Whom somebody asks for.
+struct AskedNode {
+    name: String,
+    /// One process of it, if somebody asks for that.
+    process: Option<ProcessNumber>,
+}
+
+impl fmt::Display for AskedNode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Some(process) => write!(formatter, "process {process} of {}", self.name),
+            None => formatter.write_str(&self.name),
+        }
+    }
+}
+
+/// Why a node was not reached.
+#[derive(Default)]
+struct NoWay {
+    /// Each way that was tried.
+    tried: Vec<String>,
+    /// Other processes of the node that are registered here, if one was asked for that is not.
+    others: usize,
+    /// Whether this gateway, or one that it has asked, knows other processes of the node.
+    is_other: bool,
+}
 
 impl NoWay {
-    fn text(&self, node: &str, gateway: &str) -> String {
-        if self.0.is_empty() {
+    fn text(&self, node: &AskedNode, gateway: &str) -> String {
+        let others = match self.others {
+            0 => String::new(),
+            1 => format!(" (another process of {} is)", node.name),
+            others => format!(" ({others} other processes of {} are)", node.name),
+        };
+        if self.tried.is_empty() {
             return format!(
-                "gateway {gateway} knows no way to {node}: it is not registered there, and no site file says where it is"
+                "gateway {gateway} knows no way to {node}: it is not registered there{others}, and no site file says where it is"
             );
         }
-        format!(
-            "gateway {gateway} has no way to {node}: {}",
-            self.0.join("; ")
-        )
+        let tried = self.tried.join("; ");
+        let here = match others.as_str() {
+            "" => String::new(),
+            others => format!("it is not registered there{others}; "),
+        };
+        format!("gateway {gateway} has no way to {node}: {here}{tried}")
+    }
+
+    fn reason(&self) -> RefuseReason {
+        match self.is_other {
+            true => RefuseReason::OtherProcess,
+            false => RefuseReason::Unreachable,
+        }
     }
 }
 
@@ -363,7 +407,12 @@ impl GatewayState {
                 )
                 .await;
             }
-            Purpose::Connect { node, on_behalf_of } => {
+            Purpose::Connect {
+                node: name,
+                process,
+                on_behalf_of,
+            } => {
+                let node = AskedNode { name, process };
                 self.connect(asker, config, address, node, on_behalf_of)
                     .await;
             }
@@ -396,7 +445,7 @@ impl GatewayState {
         asker: WaitingClient,
         config: &NodeConfig,
         address: &str,
-        node: String,
+        node: AskedNode,
         on_behalf_of: Vec<Identity>,
     ) {
         let who = asker.identity.identity().clone();
@@ -413,12 +462,12 @@ impl GatewayState {
             let text = "it says that it asks for somebody else, which only gateways do";
             return refuse(asker, RefuseReason::Malformed, text).await;
         }
-        let decision = config.policy.authorization().tunnel(&asker.identity, &node);
+        let decision = config.policy.authorization().tunnel(&asker.identity, &node.name);
         if !decision.allowed {
             return refuse(asker, RefuseReason::NotAllowed, &decision.reason).await;
         }
         let is_own = |one: &Identity| one.role == Role::Gateway && one.name == self.name;
-        if node == self.name || on_behalf_of.iter().any(is_own) {
+        if node.name == self.name || on_behalf_of.iter().any(is_own) {
             let text = "the way leads back to this gateway: the site files of the gateways contradict each other";
             return refuse(asker, RefuseReason::Unreachable, text).await;
         }
@@ -442,7 +491,13 @@ impl GatewayState {
             let reached = self.reach(place.tunnel, &who, &node, on_behalf_of, config);
             tokio::time::timeout(REACH_TIME, reached)
                 .await
-                .unwrap_or_else(|_| Err(NoWay(vec![format!("nothing within {REACH_TIME:?}")])))
+                .unwrap_or_else(|_| {
+                    let tried = vec![format!("nothing within {REACH_TIME:?}")];
+                    Err(NoWay {
+                        tried,
+                        ..NoWay::default()
+                    })
+                })
         };
         let reached = tokio::select! {
             biased;
@@ -455,7 +510,7 @@ impl GatewayState {
             Ok(reached) => reached,
             Err(no_way) => {
                 let text = no_way.text(&node, &self.name);
-                return refuse(asker, RefuseReason::Unreachable, &text).await;
+                return refuse(asker, no_way.reason(), &text).await;
             }
         };
         let judged = Judged::new(&asker);
@@ -475,7 +530,7 @@ impl GatewayState {
         let (end, cut) = oneshot::channel();
         let joined = Joined {
             peer: judged,
-            node: node.clone(),
+            node: node.name.clone(),
             end: Some(end),
         };
         self.tunnels.borrow_mut().insert(place.tunnel, joined);
@@ -511,12 +566,19 @@ impl GatewayState {
         &self,
         tunnel: TunnelId,
         who: &Identity,
-        node: &str,
+        node: &AskedNode,
         on_behalf_of: Vec<Identity>,
         config: &NodeConfig,
     ) -> Result<(Socket, String), NoWay> {
         let mut tried = Vec::new();
-        let registrations = self.tables.borrow().registrations(node);
+        let (registrations, others) = {
+            let tables = self.tables.borrow();
+            let wanted = tables.registrations(&node.name, node.process);
+            let is_other = node.process.is_some() && wanted.is_empty();
+            let others = is_other.then(|| tables.processes(&node.name));
+            (wanted, others.unwrap_or_default())
+        };
+        let mut is_other = others > 0;
         // Who asked first; behind other gateways that is not who asks us.
         let first = on_behalf_of.first().unwrap_or(who).clone();
         for registration in registrations.into_iter().take(CALLED_MAX) {
@@ -531,7 +593,7 @@ impl GatewayState {
             .filter(|one| one.role == Role::Gateway)
             .map(|one| one.name.as_str())
             .collect();
-        let ways = self.site.borrow().ways(&self.name, node, &passed);
+        let ways = self.site.borrow().ways(&self.name, &node.name, &passed);
         for way in ways {
             match way {
                 WayToNode::Dial(address) => {
@@ -552,11 +614,14 @@ impl GatewayState {
                     let gateway = OneGateway::new(&place.address, &place.name, config);
                     let mut behalf = on_behalf_of.clone();
                     behalf.push(who.clone());
-                    match connect(&gateway, node, behalf).await {
+                    match connect(&gateway, &node.name, node.process, behalf).await {
                         Ok(socket) => {
                             return Ok((socket, format!("through gateway {}", place.name)));
                         }
-                        Err(error) => tried.push(error.to_string()),
+                        Err(error) => {
+                            is_other |= error.is_other_process();
+                            tried.push(error.to_string());
+                        }
                     }
                 }
                 WayToNode::Through(place) => tried.push(format!(
@@ -565,7 +630,11 @@ impl GatewayState {
                 )),
             }
         }
-        Err(NoWay(tried))
+        Err(NoWay {
+            tried,
+            others,
+            is_other,
+        })
     }
 
     /// Calls a registered node, and waits until it has dialled back.
@@ -627,7 +696,9 @@ impl GatewayState {
     ) {
         let now = self.now();
         let node = asker.identity.identity();
-        let answered = self.tables.borrow_mut().answer(ticket, node, now);
+        let mut tables = self.tables.borrow_mut();
+        let answered = tables.answer(ticket, node, asker.process, now);
+        drop(tables);
         let waiting = answered.map(|tunnel| self.answers.borrow_mut().remove(&tunnel));
         let refused = match waiting {
             Ok(Some(waiting)) => match waiting.send(asker) {
@@ -646,9 +717,13 @@ impl GatewayState {
     /// A hidden node waits for calls.
     async fn register(&self, asker: WaitingClient, config: &NodeConfig, address: &str) {
         let who = asker.identity.identity().clone();
-        let registered = self.tables.borrow_mut().register(&who);
+        let process = asker.process;
+        let registered = self.tables.borrow_mut().register(&who, process);
         let registration = match registered {
-            Ok(registration) => registration,
+            Ok(Registered { id, displaced }) => {
+                self.displace(displaced);
+                id
+            }
             Err(full) => {
                 let text = Full::to_string(&full);
                 let reason = RefuseReason::Busy;
@@ -659,12 +734,13 @@ impl GatewayState {
         };
         let (calls, mut waiting) = mpsc::channel(CALLS_MAX);
         let (end, cut) = oneshot::channel();
-        let registered = Registered {
+        let registered = WaitingNode {
             calls,
             peer: Judged::new(&asker),
             end: Some(end),
         };
         let why = match asker.accept(config).await {
+            Ok(_) if !self.tables.borrow().is_registered(registration) => AGAIN.to_owned(),
             Ok(mut connection) => {
                 // Not earlier: a call must not overtake the answer.
                 self.registrations
@@ -673,7 +749,7 @@ impl GatewayState {
                 // As with tunnels.
                 let is_this = |one| one == registration;
                 self.judge_again(&self.config(), |_| false, is_this);
-                self.write(format!("registered {who} at {address}"));
+                self.write(format!("registered {who} at {address}, process {process}"));
                 tokio::select! {
                     why = pass_on(&mut connection, &mut waiting, config.handshake_time) => why,
                     Ok(reason) = cut => reason,
@@ -684,8 +760,17 @@ impl GatewayState {
         self.registrations.borrow_mut().remove(&registration);
         self.tables.borrow_mut().unregister(registration);
         self.write(format!(
-            "{who} at {address} is not registered any more: {why}"
+            "{who} at {address}, process {process}, is not registered any more: {why}"
         ));
+    }
+
+    /// Ends a registration in whose place a newer one of the same process is.
+    fn displace(&self, displaced: Option<RegistrationId>) {
+        let mut registrations = self.registrations.borrow_mut();
+        let displaced = displaced.and_then(|displaced| registrations.get_mut(&displaced));
+        if let Some(displaced) = displaced {
+            tell(&mut displaced.end, AGAIN.to_owned());
+        }
     }
 
     /// Judges the owners of these tunnels and registrations again, by rules that may have changed.

@@ -11,7 +11,7 @@ use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
 use exoskel_link::{CloseReason, Side};
 use exoskel_node::SessionId;
-use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want};
+use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want, WantedProcess};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -340,11 +340,19 @@ async fn reach_at(
             }
         }
         HintedWay::Through(gateway) => {
-            let node = &want.peer.node.name;
-            let connected = connect_through(&gateway.address, &gateway.name, node, &terms).await;
-            connected.map_err(|error| FailedAttempt {
-                hindrance: error.problem.hindrance(),
-                ..error.to_string().into()
+            let WantedProcess { node, process } = &want.peer;
+            let GatewayAddress { name, address } = &gateway;
+            let connected = connect_through(address, name, &node.name, *process, &terms).await;
+            connected.map_err(|error| {
+                let advice = match error.is_other_process() {
+                    // It may come back: only its own end is sure to be its end.
+                    true => "; if that process has ended, its startpoints have as well: get a new one",
+                    false => "",
+                };
+                FailedAttempt {
+                    hindrance: error.problem.hindrance(),
+                    ..format!("{error}{advice}").into()
+                }
             })?
         }
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use exoskel_identity::Identity;
+use exoskel_link::SharedReception;
 use exoskel_node::SessionId;
 use exoskel_node::links::{AcceptedId, LinkCall};
 
@@ -22,6 +23,8 @@ const UNREAD_ANSWERS_MAX: u64 = 65_536;
 pub(super) struct PeerShare {
     /// At the node's thread.
     pub(super) turn: PeerTurn,
+    /// What is here of messages that aren't whole.
+    reception: Arc<SharedReception>,
     connections: Mutex<BTreeMap<SessionId, Arc<Connection>>>,
 }
 
@@ -46,6 +49,7 @@ impl Unread {
 
 impl PeerShare {
     pub(super) fn begin(&self, session: SessionId, connection: &Arc<Connection>) {
+        connection.with(|session| session.share_reception(self.reception.clone()));
         lock(&self.connections).insert(session, connection.clone());
     }
 

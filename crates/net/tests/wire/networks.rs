@@ -199,7 +199,16 @@ impl Running {
         node: &str,
         config: &NodeConfig,
     ) -> Result<Socket, GatewayError> {
-        let connected = connect_through(&self.address, &self.name, node, config);
+        self.connect_to(node, None, config).await
+    }
+
+    pub(crate) async fn connect_to(
+        &self,
+        node: &str,
+        process: Option<ProcessNumber>,
+        config: &NodeConfig,
+    ) -> Result<Socket, GatewayError> {
+        let connected = connect_through(&self.address, &self.name, node, process, config);
         soon("the gateway's answer", connected).await
     }
 
@@ -315,6 +324,7 @@ pub(crate) async fn hidden(
     });
     spawn_local(serve);
     let name = config.credential.identity().to_string();
-    gate.line(&["registered", &name]).await;
+    let process = format!("process {}", config.process);
+    gate.line(&["registered", &name, &process]).await;
     sockets
 }
