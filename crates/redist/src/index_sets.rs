@@ -128,6 +128,14 @@ impl IndexSet {
         Ok(Self { length, runs })
     }
 
+    /// Runs of this set alone, in ascending order.
+    pub(crate) fn part(&self, runs: Vec<IndexRun>) -> Self {
+        Self {
+            length: self.length,
+            runs,
+        }
+    }
+
     /// Cells of the process's memory.
     #[must_use]
     pub fn length(&self) -> u64 {

@@ -285,10 +285,15 @@ fn check(case: &Case) {
         })
         .collect();
 
-    let of_source =
-        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Source, rank);
-    let of_target =
-        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Target, rank);
+    let plan = |side, rank| {
+        let whole = RedistributionPlan::new(source, target, &mapping, side, rank);
+        let (source, target) = known_to(source, target, &mapping, side, rank);
+        let own = RedistributionPlan::new(&source, &target, &mapping, side, rank);
+        assert_eq!(own, whole, "a plan of what one process knows");
+        whole
+    };
+    let of_source = |rank| plan(PlanSide::Source, rank);
+    let of_target = |rank| plan(PlanSide::Target, rank);
     let mut sent = BTreeMap::new();
     let mut copied: Vec<Vec<u8>> = (0..target.processes())
         .map(|rank| bytes(&memory(target, rank)))
@@ -353,6 +358,37 @@ fn check(case: &Case) {
         "messages that nobody receives: {:?}",
         sent.keys()
     );
+}
+
+/// Both layouts as one process knows them: its own index sets, and of others the runs that meet them.
+fn known_to(
+    source: &Layout,
+    target: &Layout,
+    mapping: &Mapping,
+    side: PlanSide,
+    rank: u32,
+) -> (Layout, Layout) {
+    let met = mapping.met_sets(source, target, side, rank);
+    let (own, other) = match side {
+        PlanSide::Source => (source, target),
+        PlanSide::Target => (target, source),
+    };
+    let (mut known, mut known_other) = (own.clone(), other.clone());
+    for (axis, sets) in own.index_sets() {
+        let process = own.coordinates(rank)[axis];
+        let own = BTreeMap::from([(process, sets.set(process).unwrap().clone())]);
+        known = known
+            .with_index_sets(axis, IndexSets::of_some(own))
+            .unwrap();
+    }
+    for (axis, _) in other.index_sets() {
+        let sets = IndexSets::of_some(met[&axis].clone());
+        known_other = known_other.with_index_sets(axis, sets).unwrap();
+    }
+    match side {
+        PlanSide::Source => (known, known_other),
+        PlanSide::Target => (known_other, known),
+    }
 }
 
 /// One element, some, half of it, all of it.
