@@ -162,3 +162,67 @@ def test_layouts_that_do_not_fit_say_why() -> None:
         ex.plan(layout((8,)), layout((8,))).sent_by(2)
     with pytest.raises(ValueError, match="parts of the shapes"):
         ex.plan(layout((8,)), layout((8,))).run([np.zeros(8)])
+
+
+def mesh_parts(cells: int, processes: int, seed: int) -> list[Any]:
+    """Each cell belongs to one process, and each process has its cells in an order of its own."""
+    random = np.random.default_rng(seed)
+    owner = random.integers(processes, size=cells)
+    return [random.permutation(np.flatnonzero(owner == rank)) for rank in range(processes)]
+
+
+def test_any_sets_of_indices_end_up_where_numpy_puts_them() -> None:
+    field = np.random.default_rng(1).random((57, 5))
+    sources, targets = mesh_parts(57, 4, 2), mesh_parts(57, 3, 3)
+    # A target may list what others list, too: cells that its own touch.
+    targets[0] = np.concatenate([targets[0], targets[1][:4]]).astype("u4")
+    source = ex.Layout((57, 5), "f8", (ex.Indices.of(sources), "*"), processes=4)
+    target = ex.Layout((57, 5), "f8", (ex.Indices.of(targets), "block"), grid=(3, 2), order="F")
+    assert source.local_shape(1) == (len(sources[1]), 5)
+    planned = ex.plan(source, target)
+    moved = planned.run([field[cells] for cells in sources])
+    for rank, part in enumerate(moved):
+        row, column = target.coordinates(rank)
+        columns = slice(0, 3) if column == 0 else slice(3, 5)
+        np.testing.assert_array_equal(part, field[targets[row]][:, columns])
+    blocks = ex.Layout((10, 5), "f8", ("*", "cyclic"), processes=2)
+    part = ex.plan(source, blocks, select="[7:57:5]").run([field[cells] for cells in sources])
+    np.testing.assert_array_equal(part[1], field[7:57:5, 1::2])
+    assert str(source) == "57 x 5 of <f8, (indices, whole) over 4 x 1 processes"
+    owned_cells = np.concatenate([np.r_[part] for part in source.extents(2)[0]])
+    np.testing.assert_array_equal(owned_cells, np.sort(sources[2]))
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ([[0, 1], [2, 3, 1]], "rank 0 and rank 1 of the source both list the index 1 on axis 0"),
+        ([[0, 1], [3]], "rank 0 of the target wants the index 2 on its axis 0"),
+        ([[0, 1], [2, 4]], "process 1 lists the index 4, expected indices from 0 to below 4"),
+        ([[0, 1, 2, 3]], "index sets of 1 processes, expected one for each of the 2"),
+        ([[0, 1, 0], [2, 3]], "of process 0: got the index 0 at the places 0 and 2"),
+        ([[0, -1], [2, 3]], "got the index -1 in the indices of process 0"),
+        ([[0.0, 1.0], [2, 3]], "of float64 for the indices of process 0"),
+        ([[[0, 1]], [2, 3]], r"an array of \(1, 2\)"),
+        ([], "got no indices"),
+    ],
+)
+def test_sets_that_do_not_fit_name_the_process_and_the_index(parts: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ex.plan(
+            ex.Layout((4,), "f8", (ex.Indices.of(parts),), grid=(2,)),
+            ex.Layout((4,), "f8", ("*",), processes=1),
+        )
+
+
+def test_bounds_and_lists_of_indices_are_not_mistaken() -> None:
+    with pytest.raises(ValueError, match=r"ex\.Indices\.of\(parts\) for lists of indices"):
+        ex.Layout((4,), "f8", ([[0, 1], [2, 3]],), processes=2)  # type: ignore[list-item]
+    alone = ex.Layout((4,), "f8", (ex.Indices([3, 1]),), processes=2)
+    with pytest.raises(ValueError, match="indices of one process, expected those of all"):
+        ex.plan(alone, alone)
+    assert alone.over(2, 1).local_shape(1) == (2,)
+    with pytest.raises(ValueError, match="indices of rank 0 on axis 0 are not known"):
+        alone.over(2, 1).local_shape(0)
+    with pytest.raises(ValueError, match="got a layout for 2 processes, expected 3"):
+        alone.over(3, 1)

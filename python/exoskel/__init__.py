@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .manager import Manager
     from .member import Member, SharedArray
     from .pool import Pool
-    from .redistribution import Layout, PlannedMessage, RedistributionPlan, plan
+    from .redistribution import Indices, Layout, PlannedMessage, RedistributionPlan, plan
     from .results import register_result_type
     from .shared_contents import Shared
     from .skeletons import Farm, ParDegree, Pipeline, Seq, Skeleton
@@ -64,6 +64,7 @@ __all__ = [
     "ExoskelError",
     "Farm",
     "ForkError",
+    "Indices",
     "InitializerError",
     "ItemTimeoutError",
     "KeeperError",
@@ -110,6 +111,7 @@ _HOMES = {
     "Executor": "executor",
     "Farm": "skeletons",
     "KeySummary": "summary",
+    "Indices": "redistribution",
     "Layout": "redistribution",
     "Manager": "manager",
     "Member": "member",

@@ -10,6 +10,7 @@ __all__ = [
     "Acceptor",
     "Call",
     "GridTrust",
+    "IndexSet",
     "Keeper",
     "KeyCacheTrace",
     "Layout",
@@ -486,9 +487,16 @@ class SharedArray:
     @property
     def versions(self) -> tuple[int, int]: ...
 
-def check_sharing(axes: int, words: Sequence[str | Sequence[int]]) -> None: ...
+def check_sharing(
+    axes: int, words: Sequence[str | Sequence[int] | IndexSet | Sequence[IndexSet]]
+) -> None: ...
 def keeper_socket(runtime_directory: Path | None) -> Path: ...
 def read_coupling(text: str) -> list[tuple[str, str | None]]: ...
+
+@final
+class IndexSet:
+    def __new__(cls, indices: Any) -> Self: ...
+    def __len__(self) -> int: ...
 
 @final
 class Layout:
@@ -496,11 +504,12 @@ class Layout:
         cls,
         shape: Sequence[int],
         element: str,
-        axes: Sequence[str | Sequence[int]],
+        axes: Sequence[str | Sequence[int] | IndexSet | Sequence[IndexSet]],
         grid: Sequence[int] | None,
         processes: int,
         halo: Sequence[int],
         fortran: bool,
+        rank: int,
     ) -> Self: ...
     @property
     def grid(self) -> list[int]: ...

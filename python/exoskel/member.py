@@ -93,7 +93,7 @@ class Member:
     def array(self, name: str, layout: Layout, memory: NDArray[Any] | None = None) -> SharedArray:
         """Describe an array, and return this process's part of it.
 
-        Each process of the program gives the same name and layout. It is made of zeros, in memory that other programs on this host can
+        Each process of the program gives the same name and layout; of `Indices` each gives its own. It is made of zeros, in memory that other programs on this host can
         read.
 
         Parameters
@@ -114,7 +114,7 @@ class Member:
             If `memory` isn't of the layout's shape and type.
         """
         _check_process(self._process)
-        over = layout.over(self.size)
+        over = layout.over(self.size, self.rank)
         if over.dtype.names is not None or over.dtype.kind in "Mm":
             raise ValueError(
                 f"got elements of {over.dtype}, whose fields or units other programs aren't told; expected plain ones, as i8, or V{over.dtype.itemsize} for mere bytes"

@@ -9,15 +9,117 @@ import operator
 from collections.abc import Iterator, Sequence
 from copy import copy
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, TypeAlias
 
 from . import _core
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+    _AxisSets: TypeAlias = _core.IndexSet | list[_core.IndexSet]
 
 # A table of more processes than this is no help.
 _TABLE_MAX = 16
+
+
+class Indices:
+    """An axis whose indices belong to processes in no regular way: the cells of an unstructured mesh, or of a partition by METIS.
+
+    In a coupling each process gives its own indices alone: ``ex.Indices(mine)``. For `plan`, give those of all processes:
+    ``ex.Indices.of([part0, part1])``.
+
+    A source has each index once: an index of which two processes are the owners is an error. A target may list what others list as well,
+    as cells at a boundary between processes do. An index that a target lists must have an owner in the source. An index that no process
+    of the target lists goes nowhere.
+
+    Parameters
+    ----------
+    mine : array of int, shape (cells,)
+        This process's indices, each once, from 0 to below the axis's length. Memory has the cells in this order.
+
+    Raises
+    ------
+    ValueError
+        For what is no list of indices, and for an index that is there twice.
+
+    Examples
+    --------
+    >>> import exoskel as ex
+    >>> cells = ex.Layout((6,), "f8", (ex.Indices.of([[0, 4, 1], [5, 2, 3]]),), processes=2)
+    >>> blocks = ex.Layout((6,), "f8", ("block",), processes=2)
+    >>> [(m.source, m.target, m.elements) for m in ex.plan(cells, blocks).messages]
+    [(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 2)]
+    """
+
+    def __init__(self, mine: ArrayLike) -> None:
+        self._sets = [_index_set(mine, "the indices")]
+        self._has_all = False
+
+    @classmethod
+    def of(cls, parts: Sequence[ArrayLike]) -> Self:
+        """Return the axis of all processes: `parts` has the indices of each, in the order of their ranks.
+
+        In a grid of several dimensions the order is that of the coordinates on this axis.
+
+        Raises
+        ------
+        ValueError
+            As for the indices of one process.
+        """
+        made = cls.__new__(cls)
+        made._sets = [
+            _index_set(part, f"the indices of process {number}")
+            for number, part in enumerate(parts)
+        ]
+        made._has_all = True
+        if not made._sets:
+            raise ValueError("got no indices, expected those of at least one process")
+        return made
+
+    @property
+    def words(self) -> _core.IndexSet | list[_core.IndexSet]:
+        """The indices as the core has them."""
+        return self._sets if self._has_all else self._sets[0]
+
+    def __repr__(self) -> str:
+        """Say how many there are."""
+        counts = [len(made) for made in self._sets]
+        if not self._has_all:
+            return f"<exoskel.Indices of one process, {counts[0]} cells>"
+        return f"<exoskel.Indices of {len(counts)} processes, {sum(counts)} cells>"
+
+
+def _index_set(indices: ArrayLike, what: str) -> _core.IndexSet:
+    import numpy as np
+
+    array = np.asarray(indices)
+    if array.size == 0 and array.ndim == 1:
+        array = array.astype("u8")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"got an array of {array.shape} of {array.dtype} for {what}, expected one axis of integers"
+        )
+    if array.dtype.kind == "i" and array.size and array.min() < 0:
+        raise ValueError(
+            f"got the index {array.min()} in {what}, expected none below 0: indices are those of the whole array"
+        )
+    try:
+        return _core.IndexSet(np.ascontiguousarray(array, "u8"))
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _word(axis: str | Sequence[int] | Indices) -> str | list[int] | _AxisSets:
+    if isinstance(axis, str):
+        return axis
+    if isinstance(axis, Indices):
+        return axis.words
+    try:
+        return [operator.index(bound) for bound in axis]
+    except TypeError:
+        raise ValueError(
+            "got a list for an axis that is not one of integers, expected bounds, as [0, 300, 1024], or ex.Indices.of(parts) for lists of indices"
+        ) from None
 
 
 class Layout:
@@ -29,10 +131,11 @@ class Layout:
         The whole array's.
     dtype : numpy dtype or str
         Of its elements; any of a fixed size.
-    axes : sequence of str or of sequences of int
+    axes : sequence of str, of sequences of int or of Indices
         For each axis ``"block"`` (one block for each process), ``"block(k)"``, ``"cyclic(k)"`` (blocks of k for the processes in turn),
         ``"cyclic"``, ``"whole"`` (or ``"*"``: not shared out), ``"replicated"`` (each process has all of it), or bounds: process p has the
-        indices from ``bounds[p]`` to below ``bounds[p + 1]``. One text with commas is as good.
+        indices from ``bounds[p]`` to below ``bounds[p + 1]``. One text with commas is as good. With `Indices` each process has any
+        indices.
     grid : sequence of int, optional
         Processes in each dimension. Ranks number it by rows, as ``MPI_Cart_create`` does.
     processes : int, optional
@@ -53,7 +156,7 @@ class Layout:
         self,
         shape: Sequence[SupportsIndex],
         dtype: DTypeLike,
-        axes: str | Sequence[str | Sequence[int]],
+        axes: str | Sequence[str | Sequence[int] | Indices],
         *,
         grid: Sequence[int] | None = None,
         processes: int | None = None,
@@ -82,47 +185,58 @@ class Layout:
                 else cells
                 for word, cells in zip(words, halos, strict=False)
             ]
-        self._axes = [word if isinstance(word, str) else list(word) for word in words]
+        self._axes = [_word(word) for word in words]
         self._halos = halos
         self._element = element.split("[")[0]
         _core.check_sharing(len(self.shape), self._axes)
+        self._grid = None if grid is None else list(grid)
+        self._processes = processes
         self._over: _core.Layout | None = None
-        if grid is not None:
-            self._over = self._made(list(grid), 0)
-        elif processes is not None:
-            self._over = self._made(None, processes)
+        if not self._is_of_one and (grid is not None or processes is not None):
+            self._over = self._made(processes or 0, 0)
 
-    def _made(self, grid: list[int] | None, processes: int) -> _core.Layout:
+    @property
+    def _is_of_one(self) -> bool:
+        """Whether the indices of one process alone are known."""
+        return any(isinstance(axis, _core.IndexSet) for axis in self._axes)
+
+    def _made(self, processes: int, rank: int) -> _core.Layout:
         fortran = self.order == "F"
-        words = (self._axes, grid, processes, self._halos, fortran)
+        words = (self._axes, self._grid, processes, self._halos, fortran, rank)
         return _core.Layout(self.shape, self._element, *words)
 
     @property
     def made(self) -> _core.Layout:
         """The layout over its processes, as the core has it."""
+        if self._over is None and self._is_of_one:
+            raise ValueError(
+                "got a layout with the indices of one process, expected those of all: ex.Indices.of(parts). One process's are for Member.array"
+            )
         if self._over is None:
             raise ValueError(
                 "got a layout without grid= or processes=, expected one of the two: how many processes share the array"
             )
         return self._over
 
-    def over(self, processes: int) -> Layout:
+    def over(self, processes: int, rank: int = 0) -> Layout:
         """Return the same layout over so many processes, unless it has a grid already.
+
+        `rank` is the process whose indices ``ex.Indices(mine)`` are.
 
         Raises
         ------
         ValueError
             If it has a grid of another size, or no grid fits.
         """
+        known = self
         if self._over is None:
-            made = copy(self)
-            made._over = self._made(None, processes)
-            return made
-        if self.processes != processes:
-            raise ValueError(
-                f"got a layout for {self.processes} processes, expected {processes}: the program's"
-            )
-        return self
+            if self._processes is not None and self._processes != processes:
+                raise _other_size(self._processes, processes)
+            known = copy(self)
+            known._over = self._made(processes, rank)
+        if known.processes != processes:
+            raise _other_size(known.processes, processes)
+        return known
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -143,7 +257,7 @@ class Layout:
         return tuple(self.made.local_shape(rank))
 
     def extents(self, rank: int) -> tuple[list[slice], ...]:
-        """Return the indices that a process owns: slices of each axis, in ascending order."""
+        """Return the indices that a process owns: slices of each axis, in ascending order whatever the order in memory."""
         axes = self.made.extents(rank)
         return tuple([slice(start, stop) for start, stop in ranges] for ranges in axes)
 
@@ -156,6 +270,10 @@ class Layout:
     def __repr__(self) -> str:
         """Say how it is shared out."""
         return f"<exoskel.Layout of {self}>"
+
+
+def _other_size(got: int, processes: int) -> ValueError:
+    return ValueError(f"got a layout for {got} processes, expected {processes}: the program's")
 
 
 class PlannedMessage(NamedTuple):
@@ -331,7 +449,8 @@ def plan(
     Raises
     ------
     ValueError
-        For layouts that don't fit each other, with both shapes.
+        For layouts that don't fit each other, with both shapes; for `Indices` that several processes of the source list, or that nobody
+        there lists and the target wants.
 
     Examples
     --------

@@ -25,6 +25,18 @@ module exoskel
       type(c_ptr), intent(out) :: array
     end function
 
+    ! indices(axis): c_loc of the process's own indices, which count from 0, or c_null_ptr where an axis has no index sets.
+    integer(c_int) function exoskel_array_indices(member, name, type, order, axes, shape, sharing, grid, counts, indices, &
+        array) bind(c)
+      import
+      type(c_ptr), value :: member, grid
+      character(kind=c_char), intent(in) :: name(*), sharing(*)
+      integer(c_int), value :: type, order, axes
+      integer(c_int64_t), intent(in) :: shape(*), counts(*)
+      type(c_ptr), intent(in) :: indices(*)
+      type(c_ptr), intent(out) :: array
+    end function
+
     integer(c_int) function exoskel_local_shape(array, shape) bind(c)
       import
       type(c_ptr), value :: array

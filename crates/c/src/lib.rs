@@ -4,12 +4,15 @@
 #![allow(unsafe_code, reason = "C hands over pointers")]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use exoskel_member::{Member, SharedArray, keeper_of_environment};
-use exoskel_redist::{AxisSharing, DIMENSIONS_MAX, ElementType, Layout, MemoryOrder};
+use exoskel_redist::{
+    AxisSharing, DIMENSIONS_MAX, ElementType, IndexSet, IndexSets, Layout, LayoutError, MemoryOrder,
+};
 
 /// A member and its arrays, which go with it.
 pub struct CMember {
@@ -21,7 +24,7 @@ pub struct CMember {
 impl Drop for CMember {
     fn drop(&mut self) {
         for array in self.arrays.drain(..) {
-            // SAFETY: it came from a box in `exoskel_array_of`, and is freed nowhere else.
+            // SAFETY: it came from a box in `describe`, and is freed nowhere else.
             drop(unsafe { Box::from_raw(array) });
         }
     }
@@ -151,6 +154,23 @@ pub unsafe extern "C" fn exoskel_attach(
     }))
 }
 
+/// What C says of an array, before any of it is looked at.
+struct ArrayArguments {
+    member: *mut CMember,
+    name: *const c_char,
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    halo: *const i64,
+    /// This process's indices on each axis, and how many; null where no axis has index sets.
+    counts: *const i64,
+    indices: *const *const i64,
+    array: *mut *mut CArray,
+}
+
 /// Describes an array.
 ///
 /// # Safety
@@ -168,74 +188,186 @@ pub unsafe extern "C" fn exoskel_array_of(
     halo: *const i64,
     array: *mut *mut CArray,
 ) -> c_int {
-    code(checked(|| {
-        // SAFETY: the caller's.
-        let (member, place) = unsafe { (given(member, "a member")?, given(array, "a place")?) };
-        *place = ptr::null_mut();
-        let count = usize::try_from(axes)
-            .ok()
-            .filter(|count| (1..=DIMENSIONS_MAX).contains(count))
-            .ok_or_else(|| format!("got {axes} axes, expected 1 to {DIMENSIONS_MAX}"))?;
-        // SAFETY: the caller's.
-        let (name, sharing, shape) = unsafe {
-            let shape = values(shape, count, "shape")?;
-            (text(name, "name")?, text(sharing, "sharing")?, shape)
-        };
-        let lengths = |lengths: &[i64], what: &str| {
-            let wrong = || format!("got {lengths:?} for {what}, expected no number below 0");
-            let lengths = lengths.iter().map(|length| u64::try_from(*length));
-            lengths
-                .collect::<Result<Vec<u64>, _>>()
-                .map_err(|_| wrong())
-        };
-        let words = sharing.split(',').map(|word| word.trim().parse());
-        let words: Result<Vec<AxisSharing>, _> = words.collect();
-        let words = words.map_err(|error: exoskel_redist::LayoutError| error.to_string())?;
-        let size = member.member.size();
-        let grid = match grid.is_null() {
-            true => Layout::grid_of(&words, size).map_err(|error| error.to_string())?,
-            false => {
-                // SAFETY: the caller's.
-                let grid = unsafe { values(grid, count, "grid")? };
-                let grid = grid.iter().map(|count| u32::try_from(*count));
-                let grid: Result<Vec<u32>, _> = grid.collect();
-                grid.map_err(|_| "got a grid with a number below 0".to_owned())?
-            }
-        };
-        let halo = match halo.is_null() {
-            true => vec![0; count],
+    let arguments = ArrayArguments {
+        member,
+        name,
+        kind,
+        order,
+        axes,
+        shape,
+        sharing,
+        grid,
+        halo,
+        counts: ptr::null(),
+        indices: ptr::null(),
+        array,
+    };
+    // SAFETY: the caller's.
+    code(checked(|| unsafe { describe(&arguments) }))
+}
+
+/// Describes an array of which axes have index sets.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_array_indices(
+    member: *mut CMember,
+    name: *const c_char,
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    counts: *const i64,
+    indices: *const *const i64,
+    array: *mut *mut CArray,
+) -> c_int {
+    let arguments = ArrayArguments {
+        member,
+        name,
+        kind,
+        order,
+        axes,
+        shape,
+        sharing,
+        grid,
+        halo: ptr::null(),
+        counts,
+        indices,
+        array,
+    };
+    // SAFETY: the caller's.
+    code(checked(|| unsafe { describe(&arguments) }))
+}
+
+/// # Safety
+/// As the header says of `exoskel_array_of` and `exoskel_array_indices`.
+unsafe fn describe(arguments: &ArrayArguments) -> Result<(), String> {
+    // SAFETY: the caller's.
+    let (member, place) = unsafe {
+        let member = given(arguments.member, "a member")?;
+        (member, given(arguments.array, "a place")?)
+    };
+    *place = ptr::null_mut();
+    let axes = arguments.axes;
+    let count = usize::try_from(axes)
+        .ok()
+        .filter(|count| (1..=DIMENSIONS_MAX).contains(count))
+        .ok_or_else(|| format!("got {axes} axes, expected 1 to {DIMENSIONS_MAX}"))?;
+    // SAFETY: the caller's.
+    let (name, sharing, shape) = unsafe {
+        let shape = values(arguments.shape, count, "shape")?;
+        let sharing = text(arguments.sharing, "sharing")?;
+        (text(arguments.name, "name")?, sharing, shape)
+    };
+    // SAFETY: the caller's.
+    let (words, own) = unsafe { shared_out(arguments, sharing, count)? };
+    let size = member.member.size();
+    let grid = match arguments.grid.is_null() {
+        true => Layout::grid_of(&words, size).map_err(|error| error.to_string())?,
+        false => {
             // SAFETY: the caller's.
-            false => lengths(unsafe { values(halo, count, "halo")? }, "halo")?,
-        };
-        let order = match order {
-            0 => MemoryOrder::C,
-            1 => MemoryOrder::Fortran,
-            _ => {
-                return Err(format!(
-                    "got the order {order}, expected one of exoskel_order"
-                ));
-            }
-        };
-        let shape = lengths(shape, "shape")?;
-        let layout = Layout::new(&shape, element(kind)?, words, &grid, &halo, order);
-        let layout = layout.map_err(|error| error.to_string())?;
-        if layout.processes() != size {
+            let grid = unsafe { values(arguments.grid, count, "grid")? };
+            let grid = grid.iter().map(|count| u32::try_from(*count));
+            let grid: Result<Vec<u32>, _> = grid.collect();
+            grid.map_err(|_| "got a grid with a number below 0".to_owned())?
+        }
+    };
+    let halo = match arguments.halo.is_null() {
+        true => vec![0; count],
+        // SAFETY: the caller's.
+        false => none_below_0(unsafe { values(arguments.halo, count, "halo")? }, "halo")?,
+    };
+    let order = match arguments.order {
+        0 => MemoryOrder::C,
+        1 => MemoryOrder::Fortran,
+        order => {
             return Err(format!(
-                "got a layout for {} processes, the program has {size}",
-                layout.processes()
+                "got the order {order}, expected one of exoskel_order"
             ));
         }
-        let made = member.member.array(name, &layout, &|| false);
-        let array = made.map_err(|error| error.to_string())?;
-        let made = Box::into_raw(Box::new(CArray {
-            array,
-            rank: member.member.rank(),
-            access: Access::None,
-        }));
-        member.arrays.push(made);
-        *place = made;
-        Ok(())
-    }))
+    };
+    let shape = none_below_0(shape, "shape")?;
+    let element = element(arguments.kind)?;
+    let layout = Layout::new(&shape, element, words, &grid, &halo, order);
+    let mut layout = layout.map_err(|error| error.to_string())?;
+    if layout.processes() != size {
+        return Err(format!(
+            "got a layout for {} processes, the program has {size}",
+            layout.processes()
+        ));
+    }
+    let coordinates = layout.coordinates(member.member.rank());
+    for (axis, set) in own {
+        let sets = IndexSets::of_some(BTreeMap::from([(coordinates[axis], set)]));
+        let made = layout.with_index_sets(axis, sets);
+        layout = made.map_err(|error| error.to_string())?;
+    }
+    let made = member.member.array(name, &layout, &|| false);
+    let array = made.map_err(|error| error.to_string())?;
+    let made = Box::into_raw(Box::new(CArray {
+        array,
+        rank: member.member.rank(),
+        access: Access::None,
+    }));
+    member.arrays.push(made);
+    *place = made;
+    Ok(())
+}
+
+fn none_below_0(numbers: &[i64], what: &str) -> Result<Vec<u64>, String> {
+    let wrong = || format!("got {numbers:?} for {what}, expected no number below 0");
+    let converted = numbers.iter().map(|number| u64::try_from(*number));
+    let converted: Result<Vec<u64>, _> = converted.collect();
+    converted.map_err(|_| wrong())
+}
+
+/// This process's indices, by the numbers of axes.
+type OwnSets = Vec<(usize, IndexSet)>;
+
+/// How each axis is shared out, and this process's indices where that is by index sets.
+///
+/// # Safety
+/// As the header says of `exoskel_array_indices`.
+unsafe fn shared_out(
+    arguments: &ArrayArguments,
+    sharing: &str,
+    axes: usize,
+) -> Result<(Vec<AxisSharing>, OwnSets), String> {
+    let (mut words, mut own) = (Vec::new(), Vec::new());
+    for (axis, word) in sharing.split(',').map(str::trim).enumerate() {
+        if word != "indices" {
+            let word: Result<AxisSharing, LayoutError> = word.parse();
+            words.push(word.map_err(|error| error.to_string())?);
+            continue;
+        }
+        if arguments.indices.is_null() || arguments.counts.is_null() || axis >= axes {
+            return Err(format!(
+                "got \"indices\" for axis {axis}, and no indices: call exoskel_array_indices with this process's"
+            ));
+        }
+        // SAFETY: the caller's: both have a place for each axis.
+        let (count, first) = unsafe { (*arguments.counts.add(axis), *arguments.indices.add(axis)) };
+        let what = format!("the indices on axis {axis}");
+        let count = usize::try_from(count)
+            .map_err(|_| format!("got {count} for the number of {what}, expected none below 0"))?;
+        let indices = match count {
+            0 => &[],
+            // SAFETY: the caller's.
+            _ => unsafe { values(first, count, &what)? },
+        };
+        if let Some(index) = indices.iter().find(|index| **index < 0) {
+            return Err(format!(
+                "got the index {index} in {what}, expected none below 0: they count from 0"
+            ));
+        }
+        let set = IndexSet::new(indices.iter().map(|index| index.unsigned_abs()));
+        own.push((axis, set.map_err(|error| format!("{what}: {error}"))?));
+        words.push(AxisSharing::Indices(IndexSets::default()));
+    }
+    Ok((words, own))
 }
 
 /// The lengths of this process's part.

@@ -7,12 +7,17 @@ int main(int count, char **words) {
     (void)count;
     int rank = atoi(words[1]), size = atoi(words[2]), steps = atoi(words[3]);
     exoskel_member *me;
-    exoskel_array *sst, *heat;
+    exoskel_array *sst, *heat, *mesh;
     const int64_t shape[] = {16, 24};
     int64_t local[2], first, length;
     if (exoskel_attach("atmosphere", size, rank, &me)) return 1;
     if (exoskel_array_of(me, "sst", EXOSKEL_FLOAT64, EXOSKEL_ORDER_FORTRAN, 2, shape, "*,block", NULL, NULL, &sst)) return 2;
     if (exoskel_array_of(me, "heat", EXOSKEL_FLOAT32, EXOSKEL_ORDER_C, 1, shape, "block", NULL, NULL, &heat)) return 3;
+    /* Blocks of the mesh, whose cells the ocean has in no regular way. */
+    const int64_t cells_of_mesh = 20;
+    int64_t first_cell, cells_here;
+    if (exoskel_array_of(me, "mesh", EXOSKEL_INT64, EXOSKEL_ORDER_C, 1, &cells_of_mesh, "block", NULL, NULL, &mesh)) return 10;
+    if (exoskel_extent(mesh, 0, &first_cell, &cells_here)) return 11;
     if (exoskel_local_shape(sst, local) || exoskel_extent(sst, 1, &first, &length)) return 4;
     for (int step = 0; step < steps; step++) {
         const double *cells = exoskel_read(sst);
@@ -21,6 +26,11 @@ int main(int count, char **words) {
             for (int64_t column = 0; column < local[1]; column++)
                 if (cells[column * local[0] + row] != 1000 * step + 24 * row + first + column) return 6;
         if (exoskel_done(sst)) return 7;
+        const int64_t *values = exoskel_read(mesh);
+        if (!values) return 12;
+        for (int64_t place = 0; place < cells_here; place++)
+            if (values[place] != 100 * step + first_cell + place) return 13;
+        if (exoskel_done(mesh)) return 14;
         float *warmth = exoskel_write(heat);
         if (!warmth) return 8;
         for (int cell = 0; cell < 16 / size; cell++) warmth[cell] = (float)step;

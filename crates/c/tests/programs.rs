@@ -9,7 +9,8 @@ use exoskel_net::keeper::KeeperService;
 use exoskel_transfer::{ConnectionState, Coupling};
 
 const COUPLING: &str = "[program.ocean]\n[program.atmosphere]\n[[connection]]\nfrom = \"ocean.sst\"\nto = \"atmosphere.sst\"\n\
-    [[connection]]\nfrom = \"atmosphere.heat\"\nto = \"ocean.heat\"\n";
+    [[connection]]\nfrom = \"atmosphere.heat\"\nto = \"ocean.heat\"\n\
+    [[connection]]\nfrom = \"ocean.mesh\"\nto = \"atmosphere.mesh\"\n";
 const STEPS: u64 = 5;
 
 /// A folder that goes with the test.

@@ -599,7 +599,7 @@ impl SharedArray {
 
     /// Who takes from this process.
     fn takers(&self, terms: UsableConnection, partners: Vec<HeardPartner>) -> VersionTakers {
-        let plan = terms.plan(PlanSide::Source, self.attachment.rank());
+        let plan = terms.plan(PlanSide::Source, &self.layout, self.attachment.rank());
         let ranks = plan.messages().map(PlannedMessage::rank);
         let is_here = |rank: &u32| partners.iter().any(|one| one.rank == *rank);
         VersionTakers {
@@ -615,7 +615,7 @@ impl SharedArray {
     /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
     fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
         let rank = self.attachment.rank();
-        let plan = terms.plan(PlanSide::Target, rank);
+        let plan = terms.plan(PlanSide::Target, &self.layout, rank);
         let target = self.layout.local_strides(rank);
         let mut memories: BTreeMap<u32, PartMemory> = partners
             .into_iter()

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use exoskel_redist::{Layout, Mapping, PlanSide, RedistributionPlan};
+use exoskel_redist::{IndexSets, Layout, Mapping, PlanSide, RedistributionPlan, SetsOfAxes};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionPlace, GoneMember, KeeperMessage, LayoutDescription, Loss, MemberMessage,
-    PROTOCOL, Variable,
+    ArrayEnd, ConnectionPlace, GoneMember, IndexPart, IndexParts, KeeperMessage, LayoutDescription,
+    Loss, MemberMessage, PROTOCOL, Variable,
 };
 
 use crate::array::SharedArray;
@@ -71,6 +71,8 @@ struct GivenMemory {
 #[derive(Debug, Default)]
 struct HeardConnection {
     partners: Vec<HeardPartner>,
+    /// Index sets at the other end, as far as this process needs them.
+    indices: IndexParts,
     connected: Option<UsableConnection>,
     failed: Option<(String, Option<GoneMember>)>,
 }
@@ -102,9 +104,13 @@ pub(crate) struct UsableConnection {
 }
 
 impl UsableConnection {
-    /// One process's own part.
-    pub(crate) fn plan(&self, side: PlanSide, rank: u32) -> RedistributionPlan {
-        RedistributionPlan::new(&self.source, &self.target, &self.mapping, side, rank)
+    /// One process's own part, of an array with this layout: its own index sets are known there.
+    pub(crate) fn plan(&self, side: PlanSide, own: &Layout, rank: u32) -> RedistributionPlan {
+        let (source, target) = match side {
+            PlanSide::Source => (own, &self.target),
+            PlanSide::Target => (&self.source, own),
+        };
+        RedistributionPlan::new(source, target, &self.mapping, side, rank)
     }
 }
 
@@ -170,6 +176,10 @@ impl Member {
     ) -> Result<SharedArray, MemberError> {
         let attachment = &self.attachment;
         let asking = held(&attachment.asking);
+        for part in IndexPart::of(&self.own_sets(layout)?) {
+            let name = name.to_owned();
+            attachment.tell(&MemberMessage::Indices { name, part })?;
+        }
         attachment.tell(&MemberMessage::Array {
             name: name.to_owned(),
             layout: LayoutDescription::of(layout),
@@ -190,6 +200,22 @@ impl Member {
             given.targets,
             given.is_watched,
         ))
+    }
+
+    /// This process's index set on each axis that has such.
+    fn own_sets(&self, layout: &Layout) -> Result<SetsOfAxes, MemberError> {
+        let coordinates = layout.coordinates(self.rank());
+        let own = layout.index_sets().map(|(axis, sets)| {
+            let process = coordinates[axis];
+            let set = sets.set(process).ok_or_else(|| {
+                let rank = self.rank();
+                MemberError::Unfit(format!(
+                    "the indices of rank {rank} on axis {axis} are missing"
+                ))
+            })?;
+            Ok((axis, BTreeMap::from([(process, set.clone())])))
+        });
+        own.collect()
     }
 
     /// Goes. What was exported stays until it was taken; `error` is what ends the process early, if anything does.
@@ -352,6 +378,14 @@ impl HeardSoFar {
                 is_watched,
                 descriptor: descriptor.ok_or_else(without)?,
             }),
+            KeeperMessage::Indices {
+                connection,
+                own,
+                part,
+            } => {
+                let taken = self.connection(connection, own).indices.take(&part);
+                taken.map_err(MemberError::Keeper)?;
+            }
             KeeperMessage::Partner {
                 connection,
                 own,
@@ -377,8 +411,21 @@ impl HeardSoFar {
                 own,
                 terms,
             } => {
-                let source = terms.source.layout().map_err(MemberError::Keeper)?;
-                let target = terms.target.layout().map_err(MemberError::Keeper)?;
+                let mut source = terms.source.layout().map_err(MemberError::Keeper)?;
+                let mut target = terms.target.layout().map_err(MemberError::Keeper)?;
+                let known = std::mem::take(&mut self.connection(connection, own).indices);
+                let other = match own {
+                    ArrayEnd::Source => &mut target,
+                    ArrayEnd::Target => &mut source,
+                };
+                for (axis, sets) in known.sets().map_err(MemberError::Keeper)? {
+                    let sets = IndexSets::of_some(sets);
+                    let has_sets = other.index_sets().any(|(known, _)| known == axis);
+                    let made = has_sets.then(|| other.with_index_sets(axis, sets));
+                    let no_sets = || MemberError::Keeper(format!("index sets for axis {axis}"));
+                    let made = made.ok_or_else(no_sets)?;
+                    *other = made.map_err(|error| MemberError::Keeper(error.to_string()))?;
+                }
                 let mapping = Mapping::new(
                     &source,
                     &target,

@@ -1,14 +1,18 @@
 //! Layouts and plans of redistributions, as Python sees them.
 
+use std::collections::BTreeMap;
+
 use exoskel_redist::{
-    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
+    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
     RedistributionPlan,
 };
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_sharing, module)?)?;
+    module.add_class::<IndexSetHandle>()?;
     module.add_class::<LayoutHandle>()?;
     module.add_class::<PlanHandle>()
 }
@@ -17,11 +21,36 @@ fn wrong(error: &impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// How one axis is shared out: a word, or bounds.
+/// The indices of one process, in the order of its memory.
+#[pyclass(frozen, name = "IndexSet", module = "exoskel._core")]
+struct IndexSetHandle {
+    set: IndexSet,
+}
+
+#[pymethods]
+impl IndexSetHandle {
+    /// Of numbers without sign in a row, of 64 bits each.
+    #[new]
+    fn new(py: Python<'_>, indices: PyBuffer<u64>) -> PyResult<Self> {
+        let indices = indices.to_vec(py)?;
+        let set = py.detach(|| IndexSet::new(indices));
+        Ok(Self {
+            set: set.map_err(|error| wrong(&error))?,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.set.length() as usize
+    }
+}
+
+/// How one axis is shared out: a word, bounds, the indices of one process, or those of all processes.
 #[derive(FromPyObject)]
 enum AxisArgument {
     Word(String),
     Bounds(Vec<u64>),
+    Own(Py<IndexSetHandle>),
+    All(Vec<Py<IndexSetHandle>>),
 }
 
 impl AxisArgument {
@@ -29,6 +58,23 @@ impl AxisArgument {
         match self {
             Self::Word(word) => word.trim().parse().map_err(|error| wrong(&error)),
             Self::Bounds(bounds) => Ok(AxisSharing::Bounds(bounds.clone())),
+            // It gets its place when there is a grid.
+            Self::Own(_) => Ok(AxisSharing::Indices(IndexSets::default())),
+            Self::All(sets) => {
+                let sets = sets.iter().map(|set| set.get().set.clone());
+                Ok(AxisSharing::Indices(IndexSets::of_all(sets.collect())))
+            }
+        }
+    }
+
+    /// The sets of an axis that has those of one process only.
+    fn own(&self, process: u32) -> Option<IndexSets> {
+        match self {
+            Self::Own(set) => {
+                let sets = BTreeMap::from([(process, set.get().set.clone())]);
+                Some(IndexSets::of_some(sets))
+            }
+            Self::Word(_) | Self::Bounds(_) | Self::All(_) => None,
         }
     }
 }
@@ -54,9 +100,10 @@ pub(crate) struct LayoutHandle {
 
 #[pymethods]
 impl LayoutHandle {
-    /// With a grid, or with as many processes as there are.
+    /// With a grid, or with as many processes as there are. Indices of one process alone are those of `rank`.
     #[new]
-    #[pyo3(signature = (shape, element, axes, grid, processes, halo, fortran))]
+    #[pyo3(signature = (shape, element, axes, grid, processes, halo, fortran, rank))]
+    #[expect(clippy::too_many_arguments, reason = "Python has them as they are")]
     fn new(
         shape: Vec<u64>,
         element: &str,
@@ -65,6 +112,7 @@ impl LayoutHandle {
         processes: u32,
         halo: Vec<u64>,
         fortran: bool,
+        rank: u32,
     ) -> PyResult<Self> {
         let element: ElementType = element.parse().map_err(|error| wrong(&error))?;
         let sharing: Vec<AxisSharing> = axes
@@ -80,9 +128,15 @@ impl LayoutHandle {
             false => MemoryOrder::C,
         };
         let layout = Layout::new(&shape, element, sharing, &grid, &halo, order);
-        Ok(Self {
-            layout: layout.map_err(|error| wrong(&error))?,
-        })
+        let mut layout = layout.map_err(|error| wrong(&error))?;
+        let coordinates = layout.coordinates(rank);
+        for (axis, (argument, process)) in axes.iter().zip(coordinates).enumerate() {
+            if let Some(sets) = argument.own(process) {
+                let made = layout.with_index_sets(axis, sets);
+                layout = made.map_err(|error| wrong(&error))?;
+            }
+        }
+        Ok(Self { layout })
     }
 
     #[getter]
@@ -134,7 +188,14 @@ impl LayoutHandle {
     fn check(&self, rank: u32) -> PyResult<()> {
         let processes = self.layout.processes();
         if rank < processes {
-            return Ok(());
+            let coordinates = self.layout.coordinates(rank);
+            let mut sets = self.layout.index_sets();
+            return match sets.find(|(axis, sets)| sets.set(coordinates[*axis]).is_none()) {
+                None => Ok(()),
+                Some((axis, _)) => Err(PyValueError::new_err(format!(
+                    "the indices of rank {rank} on axis {axis} are not known in this process: it has its own only"
+                ))),
+            };
         }
         let text = format!(
             "got the rank {rank}, expected one of 0 to {}",
@@ -170,8 +231,11 @@ impl PlanHandle {
     ) -> PyResult<Self> {
         let (source, target) = (source.layout.clone(), target.layout.clone());
         let mapping = Mapping::new(&source, &target, select, into, permute.as_deref());
+        let mapping = mapping.map_err(|error| wrong(&error))?;
+        let checked = mapping.check_owners(&source, &target);
+        checked.map_err(|error| wrong(&error))?;
         Ok(Self {
-            mapping: mapping.map_err(|error| wrong(&error))?,
+            mapping,
             source,
             target,
         })

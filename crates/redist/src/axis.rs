@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use crate::index_sets::{IndexSet, IndexSets};
 use crate::layout::LayoutError;
 use crate::selection::AxisSelection;
 
@@ -22,6 +23,8 @@ pub enum AxisSharing {
     Whole,
     /// Each process has all of it: `replicated`. One of them sends, and all receive.
     Replicated,
+    /// Each process has a set of indices, in any order: the cells of an unstructured mesh, for example.
+    Indices(IndexSets),
 }
 
 impl FromStr for AxisSharing {
@@ -57,6 +60,7 @@ impl fmt::Display for AxisSharing {
             Self::Bounds(bounds) => write!(formatter, "bounds of {} blocks", bounds.len() - 1),
             Self::Whole => formatter.write_str("whole"),
             Self::Replicated => formatter.write_str("replicated"),
+            Self::Indices(_) => formatter.write_str("indices"),
         }
     }
 }
@@ -76,6 +80,7 @@ enum AxisKind {
     Cyclic { block: u64 },
     Bounds(Vec<u64>),
     Replicated,
+    Indices(IndexSets),
 }
 
 /// Whose indices are asked for.
@@ -136,6 +141,7 @@ impl Axis {
             }
             AxisSharing::Whole => cyclic(length.max(1)),
             AxisSharing::Replicated => AxisKind::Replicated,
+            AxisSharing::Indices(sets) => AxisKind::Indices(of_axis(sets, length, processes)?),
         };
         let kind = match kind {
             _ if halo == 0 => kind,
@@ -146,7 +152,7 @@ impl Axis {
                 AxisKind::Bounds(bounds.collect())
             }
             AxisKind::Bounds(bounds) => AxisKind::Bounds(bounds),
-            AxisKind::Cyclic { .. } | AxisKind::Replicated => {
+            AxisKind::Cyclic { .. } | AxisKind::Replicated | AxisKind::Indices(_) => {
                 return Err(LayoutError::Halo(sharing.to_string()));
             }
         };
@@ -177,6 +183,7 @@ impl Axis {
                 bounds[process + 1] - bounds[process]
             }
             AxisKind::Replicated => self.length,
+            AxisKind::Indices(sets) => sets.set(process).map_or(0, IndexSet::length),
         }
     }
 
@@ -193,6 +200,14 @@ impl Axis {
         }
     }
 
+    /// The sets of its processes, if it has such.
+    pub(crate) fn index_sets(&self) -> Option<&IndexSets> {
+        match &self.kind {
+            AxisKind::Indices(sets) => Some(sets),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_replicated(&self) -> bool {
         self.kind == AxisKind::Replicated
     }
@@ -204,6 +219,9 @@ impl Axis {
 
     /// The indices that a process owns, one after the other, as [`extents`](crate::Layout::extents) gives them.
     pub(crate) fn owned_ranges(&self, process: u32) -> Vec<Range<u64>> {
+        if let Some(sets) = self.index_sets() {
+            return sets.set(process).map_or(Vec::new(), IndexSet::ranges);
+        }
         let view = AxisView {
             axis: self,
             selection: AxisSelection::all(self.length),
@@ -217,6 +235,29 @@ impl Axis {
     }
 }
 
+/// Sets that fit an axis.
+fn of_axis(sets: &IndexSets, length: u64, processes: u32) -> Result<IndexSets, LayoutError> {
+    if let Some(got) = sets.processes().filter(|got| *got != processes) {
+        return Err(LayoutError::IndexSets { got, processes });
+    }
+    for (process, set) in sets.sets() {
+        if set.end() > length {
+            return Err(LayoutError::Index {
+                index: set.end() - 1,
+                process,
+                length,
+            });
+        }
+        if process >= processes {
+            return Err(LayoutError::IndexSets {
+                got: process.saturating_add(1),
+                processes,
+            });
+        }
+    }
+    Ok(sets.clone())
+}
+
 /// An axis seen through a selection: its positions, not its indices.
 #[derive(Clone, Copy)]
 pub(crate) struct AxisView<'a> {
@@ -226,7 +267,7 @@ pub(crate) struct AxisView<'a> {
 }
 
 impl<'a> AxisView<'a> {
-    fn index(&self, position: u64) -> u64 {
+    pub(crate) fn index(&self, position: u64) -> u64 {
         self.selection.start + self.selection.step * position
     }
 
@@ -302,6 +343,19 @@ impl<'a> AxisView<'a> {
             }
             AxisKind::Bounds(bounds) => self.bounded(bounds, process),
             AxisKind::Replicated => (0..self.axis.length, 0),
+            AxisKind::Indices(sets) => {
+                let (first, last) = (self.index(within.start), self.index(within.end - 1));
+                let runs = sets.set(process).map_or(&[][..], IndexSet::runs);
+                let begin = runs.partition_point(|run| run.start + run.length <= first);
+                let runs = runs[begin..].iter().take_while(|run| run.start <= last);
+                for run in runs {
+                    let indices = run.start..run.start + run.length;
+                    if let Some(found) = self.block(process, &within, &indices, run.local) {
+                        take(found);
+                    }
+                }
+                return;
+            }
         };
         if let Some(found) = self.block(process, &within, &whole.0, whole.1) {
             take(found);
@@ -362,6 +416,15 @@ impl<'a> AxisView<'a> {
                 for process in 0..self.axis.processes {
                     let indices = 0..self.axis.length;
                     if let Some(found) = self.block(process, &within, &indices, 0) {
+                        take(found);
+                    }
+                }
+            }
+            AxisKind::Indices(sets) => {
+                let (first, last) = (self.index(within.start), self.index(within.end - 1));
+                for run in sets.between(first, last) {
+                    let indices = run.start..run.end;
+                    if let Some(found) = self.block(run.process, &within, &indices, run.local) {
                         take(found);
                     }
                 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::DIMENSIONS_MAX;
 use crate::axis::{Axis, AxisSharing};
 use crate::element::ElementType;
+use crate::index_sets::IndexSets;
 
 /// Which axis of an array is contiguous in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,28 @@ pub enum LayoutError {
         /// Processes of that dimension.
         processes: u32,
     },
+    /// An index that the axis hasn't got.
+    #[error(
+        "process {process} lists the index {index}, expected indices from 0 to below {length}: the axis's length"
+    )]
+    Index {
+        /// The largest one.
+        index: u64,
+        /// Whose set it is.
+        process: u32,
+        /// The axis.
+        length: u64,
+    },
+    /// Sets of more or fewer processes than there are.
+    #[error(
+        "got index sets of {got} processes, expected one for each of the {processes} processes of that axis"
+    )]
+    IndexSets {
+        /// As many as there are sets.
+        got: u32,
+        /// Processes of that dimension.
+        processes: u32,
+    },
     /// A halo around more than one block.
     #[error(
         "got a halo for an axis that is {0}, expected it only where each process has one block"
@@ -154,7 +177,8 @@ impl Layout {
         })
     }
 
-    /// A grid for so many processes, as even as it can be: each axis of blocks gets some, and one with bounds as many as it has blocks.
+    /// A grid for so many processes, as even as it can be: each axis of blocks gets some, and one with bounds or with all index sets as many as
+    /// it has.
     /// Replicas come where nothing else is shared out.
     ///
     /// # Errors
@@ -167,19 +191,25 @@ impl Layout {
         let mut grid = vec![1_u32; sharing.len()];
         let mut left = processes;
         for (place, sharing) in grid.iter_mut().zip(sharing) {
-            if let AxisSharing::Bounds(bounds) = sharing {
-                *place = u32::try_from(bounds.len().saturating_sub(1)).unwrap_or(0);
+            let count = match sharing {
+                AxisSharing::Bounds(bounds) => {
+                    Some(u32::try_from(bounds.len().saturating_sub(1)).unwrap_or(0))
+                }
+                AxisSharing::Indices(sets) => sets.processes(),
+                _ => None,
+            };
+            if let Some(count) = count {
+                *place = count;
                 if *place == 0 || !left.is_multiple_of(*place) {
                     return Err(no_grid);
                 }
                 left /= *place;
             }
         }
-        let is_shared = |sharing: &AxisSharing| {
-            matches!(
-                sharing,
-                AxisSharing::Block | AxisSharing::BlockOf(_) | AxisSharing::Cyclic(_)
-            )
+        let is_shared = |sharing: &AxisSharing| match sharing {
+            AxisSharing::Block | AxisSharing::BlockOf(_) | AxisSharing::Cyclic(_) => true,
+            AxisSharing::Indices(sets) => sets.processes().is_none(),
+            AxisSharing::Bounds(_) | AxisSharing::Whole | AxisSharing::Replicated => false,
         };
         let any = sharing.iter().any(is_shared);
         let takes = |sharing: &AxisSharing| match sharing {
@@ -290,6 +320,28 @@ impl Layout {
     pub fn owned(&self, rank: u32) -> u64 {
         let places = self.axes.iter().zip(self.coordinates(rank));
         places.map(|(axis, process)| axis.owned(process)).product()
+    }
+
+    /// The same array with other index sets on an axis that has some: with those that are known of more processes, or of fewer.
+    ///
+    /// # Errors
+    /// [`LayoutError`], for sets that don't fit the axis.
+    ///
+    /// # Panics
+    /// If there is no such axis.
+    pub fn with_index_sets(&self, axis: usize, sets: IndexSets) -> Result<Self, LayoutError> {
+        let mut made = self.clone();
+        let old = &self.axes[axis];
+        let sharing = AxisSharing::Indices(sets);
+        made.axes[axis] = Axis::new(&sharing, old.length, old.processes, old.halo)?;
+        made.sharing[axis] = sharing;
+        Ok(made)
+    }
+
+    /// The index sets of each axis that has some.
+    pub fn index_sets(&self) -> impl Iterator<Item = (usize, &IndexSets)> {
+        let axes = self.axes.iter().enumerate();
+        axes.filter_map(|(number, axis)| Some((number, axis.index_sets()?)))
     }
 
     /// The indices that a process owns on an axis, as ranges in ascending order.

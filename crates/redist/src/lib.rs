@@ -12,7 +12,10 @@ mod axis;
 mod axis_plan;
 mod copy;
 mod element;
+mod index_sets;
 mod layout;
+mod met;
+mod owners;
 mod plan;
 mod selection;
 
@@ -20,7 +23,10 @@ pub use axis::AxisSharing;
 pub use axis_plan::{AxisPartner, AxisPlan, StridedRuns};
 pub use copy::{CutCopy, StridedCopy};
 pub use element::{ElementError, ElementType};
+pub use index_sets::{INDEX_RUNS_MAX, IndexRun, IndexSet, IndexSetError, IndexSets};
 pub use layout::{Layout, LayoutError, MemoryOrder};
+pub use met::SetsOfAxes;
+pub use owners::OwnersError;
 pub use plan::{Mapping, MappingError, PlanSide, PlannedMessage, RedistributionPlan};
 pub use selection::{AxisSelection, Selection, SelectionError};
 

@@ -17,10 +17,10 @@ pub enum PlanSide {
 /// What of a source goes where in a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    from: Selection,
-    to: Selection,
+    pub(crate) from: Selection,
+    pub(crate) to: Selection,
     /// The target's axis a comes from the source's axis `permutation[a]`.
-    permutation: Vec<usize>,
+    pub(crate) permutation: Vec<usize>,
 }
 
 /// A source and a target that don't fit each other.

@@ -5,36 +5,82 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
-    RedistributionPlan, StridedCopy,
+    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
+    PlannedMessage, RedistributionPlan, StridedCopy,
 };
 use proptest::prelude::*;
 
 /// What no element has.
 const UNTOUCHED: u64 = u64::MAX;
 
-fn sharing(length: u64) -> impl Strategy<Value = (AxisSharing, u32, u64)> {
+/// Sets of indices in any order, each index with one owner. At a target some processes list indices of others besides.
+fn index_sets(length: u64, side: PlanSide) -> impl Strategy<Value = (AxisSharing, u32, u64)> {
+    let order = Just((0..length).collect::<Vec<u64>>()).prop_shuffle();
+    let (keeps_order, owner) = (any::<bool>(), 0_usize..5);
+    let owners = prop::collection::vec(owner, length as usize);
+    let more = prop::collection::vec(any::<bool>(), 5 * length as usize);
+    (1_usize..6, order, keeps_order, owners, more).prop_map(
+        move |(count, mut order, keeps_order, owners, more)| {
+            if keeps_order {
+                order.sort_unstable();
+            }
+            let mut lists = vec![Vec::new(); count];
+            for index in order {
+                let owner = owners[index as usize] % count;
+                for (process, list) in lists.iter_mut().enumerate() {
+                    let also = side == PlanSide::Target && more[5 * index as usize + process];
+                    if process == owner || also {
+                        list.push(index);
+                    }
+                }
+            }
+            let sets = lists.into_iter().map(|list| {
+                let set = IndexSet::new(list.iter().copied()).unwrap();
+                assert_eq!(listed(&set), list, "the indices of runs");
+                set
+            });
+            let sets = IndexSets::of_all(sets.collect());
+            (AxisSharing::Indices(sets), count as u32, 0)
+        },
+    )
+}
+
+/// A set's indices in the order of its process's memory.
+fn listed(set: &IndexSet) -> Vec<u64> {
+    let mut list = vec![u64::MAX; set.length() as usize];
+    for run in set.runs() {
+        for cell in 0..run.length {
+            list[(run.local + cell) as usize] = run.start + cell;
+        }
+    }
+    list
+}
+
+/// Each way to share an axis out. A new one needs its line here, and its definition in `local`: the properties below then hold it to what
+/// plans promise, together with all others.
+fn sharing(length: u64, side: PlanSide) -> impl Strategy<Value = (AxisSharing, u32, u64)> {
     let processes = 1_u32..6;
     prop_oneof![
-        (processes.clone(), 0_u64..3).prop_map(|(count, halo)| (AxisSharing::Block, count, halo)),
-        (processes.clone(), 1_u64..6).prop_map(|(count, block)| (
+        2 => index_sets(length, side),
+        1 => (processes.clone(), 0_u64..3).prop_map(|(count, halo)| (AxisSharing::Block, count, halo)),
+        1 => (processes.clone(), 1_u64..6).prop_map(|(count, block)| (
             AxisSharing::Cyclic(block),
             count,
             0
         )),
-        (processes.clone(), 0_u64..3).prop_map(move |(count, more)| (
+        1 => (processes.clone(), 0_u64..3).prop_map(move |(count, more)| (
             AxisSharing::BlockOf((length.div_ceil(u64::from(count)) + more).max(1)),
             count,
             0
         )),
-        (prop::collection::vec(0..=length, 0..4), 0_u64..3).prop_map(move |(mut inner, halo)| {
+        1 => (prop::collection::vec(0..=length, 0..4), 0_u64..3).prop_map(move |(mut inner, halo)| {
             inner.extend([0, length]);
             inner.sort_unstable();
             let count = inner.len() as u32 - 1;
             (AxisSharing::Bounds(inner), count, halo)
         }),
-        Just((AxisSharing::Whole, 1, 0)),
-        processes.prop_map(|count| (AxisSharing::Replicated, count, 0)),
+        1 => Just((AxisSharing::Whole, 1, 0)),
+        1 => processes.prop_map(|count| (AxisSharing::Replicated, count, 0)),
     ]
 }
 
@@ -42,8 +88,8 @@ fn order() -> impl Strategy<Value = MemoryOrder> {
     prop_oneof![Just(MemoryOrder::C), Just(MemoryOrder::Fortran)]
 }
 
-fn layout(shape: Vec<u64>) -> impl Strategy<Value = Layout> {
-    let axes: Vec<_> = shape.iter().map(|length| sharing(*length)).collect();
+fn layout(shape: Vec<u64>, side: PlanSide) -> impl Strategy<Value = Layout> {
+    let axes: Vec<_> = shape.iter().map(|length| sharing(*length, side)).collect();
     (axes, order()).prop_map(move |(axes, order)| {
         let sharing = axes.iter().map(|(sharing, ..)| sharing.clone()).collect();
         let grid: Vec<u32> = axes.iter().map(|(_, count, _)| *count).collect();
@@ -104,7 +150,10 @@ fn case(axes: std::ops::RangeInclusive<usize>, most: u64) -> impl Strategy<Value
             source[*axis] = slice.length;
         }
         let target = to.iter().map(|slice| slice.length).collect();
-        let layouts = (layout(source), layout(target));
+        let layouts = (
+            layout(source, PlanSide::Source),
+            layout(target, PlanSide::Target),
+        );
         layouts.prop_map(move |(source, target)| Case {
             source,
             target,
@@ -141,6 +190,11 @@ fn local(layout: &Layout, axis: usize, coordinate: u32, index: u64, halo: u64) -
         AxisSharing::Cyclic(block) => in_turn(*block),
         AxisSharing::Bounds(bounds) => {
             in_range(bounds[process as usize], bounds[process as usize + 1])
+        }
+        AxisSharing::Indices(sets) => {
+            let list = listed(sets.set(coordinate).unwrap());
+            let place = list.iter().position(|listed| *listed == index);
+            place.map(|place| place as u64)
         }
         AxisSharing::Whole | AxisSharing::Replicated => Some(index),
     }
@@ -198,6 +252,7 @@ fn check(case: &Case) {
     );
     let permutation = Some(case.permutation.as_slice());
     let mapping = Mapping::new(source, target, Some(&select), Some(&into), permutation).unwrap();
+    assert_eq!(mapping.check_owners(source, target), Ok(()));
 
     let shape = source.shape();
     let sources: Vec<Vec<u8>> = (0..source.processes())
@@ -230,10 +285,15 @@ fn check(case: &Case) {
         })
         .collect();
 
-    let of_source =
-        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Source, rank);
-    let of_target =
-        |rank| RedistributionPlan::new(source, target, &mapping, PlanSide::Target, rank);
+    let plan = |side, rank| {
+        let whole = RedistributionPlan::new(source, target, &mapping, side, rank);
+        let (source, target) = known_to(source, target, &mapping, side, rank);
+        let own = RedistributionPlan::new(&source, &target, &mapping, side, rank);
+        assert_eq!(own, whole, "a plan of what one process knows");
+        whole
+    };
+    let of_source = |rank| plan(PlanSide::Source, rank);
+    let of_target = |rank| plan(PlanSide::Target, rank);
     let mut sent = BTreeMap::new();
     let mut copied: Vec<Vec<u8>> = (0..target.processes())
         .map(|rank| bytes(&memory(target, rank)))
@@ -298,6 +358,37 @@ fn check(case: &Case) {
         "messages that nobody receives: {:?}",
         sent.keys()
     );
+}
+
+/// Both layouts as one process knows them: its own index sets, and of others the runs that meet them.
+fn known_to(
+    source: &Layout,
+    target: &Layout,
+    mapping: &Mapping,
+    side: PlanSide,
+    rank: u32,
+) -> (Layout, Layout) {
+    let met = mapping.met_sets(source, target, side, rank);
+    let (own, other) = match side {
+        PlanSide::Source => (source, target),
+        PlanSide::Target => (target, source),
+    };
+    let (mut known, mut known_other) = (own.clone(), other.clone());
+    for (axis, sets) in own.index_sets() {
+        let process = own.coordinates(rank)[axis];
+        let own = BTreeMap::from([(process, sets.set(process).unwrap().clone())]);
+        known = known
+            .with_index_sets(axis, IndexSets::of_some(own))
+            .unwrap();
+    }
+    for (axis, _) in other.index_sets() {
+        let sets = IndexSets::of_some(met[&axis].clone());
+        known_other = known_other.with_index_sets(axis, sets).unwrap();
+    }
+    match side {
+        PlanSide::Source => (known, known_other),
+        PlanSide::Target => (known_other, known),
+    }
 }
 
 /// One element, some, half of it, all of it.

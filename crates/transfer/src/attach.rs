@@ -1,6 +1,6 @@
 //! What a member and its keeper say over the Unix socket. Descriptors of memory travel beside the messages that name them.
 //!
-//! `Attach`, then either `Attached` or `Refused`. Then `Array` as often as wanted, each answered by `Memory` or `Refused`. The keeper tells
+//! `Attach`, then either `Attached` or `Refused`. Then `Array` as often as wanted, with `Indices` before where an axis has index sets, each answered by `Memory` or `Refused`. The keeper tells
 //! what becomes of connections when it knows.
 
 use std::collections::BTreeMap;
@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::REASON_BYTES_MAX;
 use crate::coupling::Variable;
 use crate::description::LayoutDescription;
+use crate::indices::IndexPart;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,13 @@ pub enum MemberMessage {
         name: String,
         /// How the program shares it out.
         layout: LayoutDescription,
+    },
+    /// Some of its indices, where an axis of an array has index sets. Said before the array.
+    Indices {
+        /// The array's name.
+        name: String,
+        /// Of the member's own set.
+        part: IndexPart,
     },
     /// It has exported a version. Said where its keeper has to know, see [`KeeperMessage::Memory`].
     Exported {
@@ -191,6 +199,16 @@ pub enum KeeperMessage {
         targets: Vec<ConnectionPlace>,
         /// Whether there are other hosts, so that the keeper is to be told of each version.
         is_watched: bool,
+    },
+    /// Some indices of a process at the other end of a connection: those that meet the member's part. All of them come before
+    /// [`Connected`](Self::Connected).
+    Indices {
+        /// The connection.
+        connection: u32,
+        /// Which end the member has.
+        own: ArrayEnd,
+        /// Of the other end's array.
+        part: IndexPart,
     },
     /// The memory of a process of this host at the other end of a connection, to be read. Its descriptor comes along.
     Partner {

@@ -65,6 +65,13 @@ pub enum KeeperReport {
     },
     /// The keeper is there, and has said all that it had to say before it was asked.
     Present,
+    /// A connection can't be, as its keeper has seen by the index sets.
+    Unfit {
+        /// The connection.
+        connection: u32,
+        /// Why, with both sides and the numbers.
+        reason: String,
+    },
     /// Another keeper can't be reached.
     Unreachable {
         /// Which.
@@ -395,6 +402,9 @@ impl Coupler {
                     self.keeper_lost(keeper, &why);
                 }
             }
+            KeeperReport::Unfit { connection, reason } => {
+                self.report_unfit(keeper, connection, reason);
+            }
             KeeperReport::Unreachable { keeper: other, why } => {
                 self.report_unreachable(keeper, other, &why);
             }
@@ -603,6 +613,9 @@ impl Coupler {
             match mapping {
                 Ok(mapping) => {
                     let bytes = u64::from(target.made.element().bytes());
+                    let has_index_sets = [&source.made, &target.made]
+                        .iter()
+                        .any(|layout| layout.index_sets().next().is_some());
                     self.connections[number].version_bytes = mapping.elements() * bytes;
                     self.connections[number].state = ConnectionState::Ready;
                     let source = self.connection_end(&terms.from);
@@ -610,8 +623,16 @@ impl Coupler {
                     if let (Some(source), Some(target)) = (source, target) {
                         let mut keepers = source.keepers.iter().chain(&target.keepers);
                         let first = keepers.next();
-                        self.connections[number].is_between_hosts =
-                            keepers.any(|keeper| Some(keeper) != first);
+                        let is_between_hosts = keepers.any(|keeper| Some(keeper) != first);
+                        self.connections[number].is_between_hosts = is_between_hosts;
+                        if is_between_hosts && has_index_sets {
+                            let reason = format!(
+                                "{terms}: index sets are redistributed within one host only, and processes of {} and {} are on several: share the array out in blocks or by bounds",
+                                terms.from.program, terms.to.program
+                            );
+                            self.fail(number, reason);
+                            continue;
+                        }
                         self.tell_all(CouplerOrder::Connect {
                             connection,
                             source: Box::new(source),
@@ -624,14 +645,35 @@ impl Coupler {
                         "{} is {}, {} is {}: {error}",
                         terms.from, source.made, terms.to, target.made
                     );
-                    self.connections[number].state = ConnectionState::Failed(reason.clone());
-                    self.tell_all(CouplerOrder::Fail {
-                        connection,
-                        reason,
-                        gone: None,
-                    });
+                    self.fail(number, reason);
                 }
             }
+        }
+    }
+
+    /// A connection can't be, and those at both of its ends are told.
+    fn fail(&mut self, number: usize, reason: String) {
+        self.connections[number].state = ConnectionState::Failed(reason.clone());
+        self.tell_all(CouplerOrder::Fail {
+            connection: number as u32,
+            reason,
+            gone: None,
+        });
+    }
+
+    /// A keeper says that the index sets of a connection's ends don't fit.
+    fn report_unfit(&mut self, keeper: KeeperId, connection: u32, reason: String) {
+        let number = connection as usize;
+        let Some(terms) = self.coupling.connections().get(number) else {
+            return;
+        };
+        let has = |array: &Variable| {
+            let program = self.programs.get(&array.program);
+            program.is_some_and(|program| program.present.values().any(|its| *its == keeper))
+        };
+        let is_its_own = has(&terms.from) || has(&terms.to);
+        if is_its_own && self.connections[number].state == ConnectionState::Ready {
+            self.fail(number, bounded(reason));
         }
     }
 

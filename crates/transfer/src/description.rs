@@ -1,13 +1,16 @@
 //! A layout as it is said to others.
 
-use exoskel_redist::{AxisSharing, Layout, LayoutError, MemoryOrder};
+use exoskel_redist::{AxisSharing, IndexSets, Layout, LayoutError, MemoryOrder};
 use serde::{Deserialize, Serialize};
+
+/// The word for index sets. The sets themselves are said apart from the layout, by each process its own.
+pub(crate) const INDICES: &str = "indices";
 
 /// How one axis is shared out: a word, or bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Sharing {
-    /// As [`AxisSharing`] reads it.
+    /// As [`AxisSharing`] reads it, or [`INDICES`].
     Word(String),
     /// Process p has the indices from `bounds[p]` to below `bounds[p + 1]`.
     Bounds(Vec<u64>),
@@ -49,7 +52,7 @@ impl LayoutDescription {
         }
     }
 
-    /// Makes the layout.
+    /// Makes the layout. Of index sets it knows none.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -59,6 +62,9 @@ impl LayoutDescription {
             .parse()
             .map_err(|error: exoskel_redist::ElementError| error.to_string())?;
         let of = |sharing: &Sharing| match sharing {
+            Sharing::Word(word) if word == INDICES => {
+                Ok(AxisSharing::Indices(IndexSets::default()))
+            }
             Sharing::Word(word) => word.parse(),
             Sharing::Bounds(bounds) => Ok(AxisSharing::Bounds(bounds.clone())),
         };

@@ -13,8 +13,11 @@ use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
 use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
 use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
+use crate::indices::IndexParts;
 use crate::rank_pairs::{RankPairs, TargetPart};
+use index_sets::{OwnSets, with_own_sets};
 
+mod index_sets;
 mod losses;
 #[cfg(test)]
 mod tests;
@@ -108,6 +111,10 @@ struct KnownMember {
     /// Layouts of arrays of which the coupler is asked.
     asked: BTreeMap<String, LayoutDescription>,
     arrays: BTreeMap<String, KeptArray>,
+    /// Index sets of arrays that are not described yet.
+    said_sets: BTreeMap<String, IndexParts>,
+    /// Those of arrays that are.
+    sets: BTreeMap<String, OwnSets>,
 }
 
 #[derive(Debug)]
@@ -139,6 +146,8 @@ pub struct Keeper {
     /// Why nobody can be let in any more, and nothing described.
     coupler_lost: Option<String>,
     last_memory: MemoryId,
+    /// Runs that its members have said of their index sets.
+    index_runs: usize,
     actions: VecDeque<KeeperAction>,
 }
 
@@ -159,6 +168,7 @@ impl Keeper {
             own_gone: Vec::new(),
             coupler_lost: None,
             last_memory: 0,
+            index_runs: 0,
             actions: VecDeque::new(),
         }
     }
@@ -254,6 +264,8 @@ impl Keeper {
                         is_gone: false,
                         asked: BTreeMap::new(),
                         arrays: BTreeMap::new(),
+                        said_sets: BTreeMap::new(),
+                        sets: BTreeMap::new(),
                     },
                 );
                 self.actions
@@ -263,11 +275,17 @@ impl Keeper {
                         size,
                     }));
             }
+            (MemberMessage::Indices { name, part }, Some(member)) if member.is_attached => {
+                self.hear_indices(id, name, &part);
+            }
             (MemberMessage::Array { name, layout }, Some(member)) if member.is_attached => {
                 let (program, rank) = (member.program.clone(), member.rank);
                 let is_known = member.arrays.contains_key(&name);
                 if is_known || member.asked.insert(name.clone(), layout.clone()).is_some() {
                     return self.refuse(id, format!("rank {rank} has asked for {name:?} already"));
+                }
+                if let Err(reason) = self.take_sets(id, &name, &layout) {
+                    return self.refuse_array(id, program, &name, reason);
                 }
                 self.actions
                     .push_back(KeeperAction::Report(KeeperReport::Array {
@@ -403,6 +421,19 @@ impl Keeper {
 
     fn refuse(&mut self, member: MemberId, reason: String) {
         self.send(member, KeeperMessage::Refused { reason }, None);
+    }
+
+    /// Refuses an array: not all processes of its program will have described it.
+    fn refuse_array(&mut self, id: MemberId, program: String, name: &str, reason: String) {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.asked.remove(name);
+        }
+        let report = KeeperReport::Refused {
+            program,
+            reason: reason.clone(),
+        };
+        self.actions.push_back(KeeperAction::Report(report));
+        self.refuse(id, reason);
     }
 
     /// Refuses who is no member yet: its program will not be whole.
@@ -681,9 +712,16 @@ impl Keeper {
             return;
         };
         let layout = member.asked.remove(&name);
-        let Some(made) = layout.and_then(|layout| layout.layout().ok()) else {
+        let Some(mut made) = layout.and_then(|layout| layout.layout().ok()) else {
             return;
         };
+        if let Some(own) = member.sets.get(&name) {
+            match with_own_sets(made, rank, own) {
+                Ok(with) => made = with,
+                // They were looked at when the array was described.
+                Err(_) => return,
+            }
+        }
         let bytes = local_bytes(&made, rank);
         self.last_memory += 1;
         let memory = self.last_memory;
@@ -718,15 +756,19 @@ impl Keeper {
         else {
             return;
         };
-        let Ok(mapping) = terms.mapping(&source_made, &target_made) else {
-            return;
-        };
+        let (source_made, target_made, mapping) =
+            match self.with_index_sets(&terms, source_made, target_made) {
+                Ok(made) => made,
+                Err(reason) => return self.report_unfit(connection, reason),
+            };
         let place = self.coupling.place_into(connection as usize) as u16;
         for (own, parts, others, side) in [
             (ArrayEnd::Source, &from, &to, PlanSide::Source),
             (ArrayEnd::Target, &to, &from, PlanSide::Target),
         ] {
             for (rank, part) in parts {
+                let layouts = (&source_made, &target_made, &mapping);
+                self.tell_indices(connection, part, *rank, side, layouts);
                 let plan =
                     RedistributionPlan::new(&source_made, &target_made, &mapping, side, *rank);
                 for message in plan.messages() {

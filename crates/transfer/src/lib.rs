@@ -15,6 +15,7 @@ mod coupler;
 mod coupling;
 mod description;
 mod frame;
+mod indices;
 mod keeper;
 mod rank_pairs;
 
@@ -36,6 +37,7 @@ pub use coupling::{
 };
 pub use description::{LayoutDescription, Sharing};
 pub use frame::{ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameError, FrameReader, frame};
+pub use indices::{INDEX_RUNS_OF_KEEPER_MAX, INDEX_RUNS_OF_PART_MAX, IndexPart, IndexParts};
 pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};
 
 /// Processes of one program, at most.

@@ -29,6 +29,8 @@ fn end_of(error: &io::Error) -> String {
 pub(super) struct QueuedMessage {
     bytes: Vec<u8>,
     sent: usize,
+    /// Bytes that count for what a member may leave unread. Index sets don't: their runs have a limit of their own.
+    counted: usize,
     descriptor: Option<Arc<OwnedFd>>,
 }
 
@@ -37,8 +39,13 @@ impl QueuedMessage {
         message: &KeeperMessage,
         descriptor: Option<Arc<OwnedFd>>,
     ) -> Result<Self, FrameError> {
+        let bytes = frame(message)?;
         Ok(Self {
-            bytes: frame(message)?,
+            counted: match message {
+                KeeperMessage::Indices { .. } => 0,
+                _ => bytes.len(),
+            },
+            bytes,
             sent: 0,
             descriptor,
         })
@@ -73,7 +80,7 @@ impl MemberSocket {
 
     pub(super) fn say(&mut self, message: QueuedMessage) {
         if !self.is_deaf {
-            self.waiting_bytes += message.bytes.len();
+            self.waiting_bytes += message.counted;
             self.waiting.push_back(message);
         }
     }
@@ -151,7 +158,7 @@ impl MemberSocket {
                 Err(error) => return Err(error.into()),
             }
             if first.sent == first.bytes.len() {
-                self.waiting_bytes -= first.bytes.len();
+                self.waiting_bytes -= first.counted;
                 self.waiting.pop_front();
             }
         }
