@@ -25,6 +25,16 @@ module exoskel
       type(c_ptr), intent(out) :: array
     end function
 
+    ! memory: c_loc of this process's part, its halo included, without gaps.
+    integer(c_int) function exoskel_array_in(member, name, type, order, axes, shape, sharing, grid, halo, memory, array) bind(c)
+      import
+      type(c_ptr), value :: member, grid, halo, memory
+      character(kind=c_char), intent(in) :: name(*), sharing(*)
+      integer(c_int), value :: type, order, axes
+      integer(c_int64_t), intent(in) :: shape(*)
+      type(c_ptr), intent(out) :: array
+    end function
+
     integer(c_int) function exoskel_local_shape(array, shape) bind(c)
       import
       type(c_ptr), value :: array

@@ -47,6 +47,13 @@ int exoskel_array_of(exoskel_member *member, const char *name, exoskel_type type
                      const int64_t *shape, const char *sharing, const int *grid, const int64_t *halo,
                      exoskel_array **array);
 
+/* The same where the array's contents are in memory of your own: this process's part, its halo included, in the layout's order and
+ * without gaps. It stays yours to free, after exoskel_leave. exoskel_write and exoskel_read return it. What is read is copied straight
+ * into it; exoskel_done copies what was written out of it, after which it can be changed again. */
+int exoskel_array_in(exoskel_member *member, const char *name, exoskel_type type, exoskel_order order, int axes,
+                     const int64_t *shape, const char *sharing, const int *grid, const int64_t *halo, void *memory,
+                     exoskel_array **array);
+
 /* The lengths of this process's part, its halo included, into `axes` places. */
 int exoskel_local_shape(const exoskel_array *array, int64_t *shape);
 

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use exoskel_member::{Member, SharedArray, keeper_of_environment};
+use exoskel_member::{Member, OwnMemory, SharedArray, keeper_of_environment};
 use exoskel_redist::{AxisSharing, DIMENSIONS_MAX, ElementType, Layout, MemoryOrder};
 
 /// A member and its arrays, which go with it.
@@ -168,74 +168,166 @@ pub unsafe extern "C" fn exoskel_array_of(
     halo: *const i64,
     array: *mut *mut CArray,
 ) -> c_int {
+    let said = SaidLayout {
+        kind,
+        order,
+        axes,
+        shape,
+        sharing,
+        grid,
+        halo,
+    };
+    // SAFETY: the caller's.
+    code(checked(|| unsafe {
+        described(member, name, &said, ptr::null_mut(), array)
+    }))
+}
+
+/// Describes an array whose contents are in the caller's memory.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_array_in(
+    member: *mut CMember,
+    name: *const c_char,
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    halo: *const i64,
+    memory: *mut c_void,
+    array: *mut *mut CArray,
+) -> c_int {
+    let said = SaidLayout {
+        kind,
+        order,
+        axes,
+        shape,
+        sharing,
+        grid,
+        halo,
+    };
     code(checked(|| {
+        if memory.is_null() {
+            return Err("got NULL for memory, expected the array's part".to_owned());
+        }
         // SAFETY: the caller's.
-        let (member, place) = unsafe { (given(member, "a member")?, given(array, "a place")?) };
-        *place = ptr::null_mut();
-        let count = usize::try_from(axes)
-            .ok()
-            .filter(|count| (1..=DIMENSIONS_MAX).contains(count))
-            .ok_or_else(|| format!("got {axes} axes, expected 1 to {DIMENSIONS_MAX}"))?;
-        // SAFETY: the caller's.
-        let (name, sharing, shape) = unsafe {
-            let shape = values(shape, count, "shape")?;
-            (text(name, "name")?, text(sharing, "sharing")?, shape)
-        };
-        let lengths = |lengths: &[i64], what: &str| {
-            let wrong = || format!("got {lengths:?} for {what}, expected no number below 0");
-            let lengths = lengths.iter().map(|length| u64::try_from(*length));
-            lengths
-                .collect::<Result<Vec<u64>, _>>()
-                .map_err(|_| wrong())
-        };
-        let words = sharing.split(',').map(|word| word.trim().parse());
-        let words: Result<Vec<AxisSharing>, _> = words.collect();
-        let words = words.map_err(|error: exoskel_redist::LayoutError| error.to_string())?;
-        let size = member.member.size();
-        let grid = match grid.is_null() {
-            true => Layout::grid_of(&words, size).map_err(|error| error.to_string())?,
-            false => {
-                // SAFETY: the caller's.
-                let grid = unsafe { values(grid, count, "grid")? };
-                let grid = grid.iter().map(|count| u32::try_from(*count));
-                let grid: Result<Vec<u32>, _> = grid.collect();
-                grid.map_err(|_| "got a grid with a number below 0".to_owned())?
-            }
-        };
-        let halo = match halo.is_null() {
-            true => vec![0; count],
+        unsafe { described(member, name, &said, memory.cast(), array) }
+    }))
+}
+
+/// A layout as C says it.
+struct SaidLayout {
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    halo: *const i64,
+}
+
+/// Describes an array, in the caller's memory if that isn't null.
+///
+/// # Safety
+/// As the header says.
+unsafe fn described(
+    member: *mut CMember,
+    name: *const c_char,
+    said: &SaidLayout,
+    memory: *mut u8,
+    array: *mut *mut CArray,
+) -> Result<(), String> {
+    // SAFETY: the caller's.
+    let (member, place) = unsafe { (given(member, "a member")?, given(array, "a place")?) };
+    *place = ptr::null_mut();
+    // SAFETY: the caller's.
+    let name = unsafe { text(name, "name")? };
+    let (rank, size) = (member.member.rank(), member.member.size());
+    // SAFETY: the caller's.
+    let layout = unsafe { layout(said, size)? };
+    let made = match memory.is_null() {
+        true => member.member.array(name, &layout, &|| false),
+        false => {
+            let cells: u64 = layout.local_shape(rank).iter().product();
+            let bytes = cells * u64::from(layout.element().bytes());
+            // SAFETY: the caller's: the memory has the whole part, and stays as long as the member does.
+            let own = unsafe { OwnMemory::new(memory, bytes as usize, true) };
+            member.member.array_in(name, &layout, own, &|| false)
+        }
+    };
+    let array = made.map_err(|error| error.to_string())?;
+    let made = Box::into_raw(Box::new(CArray {
+        array,
+        rank,
+        access: Access::None,
+    }));
+    member.arrays.push(made);
+    *place = made;
+    Ok(())
+}
+
+/// The layout that C says, for a program of so many processes.
+///
+/// # Safety
+/// As the header says.
+unsafe fn layout(said: &SaidLayout, size: u32) -> Result<Layout, String> {
+    let count = usize::try_from(said.axes)
+        .ok()
+        .filter(|count| (1..=DIMENSIONS_MAX).contains(count))
+        .ok_or_else(|| format!("got {} axes, expected 1 to {DIMENSIONS_MAX}", said.axes))?;
+    // SAFETY: the caller's.
+    let (sharing, shape) = unsafe {
+        let shape = values(said.shape, count, "shape")?;
+        (text(said.sharing, "sharing")?, shape)
+    };
+    let lengths = |lengths: &[i64], what: &str| {
+        let wrong = || format!("got {lengths:?} for {what}, expected no number below 0");
+        let lengths = lengths.iter().map(|length| u64::try_from(*length));
+        lengths
+            .collect::<Result<Vec<u64>, _>>()
+            .map_err(|_| wrong())
+    };
+    let words = sharing.split(',').map(|word| word.trim().parse());
+    let words: Result<Vec<AxisSharing>, _> = words.collect();
+    let words = words.map_err(|error: exoskel_redist::LayoutError| error.to_string())?;
+    let grid = match said.grid.is_null() {
+        true => Layout::grid_of(&words, size).map_err(|error| error.to_string())?,
+        false => {
             // SAFETY: the caller's.
-            false => lengths(unsafe { values(halo, count, "halo")? }, "halo")?,
-        };
-        let order = match order {
-            0 => MemoryOrder::C,
-            1 => MemoryOrder::Fortran,
-            _ => {
-                return Err(format!(
-                    "got the order {order}, expected one of exoskel_order"
-                ));
-            }
-        };
-        let shape = lengths(shape, "shape")?;
-        let layout = Layout::new(&shape, element(kind)?, words, &grid, &halo, order);
-        let layout = layout.map_err(|error| error.to_string())?;
-        if layout.processes() != size {
+            let grid = unsafe { values(said.grid, count, "grid")? };
+            let grid = grid.iter().map(|count| u32::try_from(*count));
+            let grid: Result<Vec<u32>, _> = grid.collect();
+            grid.map_err(|_| "got a grid with a number below 0".to_owned())?
+        }
+    };
+    let halo = match said.halo.is_null() {
+        true => vec![0; count],
+        // SAFETY: the caller's.
+        false => lengths(unsafe { values(said.halo, count, "halo")? }, "halo")?,
+    };
+    let order = match said.order {
+        0 => MemoryOrder::C,
+        1 => MemoryOrder::Fortran,
+        order => {
             return Err(format!(
-                "got a layout for {} processes, the program has {size}",
-                layout.processes()
+                "got the order {order}, expected one of exoskel_order"
             ));
         }
-        let made = member.member.array(name, &layout, &|| false);
-        let array = made.map_err(|error| error.to_string())?;
-        let made = Box::into_raw(Box::new(CArray {
-            array,
-            rank: member.member.rank(),
-            access: Access::None,
-        }));
-        member.arrays.push(made);
-        *place = made;
-        Ok(())
-    }))
+    };
+    let shape = lengths(shape, "shape")?;
+    let layout = Layout::new(&shape, element(said.kind)?, words, &grid, &halo, order);
+    let layout = layout.map_err(|error| error.to_string())?;
+    if layout.processes() != size {
+        return Err(format!(
+            "got a layout for {} processes, the program has {size}",
+            layout.processes()
+        ));
+    }
+    Ok(layout)
 }
 
 /// The lengths of this process's part.
@@ -302,7 +394,7 @@ fn begin(array: *mut CArray, access: Access) -> *mut c_void {
         };
         begun.map_err(|error| error.to_string())?;
         array.access = access;
-        Ok(array.array.memory().first_byte().cast())
+        Ok(array.array.first_byte().cast())
     });
     begun.unwrap_or(ptr::null_mut())
 }
@@ -341,7 +433,7 @@ pub unsafe extern "C" fn exoskel_done(array: *mut CArray) -> c_int {
                 Ok(())
             }
             Access::Write => {
-                let exported = array.array.export();
+                let exported = array.array.export(&|| false);
                 exported.map(|_| ()).map_err(|error| error.to_string())
             }
         }

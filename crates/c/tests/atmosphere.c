@@ -12,7 +12,8 @@ int main(int count, char **words) {
     int64_t local[2], first, length;
     if (exoskel_attach("atmosphere", size, rank, &me)) return 1;
     if (exoskel_array_of(me, "sst", EXOSKEL_FLOAT64, EXOSKEL_ORDER_FORTRAN, 2, shape, "*,block", NULL, NULL, &sst)) return 2;
-    if (exoskel_array_of(me, "heat", EXOSKEL_FLOAT32, EXOSKEL_ORDER_C, 1, shape, "block", NULL, NULL, &heat)) return 3;
+    float own[16];
+    if (exoskel_array_in(me, "heat", EXOSKEL_FLOAT32, EXOSKEL_ORDER_C, 1, shape, "block", NULL, NULL, own, &heat)) return 3;
     if (exoskel_local_shape(sst, local) || exoskel_extent(sst, 1, &first, &length)) return 4;
     for (int step = 0; step < steps; step++) {
         const double *cells = exoskel_read(sst);
@@ -22,7 +23,7 @@ int main(int count, char **words) {
                 if (cells[column * local[0] + row] != 1000 * step + 24 * row + first + column) return 6;
         if (exoskel_done(sst)) return 7;
         float *warmth = exoskel_write(heat);
-        if (!warmth) return 8;
+        if (warmth != own) return 8;
         for (int cell = 0; cell < 16 / size; cell++) warmth[cell] = (float)step;
         if (exoskel_done(heat)) return 9;
     }

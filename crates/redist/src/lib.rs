@@ -18,7 +18,7 @@ mod selection;
 
 pub use axis::AxisSharing;
 pub use axis_plan::{AxisPartner, AxisPlan, StridedRuns};
-pub use copy::{CutCopy, StridedCopy};
+pub use copy::{CutCopy, PartBlocks, StridedCopy};
 pub use element::{ElementError, ElementType};
 pub use layout::{Layout, LayoutError, MemoryOrder};
 pub use plan::{Mapping, MappingError, PlanSide, PlannedMessage, RedistributionPlan};

@@ -12,7 +12,7 @@ use crate::coupling::Variable;
 use crate::description::LayoutDescription;
 
 /// Of this protocol. Both ends have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
