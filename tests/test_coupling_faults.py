@@ -29,6 +29,8 @@ from = "ocean.sst"
 to = "atmosphere.sst"
 """
 SECONDS = 60
+# The board, and behind it how far a reader has come with each of 4,096 writers over each of 32 connections.
+HEAD_BYTES = 4096 + 32 * 4096 * 8
 LAYOUT = ex.Layout((8,), "f8", "block")
 
 
@@ -79,7 +81,7 @@ class Raw:
 
     def attach(self, program: str) -> None:
         """Become the only process of a program."""
-        self.say({"attach": {"protocol": 4, "program": program, "rank": 0, "size": 1}})
+        self.say({"attach": {"protocol": 5, "program": program, "rank": 0, "size": 1}})
         assert self.hear() == "attached"
 
     def array(self, name: str) -> mmap.mmap:
@@ -87,7 +89,7 @@ class Raw:
         layout = {"shape": [8], "element": "<f8", "sharing": ["block"], "grid": [1], "halo": [0]}
         self.say({"array": {"name": name, "layout": {**layout, "fortran": False}}})
         assert "memory" in self.hear()
-        return mmap.mmap(self.descriptors[-1], 4096 + 64)
+        return mmap.mmap(self.descriptors[-1], HEAD_BYTES + 64)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -224,7 +226,7 @@ def test_spoiled_counters_spoil_numbers_only(tmp_path: Path) -> None:
     try:
         member.attach("atmosphere")
         with member.array("sst") as memory:
-            memory[:4096] = b"\xff" * 4096
+            memory[:HEAD_BYTES] = b"\xff" * HEAD_BYTES
         second = keeper.report()
         assert [one["bytes"] for one in second["connections"]] == [2**64 - 1] * 2
         assert [one["versions"] for one in second["connections"]] == [2**64 - 1] * 2
@@ -247,13 +249,13 @@ def test_a_sum_of_spoiled_counters_is_no_panic(tmp_path: Path) -> None:
     try:
         for rank, member in enumerate(members):
             member.say(
-                {"attach": {"protocol": 4, "program": "atmosphere", "rank": rank, "size": 2}}
+                {"attach": {"protocol": 5, "program": "atmosphere", "rank": rank, "size": 2}}
             )
             assert member.hear() == "attached"
             member.say({"array": {"name": "sst", "layout": {**layout, "fortran": False}}})
             assert "memory" in member.hear()
-            with mmap.mmap(member.descriptors[-1], 4096) as board:
-                board[:] = b"\xff" * 4096
+            with mmap.mmap(member.descriptors[-1], HEAD_BYTES) as board:
+                board[:] = b"\xff" * HEAD_BYTES
         assert keeper.report()["connections"][0]["bytes"] == 2**64 - 1
     finally:
         for member in members:

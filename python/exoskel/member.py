@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # Names the keeper's socket to the programs that a coupling starts.
 KEEPER_VARIABLE = "EXOSKEL_KEEPER"
 
+# Memory of a process, in DLPack's numbers.
+_DLPACK_CPU = 1
+
 # What MPI's and Slurm's starters tell each process: its rank and how many there are.
 _STARTERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -90,7 +93,7 @@ class Member:
         self._core = _core.Member(Path(keeper), program, rank, size)
         _MEMBERS.add(self)
 
-    def array(self, name: str, layout: Layout, memory: NDArray[Any] | None = None) -> SharedArray:
+    def array(self, name: str, layout: Layout, memory: Any = None) -> SharedArray:
         """Describe an array, and return this process's part of it.
 
         Each process of the program gives the same name and layout; of `Indices` each gives its own. It is made of zeros, in memory that other programs on this host can
@@ -102,16 +105,19 @@ class Member:
             What the coupling's file calls it, behind the program's name.
         layout : Layout
             How the program's processes share it out.
-        memory : numpy array, optional
-            Memory of your own, of the shape that ``layout.local_shape(rank)`` says: `SharedArray.write` and `SharedArray.read` copy
-            from there and to there.
+        memory : numpy array, DLPack or any buffer, optional
+            Memory of your own, of the shape that ``layout.local_shape(rank)`` says and in the layout's order. What is read is copied
+            straight into it. What is written is copied out of it when the ``write`` block ends, after which it is yours again. Memory
+            with gaps, or in another order, costs one more copy. Cells that no connection writes stay as they are.
 
         Raises
         ------
         CouplingError
             If other processes of the program say something else.
         ValueError
-            If `memory` isn't of the layout's shape and type.
+            If `memory` isn't of the layout's shape and type, or is not in this process's own address space.
+        TypeError
+            If `memory` is neither an array nor a buffer.
         """
         _check_process(self._process)
         over = layout.over(self.size, self.rank)
@@ -119,12 +125,10 @@ class Member:
             raise ValueError(
                 f"got elements of {over.dtype}, whose fields or units other programs aren't told; expected plain ones, as i8, or V{over.dtype.itemsize} for mere bytes"
             )
-        shape = over.local_shape(self.rank)
-        if memory is not None and (memory.shape != shape or memory.dtype != over.dtype):
-            raise ValueError(
-                f"got memory of {memory.shape} of {memory.dtype}, expected {shape} of {over.dtype}: the layout's part of rank {self.rank}"
-            )
-        return SharedArray(self._core.array(name, over.made), name, over, self.rank, memory)
+        own = None if memory is None else _own_memory(memory, over, self.rank)
+        view = None if own is None else _bytes_without_gaps(own, over.order)
+        core = self._core.array(name, over.made, view)
+        return SharedArray(core, name, over, self.rank, own, is_direct=view is not None)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Go. What was exported stays until it has been taken.
@@ -187,6 +191,8 @@ class SharedArray:
         layout: Layout,
         rank: int,
         memory: NDArray[Any] | None,
+        *,
+        is_direct: bool = False,
     ) -> None:
         import numpy as np
 
@@ -198,8 +204,14 @@ class SharedArray:
         shape: Sequence[int] = layout.local_shape(rank)
         order: Any = layout.order
         buffer: Any = core
-        self._shared: NDArray[Any] = np.ndarray(shape, layout.dtype, buffer, order=order)
-        self.local = self._shared if memory is None else memory
+        shared: NDArray[Any] = np.ndarray(shape, layout.dtype, buffer, order=order)
+        self.local = shared if memory is None else memory
+        # What is between memory with gaps and other programs.
+        self._between: NDArray[Any] | None = None
+        if memory is not None and not is_direct:
+            self._between = shared
+            # Cells that no connection writes stay as they are.
+            shared[...] = memory
 
     @property
     def dtype(self) -> DTypeLike:
@@ -231,8 +243,8 @@ class SharedArray:
         self._core.begin_write()
         try:
             yield self.local
-            if self.local is not self._shared:
-                self._shared[...] = self.local
+            if self._between is not None:
+                self._between[...] = self.local
         except BaseException:
             self._core.abandon()
             raise
@@ -254,8 +266,8 @@ class SharedArray:
         _check_process(self._process)
         self._core.begin_read()
         try:
-            if self.local is not self._shared:
-                self.local[...] = self._shared
+            if self._between is not None:
+                self.local[...] = self._between
             yield self.local
         finally:
             self._core.end_read()
@@ -263,6 +275,38 @@ class SharedArray:
     def __repr__(self) -> str:
         """Say what it is."""
         return f"<exoskel.SharedArray {self.name}: {self.layout}>"
+
+
+def _own_memory(memory: Any, layout: Layout, rank: int) -> NDArray[Any]:
+    """Return memory of the user's own as an array, if it is of the layout's shape and type."""
+    import numpy as np
+
+    own = memory
+    if not isinstance(memory, np.ndarray) and hasattr(memory, "__dlpack__"):
+        kind, _ = memory.__dlpack_device__()
+        if kind != _DLPACK_CPU:
+            raise ValueError(
+                f"got memory of a device (DLPack's kind {int(kind)}), expected memory of this process: copy it to the host first"
+            )
+        own = np.from_dlpack(memory)
+    elif not isinstance(memory, np.ndarray):
+        own = np.asarray(memoryview(memory))
+    shape = layout.local_shape(rank)
+    if own.shape != shape or own.dtype != layout.dtype:
+        raise ValueError(
+            f"got memory of {own.shape} of {own.dtype}, expected {shape} of {layout.dtype}: the layout's part of rank {rank}"
+        )
+    array: NDArray[Any] = own
+    return array
+
+
+def _bytes_without_gaps(own: NDArray[Any], order: Any) -> memoryview | None:
+    """Return a view of an array's bytes, or None if they don't lie as the layout says."""
+    flags = own.flags
+    lies = flags.c_contiguous if order == "C" else flags.f_contiguous
+    if not lies:
+        return None
+    return memoryview(own.reshape(-1, order=order).view("u1"))
 
 
 def _check_process(process: int) -> None:

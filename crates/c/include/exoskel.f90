@@ -25,11 +25,22 @@ module exoskel
       type(c_ptr), intent(out) :: array
     end function
 
-    ! indices(axis): c_loc of the process's own indices, which count from 0, or c_null_ptr where an axis has no index sets.
-    integer(c_int) function exoskel_array_indices(member, name, type, order, axes, shape, sharing, grid, counts, indices, &
-        array) bind(c)
+    ! memory: c_loc of this process's part, its halo included, without gaps.
+    integer(c_int) function exoskel_array_in(member, name, type, order, axes, shape, sharing, grid, halo, memory, array) bind(c)
       import
-      type(c_ptr), value :: member, grid
+      type(c_ptr), value :: member, grid, halo, memory
+      character(kind=c_char), intent(in) :: name(*), sharing(*)
+      integer(c_int), value :: type, order, axes
+      integer(c_int64_t), intent(in) :: shape(*)
+      type(c_ptr), intent(out) :: array
+    end function
+
+    ! indices(axis): c_loc of the process's own indices, which count from 0, or c_null_ptr where an axis has no index sets.
+    ! memory: c_loc of this process's part, or c_null_ptr.
+    integer(c_int) function exoskel_array_indices(member, name, type, order, axes, shape, sharing, grid, counts, indices, &
+        memory, array) bind(c)
+      import
+      type(c_ptr), value :: member, grid, memory
       character(kind=c_char), intent(in) :: name(*), sharing(*)
       integer(c_int), value :: type, order, axes
       integer(c_int64_t), intent(in) :: shape(*), counts(*)

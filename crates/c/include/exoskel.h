@@ -50,10 +50,17 @@ int exoskel_array_of(exoskel_member *member, const char *name, exoskel_type type
 /* The same where indices belong to processes in no regular way, as the cells of an unstructured mesh do: `sharing` has "indices" for such
  * an axis. There counts[axis] is the number of this process's own indices, and indices[axis] points to them: each once, counted
  * from 0, in the order in which the part has them in memory. Of other axes neither is looked at. Both are copied. A source has
- * each index once; a target may list what others list as well. */
+ * each index once; a target may list what others list as well. `memory` is as in exoskel_array_in, or NULL. */
 int exoskel_array_indices(exoskel_member *member, const char *name, exoskel_type type, exoskel_order order, int axes,
                           const int64_t *shape, const char *sharing, const int *grid, const int64_t *counts,
-                          const int64_t *const *indices, exoskel_array **array);
+                          const int64_t *const *indices, void *memory, exoskel_array **array);
+
+/* As exoskel_array_of, with the array's contents in memory of your own: this process's part, its halo included, in the layout's order and
+ * without gaps. It stays yours to free, after exoskel_leave. exoskel_write and exoskel_read return it. What is read is copied straight
+ * into it; exoskel_done copies what was written out of it, after which it can be changed again. */
+int exoskel_array_in(exoskel_member *member, const char *name, exoskel_type type, exoskel_order order, int axes,
+                     const int64_t *shape, const char *sharing, const int *grid, const int64_t *halo, void *memory,
+                     exoskel_array **array);
 
 /* The lengths of this process's part, its halo included, into `axes` places. */
 int exoskel_local_shape(const exoskel_array *array, int64_t *shape);

@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use exoskel_member::{Member, SharedArray, keeper_of_environment};
+use exoskel_member::{Member, OwnMemory, SharedArray, keeper_of_environment};
 use exoskel_redist::{
     AxisSharing, DIMENSIONS_MAX, ElementType, IndexSet, IndexSets, Layout, LayoutError, MemoryOrder,
 };
@@ -168,6 +168,8 @@ struct ArrayArguments {
     /// This process's indices on each axis, and how many; null where no axis has index sets.
     counts: *const i64,
     indices: *const *const i64,
+    /// This process's part, in the caller's memory; null: shared memory.
+    memory: *mut c_void,
     array: *mut *mut CArray,
 }
 
@@ -200,13 +202,56 @@ pub unsafe extern "C" fn exoskel_array_of(
         halo,
         counts: ptr::null(),
         indices: ptr::null(),
+        memory: ptr::null_mut(),
         array,
     };
     // SAFETY: the caller's.
     code(checked(|| unsafe { describe(&arguments) }))
 }
 
-/// Describes an array of which axes have index sets.
+/// Describes an array whose contents are in the caller's memory.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn exoskel_array_in(
+    member: *mut CMember,
+    name: *const c_char,
+    kind: c_int,
+    order: c_int,
+    axes: c_int,
+    shape: *const i64,
+    sharing: *const c_char,
+    grid: *const c_int,
+    halo: *const i64,
+    memory: *mut c_void,
+    array: *mut *mut CArray,
+) -> c_int {
+    let arguments = ArrayArguments {
+        member,
+        name,
+        kind,
+        order,
+        axes,
+        shape,
+        sharing,
+        grid,
+        halo,
+        counts: ptr::null(),
+        indices: ptr::null(),
+        memory,
+        array,
+    };
+    code(checked(|| {
+        if memory.is_null() {
+            return Err("got NULL for memory, expected the array's part".to_owned());
+        }
+        // SAFETY: the caller's.
+        unsafe { describe(&arguments) }
+    }))
+}
+
+/// Describes an array of which axes have index sets, in the caller's memory if that isn't null.
 ///
 /// # Safety
 /// As the header says.
@@ -222,6 +267,7 @@ pub unsafe extern "C" fn exoskel_array_indices(
     grid: *const c_int,
     counts: *const i64,
     indices: *const *const i64,
+    memory: *mut c_void,
     array: *mut *mut CArray,
 ) -> c_int {
     let arguments = ArrayArguments {
@@ -236,6 +282,7 @@ pub unsafe extern "C" fn exoskel_array_indices(
         halo: ptr::null(),
         counts,
         indices,
+        memory,
         array,
     };
     // SAFETY: the caller's.
@@ -243,7 +290,7 @@ pub unsafe extern "C" fn exoskel_array_indices(
 }
 
 /// # Safety
-/// As the header says of `exoskel_array_of` and `exoskel_array_indices`.
+/// As the header says of the functions that describe arrays.
 unsafe fn describe(arguments: &ArrayArguments) -> Result<(), String> {
     // SAFETY: the caller's.
     let (member, place) = unsafe {
@@ -305,11 +352,21 @@ unsafe fn describe(arguments: &ArrayArguments) -> Result<(), String> {
         let made = layout.with_index_sets(axis, sets);
         layout = made.map_err(|error| error.to_string())?;
     }
-    let made = member.member.array(name, &layout, &|| false);
+    let rank = member.member.rank();
+    let made = match arguments.memory.is_null() {
+        true => member.member.array(name, &layout, &|| false),
+        false => {
+            let cells: u64 = layout.local_shape(rank).iter().product();
+            let bytes = cells * u64::from(layout.element().bytes());
+            // SAFETY: the caller's: the memory has the whole part, and stays as long as the member does.
+            let own = unsafe { OwnMemory::new(arguments.memory.cast(), bytes as usize, true) };
+            member.member.array_in(name, &layout, own, &|| false)
+        }
+    };
     let array = made.map_err(|error| error.to_string())?;
     let made = Box::into_raw(Box::new(CArray {
         array,
-        rank: member.member.rank(),
+        rank,
         access: Access::None,
     }));
     member.arrays.push(made);
@@ -473,7 +530,7 @@ pub unsafe extern "C" fn exoskel_done(array: *mut CArray) -> c_int {
                 Ok(())
             }
             Access::Write => {
-                let exported = array.array.export();
+                let exported = array.array.export(&|| false);
                 exported.map(|_| ()).map_err(|error| error.to_string())
             }
         }

@@ -23,7 +23,7 @@ program atmosphere
   ! Both list the cells 8 to 11; they count from 0.
   mine = [(8 * rank + 12 - row, row = 1, 12)]
   if (exoskel_array_indices(me, "mesh" // c_null_char, exoskel_int64, exoskel_order_fortran, 1, [20_c_int64_t], &
-      "indices" // c_null_char, c_null_ptr, [12_c_int64_t], [c_loc(mine)], mesh) /= 0) stop 10
+      "indices" // c_null_char, c_null_ptr, [12_c_int64_t], [c_loc(mine)], c_null_ptr, mesh) /= 0) stop 10
   if (exoskel_local_shape(sst, cells) /= 0) stop 4
   if (exoskel_extent(sst, 1, first, count) /= 0) stop 5
   do step = 0, steps - 1

@@ -1,20 +1,31 @@
 //! An array that the processes of a program share, and its versions.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use exoskel_redist::{Layout, PlanSide, PlannedMessage, StridedCopy};
-use exoskel_transfer::{
-    ArrayEnd, ConnectionPlace, GoneMember, MemberMessage, Variable, last_taken, source_version,
-};
+use exoskel_redist::{Layout, PartBlocks};
+use exoskel_transfer::{ConnectionPlace, GoneMember, MemberMessage, source_version};
 
+use self::incoming::IncomingConnection;
+use self::outgoing::OutgoingConnection;
 use crate::error::MemberError;
-use crate::member::{
-    Attachment, HeardPartner, Interrupted, MadeConnection, SLICE, UsableConnection,
-};
-use crate::memory::{Counter, NotedWait, PartMemory};
+use crate::member::{Attachment, Interrupted, SLICE};
+use crate::memory::{Counter, NotedWait, OwnMemory, PartMemory};
+
+mod incoming;
+mod outgoing;
+
+/// What a process gives of its own memory at once.
+const BLOCK_BYTES_MAX: u64 = 256 * 1024;
+
+/// What of it lies in shared memory while it is taken: as much as a processor's cache holds.
+const RING_BYTES_MAX: u64 = 4 << 20;
+
+/// Blocks that the ring has room for: at least one, which it is of no use for.
+fn ring_blocks(blocks: &PartBlocks) -> u64 {
+    (RING_BYTES_MAX / blocks.block_bytes()).max(1)
+}
 
 /// One process's part of an array.
 ///
@@ -25,7 +36,11 @@ pub struct SharedArray {
     attachment: Arc<Attachment>,
     name: String,
     layout: Layout,
+    /// Where others of this host take it from, and the keeper.
     memory: Arc<PartMemory>,
+    /// Where its contents are instead, if the caller has memory of its own.
+    own: Option<OwnMemory>,
+    blocks: PartBlocks,
     /// Whether the keeper is told of each version.
     is_watched: bool,
     /// The last versions, for whoever asks while somebody waits.
@@ -39,55 +54,10 @@ pub struct SharedArray {
 struct Versions {
     is_written: bool,
     is_read: bool,
+    /// Of memory of our own, more than the ring is in shared memory.
+    is_spread: bool,
     outgoing: Vec<OutgoingConnection>,
     incoming: Vec<IncomingConnection>,
-}
-
-/// A connection that begins here.
-#[derive(Debug)]
-struct OutgoingConnection {
-    connection: u32,
-    every: u64,
-    place: u16,
-    /// Its place on our own board.
-    source_place: u16,
-    takers: Option<VersionTakers>,
-}
-
-#[derive(Debug)]
-struct VersionTakers {
-    program: String,
-    processes: Vec<(u32, PartMemory)>,
-    /// Those on other hosts.
-    elsewhere: Vec<u32>,
-}
-
-/// A connection that ends here.
-#[derive(Debug)]
-struct IncomingConnection {
-    connection: u32,
-    every: u64,
-    place: u16,
-    /// The last of the source's versions that was asked of the keeper.
-    wanted: u64,
-    /// The keeper was told that it is wanted no more, and has not answered yet.
-    is_forgoing: bool,
-    givers: Option<VersionGivers>,
-}
-
-#[derive(Debug)]
-struct VersionGivers {
-    array: Variable,
-    processes: Vec<Giver>,
-    elsewhere: GiversElsewhere,
-}
-
-/// Processes on other hosts, whose versions the keeper writes into our part.
-#[derive(Debug, Default)]
-struct GiversElsewhere {
-    ranks: Vec<u32>,
-    /// Bytes of a version.
-    bytes: u64,
 }
 
 /// Why a counter never comes to where it should.
@@ -106,20 +76,13 @@ impl Drop for WaitNote<'_> {
     }
 }
 
-#[derive(Debug)]
-struct Giver {
-    rank: u32,
-    memory: PartMemory,
-    copy: StridedCopy,
-    bytes: u64,
-}
-
 impl SharedArray {
     pub(crate) fn new(
         attachment: Arc<Attachment>,
         name: String,
         layout: Layout,
         memory: PartMemory,
+        own: Option<OwnMemory>,
         sources: Vec<ConnectionPlace>,
         targets: Vec<ConnectionPlace>,
         is_watched: bool,
@@ -145,13 +108,16 @@ impl SharedArray {
             versions: Mutex::new(Versions {
                 is_written: false,
                 is_read: false,
+                is_spread: false,
                 outgoing: outgoing.collect(),
                 incoming: incoming.collect(),
             }),
+            blocks: PartBlocks::new(&layout, attachment.rank(), BLOCK_BYTES_MAX),
             attachment,
             name,
             layout,
             memory: Arc::new(memory),
+            own,
             is_watched,
         }
     }
@@ -168,7 +134,16 @@ impl SharedArray {
         &self.layout
     }
 
-    /// This process's part.
+    /// Where the first byte of this process's part is: in memory of its own, or in the shared one.
+    #[must_use]
+    pub fn first_byte(&self) -> *mut u8 {
+        match &self.own {
+            Some(own) => own.first_byte(),
+            None => self.memory.first_byte(),
+        }
+    }
+
+    /// The memory that this process's part has in common with others.
     #[must_use]
     pub fn memory(&self) -> &Arc<PartMemory> {
         &self.memory
@@ -213,113 +188,29 @@ impl SharedArray {
         Ok(())
     }
 
-    /// Waits until the last exported version was taken by all who take it.
-    fn until_taken(
-        &self,
-        outgoing: &mut [OutgoingConnection],
-        interrupted: Interrupted<'_>,
-    ) -> Result<(), MemberError> {
-        let exported = self.exported.load(Ordering::Relaxed);
-        for outgoing in outgoing {
-            let last = last_taken(exported, outgoing.every);
-            if last == 0 {
-                continue;
-            }
-            let wait = NotedWait {
-                connection: outgoing.connection,
-                version: last,
-            };
-            if outgoing.takers.is_none() {
-                let _note = self.noted(wait);
-                let (connection, own) = (outgoing.connection, ArrayEnd::Source);
-                let made = self.attachment.connected(connection, own, interrupted)?;
-                outgoing.takers = Some(match made {
-                    MadeConnection::Usable(terms, partners) => self.takers(terms, partners),
-                    MadeConnection::Gone(GoneMember {
-                        loss: Some(loss), ..
-                    }) => {
-                        return Err(MemberError::Lost {
-                            array: self.said(),
-                            version: exported + 1,
-                            loss,
-                        });
-                    }
-                    // Who has left takes nothing.
-                    MadeConnection::Gone(gone) => VersionTakers {
-                        program: gone.program,
-                        processes: Vec::new(),
-                        elsewhere: Vec::new(),
-                    },
-                });
-            }
-            let Some(takers) = &outgoing.takers else {
-                continue;
-            };
-            let program = &takers.program;
-            let counter = Counter::Taken(outgoing.place);
-            let lost = |rank, taken: u64| {
-                let gone = self.attachment.gone(program, rank)?;
-                // Who has left takes nothing more.
-                (taken < last && gone.loss.is_some()).then_some(Hopeless {
-                    gone,
-                    rank,
-                    reached: taken,
-                })
-            };
-            // A loss of any of them is said, also to who waits for another one.
-            let hopeless = || {
-                let mut here = takers.processes.iter();
-                let here = here.find_map(|(rank, board)| lost(*rank, board.load(counter)));
-                let mut elsewhere = takers.elsewhere.iter();
-                here.or_else(|| {
-                    let released = self.memory.load(Counter::Released(outgoing.source_place));
-                    elsewhere.find_map(|rank| lost(*rank, released))
-                })
-            };
-            let here = takers.processes.iter();
-            let mut boards: Vec<_> = here
-                .map(|(rank, board)| (Some(*rank), board, counter))
-                .collect();
-            if !takers.elsewhere.is_empty() {
-                boards.push((None, &self.memory, Counter::Released(outgoing.source_place)));
-            }
-            for (rank, board, counter) in boards {
-                let has_left = || {
-                    let rank = rank?;
-                    let gone = self.attachment.gone(program, rank)?;
-                    let reached = board.load(counter);
-                    Some(Hopeless {
-                        gone,
-                        rank,
-                        reached,
-                    })
-                };
-                let hopeless = || hopeless().or_else(has_left);
-                let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
-                if let Some(loss) = gone.and_then(|hopeless| hopeless.gone.loss) {
-                    return Err(MemberError::Lost {
-                        array: self.said(),
-                        version: exported + 1,
-                        loss,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Gives what was written to all who take it, as the next version. Returns its number.
     ///
     /// # Errors
-    /// If [`begin_write`](Self::begin_write) was not called.
-    pub fn export(&self) -> Result<u64, MemberError> {
-        let mut versions = self.access()?;
+    /// If [`begin_write`](Self::begin_write) was not called. If the caller wants to wait no more for who is taking it just now: it is
+    /// exported all the same.
+    pub fn export(&self, interrupted: Interrupted<'_>) -> Result<u64, MemberError> {
+        let mut access = self.access()?;
+        let versions = &mut *access;
         if !versions.is_written {
             return Err(MemberError::Access("the array isn't being written"));
         }
         versions.is_written = false;
-        let exported = self.exported.fetch_add(1, Ordering::Relaxed) + 1;
-        self.memory.store(Counter::Exported, exported);
+        let exported = self.exported.load(Ordering::Relaxed) + 1;
+        let given = match &self.own {
+            Some(own) => self.give(versions, own, exported, interrupted),
+            None => {
+                let blocks = exported.saturating_mul(self.blocks.count());
+                self.memory.store(Counter::Given, blocks);
+                Ok(())
+            }
+        };
+        self.exported.store(exported, Ordering::Relaxed);
+        self.memory.put(Counter::Exported, exported);
         if self.is_watched && !versions.outgoing.is_empty() {
             let said = MemberMessage::Exported {
                 name: self.name.clone(),
@@ -328,7 +219,7 @@ impl SharedArray {
             let told = self.attachment.tell(&said);
             told.map_err(|error| self.last_words(error, exported))?;
         }
-        Ok(exported)
+        given.map(|()| exported)
     }
 
     /// The loss that the keeper has told of before it ended, if that is what has happened.
@@ -346,50 +237,6 @@ impl SharedArray {
             },
             None => error,
         }
-    }
-
-    /// Sees to it that nothing is written into our part that was asked for by a read that has failed.
-    fn stop_coming(
-        &self,
-        connections: &mut [IncomingConnection],
-        interrupted: Interrupted<'_>,
-    ) -> Result<(), MemberError> {
-        let is_coming = |incoming: &IncomingConnection| {
-            incoming.wanted > self.memory.load(Counter::Arrived(incoming.place))
-        };
-        if !connections.iter().any(is_coming) {
-            return Ok(());
-        }
-        let version = self.read.load(Ordering::Relaxed) + 1;
-        let is_over = |incoming: &IncomingConnection| {
-            let wanted = source_version(version, incoming.every);
-            let givers = incoming.givers.as_ref();
-            givers.is_some_and(|givers| self.never_given(givers, incoming, wanted).is_some())
-        };
-        if !connections.iter().any(is_over) {
-            return Err(MemberError::Access(
-                "a read was broken off, and its version is still on its way into the array: read again first",
-            ));
-        }
-        // No version is ever whole again.
-        for incoming in connections
-            .iter_mut()
-            .filter(|incoming| is_coming(incoming))
-        {
-            let (connection, version) = (incoming.connection, incoming.wanted);
-            if !incoming.is_forgoing {
-                let forgo = MemberMessage::Forgo {
-                    connection,
-                    version,
-                };
-                self.attachment.tell(&forgo)?;
-                incoming.is_forgoing = true;
-            }
-            let attachment = &self.attachment;
-            attachment.until_forgone(connection, version, interrupted)?;
-            (incoming.wanted, incoming.is_forgoing) = (0, false);
-        }
-        Ok(())
     }
 
     /// Ends a write without a new version.
@@ -412,176 +259,32 @@ impl SharedArray {
         if versions.incoming.is_empty() {
             return Err(MemberError::NotConnected(self.said()));
         }
+        if self.own.as_ref().is_some_and(|own| !own.is_writable()) {
+            return Err(MemberError::Access(
+                "the array's memory can't be written, and a version would be read into it",
+            ));
+        }
         // What it has given itself must have been taken before it is written to.
         self.until_taken(&mut versions.outgoing, interrupted)?;
         let version = self.read.load(Ordering::Relaxed) + 1;
         for incoming in &mut versions.incoming {
             self.want(incoming, version, interrupted)?;
         }
+        self.take(versions, version, interrupted)?;
         // All of them first: a wait that is broken off, and tried again, has let go of nothing.
         for incoming in &versions.incoming {
-            self.until_given(incoming, version, interrupted)?;
-        }
-        for incoming in &versions.incoming {
-            let begin = Instant::now();
-            let givers = incoming.givers.as_ref();
-            let mut bytes = givers.map_or(0, |givers| givers.elsewhere.bytes);
-            for giver in incoming.givers.iter().flat_map(|givers| &givers.processes) {
-                self.memory.copy_from(&giver.memory, |source, target| {
-                    giver.copy.run(source, target);
-                });
-                bytes += giver.bytes;
-            }
+            let moved = incoming.givers.as_ref().map(|givers| givers.moved());
+            let (bytes, time) = moved.unwrap_or_default();
             let place = incoming.place;
-            let time = begin.elapsed().as_nanos() as u64;
             self.memory.add(Counter::Bytes(place), bytes);
-            self.memory.add(Counter::Nanoseconds(place), time);
+            self.memory
+                .add(Counter::Nanoseconds(place), time.as_nanos() as u64);
             let taken = source_version(version, incoming.every);
             self.memory.store(Counter::Taken(place), taken);
         }
         self.read.store(version, Ordering::Relaxed);
         versions.is_read = true;
         Ok(version)
-    }
-
-    /// Lets the keeper write into our part what processes on other hosts give of a version.
-    fn want(
-        &self,
-        incoming: &mut IncomingConnection,
-        version: u64,
-        interrupted: Interrupted<'_>,
-    ) -> Result<(), MemberError> {
-        let wanted = source_version(version, incoming.every);
-        let wait = NotedWait {
-            connection: incoming.connection,
-            version: wanted,
-        };
-        if incoming.givers.is_none() {
-            let _note = self.noted(wait);
-            let (connection, own) = (incoming.connection, ArrayEnd::Target);
-            let made = self.attachment.connected(connection, own, interrupted)?;
-            let givers = match made {
-                MadeConnection::Usable(terms, partners) => self.givers(&terms, partners),
-                MadeConnection::Gone(gone) => {
-                    let hopeless = Hopeless {
-                        rank: gone.rank,
-                        gone,
-                        reached: 0,
-                    };
-                    return Err(self.ended(hopeless, version, wanted));
-                }
-            };
-            incoming.givers = Some(givers);
-        }
-        let is_here = incoming
-            .givers
-            .as_ref()
-            .is_none_or(|givers| givers.elsewhere.ranks.is_empty());
-        if is_here || incoming.wanted >= wanted {
-            return Ok(());
-        }
-        let want = MemberMessage::Want {
-            connection: incoming.connection,
-            version: wanted,
-        };
-        let told = self.attachment.tell(&want);
-        told.map_err(|error| self.last_words(error, version))?;
-        incoming.wanted = wanted;
-        Ok(())
-    }
-
-    /// Whose end means that a version never comes.
-    fn never_given(
-        &self,
-        givers: &VersionGivers,
-        incoming: &IncomingConnection,
-        wanted: u64,
-    ) -> Option<Hopeless> {
-        let arrived = Counter::Arrived(incoming.place);
-        let gone = |rank, reached: &dyn Fn(&GoneMember) -> u64| {
-            // In this order: what a process did before it went is seen behind the word that it is gone.
-            let gone = self.attachment.gone(&givers.array.program, rank)?;
-            let reached = reached(&gone);
-            (reached < wanted).then_some(Hopeless {
-                gone,
-                rank,
-                reached,
-            })
-        };
-        let here = givers.processes.iter();
-        let here =
-            here.filter_map(|giver| gone(giver.rank, &|_| giver.memory.load(Counter::Exported)));
-        // What its keeper has will come.
-        let left = |gone: &GoneMember| gone.exported.get(&givers.array.name).copied();
-        let elsewhere = givers.elsewhere.ranks.iter().filter_map(|rank| {
-            let ended = gone(*rank, &|gone| left(gone).unwrap_or(0));
-            let without_keeper = || {
-                let mut gone = self.attachment.gone(&givers.array.program, *rank)?;
-                gone.loss = Some(gone.lost_since.take()?);
-                Some(Hopeless {
-                    reached: left(&gone).unwrap_or(0),
-                    gone,
-                    rank: *rank,
-                })
-            };
-            let hopeless = ended.or_else(without_keeper);
-            hopeless.filter(|_| self.memory.load(arrived) < wanted)
-        });
-        // A loss says more than that somebody has left.
-        here.chain(elsewhere)
-            .min_by_key(|hopeless| hopeless.gone.loss.is_none())
-    }
-
-    /// Waits until all processes at the other end of a connection have exported a version, and what comes from other hosts is there.
-    fn until_given(
-        &self,
-        incoming: &IncomingConnection,
-        version: u64,
-        interrupted: Interrupted<'_>,
-    ) -> Result<(), MemberError> {
-        let Some(givers) = &incoming.givers else {
-            return Ok(());
-        };
-        let wanted = source_version(version, incoming.every);
-        let wait = NotedWait {
-            connection: incoming.connection,
-            version: wanted,
-        };
-        let arrived = Counter::Arrived(incoming.place);
-        let hopeless = || self.never_given(givers, incoming, wanted);
-        let here = givers.processes.iter();
-        let mut boards: Vec<_> = here
-            .map(|giver| (&giver.memory, Counter::Exported))
-            .collect();
-        if !givers.elsewhere.ranks.is_empty() {
-            boards.push((&self.memory, arrived));
-        }
-        for (board, counter) in boards {
-            let gone = self.until(board, counter, wait, &hopeless, interrupted)?;
-            if let Some(hopeless) = gone {
-                return Err(self.ended(hopeless, version, wanted));
-            }
-        }
-        Ok(())
-    }
-
-    /// Why a version never comes, which the source counts as `wanted`.
-    fn ended(&self, hopeless: Hopeless, version: u64, wanted: u64) -> MemberError {
-        let array = self.said();
-        match hopeless.gone.loss {
-            None => MemberError::Ended {
-                array,
-                program: hopeless.gone.program,
-                rank: hopeless.rank,
-                version: wanted,
-                exported: hopeless.reached,
-            },
-            Some(loss) => MemberError::Lost {
-                array,
-                version,
-                loss,
-            },
-        }
     }
 
     /// Lets the keeper see what is waited for, until what this returns is dropped.
@@ -594,56 +297,6 @@ impl SharedArray {
     pub fn end_read(&self) {
         if let Ok(mut versions) = self.access() {
             versions.is_read = false;
-        }
-    }
-
-    /// Who takes from this process.
-    fn takers(&self, terms: UsableConnection, partners: Vec<HeardPartner>) -> VersionTakers {
-        let plan = terms.plan(PlanSide::Source, &self.layout, self.attachment.rank());
-        let ranks = plan.messages().map(PlannedMessage::rank);
-        let is_here = |rank: &u32| partners.iter().any(|one| one.rank == *rank);
-        VersionTakers {
-            program: terms.other.program,
-            elsewhere: ranks.filter(|rank| !is_here(rank)).collect(),
-            processes: partners
-                .into_iter()
-                .map(|one| (one.rank, one.memory))
-                .collect(),
-        }
-    }
-
-    /// Who sends what to this process, from the one behind it on: so that not all ask the same one first.
-    fn givers(&self, terms: &UsableConnection, partners: Vec<HeardPartner>) -> VersionGivers {
-        let rank = self.attachment.rank();
-        let plan = terms.plan(PlanSide::Target, &self.layout, rank);
-        let target = self.layout.local_strides(rank);
-        let mut memories: BTreeMap<u32, PartMemory> = partners
-            .into_iter()
-            .map(|one| (one.rank, one.memory))
-            .collect();
-        let mut processes = Vec::new();
-        let mut elsewhere = GiversElsewhere::default();
-        for message in plan.messages() {
-            let Some(memory) = memories.remove(&message.rank()) else {
-                elsewhere.ranks.push(message.rank());
-                elsewhere.bytes += message.bytes();
-                continue;
-            };
-            let source = terms.source.local_strides(message.rank());
-            processes.push(Giver {
-                rank: message.rank(),
-                memory,
-                copy: StridedCopy::between(message, &source, &target),
-                bytes: message.bytes(),
-            });
-        }
-        let first = processes.partition_point(|giver| giver.rank < rank);
-        let count = processes.len();
-        processes.rotate_left(first % count.max(1));
-        VersionGivers {
-            array: terms.other.clone(),
-            processes,
-            elsewhere,
         }
     }
 

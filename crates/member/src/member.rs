@@ -15,7 +15,7 @@ use exoskel_transfer::{
 use crate::array::SharedArray;
 use crate::error::MemberError;
 use crate::keeper_socket::{HeardMessage, KeeperSocket, KeeperVoice};
-use crate::memory::PartMemory;
+use crate::memory::{OwnMemory, PartMemory};
 
 /// How long a wait goes on before the keeper's socket and the caller's signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -174,6 +174,30 @@ impl Member {
         layout: &Layout,
         interrupted: Interrupted<'_>,
     ) -> Result<SharedArray, MemberError> {
+        self.make_array(name, layout, None, interrupted)
+    }
+
+    /// The same, where the contents are in memory of the caller's own, in the layout's order and without gaps.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array), and if the memory is not as large as the layout says.
+    pub fn array_in(
+        &self,
+        name: &str,
+        layout: &Layout,
+        own: OwnMemory,
+        interrupted: Interrupted<'_>,
+    ) -> Result<SharedArray, MemberError> {
+        self.make_array(name, layout, Some(own), interrupted)
+    }
+
+    fn make_array(
+        &self,
+        name: &str,
+        layout: &Layout,
+        own: Option<OwnMemory>,
+        interrupted: Interrupted<'_>,
+    ) -> Result<SharedArray, MemberError> {
         let attachment = &self.attachment;
         let asking = held(&attachment.asking);
         for part in IndexPart::of(&self.own_sets(layout)?) {
@@ -191,11 +215,17 @@ impl Member {
         })?;
         drop(asking);
         let memory = PartMemory::own(&given.descriptor, given.bytes)?;
+        if own.as_ref().is_some_and(|own| own.len() != memory.len()) {
+            return Err(MemberError::Access(
+                "the array's memory has not as many bytes as its layout says",
+            ));
+        }
         Ok(SharedArray::new(
             Arc::clone(attachment),
             given.name,
             layout.clone(),
             memory,
+            own,
             given.sources,
             given.targets,
             given.is_watched,
@@ -310,21 +340,19 @@ impl Attachment {
         own: ArrayEnd,
         interrupted: Interrupted<'_>,
     ) -> Result<MadeConnection, MemberError> {
-        let place = (connection, own == ArrayEnd::Source);
-        self.wait_for(interrupted, |heard| {
-            let found = heard.connections.get_mut(&place)?;
-            match &found.failed {
-                // One of the own program that left in good order is no word about the other one.
-                Some((_, Some(gone))) if gone.loss.is_some() || gone.program != self.program => {
-                    return Some(Ok(MadeConnection::Gone(gone.clone())));
-                }
-                Some((reason, _)) => return Some(Err(MemberError::Unfit(reason.clone()))),
-                None => {}
-            }
-            let terms = found.connected.take()?;
-            let partners = std::mem::take(&mut found.partners);
-            Some(Ok(MadeConnection::Usable(terms, partners)))
-        })?
+        let find = |heard: &mut HeardSoFar| heard.made(connection, own, &self.program);
+        self.wait_for(interrupted, find)?
+    }
+
+    /// The same if it can be used already.
+    pub(crate) fn connected_already(
+        &self,
+        connection: u32,
+        own: ArrayEnd,
+    ) -> Option<Result<MadeConnection, MemberError>> {
+        // An end of the keeper is said by what waits next.
+        let _ = self.listen(Duration::ZERO);
+        held(&self.heard).made(connection, own, &self.program)
     }
 
     /// Waits until the keeper writes nothing of a version any more.
@@ -359,6 +387,28 @@ impl Attachment {
 }
 
 impl HeardSoFar {
+    /// What a connection of this program has become, if that is known.
+    fn made(
+        &mut self,
+        connection: u32,
+        own: ArrayEnd,
+        program: &str,
+    ) -> Option<Result<MadeConnection, MemberError>> {
+        let place = (connection, own == ArrayEnd::Source);
+        let found = self.connections.get_mut(&place)?;
+        match &found.failed {
+            // One of the own program that left in good order is no word about the other one.
+            Some((_, Some(gone))) if gone.loss.is_some() || gone.program != program => {
+                return Some(Ok(MadeConnection::Gone(gone.clone())));
+            }
+            Some((reason, _)) => return Some(Err(MemberError::Unfit(reason.clone()))),
+            None => {}
+        }
+        let terms = found.connected.take()?;
+        let partners = std::mem::take(&mut found.partners);
+        Some(Ok(MadeConnection::Usable(terms, partners)))
+    }
+
     fn take(&mut self, (message, descriptor): HeardMessage) -> Result<(), MemberError> {
         let without = || MemberError::Keeper("memory without a descriptor".to_owned());
         match message {

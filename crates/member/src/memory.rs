@@ -13,7 +13,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use exoskel_transfer::CONNECTIONS_OF_ARRAY_MAX;
@@ -23,8 +23,20 @@ use rustix::thread::futex;
 
 use crate::error::MemberError;
 
-/// The board stands before the array, on a page of its own.
+/// The board stands first, on a page of its own.
 const BOARD_BYTES: usize = 4096;
+
+/// Processes of a source that can hand on block by block, at most, by their ranks. Others hand on what is whole.
+pub(crate) const LANES_MAX: u32 = 4096;
+
+/// Behind the board: how far the process has come with each of these, for each connection. What nobody writes to takes no memory.
+const LANES_BYTES: usize = CONNECTIONS_OF_ARRAY_MAX * LANES_MAX as usize * size_of::<u64>();
+
+/// What stands before the array.
+const HEAD_BYTES: usize = BOARD_BYTES + LANES_BYTES;
+
+/// Counters that are waited for at the same time, at most: so many the kernel takes.
+pub(crate) const COUNTERS_WAITED_FOR_MAX: usize = 128;
 
 /// Counters that different processes write stand so far apart that no processor fetches one for the other.
 const PLACE_BYTES: usize = 64;
@@ -42,6 +54,15 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 pub(crate) enum Counter {
     /// Versions that the array's own process has exported.
     Exported,
+    /// Blocks of its part that it has given, of all versions together.
+    Given,
+    /// The first block of the last version that is at its own place in the part; those before it are in the ring.
+    OwnPlaceFrom,
+    /// The source's version that its process takes just now over a connection, block by block as they come; 0 if none. By the
+    /// connection's place.
+    Taking(u16),
+    /// Blocks that it has taken over a connection of one process of the source, by the connection's place and that process's rank.
+    BlocksTaken(u16, u32),
     /// The last of these that is on its way to all who take it on other hosts, by the connection's place. Written by the keeper.
     Released(u16),
     /// The last of the source's versions that the array's own process has taken over a connection, by the connection's place.
@@ -85,7 +106,7 @@ pub fn new_part_memory(bytes: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("exoskel array", flags)?;
     let whole = bytes
-        .checked_add(BOARD_BYTES as u64)
+        .checked_add(HEAD_BYTES as u64)
         .ok_or(rustix::io::Errno::FBIG)?;
     rustix::fs::ftruncate(&memory, whole)?;
     rustix::fs::fcntl_add_seals(&memory, SEALS | SealFlags::SEAL)?;
@@ -121,7 +142,7 @@ impl PartMemory {
             rustix::fs::fstat(memory).map_err(MemberError::system("memory of an array"))?;
         let (bytes, whole) = usize::try_from(bytes)
             .ok()
-            .and_then(|bytes| Some((bytes, bytes.checked_add(BOARD_BYTES)?)))
+            .and_then(|bytes| Some((bytes, bytes.checked_add(HEAD_BYTES)?)))
             .ok_or_else(|| MemberError::Keeper(format!("an array of {bytes} bytes")))?;
         if status.st_size as u64 != whole as u64 {
             return Err(MemberError::Keeper(format!(
@@ -204,25 +225,52 @@ impl PartMemory {
     /// Where the array's first byte is. It stays there as long as this lives.
     #[must_use]
     pub fn first_byte(&self) -> *mut u8 {
-        // SAFETY: the mapping has at least BOARD_BYTES, so this is inside of it or just behind it.
-        unsafe { self.map.as_mut_ptr().add(BOARD_BYTES) }
+        // SAFETY: the mapping has at least HEAD_BYTES, so this is inside of it or just behind it.
+        unsafe { self.map.as_mut_ptr().add(HEAD_BYTES) }
     }
 
-    /// Copies from another's part into this one.
+    /// A stretch of the contents, to be copied from. What of it another process changes meanwhile are values.
     ///
     /// # Panics
-    /// If this one was mapped to read only.
-    pub(crate) fn copy_from(&self, other: &Self, copy: impl FnOnce(&[u8], &mut [u8])) {
+    /// If it isn't inside.
+    pub(crate) fn copied_from<Copied>(
+        &self,
+        begin: usize,
+        bytes: usize,
+        copy: impl FnOnce(&[u8]) -> Copied,
+    ) -> Copied {
+        let end = begin.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "not of this part");
+        // SAFETY: mapped as long as the borrow lasts, and inside by the assertion. In this process only the array's own copies write there,
+        // which whoever calls this holds; two arrays never have the same memory.
+        copy(unsafe { std::slice::from_raw_parts(self.first_byte().add(begin), bytes) })
+    }
+
+    /// The contents, to be copied to.
+    ///
+    /// # Panics
+    /// If it was mapped to read only.
+    pub(crate) fn copied_to(&self, copy: impl FnOnce(&mut [u8])) {
         assert!(self.is_writable, "a copy into another process's memory");
-        // SAFETY: both stretches are mapped as long as the borrows last. They are mappings of different memory: a connection has two
-        // arrays. What else this process has of the target is the caller's array, whose contents it has given away for the while.
-        let (source, target) = unsafe {
-            (
-                std::slice::from_raw_parts(other.first_byte(), other.bytes),
-                std::slice::from_raw_parts_mut(self.first_byte(), self.bytes),
-            )
+        // SAFETY: mapped to write as long as the borrow lasts. What else this process has of it is the caller's array, whose contents it has
+        // given away for the while.
+        copy(unsafe { std::slice::from_raw_parts_mut(self.first_byte(), self.bytes) });
+    }
+
+    /// Gives back to the system what the contents have from this byte on. They are zeros then.
+    pub(crate) fn give_back(&self, from: usize) {
+        const PAGE: usize = 4096;
+        let from = (HEAD_BYTES + from).next_multiple_of(PAGE);
+        let whole = HEAD_BYTES + self.bytes;
+        if !self.is_writable || from >= whole {
+            return;
+        }
+        // SAFETY: inside of the mapping. Nobody has a borrow of these bytes: what was there was taken, and the array's own copies are held.
+        // That they aren't given back is no error.
+        let _ = unsafe {
+            let first = self.map.as_mut_ptr().add(from);
+            rustix::mm::madvise(first.cast(), whole - from, rustix::mm::Advice::LinuxRemove)
         };
-        copy(source, target);
     }
 
     /// Reads the contents, for a keeper: nobody in its process writes them meanwhile.
@@ -265,7 +313,11 @@ impl PartMemory {
 
     fn word(&self, counter: Counter) -> *mut u64 {
         let (place, word) = match counter {
+            Counter::BlocksTaken(place, rank) => return self.lane(place, rank),
             Counter::Exported => (0, 0),
+            Counter::Given => (0, 1),
+            Counter::OwnPlaceFrom => (0, 2),
+            Counter::Taking(place) => (1 + usize::from(place), 5),
             Counter::Taken(place) => (1 + usize::from(place), 0),
             Counter::Bytes(place) => (1 + usize::from(place), 1),
             Counter::Nanoseconds(place) => (1 + usize::from(place), 2),
@@ -280,6 +332,17 @@ impl PartMemory {
         unsafe { self.map.as_mut_ptr().add(offset).cast() }
     }
 
+    fn lane(&self, place: u16, rank: u32) -> *mut u64 {
+        let is_one = usize::from(place) < CONNECTIONS_OF_ARRAY_MAX && rank < LANES_MAX;
+        assert!(is_one, "no such lane");
+        let lane = usize::from(place) * LANES_MAX as usize + rank as usize;
+        // SAFETY: inside of the lanes by the assertion, which every mapping has.
+        unsafe {
+            let lanes = self.map.as_mut_ptr().add(BOARD_BYTES);
+            lanes.cast::<u64>().add(lane)
+        }
+    }
+
     /// Reads a counter, and with it what its writer did before.
     pub(crate) fn load(&self, counter: Counter) -> u64 {
         // SAFETY: mapped and a multiple of 8 from a page's beginning. Only a load, which a mapping to read allows.
@@ -290,6 +353,11 @@ impl PartMemory {
     /// Writes a counter of the process's own board, and wakes those who wait for it.
     pub(crate) fn store(&self, counter: Counter, value: u64) {
         self.put(counter, value);
+        self.wake(counter);
+    }
+
+    /// Has those who wait for a counter look again.
+    pub(crate) fn wake(&self, counter: Counter) {
         // Nobody may be waiting: that is no error.
         let _ = futex::wake(
             self.low_half(counter),
@@ -299,7 +367,7 @@ impl PartMemory {
     }
 
     /// Writes a counter of the process's own board.
-    fn put(&self, counter: Counter, value: u64) {
+    pub(crate) fn put(&self, counter: Counter, value: u64) {
         assert!(self.is_writable, "a counter on another process's board");
         // SAFETY: as in `load`, and the mapping can be written.
         let word = unsafe { AtomicU64::from_ptr(self.word(counter)) };
@@ -335,5 +403,138 @@ impl PartMemory {
         let half = usize::from(cfg!(target_endian = "big"));
         // SAFETY: half of a word of the board, see `load`. The kernel reads it, and this process nothing but its address.
         unsafe { AtomicU32::from_ptr(word.add(half)) }
+    }
+}
+
+/// A counter that is waited for, on whose board, and what it was when it was looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeenCounter<'a> {
+    pub(crate) board: &'a PartMemory,
+    pub(crate) counter: Counter,
+    pub(crate) seen: u64,
+}
+
+impl SeenCounter<'_> {
+    pub(crate) fn has_changed(&self) -> bool {
+        self.board.load(self.counter) != self.seen
+    }
+}
+
+/// Waits until one of several counters is no longer as it was seen, or the time is over, or a signal came. Where the kernel can wait for
+/// one only, or there are too many, that is the first.
+pub(crate) fn wait_for_any(counters: &[SeenCounter<'_>], time: Duration) {
+    match counters {
+        [] => {}
+        [first, ..] if counters.len() == 1 || !can_wait_for(counters.len()) => {
+            first.board.wait(first.counter, first.seen, time);
+        }
+        _ => {
+            let mut waits = [futex::Wait::new(); COUNTERS_WAITED_FOR_MAX];
+            for (wait, seen) in waits.iter_mut().zip(counters) {
+                let half: *const AtomicU32 = seen.board.low_half(seen.counter);
+                wait.val = u64::from(seen.seen as u32);
+                wait.uaddr = futex::WaitPtr::new(half.cast_mut().cast());
+                wait.flags = futex::WaitFlags::SIZE_U32;
+            }
+            let clock = rustix::time::ClockId::Monotonic;
+            let now = rustix::time::clock_gettime(clock);
+            let nanoseconds = now.tv_nsec + i64::from(time.subsec_nanos());
+            let until = futex::Timespec {
+                tv_sec: now.tv_sec + time.as_secs() as i64 + nanoseconds / 1_000_000_000,
+                tv_nsec: nanoseconds % 1_000_000_000,
+            };
+            let flags = futex::WaitvFlags::empty();
+            // Why it returns doesn't matter: the caller looks again.
+            let _ = futex::waitv(&waits[..counters.len()], flags, Some(&until), clock);
+        }
+    }
+}
+
+/// Whether this kernel can wait for so many counters at once: Linux can since 5.16.
+pub(crate) fn can_wait_for(count: usize) -> bool {
+    static SEVERAL: OnceLock<bool> = OnceLock::new();
+    let several = || {
+        let word = AtomicU32::new(0);
+        let mut wait = futex::Wait::new();
+        // What isn't as it was seen is answered at once.
+        wait.val = 1;
+        wait.uaddr = futex::WaitPtr::new((&raw const word).cast_mut().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32 | futex::WaitFlags::PRIVATE;
+        let (flags, clock) = (futex::WaitvFlags::empty(), rustix::time::ClockId::Monotonic);
+        matches!(
+            futex::waitv(&[wait], flags, None, clock),
+            Err(rustix::io::Errno::AGAIN)
+        )
+    };
+    count <= 1 || (count <= COUNTERS_WAITED_FOR_MAX && *SEVERAL.get_or_init(several))
+}
+
+/// Memory of the caller's own for a part of an array.
+#[derive(Debug)]
+pub struct OwnMemory {
+    first: *mut u8,
+    bytes: usize,
+    is_writable: bool,
+}
+
+// SAFETY: who makes it promises that the memory stays, and that no thread has it while the array's calls do.
+unsafe impl Send for OwnMemory {}
+// SAFETY: as above; the array lets one call at a time have it.
+unsafe impl Sync for OwnMemory {}
+
+impl OwnMemory {
+    /// So many bytes from this one on. Where they can't be written, nothing can be read into them.
+    ///
+    /// # Safety
+    /// The memory stays as long as this lives. Nobody else uses it while a call of the array does that has it; nobody writes it where it
+    /// isn't writable.
+    #[must_use]
+    pub unsafe fn new(first: *mut u8, bytes: usize, is_writable: bool) -> Self {
+        Self {
+            first,
+            bytes,
+            is_writable,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether something can be read into it.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub fn first_byte(&self) -> *mut u8 {
+        self.first
+    }
+
+    pub(crate) fn copied_from<Copied>(&self, copy: impl FnOnce(&[u8]) -> Copied) -> Copied {
+        if self.bytes == 0 {
+            return copy(&[]);
+        }
+        // SAFETY: there by the promise of who made it, who leaves it alone meanwhile.
+        copy(unsafe { std::slice::from_raw_parts(self.first, self.bytes) })
+    }
+
+    pub(crate) fn copied_to(&self, copy: impl FnOnce(&mut [u8])) {
+        assert!(self.is_writable, "a copy into memory that is to be read");
+        if self.bytes == 0 {
+            return copy(&mut []);
+        }
+        // SAFETY: as above, and writable.
+        copy(unsafe { std::slice::from_raw_parts_mut(self.first, self.bytes) });
     }
 }

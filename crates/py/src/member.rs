@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use exoskel_member::{Member, MemberError, SharedArray};
+use exoskel_member::{Member, MemberError, OwnMemory, SharedArray};
 use exoskel_net::keeper::{KeeperJoinError, KeeperService};
 use exoskel_transfer::{ConnectionState, Coupling};
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
@@ -79,17 +79,24 @@ impl MemberHandle {
         Ok(Self { member })
     }
 
-    /// Describes an array, and gets memory for this process's part of it.
+    /// Describes an array, and gets memory for this process's part of it. `own` is a view of the caller's memory if its contents are there.
+    #[pyo3(signature = (name, layout, own = None))]
     fn array(
         &self,
         py: Python<'_>,
         name: &str,
         layout: &LayoutHandle,
+        own: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<SharedArrayHandle> {
-        let array = waiting(py, |interrupted| {
-            self.member.array(name, layout.layout(), interrupted)
+        let memory = own.map(own_memory).transpose()?;
+        let array = waiting(py, |interrupted| match memory {
+            Some(memory) => (self.member).array_in(name, layout.layout(), memory, interrupted),
+            None => self.member.array(name, layout.layout(), interrupted),
         })?;
-        Ok(SharedArrayHandle { array })
+        Ok(SharedArrayHandle {
+            array,
+            _own: own.map(|own| own.clone().unbind()),
+        })
     }
 
     /// In a forked child: it is the parent that is the member.
@@ -109,6 +116,17 @@ impl MemberHandle {
 #[pyclass(frozen, name = "SharedArray", module = "exoskel._core")]
 struct SharedArrayHandle {
     array: SharedArray,
+    /// Keeps the caller's memory exported, as long as the array has it.
+    _own: Option<Py<PyAny>>,
+}
+
+/// The memory of a contiguous memoryview that was made for this purpose.
+fn own_memory(view: &Bound<'_, PyAny>) -> PyResult<OwnMemory> {
+    let buffer = pyo3::buffer::PyBuffer::<u8>::get(view)?;
+    let (first, bytes) = (buffer.buf_ptr().cast(), buffer.len_bytes());
+    // SAFETY: the view keeps it exported, and the array's handle the view. What Python code does with it during a call of the array, from
+    // another thread, are values: they are copied as bytes.
+    Ok(unsafe { OwnMemory::new(first, bytes, !buffer.readonly()) })
 }
 
 #[pymethods]
@@ -120,7 +138,7 @@ impl SharedArrayHandle {
 
     /// Gives what was written as the next version, and returns its number.
     fn export(&self, py: Python<'_>) -> PyResult<u64> {
-        self.array.export().map_err(|error| exception(py, &error))
+        waiting(py, |interrupted| self.array.export(interrupted))
     }
 
     /// Ends a write without a version.

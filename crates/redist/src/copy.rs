@@ -6,6 +6,10 @@
 use crate::axis_plan::StridedRuns;
 use crate::plan::PlannedMessage;
 
+mod blocks;
+
+pub use blocks::PartBlocks;
+
 /// A message's copy, worked out once for as many versions as there are. Running it allocates nothing.
 #[derive(Clone, Debug)]
 pub struct StridedCopy {
@@ -20,6 +24,8 @@ pub struct StridedCopy {
 /// Runs of one axis as bytes of both ends.
 #[derive(Clone, Debug)]
 struct CopiedAxis {
+    /// Which axis of the source's it is.
+    source_axis: usize,
     runs: Vec<StridedRuns>,
     source_step: u64,
     target_step: u64,
@@ -41,6 +47,20 @@ impl StridedCopy {
         // No order is asked for here: what is near in the target's memory comes one after the other.
         copy.axes
             .sort_by_key(|axis| std::cmp::Reverse(axis.target_step));
+        copy
+    }
+
+    /// From one memory of the target's layout to another one: what has come of a message.
+    #[must_use]
+    pub fn at_target(message: PlannedMessage<'_>, target: &[u64]) -> Self {
+        let mut copy = Self::between(message, &vec![0; target.len()], target);
+        for axis in &mut copy.axes {
+            axis.source_step = axis.target_step;
+            for runs in &mut axis.runs {
+                (runs.source, runs.source_stride) = (runs.target, runs.target_stride);
+            }
+        }
+        copy.swapped = 1;
         copy
     }
 
@@ -75,6 +95,7 @@ impl StridedCopy {
                 ..runs
             };
             CopiedAxis {
+                source_axis: axis.source_axis,
                 runs: axis.plan.runs_with(axis.partner).map(in_bytes).collect(),
                 source_step: axis.plan.source_step * source,
                 target_step: axis.plan.target_step * target,

@@ -21,7 +21,7 @@ mod selection;
 
 pub use axis::AxisSharing;
 pub use axis_plan::{AxisPartner, AxisPlan, StridedRuns};
-pub use copy::{CutCopy, StridedCopy};
+pub use copy::{CutCopy, PartBlocks, StridedCopy};
 pub use element::{ElementError, ElementType};
 pub use index_sets::{INDEX_RUNS_MAX, IndexRun, IndexSet, IndexSetError, IndexSets};
 pub use layout::{Layout, LayoutError, MemoryOrder};
