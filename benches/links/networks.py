@@ -51,8 +51,15 @@ class Hosts:
 
     def pace(self, name: str, rate: str) -> None:
         """Let a host send no faster than this."""
+        self._pace(name, "line", rate)
+
+    def pace_towards(self, name: str, rate: str) -> None:
+        """Let a host receive no faster than this."""
+        self._pace("switch", name, rate)
+
+    def _pace(self, host: str, device: str, rate: str) -> None:
         words = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms"]
-        self.run(name, "tc", "qdisc", "replace", "dev", "line", *words)
+        self.run(host, "tc", "qdisc", "replace", "dev", device, *words)
 
     def free(self, name: str) -> None:
         """Let it send as fast as it can."""
