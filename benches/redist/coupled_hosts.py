@@ -15,6 +15,8 @@ from benches.links.networks import NETWORK, Hosts, hosts
 from benches.redist import keepers, programs
 
 PORT = 7700
+# Small matrices would go faster than the line in larger ones.
+BURST = "32kb"
 # Everything may be plain between hosts that see each other.
 POLICY = f"""
 [domain.all]
@@ -58,8 +60,8 @@ class Coupled:
         """Let nobody send or receive faster than this, the coupler aside."""
         for name in self.addresses:
             if name != "head":
-                self.network.pace(name, rate)
-                self.network.pace_towards(name, rate)
+                self.network.pace(name, rate, BURST)
+                self.network.pace_towards(name, rate, BURST)
 
     def run(self, job: str, shapes: Sequence[str], versions: int) -> list[list[float]]:
         """Seconds for each version of each shape, by one coupling."""
