@@ -37,7 +37,7 @@ LENGTHS = (256, 512, 1024, 2048, 4096)
 ROUTED_LENGTHS = (256, 512, 1024)
 # Figure 3b: what each process has, as rows and columns of a process's block.
 CONSTANT = {"0.5": (256, 256), "2": (512, 512), "8": (1024, 1024)}
-# Two lines are touched, and connected, by the first version.
+# Not counted: the first version connects the hosts.
 FIRST = 1
 PROTECTIONS = ("none", "coupler", "all")
 INSIDE = {"tcp": "4", "memory": "2"}

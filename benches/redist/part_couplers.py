@@ -37,7 +37,7 @@ model:
       ports: {{o_i: out}}
     target:
       implementation: target
-      ports: {{s: in}}
+      ports: {{f_init: in}}
   conduits:
     source.out: target.in
 implementations:
@@ -141,7 +141,8 @@ def muscle3(length: int) -> list[float]:
             raise Missing(f"MUSCLE3: {error}") from error
         files = [folder / f"{role}.times" for role in ("source", "target")]
         if done.returncode or not all(file.exists() for file in files):
-            raise Missing(f"MUSCLE3 has failed: {(done.stderr or done.stdout)[-COMPLAINT_MAX:]}")
+            said = " ".join((done.stderr or done.stdout).split())
+            raise Missing(f"MUSCLE3 has failed: {said[-COMPLAINT_MAX:]}")
         return between(*(file.read_text().split() for file in files))
 
 
