@@ -20,6 +20,7 @@
 #   make bench-links      links and their peers: streams, round trips, gateways    (PART=stream: one part)
 #   make bench-redist     an array between two programs, ours and the peers        (PART=same_host: one part)
 #   make paper-nexus     the figures of a paper on a library of secure links, with ours beside
+#   make paper-redistribution   the figures of a paper on redistribution, and of a coupled climate   (PART=climate: one part)
 #   make paper-grid-services   the tables of a paper on grid services in Erlang, and its overload
 #   make tracer    what traces the messages of MPI programs, in tracer/   (MPICC=/path/to/mpicc)
 #   make wheel       one abi3 wheel in dist/, for machines without Rust (glibc 2.28 or newer), and a check of it
@@ -67,10 +68,10 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
 
 help:
-	@sed -n '3,29s/^# *//p' Makefile
+	@sed -n '3,30s/^# *//p' Makefile
 
 # --- the environment -------------------------------------------------------------------------------
 
@@ -168,6 +169,10 @@ bench-redist: $(VENV)/.built $(VENV)/.locked
 
 paper-nexus: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.links.nexus $(BENCH_ARGUMENTS)
+
+# Root is needed: hosts are network namespaces.
+paper-redistribution: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m benches.redist.paper $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
 paper-grid-services: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)

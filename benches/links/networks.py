@@ -49,10 +49,17 @@ class Hosts:
             self.run(name, "ip", "link", "set", device, "up")
         return address
 
-    def pace(self, name: str, rate: str) -> None:
-        """Let a host send no faster than this."""
-        words = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms"]
-        self.run(name, "tc", "qdisc", "replace", "dev", "line", *words)
+    def pace(self, name: str, rate: str, burst: str = "256kb") -> None:
+        """Let a host send no faster than this, but for bursts of so many bytes."""
+        self._pace(name, "line", rate, burst)
+
+    def pace_towards(self, name: str, rate: str, burst: str = "256kb") -> None:
+        """Let a host receive no faster than this."""
+        self._pace("switch", name, rate, burst)
+
+    def _pace(self, host: str, device: str, rate: str, burst: str) -> None:
+        words = ["root", "tbf", "rate", rate, "burst", burst, "latency", "20ms"]
+        self.run(host, "tc", "qdisc", "replace", "dev", device, *words)
 
     def free(self, name: str) -> None:
         """Let it send as fast as it can."""
@@ -84,7 +91,7 @@ class Hosts:
         log = (self.folder / f"server-{len(self._processes)}.log").open("w+b")
         process = self._start(self.command(name, *words), log, environment)
         deadline = time.monotonic() + START_SECONDS
-        while ready and not self._accepts(name, *ready):
+        while ready and not self.accepts(name, *ready):
             if process.poll() is not None or time.monotonic() > deadline:
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()[-300:]
@@ -126,7 +133,8 @@ class Hosts:
         self._processes.append(process)
         return process
 
-    def _accepts(self, name: str, address: str, port: int) -> bool:
+    def accepts(self, name: str, address: str, port: int) -> bool:
+        """Whether somebody accepts connections there."""
         # Asked of the kernel there, so that no connection is made.
         words = self.command(name, "cat", "/proc/net/tcp")
         listing = subprocess.run(words, capture_output=True, text=True, check=False).stdout

@@ -138,17 +138,21 @@ def ours(
 
 def start(words: list[Any], program: str, keeper: Path) -> list[subprocess.Popen[str]]:
     """Start a program's processes, all on one host. The words are the binary, the job, how many, and what `ours.c` gets then."""
+    return [process([], words, program, rank, keeper) for rank in range(words[2])]
+
+
+def process(
+    inside: list[str], words: list[Any], program: str, rank: int, keeper: Path
+) -> subprocess.Popen[str]:
+    """Start a process of a program, by a command that runs it on another host, or none."""
     binary, job, size, *more = words
-    return [
-        subprocess.Popen(
-            list(map(str, [binary, program, rank, size, job, *more])),
-            env={"EXOSKEL_KEEPER": str(keeper)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
+    return subprocess.Popen(
+        [*inside, *map(str, [binary, program, rank, size, job, *more])],
+        env={"EXOSKEL_KEEPER": str(keeper)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def versions_of(

@@ -1,0 +1,51 @@
+"""What the bench of redistributions makes of lanes that fail, and of goals. Nothing is measured here."""
+
+from __future__ import annotations
+
+import pytest
+from benches.links.install import Missing
+from benches.redist import frame, keepers, table
+
+
+def test_a_lane_that_is_missing_costs_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    def missing() -> list[float]:
+        raise Missing("nobody has it")
+
+    lanes = {"ours": lambda: [9.0, 9.0, 0.5, 0.25, 1.0], "peer": missing}
+    row = frame.Bench(rounds=2).row("a case", lanes, bytes=10**9)
+    assert row.values == {"ours": 2.0}
+    assert row.failures == {"peer": "nobody has it"}
+    assert row.ratio("ours", "peer") is None
+    assert "peer is not measured: nobody has it" in capsys.readouterr().err
+    assert "    peer: not measured: nobody has it" in table.row(row)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_least", "verdict"),
+    [
+        (1.0, True, "reached"),
+        (0.9, True, "missed"),
+        (1.1, False, "missed"),
+        (None, True, "not measured"),
+    ],
+)
+def test_goals_stand_beside_what_was_measured(
+    value: float | None, is_least: bool, verdict: str
+) -> None:
+    goal = frame.Goal("over a peer", value, 1.0, is_least)
+    assert goal.verdict == verdict
+    assert table.goal(goal).endswith(verdict)
+
+
+def test_every_part_has_rows_and_goals() -> None:
+    parts = frame.parts()
+    assert {"couplers", "plans", "same_host", "two_hosts"} <= parts.keys()
+    assert all(callable(part.measure) for part in parts.values())
+    # A part of which nothing could be measured still says so.
+    goals = [goal for part in parts.values() for goal in part.goals([])]
+    assert {goal.verdict for goal in goals} == {"not measured"}
+
+
+def test_the_middle_quarter_is_selected() -> None:
+    assert 'select = "[2:6, 1:3]"' in keepers.coupling("centre", ["8x4"])
+    assert "select" not in keepers.coupling("columns", ["8x4", "4x4"])
