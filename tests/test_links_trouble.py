@@ -315,6 +315,37 @@ def test_a_gateway_that_is_not_there_is_in_the_log(
     assert warnings(caplog)[0].startswith(f"{OCEAN}: ")
 
 
+def test_a_node_that_only_dials_logs_what_is_wrong_while_it_is_idle(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody asks the node for anything: it has no endpoint and no request."""
+    with (
+        caplog.at_level(logging.WARNING, "exoskel.links"),
+        links.Node(lab.credential(OCEAN), policy=lab.policy),
+    ):
+        lab.policy.write_text("[nonsense")
+        assert eventually(
+            lambda: any("kept the credential, policy" in line for line in warnings(caplog))
+        )
+
+
+def test_a_post_to_no_handler_is_told_at_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the startpoint says it, by the post itself; where only the other end does, by the log."""
+    endpoint = offer(lab.node(OCEAN, "127.0.0.1:0"))
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(endpoint.startpoint(to="*", handlers=["double"]))
+    for call in (bound.post, bound.request):
+        with pytest.raises(ValueError, match=r'got the handler "treble", expected one .*"double"'):
+            call("treble", 1)
+    assert node.sessions() == []
+    assert bound.request("double", 1).result(timeout=30) == 2
+    anew = node.bind(endpoint.startpoint(to="*"))
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        anew.post("treble", 1)
+        expected = 'got the handler "treble", expected one'
+        assert eventually(lambda: any(expected in line for line in warnings(caplog)))
+
+
 @pytest.mark.parametrize("threads", [1, 0])
 def test_a_policy_that_can_not_be_read_again_is_in_the_log(
     lab: Lab, threads: int, caplog: pytest.LogCaptureFixture
