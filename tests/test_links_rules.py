@@ -202,7 +202,8 @@ def test_a_reload_returns_when_both_directions_are_raised(
     own.write_text(PLAIN)
     node = links.Node(lab.credential(ATMOSPHERE), policy=own, threads=threads)
     lab.nodes.append(node)
-    coupler = node.lookup("coupler", at=ocean.hints, name=OCEAN)
+    found = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    coupler = node.bind(found.startpoint)
     assert coupler.request("surface").result(10) == 15.0
     assert coupler.protection == "plain"
     for protection in ("integrity", "encrypted"):

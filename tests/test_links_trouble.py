@@ -329,6 +329,28 @@ def test_a_node_that_only_dials_logs_what_is_wrong_while_it_is_idle(
         )
 
 
+def test_an_own_certificate_that_has_expired_is_said_to_be_ones_own(lab: Lab) -> None:
+    """The other end refuses it; whoever dials hears whose fault that is, and which command mends it."""
+    endpoint = offer(lab.node(OCEAN, "127.0.0.1:0"))
+    short = lab.place / "short.pem"
+    where = ["--directory", str(lab.place / "pki"), "--output", str(short), "--json"]
+    name = ["--role", "peer", "--name", ATMOSPHERE, "--days", "0.00005"]
+    assert main(["pki", "issue", *where, *name]) == 0
+    node = links.Node(short, policy=lab.policy, patience=0)
+    lab.nodes.append(node)
+    expected = f"this node's own certificate, of {ATMOSPHERE}, expired on .*exoskel pki renew"
+
+    def is_told() -> bool:
+        try:
+            node.bind(endpoint.startpoint(to="*")).request("double", 1).result(timeout=30)
+        except ex.ExoskelError as error:
+            return re.search(expected, str(error)) is not None
+        return False
+
+    assert eventually(is_told)
+    assert re.search(expected, repr(node)) is not None
+
+
 def test_a_post_to_no_handler_is_told_at_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """Where the startpoint says it, by the post itself; where only the other end does, by the log."""
     endpoint = offer(lab.node(OCEAN, "127.0.0.1:0"))
@@ -344,6 +366,8 @@ def test_a_post_to_no_handler_is_told_at_once(lab: Lab, caplog: pytest.LogCaptur
         anew.post("treble", 1)
         expected = 'got the handler "treble", expected one'
         assert eventually(lambda: any(expected in line for line in warnings(caplog)))
+    with pytest.raises(ex.LinkError, match="1 post to coupler may be lost"):
+        anew.request("double", 1)
 
 
 @pytest.mark.parametrize("threads", [1, 0])
