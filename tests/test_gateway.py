@@ -88,6 +88,20 @@ def test_it_says_where_it_listens_and_ends_in_order(authority: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
+def test_a_policy_that_connects_nobody_is_told_at_the_start(authority: Path) -> None:
+    words, log = files(authority, "[allow]\n", ""), authority / "log"
+    expected = "the policy has no [[allow.tunnel]], so this gateway connects nobody"
+    with gateway(words, log, "tcp://127.0.0.1:0"):
+        wait_for_line(log, " gateway ", expected)
+    words = files(authority, EVERYBODY, "")
+    with gateway(words, log, "tcp://127.0.0.1:0"):
+        (authority / "policy.toml").write_text("[allow]\n")
+        wait_for_line(log, "have changed, and hold from now on")
+        wait_for_line(log, expected)
+        before_change = log.read_text().partition("have changed")[0]
+    assert expected not in before_change
+
+
 @pytest.mark.parametrize(
     ("policy", "site", "expected"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,20 @@ def coupler(ocean: links.Node) -> links.Endpoint:
         raise ValueError(text)
 
     return endpoint
+
+
+def test_ctrl_c_ends_the_waiting_of_a_node(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that serves goes on behind the waiting, and says nothing of an interrupt."""
+    node = lab.node(NAMES[0], "127.0.0.1:0")
+    interrupts = []
+
+    def interrupted(_seconds: float) -> None:
+        interrupts.append(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(links, "time", SimpleNamespace(sleep=interrupted, monotonic=time.monotonic))
+    node.wait()
+    assert interrupts == [signal.SIGINT]
 
 
 def test_a_request_gets_its_answer(lab: Lab, coupler: links.Endpoint) -> None:

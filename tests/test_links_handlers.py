@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,62 @@ def test_functions_that_want_the_call_get_it(lab: Lab, coupler: links.Endpoint) 
         assert bound.request(name, 7).result(timeout=20) == [ATMOSPHERE, 7], name
     for name, expected in others.items():
         assert bound.request(name, 7).result(timeout=20) == [expected, 7], name
+
+
+def test_a_handler_that_waits_for_its_only_thread_is_told(lab: Lab) -> None:
+    """It would wait without end: its own request has to be handled by the thread that waits."""
+    node = lab.node(OCEAN, "127.0.0.1:0")
+    coupler = node.endpoint("coupler")
+    other = node.endpoint("other")
+
+    @coupler.handler
+    def ask(text: str) -> Any:
+        return node.bind(text).request("answer").result()
+
+    @coupler.handler
+    def answer() -> int:
+        return 42
+
+    other.handler(answer)
+    bound = lab.node(ATMOSPHERE).bind(coupler.startpoint(to="*"))
+    own = coupler.startpoint(to="*").text()
+    with pytest.raises(links.HandlerError, match=r"its own endpoint coupler.*threads=2") as raised:
+        bound.request("ask", own).result(timeout=30)
+    assert raised.value.kind == "RuntimeError"
+    # Another endpoint has a thread of its own.
+    assert bound.request("ask", other.startpoint(to="*").text()).result(timeout=30) == 42
+
+
+def test_handlers_that_wait_for_each_others_threads_are_in_the_log(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two threads can wait for their own endpoint, one after the other. Both at once is told, and ends by their time."""
+    node = lab.node(OCEAN, "127.0.0.1:0")
+    coupler = node.endpoint("coupler", threads=2)
+    both = threading.Barrier(2)
+
+    @coupler.handler
+    def ask(is_both: bool) -> Any:
+        reply = node.bind(coupler.startpoint(to="*")).request("answer")
+        if is_both:
+            both.wait()
+        return reply.result(timeout=1 if is_both else 30)
+
+    @coupler.handler
+    def answer() -> int:
+        return 42
+
+    asker = lab.node(ATMOSPHERE)
+    bound = [asker.bind(coupler.startpoint(to="*")) for _ in range(2)]
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        assert bound[0].request("ask", False).result(timeout=30) == 42
+        assert not logged(caplog)
+        replies = [one.request("ask", True) for one in bound]
+        for reply in replies:
+            with contextlib.suppress(links.HandlerError):
+                reply.result(timeout=30)
+    expected = "all 2 threads of the endpoint coupler wait for calls to coupler itself"
+    assert any(expected in line for line in logged(caplog))
 
 
 def test_a_function_without_a_name_is_no_handler(coupler: links.Endpoint) -> None:

@@ -193,6 +193,24 @@ def test_the_librarys_own_endpoints_are_not_offered_by_programs(ocean: links.Nod
         ocean.endpoint("exoskel.lookup")
 
 
+@pytest.mark.parametrize("threads", [1, 0])
+def test_a_reload_returns_when_both_directions_are_raised(
+    lab: Lab, ocean: links.Node, policy: Path, threads: int
+) -> None:
+    """What the binding says behind it is the new protection, and a node without a thread is driven meanwhile."""
+    own = lab.place / "own.toml"
+    own.write_text(PLAIN)
+    node = links.Node(lab.credential(ATMOSPHERE), policy=own, threads=threads)
+    lab.nodes.append(node)
+    found = lab.node(ATMOSPHERE).lookup("coupler", at=ocean.hints, name=OCEAN)
+    coupler = node.bind(found.startpoint)
+    assert coupler.request("surface").result(10) == 15.0
+    assert coupler.protection == "plain"
+    for protection in ("integrity", "encrypted"):
+        reloaded(node, own, PLAIN.replace('"plain"', f'"{protection}"'))
+        assert coupler.protection == protection
+
+
 def test_a_rule_that_is_gone_ends_the_links_that_it_gave(
     lab: Lab, ocean: links.Node, policy: Path
 ) -> None:

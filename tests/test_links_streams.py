@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import random
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from tests.processes import eventually
 from tests.test_links import NAMES, Lab
 
 import exoskel as ex
-from exoskel import links
+from exoskel import link_streams, links
 
 
 @pytest.fixture
@@ -51,6 +52,12 @@ class Station:
                 raise
             finally:
                 self.ended.set()
+
+        @endpoint.stream_handler
+        def answer(stream: links.Stream) -> None:
+            self.got.append(stream.readall())
+            while True:
+                stream.write(b"taken")
 
         @endpoint.stream_handler
         def lines(stream: links.Stream) -> None:
@@ -192,6 +199,43 @@ def test_a_read_gives_up_in_time(bound: links.Binding) -> None:
     stream.close()
     with pytest.raises(ValueError, match="closed"):
         stream.read1()
+
+
+def test_a_read_without_an_end_of_writing_says_what_may_be_missing(
+    bound: links.Binding, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends read: the handler to the end of what is written, and who has written it for the answer."""
+    monkeypatch.setattr(link_streams, "_UNFINISHED_SECONDS", 0.0)
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        stream = bound.stream("keep", timeout=0.3)
+        with pytest.raises(TimeoutError) as raised:
+            stream.read()
+        assert "finish()" not in str(raised.value)
+        stream.write(b"all of it")
+        with pytest.raises(TimeoutError, match=r"this end has written and not called finish\(\)"):
+            stream.read()
+    told = [one.getMessage() for one in caplog.records if one.name == "exoskel.links"]
+    assert len(told) == 1, told
+    assert "a read of the stream keep" in told[0]
+    stream.finish()
+    with pytest.raises(TimeoutError) as raised:
+        bound.stream("wait", timeout=0.1).read()
+    assert "finish()" not in str(raised.value)
+    stream.close()
+
+
+def test_a_handler_whose_answer_nobody_wants_is_no_failure_in_the_log(
+    bound: links.Binding, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream is closed without a read: that ends the writing too, and the answer has nobody to go to."""
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        with bound.stream("answer", timeout=30) as stream:
+            stream.write(b"all of it")
+        # The next one is handled behind it.
+        with bound.stream("echo", timeout=30) as stream:
+            stream.write(b"x")
+            assert stream.read(1) == b"x"
+    assert [one.getMessage() for one in caplog.records if one.name == "exoskel.links"] == []
 
 
 def test_what_the_handler_raises_comes_behind_what_it_wrote(bound: links.Binding) -> None:

@@ -315,6 +315,61 @@ def test_a_gateway_that_is_not_there_is_in_the_log(
     assert warnings(caplog)[0].startswith(f"{OCEAN}: ")
 
 
+def test_a_node_that_only_dials_logs_what_is_wrong_while_it_is_idle(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody asks the node for anything: it has no endpoint and no request."""
+    with (
+        caplog.at_level(logging.WARNING, "exoskel.links"),
+        links.Node(lab.credential(OCEAN), policy=lab.policy),
+    ):
+        lab.policy.write_text("[nonsense")
+        assert eventually(
+            lambda: any("kept the credential, policy" in line for line in warnings(caplog))
+        )
+
+
+def test_an_own_certificate_that_has_expired_is_said_to_be_ones_own(lab: Lab) -> None:
+    """The other end refuses it; whoever dials hears whose fault that is, and which command mends it."""
+    endpoint = offer(lab.node(OCEAN, "127.0.0.1:0"))
+    short = lab.place / "short.pem"
+    where = ["--directory", str(lab.place / "pki"), "--output", str(short), "--json"]
+    name = ["--role", "peer", "--name", ATMOSPHERE, "--days", "0.00005"]
+    assert main(["pki", "issue", *where, *name]) == 0
+    node = links.Node(short, policy=lab.policy, patience=0)
+    lab.nodes.append(node)
+    expected = f"this node's own certificate, of {ATMOSPHERE}, expired on .*exoskel pki renew"
+
+    def is_told() -> bool:
+        try:
+            node.bind(endpoint.startpoint(to="*")).request("double", 1).result(timeout=30)
+        except ex.ExoskelError as error:
+            return re.search(expected, str(error)) is not None
+        return False
+
+    assert eventually(is_told)
+    assert re.search(expected, repr(node)) is not None
+
+
+def test_a_post_to_no_handler_is_told_at_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the startpoint says it, by the post itself; where only the other end does, by the log."""
+    endpoint = offer(lab.node(OCEAN, "127.0.0.1:0"))
+    node = lab.node(ATMOSPHERE)
+    bound = node.bind(endpoint.startpoint(to="*", handlers=["double"]))
+    for call in (bound.post, bound.request):
+        with pytest.raises(ValueError, match=r'got the handler "treble", expected one .*"double"'):
+            call("treble", 1)
+    assert node.sessions() == []
+    assert bound.request("double", 1).result(timeout=30) == 2
+    anew = node.bind(endpoint.startpoint(to="*"))
+    with caplog.at_level(logging.WARNING, "exoskel.links"):
+        anew.post("treble", 1)
+        expected = 'got the handler "treble", expected one'
+        assert eventually(lambda: any(expected in line for line in warnings(caplog)))
+    with pytest.raises(ex.LinkError, match="1 post to coupler may be lost"):
+        anew.request("double", 1)
+
+
 @pytest.mark.parametrize("threads", [1, 0])
 def test_a_policy_that_can_not_be_read_again_is_in_the_log(
     lab: Lab, threads: int, caplog: pytest.LogCaptureFixture

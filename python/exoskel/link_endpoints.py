@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from . import _core
 from .errors import LinkError
 from .link_arguments import NOT_SAID, as_startpoint, checked_flag, checked_name, restrictions
-from .link_failures import failure_of, log_warnings, traceback_of
+from .link_failures import failure_of, traceback_of
+from .link_own_calls import OwnWaits
 from .link_regions import offer as offer_region
 from .link_streams import Stream
 from .link_waiting import PATIENCE_SECONDS
@@ -75,6 +76,7 @@ class HandlerThreads:
         self._stream_handlers: dict[str, Callable[[Stream], Any]] = {}
         self._stream_threads: set[threading.Thread] = set()
         self._ending = threading.Event()
+        self._waits = OwnWaits(name, threads)
         self._threads = [
             threading.Thread(target=self._serve, name=f"exoskel-{name}-{number}")
             for number in range(threads)
@@ -151,6 +153,9 @@ class HandlerThreads:
             with stream:
                 self._stream_handlers[stream.handler](stream)
         except BaseException as error:
+            # Who has closed the stream wants no more of it.
+            if stream.is_unread(error):
+                return
             # `sys.exit` too ends the stream, and not more.
             _log.warning(
                 "the stream handler %s of %s failed, with a stream of %s\n%s",
@@ -166,9 +171,9 @@ class HandlerThreads:
         # The interpreter waits for this thread, which may not run Python when there is none.
         while not self._ending.is_set() and threading.main_thread().is_alive():
             call = self._node.take_call(self.name, PATIENCE_SECONDS)
-            log_warnings(self._node)
             if call is not None:
-                self._handle(call)
+                with self._waits.handling(self._node):
+                    self._handle(call)
 
     def _handle(self, waiting: _core.Call) -> BaseException | None:
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import traceback
 from typing import TYPE_CHECKING
 
+from .link_waiting import PATIENCE_SECONDS
 from .peer_text import one_line
 
 if TYPE_CHECKING:
@@ -32,6 +34,26 @@ def log_warnings(node: LinkNode) -> None:
     """Log what is wrong with a node since this was called last. Its own thread can't: it runs no Python."""
     for warning in node.take_warnings():
         _log.warning("%s: %s", node.name, one_line(warning))
+
+
+class WarningLog:
+    """A thread that logs what is wrong with a node until it is closed, also while its program asks it for nothing."""
+
+    def __init__(self, node: LinkNode, closed: threading.Event) -> None:
+        self._node = node
+        self._closed = closed
+        self._thread = threading.Thread(target=self._run, name="exoskel-links-log")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait until the thread has ended, which it does when the node is closed."""
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        # The interpreter waits for this thread, which may not run Python when there is none.
+        while not self._closed.wait(PATIENCE_SECONDS) and threading.main_thread().is_alive():
+            log_warnings(self._node)
 
 
 def failure_of(error: BaseException) -> tuple[str, str]:

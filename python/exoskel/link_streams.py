@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
+import math
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -12,6 +15,7 @@ from .errors import ExoskelError, LinkError
 from .link_arguments import bytes_of
 from .link_failures import failure_of, with_reason
 from .link_waiting import checked_seconds, driven, patiently
+from .peer_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +25,12 @@ if TYPE_CHECKING:
 
 _Outcome = TypeVar("_Outcome")
 _READ_BYTES = 1 << 20
+_log = logging.getLogger("exoskel.links")
+# After so long the log says that a read waits, if nobody has said that the writing is over.
+_UNFINISHED_SECONDS = 10.0
+_UNFINISHED = (
+    "this end has written and not called finish(), so the other end may wait for more as well"
+)
 
 
 class Stream(io.RawIOBase):
@@ -64,6 +74,7 @@ class Stream(io.RawIOBase):
         # What `readall` had read before it could not go on.
         self._kept = b""
         self._is_finished = False
+        self._has_written = False
         # Whether it has said that there will be no end.
         self._is_cut = False
         # A failure of the stream that a read or a write has raised.
@@ -177,6 +188,7 @@ class Stream(io.RawIOBase):
         view = bytes_of(
             "data", data, "bytes or another contiguous buffer: text.encode() makes some"
         )
+        self._has_written = True
         written = 0
         while written < len(view):
             try:
@@ -226,8 +238,28 @@ class Stream(io.RawIOBase):
         if self.closed:
             raise ValueError("got a stream that is closed")
 
+    def is_unread(self, error: BaseException) -> bool:
+        """Return whether an exception is that of a write of this stream which nobody reads."""
+        return isinstance(error, BrokenPipeError) and error is self._told
+
+    def _may_be_awaited(self) -> bool:
+        """Return whether the other end may still read, and wait for more."""
+        return self._has_written and not self._is_finished
+
     def _wait(self, attempt: Callable[[float], _Outcome | None], verb: str) -> _Outcome:
+        told_at = time.monotonic() + _UNFINISHED_SECONDS
+
         def once(left: float) -> _Outcome | None:
+            nonlocal told_at
+            if verb == "read" and time.monotonic() > told_at and self._may_be_awaited():
+                told_at = math.inf
+                _log.warning(
+                    "a read of the stream %s with %s has waited for %g seconds: %s",
+                    self.handler,
+                    one_line(self.peer),
+                    _UNFINISHED_SECONDS,
+                    _UNFINISHED,
+                )
             # The interpreter waits for a handler's thread, which may not run Python when there is none.
             if not self._is_opener and not threading.main_thread().is_alive():
                 raise LinkError("the program is ending")
@@ -237,12 +269,14 @@ class Stream(io.RawIOBase):
             if self._drive is None:
                 done = patiently(self._limit, once)
             else:
-                done = driven(self._drive, self._limit, lambda: attempt(0.0))
+                done = driven(self._drive, self._limit, lambda: once(0.0))
         except (ExoskelError, BrokenPipeError) as error:
             self._told = error
             raise
         if done is None:
             text = f"could not {verb} {self.handler} of {self.peer} within {self.timeout:g} seconds"
+            if verb == "read" and self._may_be_awaited():
+                text = f"{text}; {_UNFINISHED}"
             raise TimeoutError(with_reason(text, self._trouble()))
         return done
 

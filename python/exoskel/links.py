@@ -33,8 +33,9 @@ from .link_arguments import (
 )
 from .link_endpoints import NODE_IS_CLOSED, Call, Endpoint, HandlerThreads
 from .link_endpoints import Protection as Protection
-from .link_failures import log_warnings, with_reason
+from .link_failures import WarningLog, log_warnings, with_reason
 from .link_groups import Group, GroupError, GroupReply
+from .link_own_calls import waits_for
 from .link_places import Command, commands, dialled, listening, reached_by
 from .link_regions import OfferedRegion, Region
 from .link_streams import Stream
@@ -130,9 +131,11 @@ class Reply:
             If the other end doesn't open the link, or has ended it.
         LinkError
             If there is no way to the other end, or the link was lost before the answer came.
+        RuntimeError
+            In a handler whose endpoint has one thread, if that very endpoint is asked: nobody could handle the request.
         """
         limit = checked_seconds(timeout)
-        with self._lock:
+        with self._lock, waits_for(self, self._owner.startpoint, limit):
             outcome = self._outcome or self._take(limit)
         if outcome is None:
             text = f"no answer of {self._handler} at {self._peer} within {timeout:g} seconds"
@@ -505,8 +508,17 @@ class Node:
         self._endpoints: dict[str, HandlerThreads] = {}
         self._driver = _Driver(self._node, self._endpoints) if threads == 0 else None
         self._closed = threading.Event()
+        # Whoever drives a node logs what is wrong with it.
+        log = WarningLog(self._node, self._closed) if self._driver is None else None
         self._finalizer = weakref.finalize(
-            self, _close, self._node, self._endpoints, self._driver, self._awaited, self._closed
+            self,
+            _close,
+            self._node,
+            self._endpoints,
+            self._driver,
+            self._awaited,
+            self._closed,
+            log,
         )
 
     @property
@@ -684,7 +696,7 @@ class Node:
     def reload(self, *, relax: bool = False) -> list[str]:
         """Read policy, credential and revocation list again now; otherwise they are looked at every two seconds.
 
-        What is stricter than before holds on open links from the next record on. Links that a rule is against now end. What is looser holds for
+        What is stricter than before holds on open links from the next record on; peers have a second to do the same in their direction before this returns. Links that a rule is against now end. What is looser holds for
         sessions that begin from now on.
 
         Parameters
@@ -703,7 +715,14 @@ class Node:
         PolicyError, CredentialError
             For files that can't be used. What was in force stays.
         """
-        return self._node.reload(checked_flag("relax", relax))
+        node = self._node
+        pending = node.begin_reload(checked_flag("relax", relax))
+        if self._driver is None:
+            changes = patiently(None, lambda left: node.wait_for_reload(pending, left))
+        else:
+            drive = self._driver.progress
+            changes = driven(drive, None, lambda: node.wait_for_reload(pending, 0.0))
+        return changes or []
 
     def status(self) -> dict[str, Any]:
         """Return how the node stands, as ``exoskel links --json`` shows it: endpoints, sessions, and each link with its protection."""
@@ -720,13 +739,14 @@ class Node:
         return self._node.take_audit()
 
     def wait(self) -> None:
-        """Serve until another thread closes the node, or until Ctrl-C."""
-        while self._finalizer.alive:
-            log_warnings(self._node)
-            if self._driver is None:
-                time.sleep(PATIENCE_SECONDS)
-            else:
-                self._driver.progress(PATIENCE_SECONDS)
+        """Serve until another thread closes the node, or until Ctrl-C, which ends the waiting and raises nothing here."""
+        # Ctrl-C is the usual end of a program that serves.
+        with contextlib.suppress(KeyboardInterrupt):
+            while self._finalizer.alive:
+                if self._driver is None:
+                    time.sleep(PATIENCE_SECONDS)
+                else:
+                    self._driver.progress(PATIENCE_SECONDS)
 
     def close(self) -> None:
         """End all sessions in order, and wait for handlers that run. They still answer, and what was posted still goes, for 10 seconds at most.
@@ -892,6 +912,7 @@ def _close(
     driver: _Driver | None,
     awaited: AwaitedReplies,
     closed: threading.Event,
+    log: WarningLog | None,
 ) -> list[str]:
     """End a node, and say what it could not deliver."""
     if node.is_inherited():
@@ -913,6 +934,8 @@ def _close(
     closed.set()
     if driver is not None:
         driver.end()
+    if log is not None:
+        log.end()
     awaited.end()
     for handlers in endpoints.values():
         handlers.end()

@@ -14,6 +14,7 @@ mod file;
 mod name_pattern;
 mod pattern;
 mod rule;
+mod rule_changes;
 mod site_lists;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use self::file::{AccountsTable, AllowTable, AuthorizationTables, DenyTable};
 pub use self::name_pattern::PatternProblem;
 pub use self::pattern::IdentityPattern;
 pub use self::rule::RuleSource;
+pub use self::rule_changes::RuleChanges;
 
 /// Who may do what at one site.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +138,11 @@ impl Authorization {
         tunnel::decide(allow, deny, &self.bans, facts, node)
     }
 
+    /// Whether any rule allows a tunnel. Without one, a gateway connects nobody.
+    pub fn allows_some_tunnel(&self) -> bool {
+        !self.allowed_tunnels.is_empty()
+    }
+
     /// Whether somebody may do something, and why. What an `action` is called is the server's choice.
     pub fn decide(&self, who: &VerifiedIdentity, action: &str) -> Decision {
         self.decide_about(&Facts::of(who), action)
@@ -198,15 +205,17 @@ impl Authorization {
             ("[[allow.rule]]", &self.allow, &before.allow),
             ("[[deny.rule]]", &self.deny, &before.deny),
         ] {
-            let is_in = |rules: &[Rule], rule: &Rule| {
-                rules.iter().any(|other| rule.says_the_same_as(other))
-            };
-            let new = now.iter().filter(|rule| !is_in(then, rule));
-            changes.extend(
-                new.map(|rule| format!("the {table} at line {} is new: {rule}", rule.line)),
-            );
-            let gone = then.iter().filter(|rule| !is_in(now, rule));
-            changes.extend(gone.map(|rule| {
+            let about = |one: &Rule, other: &Rule| one.actions == other.actions;
+            let rules = RuleChanges::between(then, now, Rule::says_the_same_as, about);
+            changes.extend(rules.changed.iter().map(|(rule, old)| {
+                let line = rule.line;
+                format!("the {table} at line {line} has changed: {rule}; it was: {old}")
+            }));
+            changes.extend(rules.new.iter().map(|rule| {
+                let line = rule.line;
+                format!("the {table} at line {line} is new: {rule}")
+            }));
+            changes.extend(rules.gone.iter().map(|rule| {
                 let line = rule.line;
                 format!("the {table} that was at line {line} is gone: {rule}")
             }));

@@ -64,7 +64,9 @@ pub enum CloseReason {
     #[error("shutting down")]
     ShuttingDown,
     /// The verified identity that the session rests on has expired.
-    #[error("the certificate of a peer expired; a renewed one needs a new session")]
+    #[error(
+        "the certificate of one of the two nodes has expired; a renewed one needs a new session"
+    )]
     Expired,
     /// The peer is no longer allowed, after a reload of trust, revocation or policy.
     #[error("no longer allowed: {}", .0.sentence())]

@@ -41,6 +41,6 @@ pub use protection::{ParseProtectionError, Protection, Protections, TrafficClass
 pub use record::{SEGMENT_BYTES_MAX, TAG_BYTES};
 pub use resumption::{LinkLife, Resumption, ResumptionKey};
 pub use session::{
-    CLOSING_TIME, Counts, Ended, EpochLimits, LinkTraffic, Session, SessionConfig, Side,
-    SharedReception, UNVERIFIED_BYTES_PER_SECOND,
+    CLOSING_TIME, Counts, Ended, EpochLimits, LinkTraffic, Session, SessionConfig, SharedReception,
+    Side, UNVERIFIED_BYTES_PER_SECOND,
 };

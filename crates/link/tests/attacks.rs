@@ -589,7 +589,11 @@ fn half_messages_in_many_sessions_are_bounded_together() {
     for (mut pair, most, end) in pairs.drain(..) {
         match pair.give_server(&most) {
             Ok(()) => good.push((pair, end)),
-            Err(SessionError::PeerLimit { limit, got, maximum }) => {
+            Err(SessionError::PeerLimit {
+                limit,
+                got,
+                maximum,
+            }) => {
                 assert!(limit.contains("all sessions of one certificate"), "{limit}");
                 assert!(got > maximum, "{got} {maximum}");
                 assert_eq!(maximum, 2 * SIZE);

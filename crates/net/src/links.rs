@@ -12,6 +12,7 @@ mod driver;
 mod fair_queue;
 mod intake;
 mod lookup;
+mod own_certificate;
 mod peer_share;
 mod progress;
 mod region_gate;
@@ -55,8 +56,8 @@ pub use self::progress::{LinkDriver, LinkDriverParts};
 use self::region_gate::RegionWork;
 use self::regions::Transfers;
 pub use self::regions::{ArrayMemory, OwnRegion, Transfer, TransferError};
-pub use self::renewing::ReloadError;
 use self::renewing::Reloads;
+pub use self::renewing::{PendingReload, ReloadError};
 pub use self::status::{
     EndpointStatus, LinkStatus, NodeStatus, RaisedBy, SessionStatus, TroubledLinkStatus,
 };
@@ -748,9 +749,11 @@ impl LinkShared {
     /// An event of a session, on whichever thread has read it.
     fn event(self: &Arc<Self>, live: &RunningSession, event: exoskel_link::Event) {
         let policy = |endpoint: &str| self.link_protection(live, endpoint);
-        let is_news_of_posts = matches!(
+        let is_news = matches!(
             event,
-            exoskel_link::Event::Credit { .. } | exoskel_link::Event::LinkClosed { .. }
+            exoskel_link::Event::Credit { .. }
+                | exoskel_link::Event::LinkClosed { .. }
+                | exoskel_link::Event::LinkProtectionRaised { .. }
         );
         let _order = lock(&live.order);
         let mut machine = lock(&self.machine);
@@ -759,8 +762,8 @@ impl LinkShared {
             .connection
             .with(|session| machine.event(live.id, session, event, &policy, unix, now));
         drop(machine);
-        if is_news_of_posts {
-            // Somebody may wait for room, or for posts to have arrived.
+        if is_news {
+            // Somebody may wait for room, for posts to have arrived, or for a link to be raised.
             self.wake_waiting();
         }
         match happened {
@@ -801,6 +804,10 @@ impl LinkShared {
                     is_answered |= self.answered(request, answer);
                 }
                 Happening::Audit(line) => self.note_by(peer, line),
+                Happening::Warning(line) => {
+                    self.warn(line.clone());
+                    self.note_by(peer, line);
+                }
             }
         }
         if is_answered {
@@ -845,6 +852,14 @@ impl LinkShared {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let waited = self.answered.wait_timeout_while(answers, patience, waits);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Waits until something has happened that threads wait for, for so long at most.
+    fn wait_for_news(&self, patience: Duration) {
+        let answers = lock(&self.answers);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(self.answered.wait_timeout(answers, patience));
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 

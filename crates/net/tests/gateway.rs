@@ -420,7 +420,11 @@ fn a_process_that_registers_again_ends_its_older_registrations() {
         let worker = networks.worker("lab1");
         let mut held = Vec::new();
         for _ in 0..=REGISTRATIONS_OF_PROCESS_MAX {
-            held.push(Registration::begin(&gate.address, "gate", &worker).await.unwrap());
+            held.push(
+                Registration::begin(&gate.address, "gate", &worker)
+                    .await
+                    .unwrap(),
+            );
         }
         gate.line(&["not registered any more: the same process has registered again"])
             .await;

@@ -70,7 +70,7 @@ pub struct GatewayTables {
     tunnels: BTreeMap<TunnelId, Identity>,
     of_node: HashMap<Identity, usize>,
     /// By name; of one name, the newest last.
-    registrations: BTreeMap<String, Vec<Registration>>,
+    registrations: BTreeMap<String, Vec<RegisteredProcess>>,
     registered: usize,
     /// Each tunnel that is being made waits for one at most, so tunnels bound them.
     calls: HashMap<Ticket, WaitingCall>,
@@ -78,7 +78,7 @@ pub struct GatewayTables {
 
 /// A process that waits for calls.
 #[derive(Clone, Debug)]
-struct Registration {
+struct RegisteredProcess {
     id: RegistrationId,
     node: Identity,
     process: ProcessNumber,
@@ -179,7 +179,7 @@ impl GatewayTables {
     ) -> Result<Registered, Full> {
         let of_node = self.registrations.get(&node.name);
         let of_node = of_node.map_or(&[][..], Vec::as_slice);
-        let is_own = |one: &&Registration| one.node == *node && one.process == process;
+        let is_own = |one: &&RegisteredProcess| one.node == *node && one.process == process;
         let own: Vec<_> = of_node.iter().filter(is_own).map(|one| one.id).collect();
         let limits = [
             (
@@ -207,7 +207,7 @@ impl GatewayTables {
         self.next += 1;
         let id = RegistrationId(self.next);
         let of_node = self.registrations.entry(node.name.clone()).or_default();
-        of_node.push(Registration {
+        of_node.push(RegisteredProcess {
             id,
             node: node.clone(),
             process,
@@ -329,8 +329,14 @@ mod tests {
             tables.answer(&Ticket([3; 16]), &node("hidden"), process(1), NOW),
             Err(NoSuchCall)
         );
-        assert_eq!(tables.answer(&ticket, &node("other"), process(1), NOW), Err(NoSuchCall));
-        assert_eq!(tables.answer(&ticket, &node("hidden"), process(1), NOW), Ok(tunnel));
+        assert_eq!(
+            tables.answer(&ticket, &node("other"), process(1), NOW),
+            Err(NoSuchCall)
+        );
+        assert_eq!(
+            tables.answer(&ticket, &node("hidden"), process(1), NOW),
+            Ok(tunnel)
+        );
         assert_eq!(
             tables.answer(&ticket, &node("hidden"), process(1), NOW),
             Err(NoSuchCall)

@@ -177,6 +177,8 @@ pub enum Happening {
     Answered(RequestId, RequestAnswer),
     /// One line for the log: who was let in, or not, and why.
     Audit(String),
+    /// As an audit line, and the program's owner should hear of it at once: nobody waits for what it is about.
+    Warning(String),
 }
 
 /// A link that a peer has opened and that rules are against now.

@@ -249,9 +249,9 @@ impl From<&RefuseReason> for ExceptionKind {
             | RefuseReason::Busy
             | RefuseReason::Limit
             | RefuseReason::Cipher => Self::Refused,
-            RefuseReason::Malformed
-            | RefuseReason::Unreachable
-            | RefuseReason::OtherProcess => Self::Link,
+            RefuseReason::Malformed | RefuseReason::Unreachable | RefuseReason::OtherProcess => {
+                Self::Link
+            }
         }
     }
 }

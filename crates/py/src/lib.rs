@@ -56,6 +56,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<links::StartpointHandle>()?;
     module.add_class::<links::PendingCall>()?;
     module.add_class::<links::LinkDriverHandle>()?;
+    module.add_class::<links::LinkReloadHandle>()?;
     module.add_class::<links::LinkStreamHandle>()?;
     module.add_class::<links::LinkRegionHandle>()?;
     module.add_class::<links::LinkTransferHandle>()?;

@@ -21,8 +21,8 @@ use exoskel_net::address::Address;
 use exoskel_net::fork::Owned;
 use exoskel_net::links::{
     BindingId, Compression, ExpandedContents, ExpansionError, Hindrance, LinkCall, LinkDriverParts,
-    LinkError, LinkNode, LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure, ReloadError,
-    RequestAnswer, ViaCommand,
+    LinkError, LinkNode, LinkNodeConfig, LookupQuestion, MessageContents, PeerFailure,
+    PendingReload, ReloadError, RequestAnswer, ViaCommand,
 };
 use exoskel_net::listening::Listening;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -84,6 +84,10 @@ pub(crate) struct NodeHandle {
     /// The names of the endpoints' keys.
     key_ids: Mutex<BTreeMap<String, [u8; 16]>>,
 }
+
+/// A reload that has been asked for.
+#[pyclass(frozen, name = "LinkReload")]
+pub(crate) struct LinkReloadHandle(Mutex<PendingReload>);
 
 /// A request or post that waits to be handled, and whose answer is due once.
 #[pyclass(frozen, name = "Call")]
@@ -255,6 +259,18 @@ impl NodeHandle {
         }
         let revoked = py.detach(|| own.revoke(endpoint, startpoint.number()));
         revoked.map_err(|error| raised(py, &error))
+    }
+
+    /// Whether a startpoint leads to this endpoint of this very process.
+    fn leads_here(
+        &self,
+        py: Python<'_>,
+        endpoint: &str,
+        startpoint: &StartpointHandle,
+    ) -> PyResult<bool> {
+        let (own, given) = (self.own(py)?.identity(), startpoint.get());
+        let is_here = given.node() == own && given.process() == self.process;
+        Ok(is_here && given.endpoint() == endpoint)
     }
 
     /// Binds a startpoint; of one that a lookup has found, errors say other things.
@@ -539,9 +555,21 @@ impl NodeHandle {
     }
 
     /// Reads policy and credential again, and returns what has changed.
-    fn reload(&self, py: Python<'_>, relax: bool) -> PyResult<Vec<String>> {
-        let own = self.own(py)?;
-        py.detach(|| own.reload(relax))
+    fn begin_reload(&self, py: Python<'_>, relax: bool) -> PyResult<LinkReloadHandle> {
+        let begun = self.own(py)?.begin_reload(relax);
+        let pending = begun.map_err(|error| raised(py, &error))?;
+        Ok(LinkReloadHandle(Mutex::new(pending)))
+    }
+
+    /// Waits for a reload for `timeout` seconds at most. Returns what has changed, or nothing when it isn't done.
+    fn wait_for_reload(
+        &self,
+        py: Python<'_>,
+        reload: &LinkReloadHandle,
+        timeout: f64,
+    ) -> PyResult<Option<Vec<String>>> {
+        let (own, patience) = (self.own(py)?, seconds(timeout)?);
+        py.detach(|| own.wait_for_reload(&mut held(&reload.0), patience))
             .map_err(|error| match error {
                 ReloadError::Files(error) => error::terms(py, &error),
                 ReloadError::Link(error) => raised(py, &error),

@@ -1,5 +1,7 @@
 //! What a policy says otherwise than the one before it.
 
+use exoskel_identity::authorization::RuleChanges;
+
 use super::Policy;
 use super::rule::Rule;
 
@@ -23,13 +25,20 @@ impl Policy {
         gone.by_ref()
             .filter(|domain| !self.domains.iter().any(|other| other.name == domain.name))
             .for_each(|domain| changes.push(format!("the domain `{}` is gone", domain.name)));
-        let is_in = |rules: &[Rule], rule: &Rule| {
-            let mut rules = rules.iter();
-            rules.any(|other| rule.says_the_same_as(other))
-        };
-        let new = self.rules.iter().filter(|rule| !is_in(&before.rules, rule));
+        let (then, now) = (&before.rules, &self.rules);
+        let about = Rule::is_about_the_same_as;
+        let rules = RuleChanges::between(then, now, Rule::says_the_same_as, about);
+        let changed = rules.changed.iter().map(|(rule, old)| {
+            let (name, now, then) = (rule.name, rule.protection, old.protection);
+            match rule.is_about_the_same_as(old) {
+                true => format!("{name} has changed: {now}, it was {then}"),
+                false => format!("{name} has changed: it is about other wires or links"),
+            }
+        });
+        changes.extend(changed);
+        let new = rules.new.iter();
         changes.extend(new.map(|rule| format!("{} is new", rule.name)));
-        let gone = before.rules.iter().filter(|rule| !is_in(&self.rules, rule));
+        let gone = rules.gone.iter();
         changes.extend(gone.map(|rule| format!("what was {} is gone", rule.name)));
         changes.extend(self.authorization.changes_since(&before.authorization));
         changes
@@ -53,7 +62,37 @@ mod tests {
         let stricter = policy(&format!("{LAB}{}", PLAIN.replace("plain", "encrypted")));
         assert_eq!(
             stricter.changes_since(&before),
-            ["rule 1 (line 5) is new", "what was rule 1 (line 5) is gone"]
+            ["rule 1 (line 5) has changed: encrypted, it was plain"]
+        );
+        // A rule before it is new, and the changed one is still the same one.
+        let first = "[[rule]]\nfrom = \"lab\"\nto = \"lab\"\nendpoint = \"flux.*\"\nprotection = \"integrity\"\n";
+        let both = policy(&format!(
+            "{LAB}{first}{}",
+            PLAIN.replace("plain", "encrypted")
+        ));
+        assert_eq!(
+            both.changes_since(&before),
+            [
+                "rule 2 (line 10) has changed: encrypted, it was plain",
+                "rule 1 (line 5) is new"
+            ]
+        );
+        let elsewhere = policy(&format!("{LAB}{first}"));
+        assert_eq!(
+            elsewhere.changes_since(&before),
+            ["rule 1 (line 5) has changed: it is about other wires or links"]
+        );
+        let rule = |name: &str| {
+            policy(&format!(
+                "[[allow.rule]]\naction = \"coupler.surface\"\nname = \"{name}\"\n"
+            ))
+        };
+        assert_eq!(
+            rule("*.lab").changes_since(&rule("a.lab")),
+            [
+                "the [[allow.rule]] at line 1 has changed: action \"coupler.surface\" for name \"*.lab\"; \
+                 it was: action \"coupler.surface\" for name \"a.lab\""
+            ]
         );
         let wider = policy(&format!(
             "{}{PLAIN}",

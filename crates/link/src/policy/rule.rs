@@ -151,6 +151,15 @@ impl Rule {
         moved == *other
     }
 
+    /// Whether it is about the same traffic of the same wires as another.
+    pub(crate) fn is_about_the_same_as(&self, other: &Self) -> bool {
+        let same = Self {
+            protection: other.protection,
+            ..self.clone()
+        };
+        same.says_the_same_as(other)
+    }
+
     /// Whether it says something of this traffic, on whatever wire.
     pub(crate) fn is_about(&self, question: PolicyQuestion<'_>) -> bool {
         self.classes.contains(question.class) && self.admits_endpoint(question.endpoint)

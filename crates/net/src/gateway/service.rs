@@ -273,6 +273,7 @@ impl Gateway {
             patience: settings.patience,
             epoch: Instant::now(),
         });
+        shared.warn_of_no_rule();
         let files = Files {
             renewal,
             site: settings.site,
@@ -348,6 +349,14 @@ fn descriptors() -> u64 {
 impl GatewayState {
     fn write(&self, line: String) {
         (self.audit)(line);
+    }
+
+    /// A gateway whose policy allows nothing does as it is told, and hardly as it is meant.
+    fn warn_of_no_rule(&self) {
+        if !self.config().policy.authorization().allows_some_tunnel() {
+            let text = "the policy has no [[allow.tunnel]], so this gateway connects nobody";
+            self.write(text.to_owned());
+        }
     }
 
     fn now(&self) -> Duration {
@@ -462,7 +471,10 @@ impl GatewayState {
             let text = "it says that it asks for somebody else, which only gateways do";
             return refuse(asker, RefuseReason::Malformed, text).await;
         }
-        let decision = config.policy.authorization().tunnel(&asker.identity, &node.name);
+        let decision = config
+            .policy
+            .authorization()
+            .tunnel(&asker.identity, &node.name);
         if !decision.allowed {
             return refuse(asker, RefuseReason::NotAllowed, &decision.reason).await;
         }
@@ -914,6 +926,7 @@ async fn keep_current(shared: Rc<GatewayState>, mut files: Files) {
         match files.renewal.renew() {
             Some(Ok(config)) => {
                 shared.write("credential or policy have changed, and hold from now on".to_owned());
+                shared.warn_of_no_rule();
                 shared.judge_again(&config, |_| true, |_| true);
             }
             Some(Err(error)) => shared.write(format!("{error}; what was in force before stays")),

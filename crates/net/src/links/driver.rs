@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use exoskel_identity::{Identity, VerifiedIdentity};
 use exoskel_link::handshake::{Hello, Refuse, RefuseReason};
 use exoskel_link::policy::PlaceProof;
-use exoskel_link::{CloseReason, Side};
+use exoskel_link::{CloseReason, Ended, Side};
 use exoskel_node::SessionId;
-use exoskel_node::links::{FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want, WantedProcess};
+use exoskel_node::links::{
+    FailedAttempts, Hindrance, PeerProcess, SessionPeer, Want, WantedProcess,
+};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -213,6 +215,9 @@ impl Tasks {
             drop(command);
             lock(&tasks.shared.sessions).remove(&live.id);
             live.share.end(live.id);
+            if matches!(ended, Ended::Closed(CloseReason::Expired)) {
+                tasks.shared.look_at_own_certificate();
+            }
             let now = tasks.shared.now();
             let happened = lock(&tasks.shared.machine).end(live.id, &ended, now);
             let peer = live.record.peer.identity();
@@ -282,7 +287,11 @@ async fn reach(tasks: Rc<Tasks>, want: Want) {
                 return tasks.shared.want();
             }
             // A hint is whatever somebody has written there.
-            Err(failed) => {
+            Err(mut failed) => {
+                if let Some(expiry) = tasks.shared.look_at_own_certificate() {
+                    failed.reason = format!("{}; {expiry}", failed.reason);
+                    failed.hindrance = failed.hindrance.max(Hindrance::Identity);
+                }
                 attempts.add(hint, failed.reason, failed.hindrance);
                 attempts.is_gone |= failed.is_gone;
             }
@@ -346,7 +355,9 @@ async fn reach_at(
             connected.map_err(|error| {
                 let advice = match error.is_other_process() {
                     // It may come back: only its own end is sure to be its end.
-                    true => "; if that process has ended, its startpoints have as well: get a new one",
+                    true => {
+                        "; if that process has ended, its startpoints have as well: get a new one"
+                    }
                     false => "",
                 };
                 FailedAttempt {
@@ -433,6 +444,7 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
             tasks.shared.has_trouble(subject, text);
             is_told = true;
         }
+        tasks.shared.look_at_own_certificate();
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(REGISTER_PAUSE_MAX);
     }

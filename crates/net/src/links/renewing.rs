@@ -1,16 +1,18 @@
 //! Taking up a changed policy, credential or revocation list while links run: sessions of peers who are no longer good end, links that
 //! rules are against end, and what is stricter now holds from the next record on.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use exoskel_link::CloseReason;
 use exoskel_link::handshake::NodeConfig;
+use exoskel_link::{CloseReason, LinkId, Protection};
+use exoskel_node::SessionId;
 use exoskel_node::links::LinkError;
 
 use super::troubles::TroubleSubject;
-use super::{LinkNode, LinkShared, PATIENCE, RunningSession, lock};
+use super::{LinkNode, LinkShared, RunningSession, lock, own_certificate};
 use crate::establish::judge_again;
 use crate::sources::{NodeConfigError, NodeConfigRenewal, RENEWAL_TIME};
 
@@ -20,7 +22,9 @@ type ReloadOutcome = Result<Vec<String>, NodeConfigError>;
 /// Who waits for a reload.
 #[derive(Default)]
 pub(super) struct Reloads {
-    waiting: std::sync::Mutex<Vec<SyncSender<ReloadOutcome>>>,
+    waiting: Mutex<Vec<SyncSender<ReloadOutcome>>>,
+    /// Links that the last one has raised.
+    raised: Mutex<Vec<RaisedLink>>,
     wake: tokio::sync::Notify,
 }
 
@@ -35,36 +39,81 @@ pub enum ReloadError {
     Link(#[from] LinkError),
 }
 
+/// How long a reload waits until peers have raised their direction of links as well.
+const RAISE_TIME: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether they have.
+const RAISE_LOOK: Duration = Duration::from_millis(5);
+
+/// A link that is raised, and the least that it is to have in both directions.
+type RaisedLink = (SessionId, LinkId, Protection);
+
+/// A reload that somebody has asked for.
+#[derive(Debug)]
+pub struct PendingReload {
+    is_relaxing: bool,
+    /// Until the files have been read; nothing where there are none.
+    answer: Option<Receiver<ReloadOutcome>>,
+    changes: Vec<String>,
+    /// Until when it is waited for peers.
+    deadline: Option<Instant>,
+}
+
 impl LinkNode {
-    /// Reads policy, credential and revocation list again now, and says what has changed. What is stricter holds from the next record on,
-    /// on links that are open; what is looser holds for sessions that begin from now on. With `relax`, all sessions begin anew whose links
-    /// can go over to another one.
+    /// Has policy, credential and revocation list read again now. What is stricter holds from the next record on, on links that are open;
+    /// what is looser holds for sessions that begin from now on. With `relax`, all sessions begin anew whose links can go over to another
+    /// one. [`LinkNode::wait_for_reload`] says what has changed.
+    ///
+    /// # Errors
+    /// When the node is closed.
+    pub fn begin_reload(&self, relax: bool) -> Result<PendingReload, LinkError> {
+        self.shared.check_open()?;
+        let answer = self.shared.can_reload.then(|| {
+            let (sender, answer) = sync_channel(1);
+            lock(&self.shared.reloads.waiting).push(sender);
+            self.shared.reloads.wake.notify_one();
+            answer
+        });
+        Ok(PendingReload {
+            is_relaxing: relax,
+            answer,
+            changes: Vec::new(),
+            deadline: None,
+        })
+    }
+
+    /// Waits for a reload for so long at most. Gives what has changed, a phrase for each; nothing if it isn't done. It is when peers have
+    /// raised their direction of links as well, or have taken a second for that.
     ///
     /// # Errors
     /// [`ReloadError`].
-    pub fn reload(&self, relax: bool) -> Result<Vec<String>, ReloadError> {
-        self.shared.check_open()?;
-        let mut changes = self.read_again()?;
-        if relax {
-            changes.extend(self.shared.begin_anew());
-        }
-        Ok(changes)
-    }
-
-    fn read_again(&self) -> Result<Vec<String>, ReloadError> {
-        if !self.shared.can_reload {
-            return Ok(Vec::new());
-        }
-        let (sender, answer) = sync_channel(1);
-        lock(&self.shared.reloads.waiting).push(sender);
-        self.shared.reloads.wake.notify_one();
-        loop {
-            match answer.recv_timeout(PATIENCE) {
-                Ok(reloaded) => return Ok(reloaded?),
-                Err(RecvTimeoutError::Timeout) => self.shared.check_open()?,
+    pub fn wait_for_reload(
+        &self,
+        reload: &mut PendingReload,
+        patience: Duration,
+    ) -> Result<Option<Vec<String>>, ReloadError> {
+        if let Some(answer) = &reload.answer {
+            match answer.recv_timeout(patience) {
+                Ok(reloaded) => reload.changes = reloaded?,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.shared.check_open()?;
+                    return Ok(None);
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(LinkError::Closed.into()),
             }
+            reload.answer = None;
         }
+        let deadline = *reload
+            .deadline
+            .get_or_insert_with(|| Instant::now() + RAISE_TIME);
+        if !self.shared.are_raised() && Instant::now() < deadline {
+            self.shared.wait_for_news(patience.min(RAISE_LOOK));
+            return Ok(None);
+        }
+        if reload.is_relaxing {
+            reload.changes.extend(self.shared.begin_anew());
+        }
+        Ok(Some(std::mem::take(&mut reload.changes)))
     }
 }
 
@@ -117,6 +166,9 @@ impl LinkShared {
     /// Has new terms hold from now on, and says what they change.
     fn take_up(self: &Arc<Self>, terms: NodeConfig) -> Vec<String> {
         let before = std::mem::replace(&mut *lock(&self.terms), terms.clone());
+        if own_certificate::expiry_of(&terms).is_none() {
+            self.is_well(&TroubleSubject::Certificate);
+        }
         // Before the sessions are looked through: see `judge_late`.
         self.renewals.fetch_add(1, Ordering::SeqCst);
         let mut changes = terms.policy.changes_since(&before.policy);
@@ -190,7 +242,7 @@ impl LinkShared {
     /// Raises links that the policy wants stricter than they are.
     fn raise_links(self: &Arc<Self>, terms: &NodeConfig) -> Vec<String> {
         let links = lock(&self.machine).open_links();
-        let mut changes = Vec::new();
+        let (mut changes, mut all_raised) = (Vec::new(), Vec::new());
         for row in links {
             let Some(live) = self.live(row.session) else {
                 continue;
@@ -208,12 +260,26 @@ impl LinkShared {
             });
             if let Some(now) = raised {
                 live.connection.flush();
+                all_raised.push((row.session, row.link, verdict.protection));
                 let (peer, endpoint) = (live.record.peer.identity(), &row.endpoint);
                 changes.push(format!(
                     "the link with {peer} to {endpoint} was {now} and is {verdict}"
                 ));
             }
         }
+        *lock(&self.reloads.raised) = all_raised;
         changes
+    }
+
+    /// Whether peers have raised their direction of all links that the last reload has raised. Those that have ended need nothing.
+    fn are_raised(&self) -> bool {
+        let raised = lock(&self.reloads.raised).clone();
+        raised.into_iter().all(|(session, link, least)| {
+            let now = self.live(session).and_then(|live| {
+                live.connection
+                    .with(|session| session.link_protection(link))
+            });
+            now.is_none_or(|now| now >= least)
+        })
     }
 }

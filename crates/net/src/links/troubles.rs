@@ -17,6 +17,8 @@ pub(super) enum TroubleSubject {
     Gateway(String),
     /// Credential, policy and revocation list.
     Files,
+    /// This node's own certificate has expired.
+    Certificate,
 }
 
 /// The troubles of a node.
@@ -29,16 +31,30 @@ struct KnownTroubles {
     warnings: Vec<String>,
 }
 
+impl KnownTroubles {
+    fn warn(&mut self, text: String) {
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push(text);
+        }
+    }
+}
+
 impl LinkShared {
     /// Something is wrong. Whoever asks is told as long as it is, and the log once.
     pub(super) fn has_trouble(&self, subject: TroubleSubject, text: String) {
         let mut known = lock(&self.troubles.0);
         let before = known.standing.insert(subject, text.clone());
-        if before.as_ref() != Some(&text) && known.warnings.len() < WARNINGS_MAX {
-            known.warnings.push(text.clone());
+        if before.as_ref() == Some(&text) {
+            return;
         }
+        known.warn(text.clone());
         drop(known);
         self.note(text);
+    }
+
+    /// Something has gone wrong that the log has to say, as nobody waits for it.
+    pub(super) fn warn(&self, text: String) {
+        lock(&self.troubles.0).warn(text);
     }
 
     /// It is no longer wrong.

@@ -221,6 +221,7 @@ impl Binding {
     /// Takes a message: what it gives is to be sent now.
     pub(super) fn take(&mut self, waiting: Waiting) -> Result<Option<OutgoingMessage>, LinkError> {
         if !self.is_open && self.lasting.is_none() {
+            self.check_allowed(&waiting.handler)?;
             self.wait(waiting)?;
             return Ok(None);
         }
@@ -238,6 +239,21 @@ impl Binding {
             link,
             message,
         }))
+    }
+
+    /// Refuses a handler that the startpoint doesn't allow, whatever the other end says.
+    fn check_allowed(&self, handler: &str) -> Result<(), LinkError> {
+        let Some(allowed) = self.startpoint.allowance().handlers else {
+            return Ok(());
+        };
+        if allowed.contains(handler) {
+            return Ok(());
+        }
+        Err(LinkError::NoHandler {
+            handler: handler.to_owned(),
+            endpoint: self.startpoint.endpoint().to_owned(),
+            known: allowed.into_iter().map(PeerText::from).collect(),
+        })
     }
 
     fn wait(&mut self, waiting: Waiting) -> Result<(), LinkError> {
@@ -347,7 +363,10 @@ impl Binding {
                 match request.filter(|request| self.forget(*request)) {
                     Some(request) => happened.append(&mut lost([request], &error)),
                     // Whoever posted hears of it at the next call, unless there is something else to hear.
-                    None if is_told_post => self.lose_posts(1, &error),
+                    None if is_told_post => {
+                        happened.push(Happening::Warning(error.to_string()));
+                        self.lose_posts(1, &error);
+                    }
                     None => {}
                 }
             }

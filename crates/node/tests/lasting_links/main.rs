@@ -171,7 +171,7 @@ impl Site {
             match one {
                 Happening::Call(call) => self.calls.push(call),
                 Happening::Answered(_, answer) => self.answers.push(answer),
-                Happening::Audit(line) => self.lines.push(line),
+                Happening::Audit(line) | Happening::Warning(line) => self.lines.push(line),
                 Happening::LinkClosed(..) | Happening::LinkOver(..) | Happening::Close(_) => {}
             }
         }

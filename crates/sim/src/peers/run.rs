@@ -393,7 +393,7 @@ impl PeersRun {
                         self.answered(peer, request, &answer)?;
                     }
                 }
-                Happening::Audit(line) => {
+                Happening::Audit(line) | Happening::Warning(line) => {
                     self.note(|| format!("process {peer}: {line}"));
                     self.report.resumed += u64::from(line.starts_with("resumed"));
                     self.report.refused += u64::from(line.starts_with("refused"));
