@@ -2,10 +2,11 @@
 #
 #   make demo        the main job on real magnetic-resonance images   (KILL=1: a worker dies in mid-run)
 #   make test        all tests, Rust then Python
-#   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs   (PEERS=present: those there are)
+#   make test-peers  our verdicts on certificates, our cache and our replay beside those of other programs, couplings under MPIs   (PEERS=present: those there are)
 #   make soak        the whole system in virtual time, fresh seeds        (SECONDS=60)
 #   make soak-workers   real workers, killed, stopped, told to end and edited, for an hour   (MINUTES=60)
 #   make soak-links  links with everything at once, cut, stopped and reloaded   (MINUTES=60)
+#   make soak-coupling  programs that hand arrays to each other, killed, stopped and leaving   (MINUTES=60)
 #   make lint        formats, clippy, ruff, mypy, the extension's stubs, licences, what nobody uses, spelling, sentences
 #   make fuzz        everything that reads foreign bytes             (SECONDS=60 for each reader, TARGET=policy: one)
 #   make attack-data what strangers' answers may do, in a watched process (GENERATED=1000000 MUTATED=10000000 SEED=1)
@@ -51,6 +52,9 @@ ZIG_VERSION := 0.17.1
 ZIG := target/tools/zig/ziglang/zig
 # Of benches, without the endings of what is asked for and what is pinned.
 PEER_LISTS := benches/peers benches/links/peers benches/redist/peers
+# What programs in C and Fortran take from the package, `exoskel config` names it.
+NATIVE := python/exoskel/native
+HEADERS := crates/c/include/exoskel.h crates/c/include/exoskel.f90
 # The head of a Python program that reads what pyproject.toml asks for.
 ASK := import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); project = p["project"];
 SECONDS ?= 60
@@ -68,7 +72,7 @@ BENCH_ARGUMENTS ?=
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
+.PHONY: help demo test test-rust test-python test-peers attack-data soak soak-workers soak-links soak-coupling lint lint-rust lint-python lint-text fuzz bench bench-numeric bench-key-cache bench-replay bench-keys bench-answers bench-futures bench-identity bench-links bench-redist paper-grid-services paper-nexus paper-redistribution tracer wheel docs format lock clean
 
 help:
 	@sed -n '3,30s/^# *//p' Makefile
@@ -90,11 +94,16 @@ $(VENV)/.locked: $(VENV)/.running
 	@touch $@
 
 # Editable: an edited Python file is live at once, an edited Rust file rebuilds the module.
-$(VENV)/.built: $(VENV)/.running $(RUST_SOURCES)
+$(VENV)/.built: $(VENV)/.running $(RUST_SOURCES) $(HEADERS)
 	@echo "building the extension module (the first time takes a few minutes)"
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked > $(VENV)/build.log 2>&1 \
 	    || { cat $(VENV)/build.log; exit 1; }
+	@cargo rustc --quiet --release --locked --package exoskel-c --crate-type cdylib
+	@$(call place_library,target/release/libexoskel.so)
 	@touch $@
+
+# `install` makes new files: programs that run keep the library that they have.
+place_library = install -D --mode=644 --target-directory=$(NATIVE)/include $(HEADERS) && install -D --target-directory=$(NATIVE)/lib $(1)
 
 # --- what people run -------------------------------------------------------------------------------
 
@@ -112,7 +121,7 @@ test-python: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m pytest
 
 # Peers are Debian's packages, which root gets installed, and wheels from PyPI. Where they can't be: fails, or with PEERS=present names them and goes on.
-test-peers: $(VENV)/.locked
+test-peers: $(VENV)/.built $(VENV)/.locked
 	@cargo build --locked --quiet --package exoskel-identity --example judge --package exoskel-keycache --example key_sequence --example replay
 	@$(BIN)/python -m tests.peers.compare $(if $(PEERS),--$(PEERS))
 
@@ -131,6 +140,10 @@ soak-workers: $(VENV)/.built $(VENV)/.locked
 # As above. It says of each number that is not as it should be what both ends have counted.
 soak-links: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m tests.soak_links --minutes $(MINUTES)
+
+# As above, of arrays that coupled programs hand to each other.
+soak-coupling: $(VENV)/.built $(VENV)/.locked
+	@$(BIN)/python -m tests.soak_coupling --minutes $(MINUTES)
 
 bench: $(VENV)/.built $(VENV)/.locked
 	@$(BIN)/python -m benches.engines.run $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
@@ -177,13 +190,20 @@ paper-redistribution: $(VENV)/.built $(VENV)/.locked
 paper-grid-services: $(VENV)/.locked
 	@$(BIN)/python -m benches.site.grid_services $(if $(PART),--part $(PART)) $(BENCH_ARGUMENTS)
 
+wheel: MACHINE := $(shell uname --machine)
+wheel: UNWINDER := $(shell $(CC) -print-file-name=libgcc_s.so.1)
 # zig links against an old glibc and brings its own headers of C: the wheel runs on systems that are older than this one.
 # The system's unwinder, not one of the compiler's own: what ends a thread goes through the frames of both.
 wheel: $(VENV)/.locked $(ZIG)
 	@rm -f dist/*.whl
+	@MATURIN=$(abspath $(BIN)/maturin) ZIG_TARGET=$(MACHINE)-linux-gnu.2.28 CARGO_ZIGBUILD_ZIG_PATH=$(abspath $(ZIG)) \
+	    CARGO_TARGET_$(shell echo $(MACHINE) | tr a-z A-Z)_UNKNOWN_LINUX_GNU_LINKER=$(abspath packaging/zig_linker) \
+	    cargo rustc --quiet --profile wheel --locked --target $(MACHINE)-unknown-linux-gnu --target-dir target/wheel --package exoskel-c --crate-type cdylib \
+	    -- -C strip=symbols -C link-arg=$(UNWINDER)
+	@$(call place_library,target/wheel/$(MACHINE)-unknown-linux-gnu/wheel/libexoskel.so)
 	@VIRTUAL_ENV=$(abspath $(VENV)) CARGO_ZIGBUILD_ZIG_PATH=$(abspath $(ZIG)) \
 	    $(BIN)/maturin build --profile wheel --locked --zig --compatibility manylinux_2_28 --compression-level 9 --target-dir target/wheel --out dist \
-	    -- -C link-arg=$(shell $(CC) -print-file-name=libgcc_s.so.1)
+	    -- -C link-arg=$(UNWINDER)
 	@$(BIN)/python packaging/check_wheel.py dist/*.whl
 
 $(ZIG): | $(VENV)/.running

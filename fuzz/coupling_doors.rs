@@ -5,6 +5,7 @@
 use exoskel_redist::Layout;
 use exoskel_transfer::{
     Coupler, Coupling, FrameReader, Keeper, KeeperAction, MemberId, MemberMessage, OWN_KEEPER,
+    PROTOCOL,
 };
 
 const COUPLING: &str = "[program.a]\n[program.b]\n[[connection]]\nfrom = \"a.x\"\nto = \"b.y\"\nselect = \"[::2]\"\n\
@@ -37,7 +38,13 @@ pub(crate) fn attach(bytes: &[u8]) {
         readers[member].take(piece);
         loop {
             match readers[member].message::<MemberMessage>() {
-                Ok(Some(message)) => {
+                Ok(Some(mut message)) => {
+                    // What was kept when the protocol was an earlier one still gets in.
+                    if let MemberMessage::Attach(request) = &mut message
+                        && request.protocol < PROTOCOL
+                    {
+                        request.protocol = PROTOCOL;
+                    }
                     if let MemberMessage::Array { layout, .. } = &message
                         && let Ok(layout) = layout.layout()
                     {

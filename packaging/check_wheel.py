@@ -21,7 +21,11 @@ __all__ = ["needed_versions"]
 
 # Debian 10, RHEL 8 and Ubuntu 20.04 have it, or a newer one.
 GLIBC_NEWEST = (2, 28)
-BYTES_MAX = 6_000_000
+BYTES_MAX = 6_500_000
+LIBRARY = "exoskel/native/lib/libexoskel.so"
+# Who links programs in C and Fortran needs these, and nothing of what keepers need for other hosts.
+NATIVE = (LIBRARY, "exoskel/native/include/exoskel.h", "exoskel/native/include/exoskel.f90")
+ABSENT = (b"tokio", b"rustls", b"aws_lc")
 _SECTION_OF_NEEDED_VERSIONS = 0x6FFFFFFE
 
 FIRST_RESULT = """\
@@ -99,6 +103,38 @@ def check_libraries(wheel: Path) -> str:
     return said
 
 
+def check_native(wheel: Path) -> int:
+    """Return the size of the library for C and Fortran in bytes; end the program if something is missing, or too much is there."""
+    with zipfile.ZipFile(wheel) as archive:
+        if missing := sorted(set(NATIVE) - set(archive.namelist())):
+            sys.exit(f"{wheel}: got no {', '.join(missing)}")
+        library = archive.read(LIBRARY)
+        header = archive.read(NATIVE[1]).decode("utf-8")
+    if found := [word.decode() for word in ABSENT if word in library]:
+        sys.exit(f"{wheel}: got {', '.join(found)} inside {LIBRARY}, expected members without them")
+    functions = set(re.findall(r"\b(exoskel_\w+)\(", header))
+    if absent := sorted(name for name in functions if f"\0{name}\0".encode() not in library):
+        sys.exit(f"{wheel}: got no {', '.join(absent)} in {LIBRARY}, expected what exoskel.h says")
+    return len(library)
+
+
+def first_program(place: Path, environment: dict[str, str]) -> None:
+    """Compile and run a program in C as `exoskel config` says, where there is a compiler."""
+    program = place / "version.c"
+    program.write_text(
+        '#include <stdio.h>\n#include "exoskel.h"\nint main(void) { return puts(exoskel_version()) < 0; }\n'
+    )
+    line = (
+        "cc -o version version.c $(exoskel config --cflags --libs) && ./version && exoskel version"
+    )
+    done = subprocess.run(
+        line, shell=True, cwd=place, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    library, package = done.stdout.splitlines()
+    if not package.startswith(f"exoskel {library},"):
+        sys.exit(f"got a library of version {library}, the package says {package}")
+
+
 def first_result(wheel: Path) -> tuple[float, float]:
     """Return the seconds that an installation takes in a new environment, and those of a first result, where there is no Rust."""
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +160,9 @@ def first_result(wheel: Path) -> tuple[float, float]:
         answer = subprocess.run([python, program], stdout=subprocess.PIPE, text=True, **run)  # type: ignore[call-overload]
         if answer.stdout != "[1, 2, 3]\n":
             sys.exit(f"{wheel}: got {answer.stdout!r} from the first program, expected [1, 2, 3]")
-        return installed - begun, time.monotonic() - installed
+        result = time.monotonic() - installed
+        first_program(place, environment)
+        return installed - begun, result
 
 
 def main(wheel: Path) -> None:
@@ -135,9 +173,10 @@ def main(wheel: Path) -> None:
     if size > BYTES_MAX:
         sys.exit(f"{wheel}: got {size:,} bytes, expected at most {BYTES_MAX:,}")
     glibc = check_libraries(wheel)
+    library = check_native(wheel)
     install, result = first_result(wheel.resolve())
     print(
-        f"{wheel}: {size / 1e6:.1f} MB, needs glibc {glibc}; installed in {install:.1f} s, first result after {result:.1f} s more"
+        f"{wheel}: {size / 1e6:.1f} MB, with {library / 1e6:.1f} MB of libexoskel unpacked, needs glibc {glibc}; installed in {install:.1f} s, first result after {result:.1f} s more"
     )
 
 

@@ -1,7 +1,7 @@
 """Pages of the documentation, and their blocks as a reader uses them: in order, in a new directory for each page.
 
 - A ``python`` block is a script of its own; an ``sh`` block goes to the shell.
-- A block whose first line is a comment with a file name (``# hello.py``) is saved under that name, and not run.
+- A block whose first line is a comment with a file name (``# hello.py``, ``/* ocean.c */``) is saved under that name, and not run.
 - A ``text`` block that comes next is what the reader sees: standard output and standard error. ``...`` stands for anything.
 - ``<!-- exit code N -->`` before a block says how it ends, if it isn't 0.
 - ``<!-- serves HOST:PORT -->`` before a block says that it runs, listening there, until the end of the page, and then ends by Ctrl-C.
@@ -33,7 +33,7 @@ REFERENCE = ("administration", "executor", "patience", "service", "workers")
 BLOCK_SECONDS = 300.0
 GRID = "<!-- site: grid -->"
 
-_NAMED = re.compile(r"# ([\w-]+\.\w+)$")
+_NAMED = re.compile(r"(?:#|/\*|!) ([\w-]+\.\w+)(?: \*/)?$")
 _COMMENT = re.compile(
     r"<!-- (?:not run: (?P<reason>.+?)|exit code (?P<code>\d+)|serves (?P<serves>\S+)) -->",
     re.DOTALL,

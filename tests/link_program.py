@@ -27,6 +27,17 @@ class Allocated(ctypes.Structure):
     ]
 
 
+def allocated_bytes() -> int | None:
+    """Say how many bytes are in use, of what the GNU C library has given out; what it keeps for later is not held by anybody."""
+    gc.collect()
+    tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if tell is None:
+        return None
+    tell.restype = Allocated
+    told = tell()
+    return int(told.uordblks + told.hblkhd)
+
+
 class Program:
     """One node, which receives or sends."""
 
@@ -128,14 +139,8 @@ class Program:
         return self.node.reload(relax=relax)
 
     def allocated(self) -> int | None:
-        """Say how many bytes are in use, of what the GNU C library has given out; what it keeps for later is not held by anybody."""
-        gc.collect()
-        tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
-        if tell is None:
-            return None
-        tell.restype = Allocated
-        told = tell()
-        return int(told.uordblks + told.hblkhd)
+        """Say how many bytes are in use."""
+        return allocated_bytes()
 
     def sessions(self) -> list[dict[str, str]]:
         """Say which sessions run."""

@@ -1,7 +1,9 @@
 """Arrays between parallel programs on one host: members of both are threads here, or processes where they are killed."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -569,6 +571,66 @@ def test_elements_that_others_would_take_for_something_else_are_refused(
             layout = ex.Layout((8,), np.dtype(dtype), "block")
             with pytest.raises(ValueError, match="whose fields or units"):
                 programs["ocean"][0].array("sst", layout)
+
+
+def test_a_library_of_another_version_is_told_both(start: Callable[[str], Path]) -> None:
+    """What libexoskel of a version to come may say first, with fields that nobody knows here."""
+    keeper = start(TWO)
+    request = {"protocol": 99, "version": "7.3.1", "program": "ocean", "world": [1, 2]}
+    said = json.dumps({"attach": request}).encode()
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(SECONDS)
+        stranger.connect(str(keeper))
+        stranger.sendall(len(said).to_bytes(4, "little") + said)
+        answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+    reason = json.loads(answer[4:])["refused"]["reason"]
+    assert "the program uses Exoskel 7.3.1 (attach protocol 99)" in reason
+    assert f"the keeper is Exoskel {ex.__version__} (attach protocol" in reason
+
+
+def test_who_was_refused_is_told_so_again(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((5,), "i8", "block", processes=1)
+    member = ex.Member("ocean", rank=0, size=1, keeper=keeper)
+    with pytest.raises(ex.CouplingError, match='got the name "a b", expected up to 64 letters'):
+        member.array("a b", layout)
+    with pytest.raises(
+        ex.CouplingError,
+        match='refused this process, which is no member any more: got the name "a b"',
+    ):
+        member.array("sst", layout)
+
+
+def write_twice(array: ex.SharedArray) -> None:
+    for _ in range(2):
+        with array.write():
+            pass
+
+
+def test_connections_that_write_the_same_elements_are_an_error(
+    start: Callable[[str], Path],
+) -> None:
+    keeper = start(
+        TWO
+        + 'into = "[:6]"\n[program.ice]\n[[connection]]\nfrom = "ice.sst"\nto = "atmosphere.sst"\ninto = "[5:]"\n'
+    )
+    with members(keeper, ocean=1, ice=1, atmosphere=1) as programs:
+        lengths = {"ocean": 6, "ice": 5, "atmosphere": 10}
+        arrays = {
+            name: programs[name][0].array("sst", ex.Layout((length,), "f8", "block"))
+            for name, length in lengths.items()
+        }
+        with (
+            pytest.raises(
+                ex.CouplingError,
+                match=r"ocean\.sst to atmosphere\.sst writes \[0:6\] of atmosphere\.sst, ice\.sst to atmosphere\.sst writes \[5:10\]",
+            ),
+            arrays["atmosphere"].read(),
+        ):
+            pass
+        for name in ("ocean", "ice"):
+            with pytest.raises(ex.CouplingError, match="expected parts that don't overlap"):
+                write_twice(arrays[name])
 
 
 def test_ends_that_do_not_fit_are_an_error_at_both(start: Callable[[str], Path]) -> None:

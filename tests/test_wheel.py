@@ -58,3 +58,26 @@ def test_what_is_no_wheel_of_ours_is_refused(
         check.main(wheel.with_name("exoskel-0.1.0-cp311-abi3-linux_x86_64.whl"))
     with pytest.raises(ValueError, match="no ELF file"):
         check.needed_versions(b"MZ")
+
+
+def test_the_library_for_c_is_whole_and_small(check: ModuleType, wheel: Path) -> None:
+    """What it must not have is found in the extension module, which has it."""
+    with pytest.raises(SystemExit, match=r"got no exoskel/native/include/exoskel\.f90, exoskel/"):
+        check.check_native(wheel)
+    headers = ROOT / "crates/c/include"
+    library = ROOT / "python/exoskel/native/lib/libexoskel.so"
+
+    def packed(library: Path, more: str = "") -> Path:
+        file = wheel.with_name("native.whl")
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.write(library, check.LIBRARY)
+            archive.write(headers / "exoskel.f90", "exoskel/native/include/exoskel.f90")
+            header = (headers / "exoskel.h").read_text() + more
+            archive.writestr("exoskel/native/include/exoskel.h", header)
+        return file
+
+    assert check.check_native(packed(library)) == library.stat().st_size
+    with pytest.raises(SystemExit, match="got tokio, rustls, aws_lc inside"):
+        check.check_native(packed(LIBRARY))
+    with pytest.raises(SystemExit, match=r"got no exoskel_fly in exoskel/native/lib/libexoskel"):
+        check.check_native(packed(library, "int exoskel_fly(void);"))

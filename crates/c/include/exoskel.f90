@@ -82,6 +82,10 @@ module exoskel
       type(c_ptr), value :: member, error
     end function
 
+    type(c_ptr) function exoskel_version() bind(c)
+      import
+    end function
+
     type(c_ptr) function exoskel_error() bind(c)
       import
     end function

@@ -82,6 +82,9 @@ int exoskel_done(exoskel_array *array);
  * whose memory must not be used any more. */
 int exoskel_leave(exoskel_member *member, const char *error);
 
+/* The version of the library that the program has found. A keeper of another one may refuse it, and then says both. */
+const char *exoskel_version(void);
+
 /* What the last error in this thread was. Valid until the next call in this thread. */
 const char *exoskel_error(void);
 

@@ -559,6 +559,17 @@ pub unsafe extern "C" fn exoskel_leave(member: *mut CMember, error: *const c_cha
     }))
 }
 
+/// The library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn exoskel_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
+}
+
 /// What the last error was.
 #[unsafe(no_mangle)]
 pub extern "C" fn exoskel_error() -> *const c_char {

@@ -10,7 +10,8 @@ use exoskel_transfer::{FrameError, Loss};
 pub enum MemberError {
     /// There is no keeper.
     #[error(
-        "no keeper answers at {}: {error}. Start the programs with exoskel couple FILE, or a keeper on this host with exoskel keeper",
+        "no keeper answers at {}: {error}. Start the programs with exoskel couple FILE. \
+        Where another host couples, start a keeper here: exoskel keeper --join tcp://HOST:7700 --listen tcp://0.0.0.0:7702 --credential FILE",
         place.display()
     )]
     NoKeeper {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use exoskel_redist::{IndexSets, Layout, Mapping, PlanSide, RedistributionPlan, SetsOfAxes};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionPlace, GoneMember, IndexPart, IndexParts, KeeperMessage, LayoutDescription,
-    Loss, MemberMessage, PROTOCOL, Variable,
+    ArrayEnd, AttachRequest, ConnectionPlace, GoneMember, IndexPart, IndexParts, KeeperMessage,
+    LayoutDescription, Loss, MemberMessage, Variable,
 };
 
 use crate::array::SharedArray;
@@ -48,6 +48,8 @@ pub(crate) struct Attachment {
 struct HeardSoFar {
     is_attached: bool,
     refusal: Option<String>,
+    /// The last one, for who goes on all the same.
+    refused_before: Option<String>,
     memories: Vec<GivenMemory>,
     connections: BTreeMap<(u32, bool), HeardConnection>,
     gone: BTreeMap<(String, u32), GoneMember>,
@@ -127,12 +129,9 @@ impl Member {
         interrupted: Interrupted<'_>,
     ) -> Result<Self, MemberError> {
         let (socket, voice) = KeeperSocket::connect(keeper)?;
-        voice.say(&MemberMessage::Attach {
-            protocol: PROTOCOL,
-            program: program.to_owned(),
-            rank,
-            size,
-        })?;
+        voice.say(&MemberMessage::Attach(AttachRequest::new(
+            program, rank, size,
+        )))?;
         let attachment = Arc::new(Attachment {
             program: program.to_owned(),
             rank,
@@ -281,7 +280,11 @@ impl Attachment {
 
     /// Tells the keeper something.
     pub(crate) fn tell(&self, message: &MemberMessage) -> Result<(), MemberError> {
-        held(&self.voice).say(message)
+        let said = held(&self.voice).say(message);
+        said.map_err(|error| match error {
+            MemberError::KeeperLost(why) => held(&self.heard).keeper_lost(why),
+            error => error,
+        })
     }
 
     /// Takes in what the keeper says within this time.
@@ -319,7 +322,7 @@ impl Attachment {
                     return Err(MemberError::Refused(reason));
                 }
                 if let Some(why) = &heard.end {
-                    return Err(MemberError::KeeperLost(why.clone()));
+                    return Err(heard.keeper_lost(why.clone()));
                 }
             }
             if interrupted() {
@@ -409,11 +412,24 @@ impl HeardSoFar {
         Some(Ok(MadeConnection::Usable(terms, partners)))
     }
 
+    /// The keeper lets go of a member that it has refused, so that is why.
+    fn keeper_lost(&self, why: String) -> MemberError {
+        match &self.refused_before {
+            Some(reason) => MemberError::Refused(format!(
+                "the keeper has refused this process, which is no member any more: {reason}"
+            )),
+            None => MemberError::KeeperLost(why),
+        }
+    }
+
     fn take(&mut self, (message, descriptor): HeardMessage) -> Result<(), MemberError> {
         let without = || MemberError::Keeper("memory without a descriptor".to_owned());
         match message {
             KeeperMessage::Attached => self.is_attached = true,
-            KeeperMessage::Refused { reason } => self.refusal = Some(reason),
+            KeeperMessage::Refused { reason } => {
+                self.refused_before = Some(reason.clone());
+                self.refusal = Some(reason);
+            }
             KeeperMessage::Memory {
                 name,
                 bytes,

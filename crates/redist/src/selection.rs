@@ -69,6 +69,47 @@ impl AxisSelection {
     }
 }
 
+impl AxisSelection {
+    /// Whether some index is in both.
+    fn meets(self, other: Self) -> bool {
+        let last = |axis: Self| {
+            let count = axis.count.checked_sub(1)?;
+            Some(i128::from(axis.start) + i128::from(axis.step) * i128::from(count))
+        };
+        let (Some(own_last), Some(other_last)) = (last(self), last(other)) else {
+            return false;
+        };
+        let (start, other_start) = (i128::from(self.start), i128::from(other.start));
+        let (step, other_step) = (i128::from(self.step), i128::from(other.step));
+        let (divisor, factor) = bezout(step, other_step);
+        let distance = other_start - start;
+        if distance % divisor != 0 {
+            return false;
+        }
+        // Of the indices that are in both when nothing ends, the first one from where both have begun.
+        let period = other_step / divisor;
+        let steps = (distance / divisor % period * (factor % period)).rem_euclid(period);
+        let common = step * period;
+        let first = start + step * steps;
+        let missing = (other_start - first).max(0);
+        let first = first + (missing + common - 1) / common * common;
+        first <= own_last.min(other_last)
+    }
+}
+
+/// The greatest common divisor of two numbers, and what the first one is to be multiplied by to give it, modulo the second one.
+fn bezout(first: i128, second: i128) -> (i128, i128) {
+    let (mut one, mut other) = ((first, 1), (second, 0));
+    while other.0 != 0 {
+        let quotient = one.0 / other.0;
+        (one, other) = (
+            other,
+            (one.0 - quotient * other.0, one.1 - quotient * other.1),
+        );
+    }
+    one
+}
+
 impl Selection {
     /// All of an array.
     #[must_use]
@@ -124,6 +165,13 @@ impl Selection {
     #[must_use]
     pub fn axes(&self) -> &[AxisSelection] {
         &self.axes
+    }
+
+    /// Whether some element is in both selections of an array.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let mut axes = self.axes.iter().zip(&other.axes);
+        axes.all(|(own, other)| own.meets(*other))
     }
 
     /// How many indices of each axis.
@@ -207,6 +255,30 @@ mod tests {
         }
         assert!(Selection::named_axes("[1]").is_err());
         assert!(Selection::named_axes("[:,:,:,:,:,:,:,:,:]").is_err());
+    }
+
+    #[test]
+    fn selections_that_have_an_element_in_common_overlap() {
+        let indices =
+            |axis: AxisSelection| (0..axis.count).map(move |i| axis.start + i * axis.step);
+        let axes = (0..5).flat_map(|start| {
+            (1..7).flat_map(move |step| (0..5).map(move |count| of(start, step, count)))
+        });
+        let axes: Vec<AxisSelection> = axes.collect();
+        for one in &axes {
+            for other in &axes {
+                let expected = indices(*one).any(|index| indices(*other).any(|it| it == index));
+                assert_eq!(one.meets(*other), expected, "{one:?} {other:?}");
+            }
+        }
+        let huge = of(1, i64::MAX as u64, 3);
+        assert!(huge.meets(huge) && !huge.meets(of(2, i64::MAX as u64, 3)));
+        assert!(huge.meets(of(0, 1, u64::MAX)) && !huge.meets(of(0, i64::MAX as u64 - 1, 2)));
+        let selection = |text| Selection::parse(text, &[10, 10]).unwrap();
+        let left = selection("[:, :5]");
+        assert!(left.overlaps(&selection("[::3, 4:]")));
+        assert!(!left.overlaps(&selection("[::3, 5:]")));
+        assert!(!selection("[::2, :]").overlaps(&selection("[1::2, :]")));
     }
 
     #[test]

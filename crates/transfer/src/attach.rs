@@ -15,21 +15,68 @@ use crate::indices::IndexPart;
 /// Of this protocol. Both ends have the same.
 pub const PROTOCOL: u32 = 5;
 
+/// Of Exoskel, as people know it: told to whoever has another one.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Who wants to be a member. Other fields are left unread and missing ones empty, so that keepers of any version can tell a member of
+/// any other one which two versions have met.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachRequest {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// [`VERSION`] of the member's library.
+    #[serde(default)]
+    pub version: String,
+    /// The program's name.
+    #[serde(default)]
+    pub program: String,
+    /// Which process of the program.
+    #[serde(default)]
+    pub rank: u32,
+    /// How many processes the program has.
+    #[serde(default)]
+    pub size: u32,
+}
+
+impl AttachRequest {
+    /// Of this version.
+    #[must_use]
+    pub fn new(program: &str, rank: u32, size: u32) -> Self {
+        Self {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            program: program.to_owned(),
+            rank,
+            size,
+        }
+    }
+
+    /// Why keeper and member don't understand each other, unless they do.
+    pub(crate) fn other_version(&self) -> Option<String> {
+        let version: String = self.version.chars().take(VERSION_LETTERS_MAX).collect();
+        let theirs = match version.as_str() {
+            "" => "another Exoskel".to_owned(),
+            version => format!("Exoskel {}", version.escape_default()),
+        };
+        (self.protocol != PROTOCOL).then(|| {
+            format!(
+                "the program uses {theirs} (attach protocol {}), the keeper is Exoskel {VERSION} (attach protocol {PROTOCOL}): update the older of the two installations. \
+                A program in C or Fortran uses the one whose exoskel config --libs it was linked with",
+                self.protocol
+            )
+        })
+    }
+}
+
+/// As much of another's version as is repeated.
+const VERSION_LETTERS_MAX: usize = 32;
+
 /// What a member says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum MemberMessage {
     /// First: who it is.
-    Attach {
-        /// [`PROTOCOL`].
-        protocol: u32,
-        /// The program's name.
-        program: String,
-        /// Which process of the program.
-        rank: u32,
-        /// How many processes the program has.
-        size: u32,
-    },
+    Attach(AttachRequest),
     /// An array. Members of a program describe it with the same layout.
     Array {
         /// The array's name.

@@ -14,6 +14,7 @@ use crate::{KEEPERS_MAX, MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
 
 mod absence;
 mod ends;
+mod overlaps;
 
 pub use absence::ranks_of;
 
@@ -610,7 +611,14 @@ impl Coupler {
                 terms.permute.as_deref(),
             );
             let connection = number as u32;
-            match mapping {
+            let fits = mapping.map_err(|error| {
+                format!(
+                    "{} is {}, {} is {}: {error}",
+                    terms.from, source.made, terms.to, target.made
+                )
+            });
+            let overlap = self.overlap(number, &target.made).map_or(Ok(()), Err);
+            match overlap.and(fits) {
                 Ok(mapping) => {
                     let bytes = u64::from(target.made.element().bytes());
                     let has_index_sets = [&source.made, &target.made]
@@ -640,12 +648,7 @@ impl Coupler {
                         });
                     }
                 }
-                Err(error) => {
-                    let reason = format!(
-                        "{} is {}, {} is {}: {error}",
-                        terms.from, source.made, terms.to, target.made
-                    );
-                    self.fail(number, reason);
+                Err(reason) => self.fail(number, reason),
                 }
             }
         }

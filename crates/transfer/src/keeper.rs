@@ -6,8 +6,8 @@ use std::sync::Arc;
 use exoskel_redist::{CutCopy, Layout, Mapping, PlanSide, RedistributionPlan};
 
 use crate::attach::{
-    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
-    PROTOCOL, bounded,
+    ArrayEnd, AttachRequest, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss,
+    MemberMessage, bounded,
 };
 use crate::between_hosts::{KeeperId, PieceHead, RankPair, WantedVersion};
 use crate::coupler::{CoupledEnd, CouplerOrder, KeeperReport};
@@ -220,25 +220,21 @@ impl Keeper {
     pub fn hear(&mut self, id: MemberId, message: MemberMessage) {
         let needs_coupler = matches!(
             message,
-            MemberMessage::Attach { .. } | MemberMessage::Array { .. }
+            MemberMessage::Attach(_) | MemberMessage::Array { .. }
         );
         if let Some(why) = self.coupler_lost.clone().filter(|_| needs_coupler) {
             return self.refuse_without_coupler(id, why);
         }
         match (message, self.members.get_mut(&id)) {
-            (
-                MemberMessage::Attach {
-                    protocol,
+            (MemberMessage::Attach(request), None) => {
+                let other_version = request.other_version();
+                let AttachRequest {
                     program,
                     rank,
                     size,
-                },
-                None,
-            ) => {
-                if protocol != PROTOCOL {
-                    let reason = format!(
-                        "the member speaks version {protocol} of the attach protocol, the keeper {PROTOCOL}: update the older of the two installations"
-                    );
+                    ..
+                } = request;
+                if let Some(reason) = other_version {
                     return self.refuse_new(id, program, reason);
                 }
                 let place = (program.clone(), rank);

@@ -20,8 +20,8 @@ mod keeper;
 mod rank_pairs;
 
 pub use attach::{
-    ArrayEnd, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss, MemberMessage,
-    PROTOCOL,
+    ArrayEnd, AttachRequest, ConnectedTerms, ConnectionPlace, GoneMember, KeeperMessage, Loss,
+    MemberMessage, PROTOCOL, VERSION,
 };
 pub use between_hosts::{
     COUPLER_ENDPOINT, CouplerWord, JoinRequest, KEEPER_ENDPOINT, KeeperAddress, KeeperId,

@@ -10,12 +10,19 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+#[path = "../../../fuzz/between_hosts_doors.rs"]
+mod between_hosts_doors;
 #[path = "../../../fuzz/coupling_doors.rs"]
 mod doors;
 
 type Door = fn(&[u8]);
 
-const DOORS: [(&str, Door); 2] = [("coupling", doors::coupling), ("attach", doors::attach)];
+const DOORS: [(&str, Door); 4] = [
+    ("coupling", doors::coupling),
+    ("attach", doors::attach),
+    ("between_hosts", between_hosts_doors::between_hosts),
+    ("told", between_hosts_doors::told),
+];
 
 fn kept(name: &str) -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage,
-    LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL, REASON_BYTES_MAX, last_taken,
-    source_version,
+    ArrayEnd, AttachRequest, ConnectionState, Coupler, Coupling, Keeper, KeeperAction,
+    KeeperMessage, LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL,
+    REASON_BYTES_MAX, VERSION, last_taken, source_version,
 };
 
 const CLIMATE: &str = r#"
@@ -91,12 +91,7 @@ impl House {
 }
 
 fn attach(program: &str, rank: u32, size: u32) -> MemberMessage {
-    MemberMessage::Attach {
-        protocol: PROTOCOL,
-        program: program.to_owned(),
-        rank,
-        size,
-    }
+    MemberMessage::Attach(AttachRequest::new(program, rank, size))
 }
 
 fn array(name: &str, length: u64, processes: u32) -> MemberMessage {
@@ -190,13 +185,20 @@ fn who_is_not_what_the_file_says_is_refused_in_words() {
         reason.contains("17 of <f8") && reason.contains("16 of <f8"),
         "{reason}"
     );
-    let old = MemberMessage::Attach {
+    let old = MemberMessage::Attach(AttachRequest {
         protocol: PROTOCOL + 1,
-        program: "ocean".to_owned(),
-        rank: 0,
-        size: 1,
-    };
-    assert!(house.refusal(7, old).contains("update the older"));
+        ..AttachRequest::new("ocean", 0, 1)
+    });
+    let reason = house.refusal(7, old);
+    let theirs = format!(
+        "the program uses Exoskel {VERSION} (attach protocol {})",
+        PROTOCOL + 1
+    );
+    let ours = format!("the keeper is Exoskel {VERSION} (attach protocol {PROTOCOL})");
+    assert!(
+        reason.contains(&theirs) && reason.contains(&ours),
+        "{reason}"
+    );
     let reason = house.refusal(8, array("sst", 16, 2));
     assert_eq!(reason, "got a message that isn't due");
 }
@@ -501,14 +503,44 @@ fn the_reason_of_a_refusal_is_passed_on() {
     let told = house.coupler.refusals();
     assert_eq!(told, [("ocean".to_owned(), reason)]);
     // Of another version of Exoskel.
-    let old = MemberMessage::Attach {
+    let old = MemberMessage::Attach(AttachRequest {
         protocol: PROTOCOL + 1,
-        program: "ocean".to_owned(),
-        rank: 0,
-        size: 1,
-    };
+        ..AttachRequest::new("ocean", 0, 1)
+    });
     let reason = house.refusal(4, old);
     assert_eq!(house.coupler.refusals()[1].1, reason);
+}
+
+#[test]
+fn connections_that_write_the_same_elements_both_fail() {
+    let connections = |first: &str, second: &str| {
+        format!(
+            "[program.a]\n[program.b]\n[program.c]\n\
+            [[connection]]\nfrom = \"a.x\"\nto = \"c.y\"\n{first}\n[[connection]]\nfrom = \"b.x\"\nto = \"c.y\"\n{second}"
+        )
+    };
+    let states = |text: &str| {
+        let mut house = House::new(text);
+        for (id, program, name, length) in [(1, "a", "x", 6), (2, "b", "x", 4), (3, "c", "y", 10)] {
+            house.attach(id, program, 0, 1);
+            house.say(id, array(name, length, 1));
+        }
+        let connections = house.coupler.connections();
+        connections
+            .iter()
+            .map(|one| one.state.clone())
+            .collect::<Vec<_>>()
+    };
+    let apart = connections("into = \"[:6]\"", "into = \"[6:]\"");
+    assert_eq!(
+        states(&apart),
+        [ConnectionState::Ready, ConnectionState::Ready]
+    );
+    let overlapping = connections("into = \"[:6]\"", "into = \"[5:9]\"");
+    let said = "a.x to c.y writes [0:6] of c.y, b.x to c.y writes [5:9]: expected parts that don't overlap, see into";
+    let other = "b.x to c.y writes [5:9] of c.y, a.x to c.y writes [0:6]: expected parts that don't overlap, see into";
+    let failed = [said, other].map(|reason| ConnectionState::Failed(reason.to_owned()));
+    assert_eq!(states(&overlapping), failed);
 }
 
 #[test]

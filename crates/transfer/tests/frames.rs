@@ -3,19 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use exoskel_transfer::{
-    ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage, frame,
+    ATTACH_BYTES_MAX, AttachRequest, FRAME_BYTES_MAX, FrameReader, KeeperMessage, MemberMessage,
+    PROTOCOL, frame,
 };
 use proptest::prelude::*;
 
 fn message() -> impl Strategy<Value = MemberMessage> {
     prop_oneof![
         (any::<u32>(), ".*", any::<u32>(), any::<u32>()).prop_map(
-            |(protocol, program, rank, size)| MemberMessage::Attach {
+            |(protocol, program, rank, size)| MemberMessage::Attach(AttachRequest {
                 protocol,
-                program,
-                rank,
-                size
-            }
+                ..AttachRequest::new(&program, rank, size)
+            })
         ),
         prop::option::of(".*").prop_map(|error| MemberMessage::Leave { error }),
     ]
@@ -69,4 +68,21 @@ fn a_length_beyond_the_limit_is_an_error_at_once() {
     reader.take(&u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_le_bytes());
     let error = reader.message::<MemberMessage>().unwrap_err();
     assert!(error.to_string().contains("at most 33554432"), "{error}");
+}
+
+#[test]
+fn a_member_of_any_version_can_be_told_which_versions_have_met() {
+    for contents in [
+        r#"{"attach": {"protocol": 4, "program": "ocean", "rank": 0, "size": 1}}"#,
+        r#"{"attach": {"protocol": 9, "version": "2.0.0", "world": [3, 7], "program": "ocean"}}"#,
+    ] {
+        let mut reader = FrameReader::of_stranger();
+        reader.take(&u32::try_from(contents.len()).unwrap().to_le_bytes());
+        reader.take(contents.as_bytes());
+        let Some(MemberMessage::Attach(request)) = reader.message().unwrap() else {
+            panic!("{contents}");
+        };
+        assert_eq!(request.program, "ocean");
+        assert_ne!(request.protocol, PROTOCOL);
+    }
 }

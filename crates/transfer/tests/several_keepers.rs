@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
-    ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GoneMember, KEEPERS_MAX, Keeper,
-    KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss,
-    MEMBERS_OF_KEEPER_MAX, MemberMessage, PROTOCOL, REASON_BYTES_MAX, RankPair, WantedVersion,
+    AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GoneMember,
+    KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription,
+    Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, REASON_BYTES_MAX, RankPair, WantedVersion,
 };
 
 const TWO: &str = r#"
@@ -161,12 +161,7 @@ fn a_keeper_that_ends_after_its_processes_is_no_loss() {
 fn who_dies_before_it_is_let_in_is_gone() {
     let mut coupler = coupler_of(1);
     let mut keeper = Keeper::new(Coupling::parse(TWO).unwrap(), 1, true);
-    let attach = MemberMessage::Attach {
-        protocol: PROTOCOL,
-        program: "ocean".to_owned(),
-        rank: 0,
-        size: 2,
-    };
+    let attach = MemberMessage::Attach(AttachRequest::new("ocean", 0, 2));
     keeper.hear(5, attach);
     keeper.lost(5, "its process ended without leave()");
     while let Some(action) = keeper.next_action() {
@@ -258,15 +253,7 @@ fn a_keeper_that_is_lost_answers_for_no_program_any_more() {
 /// A keeper with rank 0 of ocean, which has exported a version.
 fn exporter() -> Keeper {
     let mut keeper = Keeper::new(Coupling::parse(TWO).unwrap(), 1, true);
-    keeper.hear(
-        5,
-        MemberMessage::Attach {
-            protocol: PROTOCOL,
-            program: "ocean".to_owned(),
-            rank: 0,
-            size: 1,
-        },
-    );
+    keeper.hear(5, MemberMessage::Attach(AttachRequest::new("ocean", 0, 1)));
     keeper.order(CouplerOrder::Attached {
         program: "ocean".to_owned(),
         rank: 0,
@@ -372,12 +359,7 @@ fn nobody_waits_for_what_a_lost_keeper_should_have_been_sent() {
 fn the_end_of_the_coupler_is_told_to_all_whom_it_concerns() {
     let mut keeper = exporter();
     // One of whom the coupler hasn't said anything yet, and a connection that isn't ready.
-    let attach = MemberMessage::Attach {
-        protocol: PROTOCOL,
-        program: "atmosphere".to_owned(),
-        rank: 0,
-        size: 1,
-    };
+    let attach = MemberMessage::Attach(AttachRequest::new("atmosphere", 0, 1));
     keeper.hear(6, attach.clone());
     actions(&mut keeper);
     keeper.coupler_lost("no answer");

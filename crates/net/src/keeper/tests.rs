@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use exoskel_transfer::{
-    ATTACH_BYTES_MAX, FrameReader, KeeperMessage, LayoutDescription, MemberMessage, PROTOCOL,
+    ATTACH_BYTES_MAX, AttachRequest, FrameReader, KeeperMessage, LayoutDescription, MemberMessage,
     Sharing, frame,
 };
 
@@ -96,12 +96,7 @@ impl Stranger {
 }
 
 fn attach(program: &str, rank: u32, size: u32) -> Vec<u8> {
-    let attach = MemberMessage::Attach {
-        protocol: PROTOCOL,
-        program: program.to_owned(),
-        rank,
-        size,
-    };
+    let attach = MemberMessage::Attach(AttachRequest::new(program, rank, size));
     frame(&attach).unwrap()
 }
 

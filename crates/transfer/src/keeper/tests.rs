@@ -31,12 +31,7 @@ fn a_layout_is_kept_until_it_is_answered_and_of_who_is_gone_not_at_all() {
         }
     };
     for rank in 0..2 {
-        let attach = MemberMessage::Attach {
-            protocol: PROTOCOL,
-            program: "a".to_owned(),
-            rank,
-            size: 2,
-        };
+        let attach = MemberMessage::Attach(AttachRequest::new("a", rank, 2));
         say(&mut keeper, u64::from(rank), attach, true);
     }
     let array = |length| MemberMessage::Array {

@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder, PlanSide, RedistributionPlan};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, CouplerOrder, Coupling, GoneMember, Keeper, KeeperAction,
-    KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId, MemberMessage,
-    MemoryId, PROTOCOL, PieceHead, RankPair, WantedVersion, last_taken, source_version,
+    ArrayEnd, AttachRequest, ConnectionState, Coupler, CouplerOrder, Coupling, GoneMember, Keeper,
+    KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId,
+    MemberMessage, MemoryId, PieceHead, RankPair, WantedVersion, last_taken, source_version,
 };
 
 const SEEDS: u64 = 10_000;
@@ -215,12 +215,9 @@ impl World {
                     connected: BTreeMap::new(),
                     failed: BTreeSet::new(),
                     gone: BTreeMap::new(),
-                    says: VecDeque::from([MemberMessage::Attach {
-                        protocol: PROTOCOL,
-                        program: program.clone(),
-                        rank,
-                        size,
-                    }]),
+                    says: VecDeque::from([MemberMessage::Attach(AttachRequest::new(
+                        program, rank, size,
+                    ))]),
                     hears: VecDeque::new(),
                     read: 0,
                     written: 0,
