@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use exoskel_redist::{IndexSet, IndexSets, Layout, Mapping, PlanSide};
+use exoskel_redist::{AxisShare, IndexSet, IndexSets, Layout, Mapping, PlanSide};
 
 use super::{Keeper, KeeperAction, KeeperMessage, KeeperReport, MemberId, Part};
 use crate::attach::ArrayEnd;
@@ -151,7 +151,7 @@ impl Keeper {
             PlanSide::Source => ArrayEnd::Source,
             PlanSide::Target => ArrayEnd::Target,
         };
-        let met = mapping.met_sets(source, target, side, rank);
+        let met = mapping.met_sets(source, target, side, rank, AxisShare::WHOLE);
         for said in IndexPart::of(&met) {
             let message = KeeperMessage::Indices {
                 connection,
