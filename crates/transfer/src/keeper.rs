@@ -15,7 +15,7 @@ use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
 use crate::indices::IndexParts;
 use crate::rank_pairs::{RankPairs, TargetPart};
-use directory::{Directories, KnownConnection};
+use directory::{IndexDirectories, KnownConnection};
 pub use directory::{IndexWord, SaidIndices};
 use index_sets::{OwnSets, with_own_sets};
 
@@ -158,7 +158,7 @@ pub struct Keeper {
     last_memory: MemoryId,
     /// Runs that its members have said of their index sets.
     index_runs: usize,
-    directories: Directories,
+    directories: IndexDirectories,
     actions: VecDeque<KeeperAction>,
 }
 
@@ -180,7 +180,7 @@ impl Keeper {
             coupler_lost: None,
             last_memory: 0,
             index_runs: 0,
-            directories: Directories::default(),
+            directories: IndexDirectories::default(),
             actions: VecDeque::new(),
         }
     }

@@ -56,14 +56,14 @@ pub enum IndexWord {
 
 /// The directories of all connections that have one.
 #[derive(Debug, Default)]
-pub(super) struct Directories {
-    open: BTreeMap<u32, Directory>,
+pub(super) struct IndexDirectories {
+    open: BTreeMap<u32, IndexDirectory>,
     /// Nothing more is taken for these.
     over: BTreeSet<u32>,
 }
 
 #[derive(Debug, Default)]
-struct Directory {
+struct IndexDirectory {
     /// None before the coupler has named both ends.
     coupled: Option<Coupled>,
     own: BTreeMap<KeeperId, HeardSets>,
@@ -116,7 +116,7 @@ impl HeardSets {
 /// Runs of sets, by axes and processes, with the lengths of the sets.
 type RunsOfSets = BTreeMap<(usize, u32), (u64, Vec<IndexRun>)>;
 
-impl Directories {
+impl IndexDirectories {
     /// Whether a directory of which a keeper has a share is open.
     pub(super) fn are_with(&self, keeper: KeeperId) -> bool {
         let mut coupled = self.open.values().filter_map(|open| open.coupled.as_ref());
