@@ -142,7 +142,7 @@ fn scattered_cells_are_planned() {
     // Every process has each seventh cell, in an order of its own; the target has blocks.
     let count = 200_000_u64;
     let list = |process: u64| {
-        let cells = count.div_ceil(7) - u64::from(process >= count % 7 && count % 7 > 0);
+        let cells = count.div_ceil(7) - u64::from(process >= count % 7 && !count.is_multiple_of(7));
         (0..cells).map(move |cell| (cell * 5 % cells) * 7 + process)
     };
     let sets = (0..7).map(|process| IndexSet::new(list(process)).unwrap());
