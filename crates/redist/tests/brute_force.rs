@@ -289,7 +289,19 @@ fn check(case: &Case) {
         let whole = RedistributionPlan::new(source, target, &mapping, side, rank);
         let (source, target) = known_to(source, target, &mapping, side, rank);
         let own = RedistributionPlan::new(&source, &target, &mapping, side, rank);
-        assert_eq!(own, whole, "a plan of what one process knows");
+        // Runs may be cut where shares end: the cells are the same, in the same order.
+        let cells = |plan: &RedistributionPlan| {
+            let cells = |message: PlannedMessage<'_>| {
+                let cells = (0..axes).map(|axis| message.cells(axis));
+                (message.rank(), cells.collect::<Vec<_>>())
+            };
+            plan.messages().map(cells).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            cells(&own),
+            cells(&whole),
+            "a plan of what one process knows"
+        );
         whole
     };
     let of_source = |rank| plan(PlanSide::Source, rank);
