@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.test_coupling import at_once, members, start
+from tests.test_coupling_hosts import Cluster, cluster, leave
 
 import exoskel as ex
 
-__all__ = ["start"]
+__all__ = ["cluster", "start"]
 
 MESH = """
 [program.ocean]
@@ -173,3 +174,61 @@ def test_sets_of_many_runs_are_moved(start: Callable[[str], Path]) -> None:
                 np.testing.assert_array_equal(local, [order[:99], order[99:]][rank])
 
         at_once(write, lambda: read(0), lambda: read(1))
+
+
+@pytest.mark.parametrize("target", ["indices", "block"])
+def test_sets_are_found_by_keepers_of_several_hosts(cluster: Cluster, target: str) -> None:
+    cluster.lead(MESH)
+    cluster.join()
+    cluster.join()
+    owned, wanted = partition(4, 7), partition(3, 8)
+    # Cells of others, as at a boundary.
+    wanted[0] = np.concatenate([wanted[0], wanted[2][:50]])
+    if target == "block":
+        wanted = [np.arange(0, 334), np.arange(334, 668), np.arange(668, CELLS)]
+    ocean = cluster.members("ocean", [0, 1, 1, 2])
+    atmosphere = cluster.members("atmosphere", [2, 1, 0])
+
+    def write(rank: int) -> None:
+        layout = ex.Layout((CELLS, 4), "f8", (ex.Indices(owned[rank]), "*"))
+        mesh = ocean[rank].array("mesh", layout)
+        for step in range(3):
+            with mesh.write() as local:
+                local[...] = values(step, owned[rank], 4)
+
+    def read(rank: int) -> None:
+        axis: Any = "block" if target == "block" else ex.Indices(wanted[rank])
+        mesh = atmosphere[rank].array("mesh", ex.Layout((CELLS, 4), "f8", (axis, "*")))
+        for step in range(3):
+            with mesh.read() as local:
+                np.testing.assert_array_equal(local, values(step, wanted[rank], 4))
+
+    at_once(
+        *[lambda rank=rank: write(rank) for rank in range(4)],
+        *[lambda rank=rank: read(rank) for rank in range(3)],
+    )
+    leave(ocean, atmosphere)
+
+
+def test_two_owners_on_two_hosts_are_named(cluster: Cluster) -> None:
+    cluster.lead(MESH)
+    cluster.join()
+    ocean = cluster.members("ocean", [0, 1])
+    atmosphere = cluster.members("atmosphere", [0])
+    words = "rank 0 and rank 1 of the source both list the index 4 on axis 0"
+
+    def write(rank: int) -> None:
+        own = ex.Indices([[0, 1, 2, 4], [5, 4, 3]][rank])
+        mesh = ocean[rank].array("mesh", ex.Layout((6,), "f8", (own,)))
+        with mesh.write():
+            pass
+        with pytest.raises(ex.CouplingError, match=words), mesh.write():
+            pass
+
+    def read() -> None:
+        mesh = atmosphere[0].array("mesh", ex.Layout((6,), "f8", ("block",)))
+        with pytest.raises(ex.CouplingError, match=words), mesh.read():
+            pass
+
+    at_once(lambda: write(0), lambda: write(1), read)
+    leave(ocean, atmosphere)

@@ -186,8 +186,8 @@ def test_any_sets_of_indices_end_up_where_numpy_puts_them() -> None:
         columns = slice(0, 3) if column == 0 else slice(3, 5)
         np.testing.assert_array_equal(part, field[targets[row]][:, columns])
     blocks = ex.Layout((10, 5), "f8", ("*", "cyclic"), processes=2)
-    part = ex.plan(source, blocks, select="[7:57:5]").run([field[cells] for cells in sources])
-    np.testing.assert_array_equal(part[1], field[7:57:5, 1::2])
+    selected = ex.plan(source, blocks, select="[7:57:5]").run([field[cells] for cells in sources])
+    np.testing.assert_array_equal(selected[1], field[7:57:5, 1::2])
     assert str(source) == "57 x 5 of <f8, (indices, whole) over 4 x 1 processes"
     owned_cells = np.concatenate([np.r_[part] for part in source.extents(2)[0]])
     np.testing.assert_array_equal(owned_cells, np.sort(sources[2]))

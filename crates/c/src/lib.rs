@@ -382,7 +382,7 @@ fn none_below_0(numbers: &[i64], what: &str) -> Result<Vec<u64>, String> {
 }
 
 /// This process's indices, by the numbers of axes.
-type OwnSets = Vec<(usize, IndexSet)>;
+type SetsOfProcess = Vec<(usize, IndexSet)>;
 
 /// How each axis is shared out, and this process's indices where that is by index sets.
 ///
@@ -392,7 +392,7 @@ unsafe fn shared_out(
     arguments: &ArrayArguments,
     sharing: &str,
     axes: usize,
-) -> Result<(Vec<AxisSharing>, OwnSets), String> {
+) -> Result<(Vec<AxisSharing>, SetsOfProcess), String> {
     let (mut words, mut own) = (Vec::new(), Vec::new());
     for (axis, word) in sharing.split(',').map(str::trim).enumerate() {
         if word != "indices" {

@@ -532,6 +532,7 @@ impl KeeperDriver {
                         others.want(keeper, &wanted);
                     }
                 }
+                KeeperAction::Indices { keeper, said } => inside.say_indices(keeper, &said),
                 KeeperAction::Depart {
                     keeper,
                     pair,

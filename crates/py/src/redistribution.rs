@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide, PlannedMessage,
-    RedistributionPlan,
+    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
+    PlannedMessage, RedistributionPlan,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};

@@ -128,6 +128,38 @@ impl IndexSet {
         Ok(Self { length, runs })
     }
 
+    /// What several have said of one set, each in ascending order: they may have said the same.
+    ///
+    /// # Errors
+    /// [`IndexSetError`], if they say different things.
+    pub fn joined(length: u64, mut runs: Vec<IndexRun>) -> Result<Self, IndexSetError> {
+        runs.sort_unstable_by_key(|run| run.start);
+        runs.dedup_by(|next, last| {
+            let is_same_memory = next.start - last.start == next.local.wrapping_sub(last.local);
+            let goes_on = next.start <= last.end() && is_same_memory;
+            if goes_on {
+                last.length = last.length.max(next.end() - last.start);
+            }
+            goes_on
+        });
+        Self::of_runs(length, runs)
+    }
+
+    /// The part of it that has these indices.
+    pub(crate) fn within(&self, indices: &Range<u64>) -> Self {
+        let begin = self.runs.partition_point(|run| run.end() <= indices.start);
+        let runs = self.runs[begin..].iter();
+        let runs = runs.take_while(|run| run.start < indices.end).map(|run| {
+            let start = run.start.max(indices.start);
+            IndexRun {
+                start,
+                length: run.end().min(indices.end) - start,
+                local: run.local + (start - run.start),
+            }
+        });
+        self.part(runs.collect())
+    }
+
     /// Runs of this set alone, in ascending order.
     pub(crate) fn part(&self, runs: Vec<IndexRun>) -> Self {
         Self {
@@ -258,12 +290,13 @@ impl IndexSets {
             .filter(move |run| run.end > first)
     }
 
-    /// The first index that two processes have, with both.
-    pub(crate) fn doubled(&self) -> Option<(u64, u32, u32)> {
+    /// The first index from `first` to `last` that two processes have, with both.
+    pub(crate) fn doubled(&self, first: u64, last: u64) -> Option<(u64, u32, u32)> {
         let mut before: Option<&DirectoryRun> = None;
-        for run in &self.known.directory {
-            if let Some(other) = before.filter(|other| other.end > run.start) {
-                return Some((run.start, other.process, run.process));
+        for run in self.between(first, last) {
+            let index = run.start.max(first);
+            if let Some(other) = before.filter(|other| other.end > index) {
+                return Some((index, other.process, run.process));
             }
             before = Some(run);
         }
@@ -339,6 +372,17 @@ mod tests {
         assert_eq!(found(1, 1), [(0, 0), (1, 1)]);
         assert_eq!(found(6, 8), []);
         assert_eq!(found(9, 9), [(1, 9)]);
-        assert_eq!(sets.doubled(), Some((1, 0, 1)));
+        assert_eq!(sets.doubled(0, 9), Some((1, 0, 1)));
+        assert_eq!(sets.doubled(2, 9), Some((3, 0, 2)));
+        assert_eq!(sets.doubled(5, 9), None);
+        let run = |start, length, local| IndexRun {
+            start,
+            length,
+            local,
+        };
+        let said = vec![run(5, 2, 1), run(0, 2, 7), run(6, 3, 2), run(2, 1, 0)];
+        let joined = IndexSet::joined(9, said).unwrap();
+        assert_eq!(joined.runs(), [run(0, 2, 7), run(2, 1, 0), run(5, 4, 1)]);
+        assert!(IndexSet::joined(9, vec![run(1, 2, 0), run(2, 1, 5)]).is_err());
     }
 }

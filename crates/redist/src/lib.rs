@@ -25,7 +25,7 @@ pub use copy::{CutCopy, PartBlocks, StridedCopy};
 pub use element::{ElementError, ElementType};
 pub use index_sets::{INDEX_RUNS_MAX, IndexRun, IndexSet, IndexSetError, IndexSets};
 pub use layout::{Layout, LayoutError, MemoryOrder};
-pub use met::SetsOfAxes;
+pub use met::{AxisShare, SetsOfAxes};
 pub use owners::OwnersError;
 pub use plan::{Mapping, MappingError, PlanSide, PlannedMessage, RedistributionPlan};
 pub use selection::{AxisSelection, Selection, SelectionError};

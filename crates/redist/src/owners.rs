@@ -1,7 +1,10 @@
 //! Whether index sets can be redistributed: what a target wants has one owner at the source.
 
+use std::ops::Range;
+
 use crate::axis::{Axis, AxisRole, AxisView};
 use crate::layout::Layout;
+use crate::met::AxisShare;
 use crate::plan::Mapping;
 
 /// Index sets between which nothing can move. Ranks are the lowest that have the set.
@@ -23,7 +26,7 @@ pub enum OwnersError {
     },
     /// Nobody has what the target wants.
     #[error(
-        "rank {rank} of the target wants the index {wanted} on its axis {target_axis}, which is the index {index} on axis {axis} of the source: no process of the source lists it"
+        "rank {rank} of the target wants the index {wanted} on its axis {target_axis}, and no process of the source lists the index {index} on axis {axis}"
     )]
     Nobody {
         /// The source's axis.
@@ -50,8 +53,8 @@ pub enum OwnersError {
 }
 
 impl Mapping {
-    /// Checks index sets, of which all are known: each index of the source has one owner at most, and the target wants none that has no
-    /// owner. Costs the runs of all sets.
+    /// Checks index sets, of which all are known: of what is selected each index of the source has one owner at most, and the target wants
+    /// none that has no owner. Costs the runs of all sets.
     ///
     /// # Errors
     /// [`OwnersError`].
@@ -66,11 +69,34 @@ impl Mapping {
                 }
             }
         }
+        self.check_share(source, target, AxisShare::WHOLE)
+    }
+
+    /// The same of a share, in which all sets are known.
+    ///
+    /// # Errors
+    /// [`OwnersError`].
+    pub fn check_share(
+        &self,
+        source: &Layout,
+        target: &Layout,
+        share: AxisShare,
+    ) -> Result<(), OwnersError> {
         for (target_axis, axis) in self.permutation.iter().copied().enumerate() {
             let Some(sets) = source.axes[axis].index_sets() else {
                 continue;
             };
-            if let Some((index, first, second)) = sets.doubled() {
+            let from = AxisView {
+                axis: &source.axes[axis],
+                selection: self.from.axes()[axis],
+                role: AxisRole::Source,
+            };
+            let positions = share.positions(from.selection.count);
+            if positions.is_empty() {
+                continue;
+            }
+            let (first, last) = (from.index(positions.start), from.index(positions.end - 1));
+            if let Some((index, first, second)) = sets.doubled(first, last) {
                 let [first, second] = [first, second].map(|one| rank_of(source, axis, one));
                 return Err(OwnersError::Twice {
                     axis,
@@ -79,17 +105,12 @@ impl Mapping {
                     second,
                 });
             }
-            let from = AxisView {
-                axis: &source.axes[axis],
-                selection: self.from.axes()[axis],
-                role: AxisRole::Source,
-            };
             let to = AxisView {
                 axis: &target.axes[target_axis],
                 selection: self.to.axes()[target_axis],
                 role: AxisRole::Target,
             };
-            if let Some((position, process)) = wanted_of_nobody(from, to) {
+            if let Some((position, process)) = wanted_of_nobody(from, to, positions) {
                 return Err(OwnersError::Nobody {
                     axis,
                     index: from.index(position),
@@ -104,17 +125,20 @@ impl Mapping {
 }
 
 /// The first position that somebody wants and nobody has, and who wants it.
-fn wanted_of_nobody(from: AxisView<'_>, to: AxisView<'_>) -> Option<(u64, u32)> {
-    let positions = from.selection.count;
+fn wanted_of_nobody(
+    from: AxisView<'_>,
+    to: AxisView<'_>,
+    positions: Range<u64>,
+) -> Option<(u64, u32)> {
     let mut gaps = Vec::new();
-    let mut reached = 0;
-    from.each_block(0..positions, |block| {
+    let mut reached = positions.start;
+    from.each_block(positions.clone(), |block| {
         if block.start > reached {
             gaps.push(reached..block.start);
         }
         reached = block.end;
     });
-    gaps.push(reached..positions);
+    gaps.push(reached..positions.end);
     let mut found: Option<(u64, u32)> = None;
     for gap in gaps {
         // Of an axis without index sets each index is somebody's: the first one is enough.

@@ -66,6 +66,11 @@ pub enum KeeperReport {
     },
     /// The keeper is there, and has said all that it had to say before it was asked.
     Present,
+    /// The keeper knows what it needs of a connection's index sets.
+    KnowsIndices {
+        /// The connection.
+        connection: u32,
+    },
     /// A connection can't be, as its keeper has seen by the index sets.
     Unfit {
         /// The connection.
@@ -143,6 +148,11 @@ pub enum CouplerOrder {
         /// Where it ends.
         target: Box<CoupledEnd>,
     },
+    /// All keepers know what they need of a connection's index sets: it can be used.
+    Begin {
+        /// Its number.
+        connection: u32,
+    },
     /// A connection can't be.
     Fail {
         /// Its number.
@@ -187,6 +197,8 @@ pub struct ConnectionStatus {
     pub is_between_hosts: bool,
     /// The process whose end is why it has failed, if one is.
     gone: Option<GoneMember>,
+    /// Keepers that have not said that they know what they need of the index sets.
+    awaited: BTreeSet<KeeperId>,
 }
 
 /// What is known of a program.
@@ -242,6 +254,14 @@ pub struct Coupler {
     orders: VecDeque<(Option<KeeperId>, CouplerOrder)>,
 }
 
+impl ConnectionStatus {
+    /// Whether all its keepers know what they need of it: then it goes on by itself.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.state != ConnectionState::Waiting && self.awaited.is_empty()
+    }
+}
+
 impl Coupler {
     /// For what a file says.
     #[must_use]
@@ -252,6 +272,7 @@ impl Coupler {
             version_bytes: 0,
             is_between_hosts: false,
             gone: None,
+            awaited: BTreeSet::new(),
         });
         Self {
             connections: connections.collect(),
@@ -403,6 +424,7 @@ impl Coupler {
                     self.keeper_lost(keeper, &why);
                 }
             }
+            KeeperReport::KnowsIndices { connection } => self.knows_indices(keeper, connection),
             KeeperReport::Unfit { connection, reason } => {
                 self.report_unfit(keeper, connection, reason);
             }
@@ -634,12 +656,14 @@ impl Coupler {
                         let is_between_hosts = keepers.any(|keeper| Some(keeper) != first);
                         self.connections[number].is_between_hosts = is_between_hosts;
                         if is_between_hosts && has_index_sets {
-                            let reason = format!(
-                                "{terms}: index sets are redistributed within one host only, and processes of {} and {} are on several: share the array out in blocks or by bounds",
-                                terms.from.program, terms.to.program
-                            );
-                            self.fail(number, reason);
-                            continue;
+                            let keepers = source.keepers.iter().chain(&target.keepers);
+                            self.connections[number].awaited = keepers.copied().collect();
+                            let lost = self.connections[number].awaited.iter();
+                            let lost = lost.copied().find(|its| self.lost_keepers.contains(its));
+                            if let Some(lost) = lost {
+                                self.fail_unsettled(lost);
+                                continue;
+                            }
                         }
                         self.tell_all(CouplerOrder::Connect {
                             connection,
@@ -648,20 +672,31 @@ impl Coupler {
                         });
                     }
                 }
-                Err(reason) => self.fail(number, reason),
-                }
+                Err(reason) => self.fail(number, reason, None),
             }
         }
     }
 
     /// A connection can't be, and those at both of its ends are told.
-    fn fail(&mut self, number: usize, reason: String) {
-        self.connections[number].state = ConnectionState::Failed(reason.clone());
+    pub(super) fn fail(&mut self, number: usize, reason: String, gone: Option<GoneMember>) {
+        let status = &mut self.connections[number];
+        status.state = ConnectionState::Failed(reason.clone());
+        status.gone.clone_from(&gone);
+        status.awaited.clear();
         self.tell_all(CouplerOrder::Fail {
             connection: number as u32,
             reason,
-            gone: None,
+            gone,
         });
+    }
+
+    /// A keeper knows what it needs of index sets. When all do, the connection can be used.
+    fn knows_indices(&mut self, keeper: KeeperId, connection: u32) {
+        let status = self.connections.get_mut(connection as usize);
+        if status.is_some_and(|status| status.awaited.remove(&keeper) && status.awaited.is_empty())
+        {
+            self.tell_all(CouplerOrder::Begin { connection });
+        }
     }
 
     /// A keeper says that the index sets of a connection's ends don't fit.
@@ -676,7 +711,7 @@ impl Coupler {
         };
         let is_its_own = has(&terms.from) || has(&terms.to);
         if is_its_own && self.connections[number].state == ConnectionState::Ready {
-            self.fail(number, bounded(reason));
+            self.fail(number, bounded(reason), None);
         }
     }
 

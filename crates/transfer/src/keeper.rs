@@ -15,8 +15,11 @@ use crate::coupling::{ConnectionTerms, Coupling, Variable};
 use crate::description::LayoutDescription;
 use crate::indices::IndexParts;
 use crate::rank_pairs::{RankPairs, TargetPart};
+use directory::{IndexDirectories, KnownConnection};
+pub use directory::{IndexWord, SaidIndices};
 use index_sets::{OwnSets, with_own_sets};
 
+mod directory;
 mod index_sets;
 mod losses;
 #[cfg(test)]
@@ -60,6 +63,13 @@ pub enum KeeperAction {
         keeper: KeeperId,
         /// For whom, and which.
         wanted: WantedVersion,
+    },
+    /// Tell a keeper something of index sets. What is told to one keeper must come in this order.
+    Indices {
+        /// Whom.
+        keeper: KeeperId,
+        /// What.
+        said: SaidIndices,
     },
     /// Send a keeper what a member has exported, and say so by [`Keeper::departed`].
     Depart {
@@ -148,6 +158,7 @@ pub struct Keeper {
     last_memory: MemoryId,
     /// Runs that its members have said of their index sets.
     index_runs: usize,
+    directories: IndexDirectories,
     actions: VecDeque<KeeperAction>,
 }
 
@@ -169,6 +180,7 @@ impl Keeper {
             coupler_lost: None,
             last_memory: 0,
             index_runs: 0,
+            directories: IndexDirectories::default(),
             actions: VecDeque::new(),
         }
     }
@@ -518,6 +530,7 @@ impl Keeper {
                 source,
                 target,
             } => self.connect(connection, &source, &target),
+            CouplerOrder::Begin { connection } => self.begin(connection),
             CouplerOrder::Fail {
                 connection,
                 reason,
@@ -537,6 +550,7 @@ impl Keeper {
 
     /// Tells the members at both ends of a connection that it can't be.
     fn fail(&mut self, connection: u32, reason: &str, gone: Option<&GoneMember>) {
+        self.directories.close(connection);
         let Some(terms) = self.coupling.connections().get(connection as usize) else {
             return;
         };
@@ -741,22 +755,61 @@ impl Keeper {
         self.send(id, message, Some((memory, MemoryAccess::ReadWrite)));
     }
 
-    /// Tells the members at both ends of a connection whose memory they need, and gets ready for what goes to other hosts.
+    /// Both ends of a connection are there.
     fn connect(&mut self, connection: u32, source: &CoupledEnd, target: &CoupledEnd) {
         let Some(terms) = self.coupling.connections().get(connection as usize) else {
             return;
         };
         let terms = terms.clone();
-        let (from, to) = (self.parts(&terms.from), self.parts(&terms.to));
         let (Ok(source_made), Ok(target_made)) = (source.layout.layout(), target.layout.layout())
         else {
             return;
         };
-        let (source_made, target_made, mapping) =
-            match self.with_index_sets(&terms, source_made, target_made) {
-                Ok(made) => made,
-                Err(reason) => return self.report_unfit(connection, reason),
-            };
+        let has_index_sets = [&source_made, &target_made]
+            .iter()
+            .any(|made| made.index_sets().next().is_some());
+        let mut keepers = source.keepers.iter().chain(&target.keepers);
+        let is_here = keepers.all(|keeper| *keeper == self.id);
+        if has_index_sets && !is_here {
+            let layouts = (&source_made, &target_made);
+            return self.open_directory(connection, &terms, (source, target), layouts);
+        }
+        match self.with_index_sets(&terms, source_made, target_made) {
+            Ok((from, to, mapping)) => self.make(
+                connection,
+                KnownConnection {
+                    source: source.clone(),
+                    target: target.clone(),
+                    from,
+                    to,
+                    mapping,
+                },
+            ),
+            Err(reason) => self.report_unfit(connection, reason),
+        }
+    }
+
+    /// All keepers know what they need of a connection's index sets.
+    fn begin(&mut self, connection: u32) {
+        if let Some(known) = self.directories.take_known(connection) {
+            self.make(connection, known);
+        }
+    }
+
+    /// Tells the members at both ends of a connection whose memory they need, and gets ready for what goes to other hosts.
+    fn make(&mut self, connection: u32, known: KnownConnection) {
+        let Some(terms) = self.coupling.connections().get(connection as usize) else {
+            return;
+        };
+        let terms = terms.clone();
+        let KnownConnection {
+            source,
+            target,
+            from: source_made,
+            to: target_made,
+            mapping,
+        } = known;
+        let (from, to) = (self.parts(&terms.from), self.parts(&terms.to));
         let place = self.coupling.place_into(connection as usize) as u16;
         for (own, parts, others, side) in [
             (ArrayEnd::Source, &from, &to, PlanSide::Source),

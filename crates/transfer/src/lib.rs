@@ -38,6 +38,7 @@ pub use coupling::{
 pub use description::{LayoutDescription, Sharing};
 pub use frame::{ATTACH_BYTES_MAX, FRAME_BYTES_MAX, FrameError, FrameReader, frame};
 pub use indices::{INDEX_RUNS_OF_KEEPER_MAX, INDEX_RUNS_OF_PART_MAX, IndexPart, IndexParts};
+pub use keeper::{IndexWord, SaidIndices};
 pub use keeper::{Keeper, KeeperAction, MemberId, MemoryAccess, MemoryId};
 
 /// Processes of one program, at most.

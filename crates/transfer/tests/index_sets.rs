@@ -8,8 +8,8 @@ use exoskel_redist::{
     AxisSharing, ElementType, IndexSet, IndexSets, Layout, MemoryOrder, SetsOfAxes,
 };
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, Coupling, IndexPart, IndexParts, Keeper, KeeperAction,
-    KeeperMessage, LayoutDescription, MemberId, MemberMessage, OWN_KEEPER, PROTOCOL,
+    ArrayEnd, AttachRequest, ConnectionState, Coupler, Coupling, IndexPart, IndexParts, Keeper,
+    KeeperAction, KeeperMessage, LayoutDescription, MemberId, MemberMessage, OWN_KEEPER,
 };
 
 const MESH: &str = r#"
@@ -42,12 +42,7 @@ impl House {
             let size = if program == "ocean" { 2 } else { 1 };
             house.say(
                 member,
-                MemberMessage::Attach {
-                    protocol: PROTOCOL,
-                    program: program.to_owned(),
-                    rank,
-                    size,
-                },
+                MemberMessage::Attach(AttachRequest::new(program, rank, size)),
             );
         }
         house.told.clear();
@@ -254,16 +249,9 @@ fn processes_at_one_place_of_the_grid_have_one_set() {
         closed: Vec::new(),
     };
     for (member, program, rank, size) in [(0, "a", 0, 2), (1, "a", 1, 2), (2, "b", 0, 1)] {
-        let program = program.to_owned();
-        let protocol = PROTOCOL;
         house.say(
             member,
-            MemberMessage::Attach {
-                protocol,
-                program,
-                rank,
-                size,
-            },
+            MemberMessage::Attach(AttachRequest::new(program, rank, size)),
         );
     }
     house.describe(2, AxisSharing::Block, 1);

@@ -2,7 +2,7 @@
 //!
 //! # Security
 //! A keeper proves itself by its certificate, and the coupler's policy decides who may look up the coupler's endpoint. What one keeper may
-//! do to another, it may by a startpoint that the coupler has narrowed to its name and to four handlers. A keeper takes what its own members
+//! do to another, it may by a startpoint that the coupler has narrowed to its name and to five handlers. A keeper takes what its own members
 //! have asked for, into the part of the one who asked, and nothing else: a piece that is out of turn ends nothing and is dropped.
 //! What one keeper says of another's end is weighed by the coupler; of processes it speaks for its own.
 
@@ -19,7 +19,7 @@ use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
 use exoskel_transfer::{
     COUPLER_ENDPOINT, CouplerOrder, CouplerWord, GoneMember, JoinRequest, KEEPER_ENDPOINT,
     KeeperAddress, KeeperId, KeeperReport, MEMBERS_OF_KEEPER_MAX, MemoryId, OWN_KEEPER,
-    PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair, SaidReport, WantedVersion, Welcome,
+    PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair, SaidIndices, SaidReport, WantedVersion, Welcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +38,7 @@ const WORD: &str = "word";
 const WANT: &str = "want";
 const PIECE: &str = "piece";
 const GONE: &str = "gone";
+const INDICES: &str = "indices";
 
 /// How long the coupler may take to let a keeper in.
 const JOIN_TIME: Duration = Duration::from_secs(20);
@@ -47,6 +48,9 @@ const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Threads that write what comes from other keepers.
 const ARRIVAL_THREADS: usize = 2;
+
+/// Words of index sets that one keeper may say before we have heard of it: some hundred megabytes.
+const EARLY_INDICES_MAX: usize = 64;
 
 /// Calls that are looked through for some to be answered, when all is over.
 const LAST_CALLS_MAX: usize = 1024;
@@ -91,6 +95,8 @@ pub(super) struct OtherHosts {
     keepers: BTreeMap<KeeperId, OtherKeeper>,
     /// What came from keepers that we hadn't heard of, by the names that they have proved: one can't push out another's.
     early: BTreeMap<String, BTreeMap<EarlyPlace, WantedVersion>>,
+    /// The same of index sets, in order.
+    early_indices: BTreeMap<String, Vec<SaidIndices>>,
     /// How many connections there are: of each, all members of a keeper may ask for a version early.
     connections: usize,
     threads: Vec<JoinHandle<()>>,
@@ -258,6 +264,7 @@ impl OtherHosts {
             coupler,
             keepers: BTreeMap::new(),
             early: BTreeMap::new(),
+            early_indices: BTreeMap::new(),
             threads: Vec::new(),
             has_ended: false,
         }
@@ -375,6 +382,17 @@ impl OtherHosts {
         }
     }
 
+    /// Tells a keeper something of index sets.
+    fn say_indices(&self, keeper: KeeperId, said: &SaidIndices) -> Result<(), LinkError> {
+        match self.keepers.get(&keeper) {
+            Some(other) if other.lost.is_none() => {
+                self.node.post(other.words, INDICES, contents(said))
+            }
+            // It is lost, which is told otherwise.
+            _ => Ok(()),
+        }
+    }
+
     /// Has a version sent, by the thread for this keeper, if there is one.
     pub(super) fn depart(&self, keeper: KeeperId, due: DueVersion) -> bool {
         let other = self.keepers.get(&keeper);
@@ -391,7 +409,7 @@ impl OtherHosts {
     ) -> Result<KeeperAddress, CapabilityError> {
         let narrowed = startpoint
             .attenuate(Caveat::holder(reader)?)?
-            .attenuate(Caveat::handlers([WANT, PIECE, STAY, GONE]))?;
+            .attenuate(Caveat::handlers([WANT, PIECE, STAY, GONE, INDICES]))?;
         Ok(KeeperAddress {
             keeper,
             name: name.to_owned(),
@@ -416,7 +434,11 @@ fn spoken_for(name: &str, keeper: KeeperId) -> KeeperJoinError {
 }
 
 fn offered_keeper(node: &LinkNode) -> Result<Startpoint, KeeperJoinError> {
-    offer(node, KEEPER_ENDPOINT, &[WORD, STAY, WANT, PIECE, GONE])?;
+    offer(
+        node,
+        KEEPER_ENDPOINT,
+        &[WORD, STAY, WANT, PIECE, GONE, INDICES],
+    )?;
     // Only the coupler gets it, which narrows it for each keeper.
     let everybody = vec![Caveat::holder("*")?];
     Ok(node.startpoint(KEEPER_ENDPOINT, false, everybody)?)
@@ -673,6 +695,7 @@ impl KeeperDriver {
                     }
                 }
             },
+            INDICES => self.take_indices(inside, name, read(&call.head)?)?,
             _ => {
                 let wanted: WantedVersion = read(&call.head)?;
                 let Some(others) = &mut inside.others else {
@@ -695,6 +718,32 @@ impl KeeperDriver {
         Ok(())
     }
 
+    /// What another keeper says of index sets.
+    fn take_indices(
+        &self,
+        inside: &mut Inside,
+        name: &str,
+        said: SaidIndices,
+    ) -> Result<(), KeeperJoinError> {
+        let Some(others) = &mut inside.others else {
+            return Ok(());
+        };
+        match others.is_known(said.keeper, name) {
+            Some(true) => inside.keeper.told_indices(said),
+            Some(false) => return Err(spoken_for(name, said.keeper)),
+            None => {
+                let early = others.early_indices.entry(name.to_owned()).or_default();
+                if early.len() >= EARLY_INDICES_MAX {
+                    // Without it the connection could never be used.
+                    inside.keeper.indices_missed(said.connection);
+                } else {
+                    early.push(said);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What keepers have said before we knew of them.
     fn take_early(&self, inside: &mut Inside) {
         let Some(others) = &mut inside.others else {
@@ -712,6 +761,18 @@ impl KeeperDriver {
         }
         early.retain(|_, wanted| !wanted.is_empty());
         others.early = early;
+        for (name, said) in std::mem::take(&mut others.early_indices) {
+            for said in said {
+                match others.is_known(said.keeper, &name) {
+                    Some(true) => inside.keeper.told_indices(said),
+                    Some(false) => {}
+                    None => {
+                        let early = others.early_indices.entry(name.clone()).or_default();
+                        early.push(said);
+                    }
+                }
+            }
+        }
     }
 
     /// Writes a piece of a version where it belongs.
@@ -845,6 +906,17 @@ fn answer_last(node: &LinkNode, endpoint: &str, calls: impl Iterator<Item = Link
 }
 
 impl Inside {
+    /// Tells a keeper something of index sets: without it the connection could never be used.
+    pub(super) fn say_indices(&mut self, keeper: KeeperId, said: &SaidIndices) {
+        let said = self
+            .others
+            .as_ref()
+            .map(|others| others.say_indices(keeper, said));
+        if let Some(Err(error)) = said {
+            self.lose_keeper(keeper, &error.to_string());
+        }
+    }
+
     /// Looks at the requests that have no answer as long as others are there.
     fn notice_losses(&mut self, is_idle: bool) {
         let Some(others) = &mut self.others else {

@@ -41,11 +41,40 @@ impl Coupler {
                 }),
             }
         }
+        self.fail_unsettled(keeper);
         for keepers in self.ended.values_mut() {
             keepers.remove(&keeper);
         }
         for program in self.ended.keys().cloned().collect::<Vec<_>>() {
             self.settle(&program);
+        }
+    }
+
+    /// Fails the connections whose index sets are not known where they are needed: a keeper that has some of them is gone.
+    pub(super) fn fail_unsettled(&mut self, keeper: KeeperId) {
+        for number in 0..self.connections.len() {
+            if self.connections[number].awaited.is_empty() {
+                continue;
+            }
+            let terms = self.coupling.connections()[number].clone();
+            let ends = [&terms.from.program, &terms.to.program].into_iter();
+            let lost = ends.filter_map(|name| {
+                let program = self.programs.get(name)?;
+                let mut present = program.present.iter();
+                let (rank, _) = present.find(|(_, its)| **its == keeper)?;
+                let gone = self.gone.get(&(name.clone(), *rank)).cloned()?;
+                Some(GoneMember {
+                    loss: gone.loss.or_else(|| gone.lost_since.clone()),
+                    ..gone
+                })
+            });
+            if let Some(gone) = lost.into_iter().next() {
+                let reason = format!(
+                    "{terms}: the keeper of rank {} of {} was lost before its index sets were known",
+                    gone.rank, gone.program
+                );
+                self.fail(number, reason, Some(gone));
+            }
         }
     }
 
@@ -86,7 +115,12 @@ impl Coupler {
         };
         let connections = self.coupling.connections().iter().zip(&self.connections);
         let mut ready = connections.filter(|(_, status)| status.state == ConnectionState::Ready);
-        ready.any(|(terms, _)| {
+        ready.any(|(terms, status)| {
+            // All that have index sets have something to say to each other.
+            let takes_part = |keeper| has(&terms.from, keeper) || has(&terms.to, keeper);
+            if !status.awaited.is_empty() && takes_part(one) && takes_part(other) {
+                return true;
+            }
             let ends = [(one, other), (other, one)];
             ends.iter()
                 .any(|(from, to)| has(&terms.from, *from) && has(&terms.to, *to))

@@ -1,12 +1,11 @@
-//! Index sets of members' arrays. All that a connection needs of them is worked out here: each member is told of the runs that meet its
-//! own part, and of no others.
+//! Index sets of members' arrays. A member says its own; it is told of the runs of others that meet its own part, and of no more.
 
 use std::collections::BTreeMap;
 
-use exoskel_redist::{IndexSet, IndexSets, Layout, Mapping, PlanSide};
+use exoskel_redist::{AxisShare, IndexSet, IndexSets, Layout, Mapping, PlanSide};
 
 use super::{Keeper, KeeperAction, KeeperMessage, KeeperReport, MemberId, Part};
-use crate::attach::ArrayEnd;
+use crate::attach::{ArrayEnd, bounded};
 use crate::coupling::Variable;
 use crate::description::LayoutDescription;
 use crate::indices::{INDEX_RUNS_OF_KEEPER_MAX, IndexPart};
@@ -101,7 +100,7 @@ impl Keeper {
     }
 
     /// A layout with the sets of all processes that are here.
-    fn with_sets_of(&self, array: &Variable, layout: &Layout) -> Result<Layout, String> {
+    pub(super) fn with_sets_of(&self, array: &Variable, layout: &Layout) -> Result<Layout, String> {
         let mut made = layout.clone();
         let axes: Vec<usize> = layout.index_sets().map(|(axis, _)| axis).collect();
         for axis in axes {
@@ -134,6 +133,7 @@ impl Keeper {
 
     /// A connection can't be, as only who has the index sets can tell.
     pub(super) fn report_unfit(&mut self, connection: u32, reason: String) {
+        let reason = bounded(reason);
         let report = KeeperReport::Unfit { connection, reason };
         self.actions.push_back(KeeperAction::Report(report));
     }
@@ -151,7 +151,7 @@ impl Keeper {
             PlanSide::Source => ArrayEnd::Source,
             PlanSide::Target => ArrayEnd::Target,
         };
-        let met = mapping.met_sets(source, target, side, rank);
+        let met = mapping.met_sets(source, target, side, rank, AxisShare::WHOLE);
         for said in IndexPart::of(&met) {
             let message = KeeperMessage::Indices {
                 connection,

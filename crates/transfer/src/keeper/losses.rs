@@ -29,6 +29,10 @@ impl Keeper {
         for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.refuse_without_coupler(id, why.clone());
         }
+        // Nobody says any more when the others are ready.
+        for connection in 0..count {
+            self.directories.close(connection);
+        }
         // Who knows whether the coupler has told of the last ones.
         for gone in self.own_gone.clone() {
             let report = KeeperReport::Gone(self.as_given(gone));
@@ -124,7 +128,7 @@ impl Keeper {
             return;
         }
         for (keeper, why) in &self.unreachable {
-            if self.pairs.are_with(*keeper) {
+            if self.pairs.are_with(*keeper) || self.directories.are_with(*keeper) {
                 let report = KeeperReport::Unreachable {
                     keeper: *keeper,
                     why: why.clone(),
@@ -216,6 +220,6 @@ impl Keeper {
                 (!self.is_here(program, pair.source)).then_some((program, pair.source))
             })
             .collect();
-        self.member_count() + sources.len()
+        self.member_count() + sources.len() + self.directories.waiting()
     }
 }

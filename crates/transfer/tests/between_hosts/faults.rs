@@ -12,6 +12,7 @@ impl World {
             host.wants.retain(|wanted| wanted.keeper != sender);
             host.pieces.retain(|(head, _)| head.keeper != sender);
             host.told.retain(|(keeper, _)| *keeper != sender);
+            host.indices.retain(|said| said.keeper != sender);
             let carried = self.hosts[from].carried.remove(&(to as KeeperId));
             for (head, _) in carried.unwrap_or_default() {
                 self.hosts[from].keeper.not_departed(head.pair);
@@ -70,6 +71,7 @@ impl World {
         host.departed.clear();
         host.notices.clear();
         host.told.clear();
+        host.indices.clear();
         for process in &mut self.processes {
             if process.keeper == number {
                 process.phase = Phase::Ended;
@@ -119,7 +121,7 @@ impl World {
             return;
         }
         let mut connections = self.coupler.connections().iter();
-        let is_ready = connections.all(|one| one.state != ConnectionState::Waiting);
+        let is_ready = connections.all(|one| one.is_settled());
         let owes = host.keeper.needed_count() > 0 || !is_ready;
         if owes && !self.draws.one_in(8) {
             return;

@@ -11,11 +11,15 @@ mod members;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder, PlanSide, RedistributionPlan};
+use exoskel_redist::{
+    AxisShare, AxisSharing, ElementType, IndexSet, IndexSets, Layout, MemoryOrder, PlanSide,
+    RedistributionPlan, SetsOfAxes,
+};
 use exoskel_transfer::{
-    ArrayEnd, AttachRequest, ConnectionState, Coupler, CouplerOrder, Coupling, GoneMember, Keeper,
-    KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId,
-    MemberMessage, MemoryId, PieceHead, RankPair, WantedVersion, last_taken, source_version,
+    ArrayEnd, AttachRequest, ConnectionState, Coupler, CouplerOrder, Coupling, GoneMember,
+    IndexPart, IndexParts, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport,
+    LayoutDescription, Loss, MemberId, MemberMessage, MemoryId, PieceHead, RankPair, SaidIndices,
+    WantedVersion, last_taken, source_version,
 };
 
 const SEEDS: u64 = 10_000;
@@ -83,6 +87,8 @@ struct Process {
     wanted: u64,
     memories: BTreeMap<String, MemoryId>,
     connected: BTreeMap<(u32, bool), Connected>,
+    /// Index sets at the other end, by connections and ends.
+    indices: BTreeMap<(u32, bool), IndexParts>,
     failed: BTreeSet<u32>,
     gone: BTreeMap<(String, u32), GoneMember>,
     says: VecDeque<MemberMessage>,
@@ -110,6 +116,8 @@ struct Host {
     reports: VecDeque<KeeperReport>,
     wants: VecDeque<WantedVersion>,
     pieces: VecDeque<(PieceHead, u64)>,
+    /// What other keepers say of index sets.
+    indices: VecDeque<SaidIndices>,
     /// What goes to each other host.
     carried: BTreeMap<KeeperId, VecDeque<(PieceHead, MemoryId)>>,
     /// What has gone, and the keeper hasn't been told.
@@ -135,13 +143,36 @@ struct World {
     has_leavers: bool,
 }
 
-fn layout(draws: &mut Draws, processes: u32) -> Layout {
+/// Sets in any order, in which each index has one owner; processes of a target list some of others besides.
+fn index_sets(draws: &mut Draws, processes: u32, is_target: bool) -> AxisSharing {
+    let mut lists = vec![Vec::new(); processes as usize];
+    for index in 0..LENGTH {
+        // Each process has something.
+        let owner = match index < u64::from(processes) {
+            true => index as usize,
+            false => draws.below(processes as usize),
+        };
+        for (process, list) in lists.iter_mut().enumerate() {
+            if process == owner || (is_target && draws.one_in(4)) {
+                let place = draws.below(list.len() + 1);
+                list.insert(place, index);
+            }
+        }
+    }
+    let sets = lists.into_iter().map(|list| IndexSet::new(list).unwrap());
+    AxisSharing::Indices(IndexSets::of_all(sets.collect()))
+}
+
+fn layout(draws: &mut Draws, processes: u32, is_target: bool) -> Layout {
     let sharing = [
         AxisSharing::Block,
         AxisSharing::Cyclic(1),
         AxisSharing::Cyclic(5),
     ];
-    let sharing = sharing[draws.below(3)].clone();
+    let sharing = match draws.below(4) {
+        3 => index_sets(draws, processes, is_target),
+        number => sharing[number].clone(),
+    };
     Layout::new(
         &[LENGTH],
         ElementType::FLOAT64,
@@ -190,6 +221,7 @@ impl World {
                 reports: VecDeque::new(),
                 wants: VecDeque::new(),
                 pieces: VecDeque::new(),
+                indices: VecDeque::new(),
                 carried: BTreeMap::new(),
                 departed: VecDeque::new(),
             }
@@ -200,7 +232,8 @@ impl World {
         for program in coupling.programs().keys() {
             let size = 1 + draws.below(3) as u32;
             for array in ["in", "out"] {
-                layouts.insert(format!("{program}.{array}"), layout(&mut draws, size));
+                let made = layout(&mut draws, size, array == "in");
+                layouts.insert(format!("{program}.{array}"), made);
             }
             for rank in 0..size {
                 processes.push(Process {
@@ -213,6 +246,7 @@ impl World {
                     wanted: 0,
                     memories: BTreeMap::new(),
                     connected: BTreeMap::new(),
+                    indices: BTreeMap::new(),
                     failed: BTreeSet::new(),
                     gone: BTreeMap::new(),
                     says: VecDeque::from([MemberMessage::Attach(AttachRequest::new(
@@ -256,6 +290,8 @@ impl World {
                     !host.departed.is_empty(),
                     !host.notices.is_empty(),
                     !host.told.is_empty(),
+                    false,
+                    !host.indices.is_empty(),
                 ];
                 let full = queues.iter().enumerate().filter(|(_, is_full)| **is_full);
                 moves.extend(full.map(|(kind, _)| (kind, number)));
@@ -330,6 +366,11 @@ impl World {
                     self.coupler.keeper_lost(host, "it has ended");
                     self.give_orders();
                 }
+            }
+            9 => {
+                let said = self.hosts[number].indices.pop_front().unwrap();
+                self.hosts[number].keeper.told_indices(said);
+                self.act(number);
             }
             16 => {
                 let message = self.processes[number].says.pop_front().unwrap();
@@ -414,6 +455,11 @@ impl World {
                 KeeperAction::Want { keeper, wanted } => {
                     if reached[keeper as usize] {
                         self.hosts[keeper as usize].wants.push_back(wanted);
+                    }
+                }
+                KeeperAction::Indices { keeper, said } => {
+                    if reached[keeper as usize] {
+                        self.hosts[keeper as usize].indices.push_back(said);
                     }
                 }
                 KeeperAction::Depart {

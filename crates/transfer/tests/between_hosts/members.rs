@@ -10,6 +10,16 @@ impl World {
             KeeperMessage::Attached => {
                 for name in ["in", "out"] {
                     let layout = &layouts[&format!("{}.{name}", process.program)];
+                    let rank = process.rank;
+                    let own = layout.index_sets().map(|(axis, sets)| {
+                        let set = sets.set(rank).unwrap().clone();
+                        (axis, BTreeMap::from([(rank, set)]))
+                    });
+                    for part in IndexPart::of(&own.collect()) {
+                        let name = name.to_owned();
+                        let said = MemberMessage::Indices { name, part };
+                        process.says.push_back(said);
+                    }
                     process.says.push_back(MemberMessage::Array {
                         name: name.to_owned(),
                         layout: LayoutDescription::of(layout),
@@ -27,6 +37,15 @@ impl World {
                 if process.memories.len() == 2 && process.phase == Phase::Attaching {
                     process.phase = Phase::Writing;
                 }
+            }
+            KeeperMessage::Indices {
+                connection,
+                own,
+                part,
+            } => {
+                let place = (connection, own == ArrayEnd::Source);
+                let heard = process.indices.entry(place).or_default();
+                heard.take(&part).unwrap();
             }
             KeeperMessage::Partner {
                 connection,
@@ -56,6 +75,11 @@ impl World {
                 };
                 let plan = RedistributionPlan::new(source, target, &mapping, side, process.rank);
                 let place = (connection, own == ArrayEnd::Source);
+                let heard = process.indices.remove(&place).unwrap_or_default();
+                let share = AxisShare::WHOLE;
+                let met = mapping.met_sets(source, target, side, process.rank, share);
+                let met = met.into_iter().filter(|(_, sets)| !sets.is_empty());
+                assert_eq!(heard.sets(), Ok(met.collect::<SetsOfAxes>()));
                 let known = process.connected.entry(place).or_insert_with(|| Connected {
                     here: Vec::new(),
                     elsewhere: Vec::new(),
