@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from benches.machine import ROOT, describe
+from benches.redist.same_host import first_version, highest, round_trip
 
 from exoskel import _core
 
@@ -36,6 +37,9 @@ COUPLING = """
 [[connection]]
 from = "source.field"
 to = "target.field"
+[[connection]]
+from = "source.filled"
+to = "target.filled"
 [[connection]]
 from = "target.ready"
 to = "source.ready"
@@ -82,6 +86,7 @@ def build() -> tuple[Path, dict[str, Path]]:
     libraries = ROOT / "target" / "release"
     own = ["-I", ROOT / "crates/c/include", "-L", libraries, f"-Wl,-rpath,{libraries}", "-lexoskel"]
     compiled("cc", "ours.c", PLACE / "ours", own)
+    compiled("cc", "round_trip.c", PLACE / "round_trip", own)
     compiled("cc", "strided.c", PLACE / "strided", ["-lpthread"])
     peers = {}
     for library in ("openmpi", "mpich"):
@@ -172,14 +177,20 @@ Hosts: TypeAlias = contextlib.AbstractContextManager[dict[str, Path]]
 
 
 def ours(
-    program: Path, length: int, size: int, versions: int, hosts: Callable[[], Hosts]
+    program: Path,
+    length: int,
+    size: int,
+    versions: int,
+    hosts: Callable[[], Hosts],
+    own: tuple[str, ...] = (),
 ) -> list[float]:
-    """Seconds for each version, by two programs of ours."""
+    """Seconds for each version, by two programs of ours; those named in `own` have memory of their own."""
     with hosts() as places:
         started = {
             name: [
                 subprocess.Popen(
-                    [program, name, str(rank), str(size), str(length), axes, str(versions)],
+                    [program, name, str(rank), str(size), str(length), axes, str(versions)]
+                    + ["own"] * (name in own),
                     env={"EXOSKEL_KEEPER": str(places[name])},
                     stdout=subprocess.PIPE,
                     text=True,
@@ -219,6 +230,23 @@ def lanes(
     return every
 
 
+def lanes_of_own_memory(
+    program: Path, peers: dict[str, Path], length: int, size: int
+) -> dict[str, Callable[[], list[float]]]:
+    """The same where one end or both have memory of their own, as all of MPI's have."""
+    versions = FIRST + 5
+    ends = {"own to own": ("source", "target"), "own source": ("source",), "own target": ("target",)}
+    every: dict[str, Callable[[], list[float]]] = {
+        name: partial(ours, program, length, size, versions, one_host, own)
+        for name, own in ends.items()
+    }
+    for name, peer in peers.items():
+        words = [f"mpiexec.{name}", *MPI[name], "-n", 2 * size, peer, length, versions]
+        every[name] = partial(lines, words)
+        every[f"{name}, large pages"] = partial(lines, [*words, "huge"])
+    return every
+
+
 def lanes_between_hosts(
     program: Path, peers: dict[str, Path], length: int, size: int
 ) -> dict[str, Callable[[], list[float]]]:
@@ -243,12 +271,46 @@ def measured(turning: dict[str, Callable[[], list[float]]], rounds: int) -> dict
     return {name: statistics.median(found) for name, found in times.items()}
 
 
+def row_of_own_memory(
+    program: Path, peers: dict[str, Path], length: int, size: int, rounds: int
+) -> dict[str, Any]:
+    """Both ends in memory of their own, beside the peers."""
+    medians = measured(lanes_of_own_memory(program, peers, length, size), rounds)
+    rates = {name: length**2 * 8 / median / 1e9 for name, median in medians.items()}
+    best = max((rate for name, rate in rates.items() if name.split(",")[0] in peers), default=None)
+    over = best and rates["own to own"] / best
+    shown = "  ".join(f"{name} {rate:5.1f}" for name, rate in rates.items())
+    text = f"{length:5} {size}x{size} own memory  {shown} GB/s"
+    if over:
+        text += f"   own to own / the best Alltoallw {over:.2f}"
+    return {"own memory": length, "size": size, "GB/s": rates, "over": over, "text": text}
+
+
+def rows_of_one_host(program: Path, lengths: list[int]) -> Iterator[dict[str, Any]]:
+    """What is small: a number there and back, a first version, memory besides arrays."""
+    medians = round_trip(PLACE / "round_trip", 20_000)
+    over = medians["ours"] / medians["futex"]
+    text = f"one number there and back: {medians['ours'] * 1e6:.1f} us, futexes {medians['futex'] * 1e6:.1f} us: {over:.2f}"
+    yield {"round trip": medians, "over": over, "text": text}
+    for sizes in ((4, 4), (64, 48)):
+        seconds = min(first_version(program, COUPLING, 1024, sizes) for _ in range(3))
+        text = f"8 MiB {sizes[0]}x{sizes[1]}, last attach to last import: {seconds * 1e3:.1f} ms"
+        yield {"first version": sizes, "seconds": seconds, "text": text}
+    for length in lengths:
+        both = ("source", "target")
+        run = partial(ours, program, length, 2, FIRST + 5, one_host, both)
+        most = highest(run)
+        text = f"{length:5} 2x2 own memory: {most / 2**20:.1f} MiB besides arrays of {length**2 * 8 / 2**20:.0f} MiB"
+        yield {"memory besides arrays": length, "bytes": most, "text": text}
+
+
 def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 8192])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--lengths-own", type=int, nargs="*", default=[4096, 8192])
     parser.add_argument("--lengths-between-hosts", type=int, nargs="*", default=[4096])
     arguments = parser.parse_args()
     program, peers = build()
@@ -268,6 +330,14 @@ def main() -> None:
             f"{length:5} {size}x{size}  {shown} GB/s   ours / strided copy {of_limit:.2f}"
             + ("" if over is None else f"   ours / the best Alltoallw {over:.2f}")
         )
+        print(texts[-1], flush=True)
+    for length, size in itertools.product(arguments.lengths_own, [1, 2]):
+        rows.append(row_of_own_memory(program, peers, length, size, arguments.rounds))
+        texts.append(rows[-1]["text"])
+        print(texts[-1], flush=True)
+    for row in rows_of_one_host(program, arguments.lengths_own):
+        rows.append(row)
+        texts.append(row["text"])
         print(texts[-1], flush=True)
     for length, size in itertools.product(arguments.lengths_between_hosts, [2]):
         turning = lanes_between_hosts(program, peers, length, size)
