@@ -235,7 +235,11 @@ def lanes_of_own_memory(
 ) -> dict[str, Callable[[], list[float]]]:
     """The same where one end or both have memory of their own, as all of MPI's have."""
     versions = FIRST + 5
-    ends = {"own to own": ("source", "target"), "own source": ("source",), "own target": ("target",)}
+    ends = {
+        "own to own": ("source", "target"),
+        "own source": ("source",),
+        "own target": ("target",),
+    }
     every: dict[str, Callable[[], list[float]]] = {
         name: partial(ours, program, length, size, versions, one_host, own)
         for name, own in ends.items()

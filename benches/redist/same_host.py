@@ -55,7 +55,9 @@ def round_trip(program: Path, times: int) -> dict[str, float]:
         medians["ours"] = median_of(pair[0].communicate()[0])
         if any(process.wait() for process in pair):
             raise SystemExit("a round trip has failed")
-    done = subprocess.run([program, "futex", str(times)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [program, "futex", str(times)], check=True, capture_output=True, text=True
+    )
     medians["futex"] = median_of(done.stdout)
     return medians
 
