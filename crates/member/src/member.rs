@@ -212,16 +212,16 @@ impl Member {
                 "the array's memory has not as many bytes as its layout says",
             ));
         }
-        Ok(SharedArray::new(
+        let array = SharedArray::new(
             Arc::clone(attachment),
             given.name,
             layout.clone(),
             memory,
-            own,
             given.sources,
             given.targets,
             given.is_watched,
-        ))
+        );
+        Ok(array.with_own(own))
     }
 
     /// Goes. What was exported stays until it was taken; `error` is what ends the process early, if anything does.
