@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -263,6 +264,89 @@ def test_memory_of_one_s_own_is_copied_from_and_to(start: Callable[[str], Path])
         np.testing.assert_array_equal(taken, given)
         with pytest.raises(ValueError, match=r"got memory of \(3,\) of float64, expected \(4, 4\)"):
             programs["ocean"][0].array("other", layout, memory=np.zeros(3))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_is_read_into_memory_of_one_s_own_leaves_other_cells(
+    start: Callable[[str], Path], order: Any
+) -> None:
+    """Aim: large parts of several versions, shared and own, in both orders; a halo at the edge of the array stays as it was."""
+    keeper = start(TWO)
+    source = ex.Layout((1536, 1024), "f8", ("block", "*"), processes=2, order=order)
+    target = ex.Layout((1536, 1024), "f8", ("*", "block"), processes=2, halo=(0, 1))
+    versions = 3
+    with members(keeper, ocean=2, atmosphere=2) as programs:
+
+        def give(rank: int) -> None:
+            mine = np.empty(source.local_shape(rank), "f8", order)
+            array = programs["ocean"][rank].array("sst", source, memory=mine)
+            rows, columns = (where[0] for where in array.extents)
+            for version in range(versions):
+                with array.write() as local:
+                    local[...] = np.arange(rows.start, rows.stop)[:, None] * 2.0 + version
+                    local += np.arange(columns.start, columns.stop)[None, :] * 4096.0
+                mine[...] = -7
+
+        def take(rank: int) -> None:
+            mine = np.full(target.local_shape(rank), -1.0)
+            array = programs["atmosphere"][rank].array("sst", target, memory=mine)
+            columns = array.extents[1][0]
+            # The neighbour's cells come too; behind the edge of the array there are none.
+            first, last = max(columns.start - 1, 0), min(columns.stop + 1, 1024)
+            for version in range(versions):
+                with array.read() as local:
+                    assert local is mine
+                    got = local[:, 1:] if rank == 0 else local[:, :-1]
+                    expected = np.arange(1536)[:, None] * 2.0 + version
+                    np.testing.assert_array_equal(
+                        got, expected + np.arange(first, last)[None, :] * 4096.0
+                    )
+                    assert np.all((local[:, 0] if rank == 0 else local[:, -1]) == -1.0)
+
+        with ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(step, rank) for rank in range(2) for step in (give, take)]
+            for one in running:
+                one.result(SECONDS)
+
+
+class OfADevice:
+    """What a library for a graphics card says of its memory."""
+
+    def __dlpack__(self, **_: Any) -> None:
+        raise AssertionError("memory of a device can't be had")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_memory_of_one_s_own_is_any_buffer(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((6,), "f8", "block", processes=1)
+    given, whole = array("d", [0.0] * 6), np.zeros(12)
+    with members(keeper, ocean=1, atmosphere=1) as programs:
+        written = programs["ocean"][0].array("sst", layout, memory=given)
+        # With gaps: it is copied once more.
+        read = programs["atmosphere"][0].array("sst", layout, memory=whole[::2])
+        with written.write() as local:
+            local[...] = range(6)
+        with read.read():
+            assert whole.tolist() == [0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
+        assert list(given) == [0, 1, 2, 3, 4, 5]
+        for memory, error in ((OfADevice(), ValueError), (object(), TypeError)):
+            with pytest.raises(error):
+                programs["ocean"][0].array("other", layout, memory=memory)
+
+
+def test_nothing_is_read_into_memory_that_cannot_be_written(start: Callable[[str], Path]) -> None:
+    keeper = start(TWO)
+    layout = ex.Layout((6,), "f8", "block", processes=1)
+    mine = np.zeros(6)
+    mine.flags.writeable = False
+    with members(keeper, ocean=1, atmosphere=1) as programs:
+        programs["ocean"][0].array("sst", layout)
+        read = programs["atmosphere"][0].array("sst", layout, memory=mine)
+        with pytest.raises(RuntimeError, match="can't be written"), read.read():
+            pass
 
 
 LOST = """

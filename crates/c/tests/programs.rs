@@ -2,52 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use exoskel_net::keeper::KeeperService;
 use exoskel_transfer::{ConnectionState, Coupling};
 
+mod compiled;
+
+use compiled::{Folder, compile, compile_c};
+
 const COUPLING: &str = "[program.ocean]\n[program.atmosphere]\n[[connection]]\nfrom = \"ocean.sst\"\nto = \"atmosphere.sst\"\n\
     [[connection]]\nfrom = \"atmosphere.heat\"\nto = \"ocean.heat\"\n\
     [[connection]]\nfrom = \"ocean.mesh\"\nto = \"atmosphere.mesh\"\n";
 const STEPS: u64 = 5;
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("exoskel-c-{name}-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn compile(compiler: &str, options: &[&str], sources: &[&str], program: &Path) {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // The library stands beside the test's own file.
-    let test = std::env::current_exe().unwrap();
-    let libraries = test.parent().unwrap();
-    let done = Command::new(compiler)
-        .args(options)
-        .arg("-o")
-        .arg(program)
-        .arg(format!("-I{}", own.join("include").display()))
-        .args(sources.iter().map(|source| own.join(source)))
-        .arg(format!("-L{}", libraries.display()))
-        .arg(format!("-Wl,-rpath,{}", libraries.display()))
-        .arg("-lexoskel")
-        .status()
-        .unwrap();
-    assert!(done.success(), "{compiler} {sources:?}");
-}
 
 fn start(program: &Path, size: u32, keeper: &Path) -> Vec<Child> {
     let start = |rank: u32| {
@@ -63,11 +31,11 @@ fn start(program: &Path, size: u32, keeper: &Path) -> Vec<Child> {
 
 fn couple(name: &str, atmosphere: impl Fn(&Path)) {
     let folder = Folder::new(name);
-    let place = folder.0.join("keeper");
+    let place = folder.path().join("keeper");
     let keeper = KeeperService::start(&place, Coupling::parse(COUPLING).unwrap()).unwrap();
-    let ocean = folder.0.join("ocean");
+    let ocean = folder.path().join("ocean");
     compile_c("tests/ocean.c", &ocean);
-    let other = folder.0.join("atmosphere");
+    let other = folder.path().join("atmosphere");
     atmosphere(&other);
     let mut running = start(&ocean, 4, &place);
     running.extend(start(&other, 2, &place));
@@ -86,11 +54,6 @@ fn couple(name: &str, atmosphere: impl Fn(&Path)) {
         );
         assert_eq!(connection.versions, STEPS, "{}", connection.name);
     }
-}
-
-fn compile_c(source: &str, program: &Path) {
-    let strict = ["-Wall", "-Wextra", "-Werror", "-std=c99"];
-    compile("cc", &strict, &[source], program);
 }
 
 #[test]

@@ -82,7 +82,6 @@ impl SharedArray {
         name: String,
         layout: Layout,
         memory: PartMemory,
-        own: Option<OwnMemory>,
         sources: Vec<ConnectionPlace>,
         targets: Vec<ConnectionPlace>,
         is_watched: bool,
@@ -117,9 +116,14 @@ impl SharedArray {
             name,
             layout,
             memory: Arc::new(memory),
-            own,
+            own: None,
             is_watched,
         }
+    }
+
+    /// The same with its contents in memory of the caller's own, if there is any.
+    pub(crate) fn with_own(self, own: Option<OwnMemory>) -> Self {
+        Self { own, ..self }
     }
 
     /// What the program calls it.

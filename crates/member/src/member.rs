@@ -53,6 +53,8 @@ struct HeardSoFar {
     memories: Vec<GivenMemory>,
     connections: BTreeMap<(u32, bool), HeardConnection>,
     gone: BTreeMap<(String, u32), GoneMember>,
+    /// The last versions that processes on other hosts have given all of, though their keepers are gone: by connections and ranks.
+    came: BTreeMap<(u32, u32), u64>,
     /// Versions that don't come any more, by connections.
     forgone: BTreeMap<u32, u64>,
     /// The keeper is gone: why.
@@ -219,16 +221,16 @@ impl Member {
                 "the array's memory has not as many bytes as its layout says",
             ));
         }
-        Ok(SharedArray::new(
+        let array = SharedArray::new(
             Arc::clone(attachment),
             given.name,
             layout.clone(),
             memory,
-            own,
             given.sources,
             given.targets,
             given.is_watched,
-        ))
+        );
+        Ok(array.with_own(own))
     }
 
     /// This process's index set on each axis that has such.
@@ -371,6 +373,12 @@ impl Attachment {
         })
     }
 
+    /// Whether a process on another host has given all that it gives of a version, though its keeper is gone.
+    pub(crate) fn has_come(&self, connection: u32, rank: u32, version: u64) -> bool {
+        let heard = held(&self.heard);
+        heard.came.get(&(connection, rank)) == Some(&version)
+    }
+
     /// The loss that the keeper has told of, if it has of any.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let heard = held(&self.heard);
@@ -506,6 +514,13 @@ impl HeardSoFar {
                     mapping,
                     other: terms.other,
                 });
+            }
+            KeeperMessage::Came {
+                connection,
+                rank,
+                version,
+            } => {
+                self.came.insert((connection, rank), version);
             }
             KeeperMessage::Forgone {
                 connection,

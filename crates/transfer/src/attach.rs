@@ -174,6 +174,11 @@ pub struct GoneMember {
 }
 
 impl GoneMember {
+    /// Whether what its keeper had of it is lost.
+    pub(crate) fn is_without_keeper(&self) -> bool {
+        self.lost_since.is_some() || (self.loss.is_some() && self.exported.is_empty())
+    }
+
     /// The same, with a loss that is its own and said in few words: who tells of it speaks for this process alone.
     pub(crate) fn by_itself(mut self) -> Self {
         self.loss = self.loss.map(|loss| Loss {
@@ -276,6 +281,15 @@ pub enum KeeperMessage {
         own: ArrayEnd,
         /// What it moves.
         terms: Box<ConnectedTerms>,
+    },
+    /// All that a process on another host gives of a version is there, whatever has become of its keeper. Said if that is gone.
+    Came {
+        /// The connection.
+        connection: u32,
+        /// The process at the other end.
+        rank: u32,
+        /// Which of the source's versions.
+        version: u64,
     },
     /// Nothing of this version is written into the member's part any more.
     Forgone {

@@ -611,6 +611,9 @@ impl Keeper {
                 version: head.version,
             });
         }
+        if is_last {
+            self.tell_if_last(head);
+        }
         self.say_forgone(head.pair.connection, head.pair.target);
     }
 

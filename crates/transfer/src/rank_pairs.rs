@@ -383,6 +383,18 @@ impl RankPairs {
         is_whole.then_some(arriving.arrival)
     }
 
+    /// What one of our processes waits for of which a process elsewhere has given all of its own: connections and versions.
+    pub(crate) fn given_by(&self, source: u32, target: u32) -> Vec<(u32, u64)> {
+        let arrivals = self.arrivals.iter();
+        let given = arrivals.filter(|((_, to), arriving)| {
+            let part = arriving.sources.get(&source);
+            *to == target && part.is_some_and(|part| part.is_whole)
+        });
+        given
+            .map(|((connection, _), arriving)| (*connection, arriving.wanted))
+            .collect()
+    }
+
     /// A piece was not written.
     pub(crate) fn not_arrived(&mut self, head: &PieceHead) {
         let place = (head.pair.connection, head.pair.target);

@@ -8,7 +8,8 @@ use exoskel_redist::{AxisSharing, ElementType, Layout, MemoryOrder};
 use exoskel_transfer::{
     AttachRequest, ConnectionState, CoupledEnd, Coupler, CouplerOrder, Coupling, GoneMember,
     KEEPERS_MAX, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription,
-    Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, REASON_BYTES_MAX, RankPair, WantedVersion,
+    Loss, MEMBERS_OF_KEEPER_MAX, MemberMessage, PieceHead, REASON_BYTES_MAX, RankPair,
+    WantedVersion,
 };
 
 const TWO: &str = r#"
@@ -250,12 +251,12 @@ fn a_keeper_that_is_lost_answers_for_no_program_any_more() {
     assert!(why.contains("ocean has ended without a Member"));
 }
 
-/// A keeper with rank 0 of ocean, which has exported a version.
-fn exporter() -> Keeper {
-    let mut keeper = Keeper::new(Coupling::parse(TWO).unwrap(), 1, true);
-    keeper.hear(5, MemberMessage::Attach(AttachRequest::new("ocean", 0, 1)));
+/// A keeper with rank 0 of 1 of a program, whose array is there.
+fn keeper_of(number: KeeperId, program: &str) -> Keeper {
+    let mut keeper = Keeper::new(Coupling::parse(TWO).unwrap(), number, true);
+    keeper.hear(5, MemberMessage::Attach(AttachRequest::new(program, 0, 1)));
     keeper.order(CouplerOrder::Attached {
-        program: "ocean".to_owned(),
+        program: program.to_owned(),
         rank: 0,
     });
     let name = || "sst".to_owned();
@@ -268,18 +269,89 @@ fn exporter() -> Keeper {
         },
     );
     keeper.order(CouplerOrder::Array {
-        program: "ocean".to_owned(),
+        program: program.to_owned(),
         rank: 0,
         name: name(),
         sources: Vec::new(),
         targets: Vec::new(),
     });
+    keeper
+}
+
+/// A keeper with rank 0 of ocean, which has exported a version.
+fn exporter() -> Keeper {
+    let mut keeper = keeper_of(1, "ocean");
     let exported = MemberMessage::Exported {
-        name: name(),
+        name: "sst".to_owned(),
         version: 1,
     };
     keeper.hear(5, exported);
     keeper
+}
+
+/// Aim: of two processes elsewhere one has given its part of a version, and its keeper has ended. Who waits for the other one's part is told
+/// that it needs the first one no more, whichever of the two is heard first.
+#[test]
+fn who_has_all_of_a_lost_keeper_needs_it_no_more() {
+    for is_part_first in [true, false] {
+        let mut keeper = keeper_of(3, "atmosphere");
+        let end = |size, keepers: &[KeeperId]| {
+            Box::new(CoupledEnd {
+                layout: layout(size),
+                keepers: keepers.to_vec(),
+            })
+        };
+        keeper.order(CouplerOrder::Connect {
+            connection: 0,
+            source: end(2, &[1, 2]),
+            target: end(1, &[3]),
+        });
+        let want = MemberMessage::Want {
+            connection: 0,
+            version: 1,
+        };
+        keeper.hear(5, want);
+        actions(&mut keeper);
+        let mut lost = gone("ocean", 0, None);
+        lost.lost_since = Some(Loss {
+            program: "ocean".to_owned(),
+            rank: 0,
+            why: "its keeper has ended".to_owned(),
+        });
+        let head = PieceHead {
+            keeper: 1,
+            pair: RankPair {
+                connection: 0,
+                source: 0,
+                target: 0,
+            },
+            version: 1,
+            piece: 0,
+        };
+        if !is_part_first {
+            keeper.order(CouplerOrder::Gone(lost.clone()));
+        }
+        assert!(keeper.expected(&head).is_some());
+        keeper.arrived(&head, true);
+        if is_part_first {
+            keeper.order(CouplerOrder::Gone(lost.clone()));
+        }
+        let said = actions(&mut keeper).into_iter();
+        let said = said.filter_map(|action| match action {
+            KeeperAction::Send { message, .. } => Some(message),
+            _ => None,
+        });
+        let came = KeeperMessage::Came {
+            connection: 0,
+            rank: 0,
+            version: 1,
+        };
+        let mut expected = vec![came, KeeperMessage::Gone(lost)];
+        if !is_part_first {
+            expected.reverse();
+        }
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+    }
 }
 
 fn connect(keeper: &mut Keeper, targets: &[KeeperId]) {

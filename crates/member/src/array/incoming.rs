@@ -484,7 +484,12 @@ impl SharedArray {
                 })
             };
             let hopeless = ended.or_else(without_keeper);
-            hopeless.filter(|_| self.memory.load(arrived) < wanted)
+            let connection = incoming.connection;
+            let is_missing = |_: &Hopeless| {
+                self.memory.load(arrived) < wanted
+                    && !self.attachment.has_come(connection, *rank, wanted)
+            };
+            hopeless.filter(is_missing)
         });
         // A loss says more than that somebody has left.
         here.chain(elsewhere)

@@ -32,7 +32,7 @@ pub(super) struct VersionTakers {
 
 /// What those who take a version are doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Readiness {
+enum TakersState {
     /// There are none.
     NobodyTakes,
     /// They take what comes, block by block.
@@ -191,12 +191,12 @@ impl SharedArray {
         let base = (version - 1).saturating_mul(count);
         self.know_takers(&mut versions.outgoing, version);
         let outgoing = &versions.outgoing;
-        let readiness = self.readiness(outgoing, version);
-        if readiness == Readiness::NobodyTakes {
+        let state = self.takers_state(outgoing, version);
+        if state == TakersState::NobodyTakes {
             self.memory.store(Counter::Given, base + count);
             return Ok(());
         }
-        let mut by_ring = count > ring && readiness == Readiness::AllAreTaking;
+        let mut by_ring = count > ring && state == TakersState::AllAreTaking;
         if by_ring && std::mem::take(&mut versions.is_spread) {
             let ring = ring.saturating_mul(self.blocks.block_bytes());
             self.memory.give_back(ring as usize);
@@ -249,26 +249,26 @@ impl SharedArray {
     }
 
     /// Whether all who take a version do so just now, block by block.
-    fn readiness(&self, outgoing: &[OutgoingConnection], version: u64) -> Readiness {
-        let mut readiness = Readiness::NobodyTakes;
+    fn takers_state(&self, outgoing: &[OutgoingConnection], version: u64) -> TakersState {
+        let mut state = TakersState::NobodyTakes;
         for outgoing in taking(outgoing, version) {
             let Some(takers) = &outgoing.takers else {
-                return Readiness::SomebodyIsNot;
+                return TakersState::SomebodyIsNot;
             };
             if !takers.elsewhere.is_empty() || self.attachment.rank() >= LANES_MAX {
-                return Readiness::SomebodyIsNot;
+                return TakersState::SomebodyIsNot;
             }
             for (rank, board) in &takers.processes {
                 if self.attachment.gone(&takers.program, *rank).is_some() {
                     continue;
                 }
                 if board.load(Counter::Taking(outgoing.place)) != version {
-                    return Readiness::SomebodyIsNot;
+                    return TakersState::SomebodyIsNot;
                 }
-                readiness = Readiness::AllAreTaking;
+                state = TakersState::AllAreTaking;
             }
         }
-        readiness
+        state
     }
 
     /// Waits until all who are there have taken so many blocks.

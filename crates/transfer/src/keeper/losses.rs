@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Keeper, KeeperAction, KeeperMessage, KeeperReport, MemberId};
 use crate::attach::{GoneMember, Loss, bounded};
-use crate::between_hosts::{KeeperId, OWN_KEEPER};
+use crate::between_hosts::{KeeperId, OWN_KEEPER, PieceHead};
 use crate::{MEMBERS_OF_KEEPER_MAX, Variable};
 
 impl Keeper {
@@ -197,7 +197,60 @@ impl Keeper {
         let mut members = self.having(|member| connected.contains(&member.program));
         members.retain(|member| whom.is_none_or(|whom| whom == *member));
         for member in members {
+            // First what it needs nobody for any more.
+            if gone.is_without_keeper() {
+                self.say_what_came(member, gone);
+            }
             self.send(member, KeeperMessage::Gone(gone.clone()), None);
+        }
+    }
+
+    /// Tells a member of what it waits for and has whole from a process whose keeper is gone.
+    fn say_what_came(&mut self, id: MemberId, gone: &GoneMember) {
+        let Some(member) = self.members.get(&id) else {
+            return;
+        };
+        let (program, rank) = (member.program.clone(), gone.rank);
+        for (connection, version) in self.pairs.given_by(rank, member.rank) {
+            let terms = self.coupling.connections().get(connection as usize);
+            if terms.is_some_and(|terms| {
+                terms.from.program == gone.program && terms.to.program == program
+            }) {
+                let came = KeeperMessage::Came {
+                    connection,
+                    rank,
+                    version,
+                };
+                self.send(id, came, None);
+            }
+        }
+    }
+
+    /// A process elsewhere has given all that one of ours gets of a version. Its keeper may be known to be gone already.
+    pub(super) fn tell_if_last(&mut self, head: &PieceHead) {
+        let Some(terms) = self
+            .coupling
+            .connections()
+            .get(head.pair.connection as usize)
+        else {
+            return;
+        };
+        let source = (terms.from.program.clone(), head.pair.source);
+        let target = (terms.to.program.clone(), head.pair.target);
+        let gone = self
+            .gone
+            .get(&source)
+            .filter(|gone| gone.is_without_keeper());
+        let given = self.pairs.given_by(head.pair.source, head.pair.target);
+        // What is wanted no more is none.
+        let gone = gone.filter(|_| given.contains(&(head.pair.connection, head.version)));
+        if let (Some(_), Some(id)) = (gone, self.places.get(&target).copied()) {
+            let came = KeeperMessage::Came {
+                connection: head.pair.connection,
+                rank: head.pair.source,
+                version: head.version,
+            };
+            self.send(id, came, None);
         }
     }
 

@@ -123,11 +123,14 @@ impl World {
         let mut connections = self.coupler.connections().iter();
         let is_ready = connections.all(|one| one.is_settled());
         let owes = host.keeper.needed_count() > 0 || !is_ready;
+        // What is on its way may come behind the word that its keeper is gone.
+        let mut others = self.hosts.iter().flat_map(|other| &other.pieces);
+        let owes = owes || others.any(|(head, _)| head.keeper == number as KeeperId);
         if owes && !self.draws.one_in(8) {
             return;
         }
         self.has_left_owing |= owes;
-        let reports = std::mem::take(&mut host.reports);
+        let reports = std::mem::take(&mut self.hosts[number].reports);
         self.lose_host(number, false);
         let host = &mut self.hosts[number];
         (host.reports, host.is_leaving) = (reports, true);

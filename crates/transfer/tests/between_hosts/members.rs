@@ -97,6 +97,13 @@ impl World {
             KeeperMessage::Failed { connection, .. } => {
                 process.failed.insert(connection);
             }
+            KeeperMessage::Came {
+                connection,
+                rank,
+                version,
+            } => {
+                process.came.insert((connection, rank), version);
+            }
             KeeperMessage::Gone(gone) => {
                 let place = (gone.program.clone(), gone.rank);
                 process.gone.insert(place, gone);
@@ -237,11 +244,12 @@ impl World {
         if !known.elsewhere.is_empty() && arrived.unwrap_or(0) < wanted {
             waits = true;
             let left = |gone: &GoneMember| gone.exported.get("out").copied().unwrap_or(0);
-            let mut elsewhere = known.elsewhere.iter();
+            let is_missing = |rank: &&u32| process.came.get(&(connection, **rank)) != Some(&wanted);
+            let mut elsewhere = known.elsewhere.iter().filter(is_missing);
             if elsewhere.any(|rank| gone(*rank).is_some_and(|gone| left(gone) < wanted)) {
                 return Some(Err("gone".to_owned()));
             }
-            let mut elsewhere = known.elsewhere.iter();
+            let mut elsewhere = known.elsewhere.iter().filter(is_missing);
             if elsewhere.any(|rank| gone(*rank).is_some_and(|gone| gone.lost_since.is_some())) {
                 return Some(Err("lost".to_owned()));
             }
