@@ -138,6 +138,8 @@ pub struct Keeper {
     own_gone: Vec<GoneMember>,
     /// Why nobody can be let in any more, and nothing described.
     coupler_lost: Option<String>,
+    /// The process here that was lost first for all others, since the coupler has given up this host.
+    given_up: Option<Loss>,
     last_memory: MemoryId,
     actions: VecDeque<KeeperAction>,
 }
@@ -158,6 +160,7 @@ impl Keeper {
             unreachable: BTreeMap::new(),
             own_gone: Vec::new(),
             coupler_lost: None,
+            given_up: None,
             last_memory: 0,
             actions: VecDeque::new(),
         }
