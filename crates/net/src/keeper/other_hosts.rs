@@ -129,7 +129,9 @@ struct OtherKeeper {
 enum StayEnd {
     /// It has ended in good order.
     Ended,
-    /// It can't be reached, or wants nothing of us.
+    /// It is there, and has given this host up.
+    GivenUp(String),
+    /// It can't be reached.
     Lost(String),
 }
 
@@ -141,8 +143,11 @@ impl StayEnd {
         Some(match node.wait(binding, request, Duration::ZERO) {
             Some(RequestAnswer::Reply { .. }) => Self::Ended,
             Some(RequestAnswer::Failure { head }) => {
-                let why = String::from_utf8_lossy(&head);
-                Self::Lost(format!("it has given this host up: {why}"))
+                Self::GivenUp(String::from_utf8_lossy(&head).into_owned())
+            }
+            // It has waited for us in vain, and knows nothing of us any more.
+            Some(RequestAnswer::Lost(error @ LinkError::Refused { .. })) => {
+                Self::GivenUp(error.to_string())
             }
             Some(RequestAnswer::Lost(error)) => Self::Lost(error.to_string()),
             None => Self::Lost("it has ended".to_owned()),
@@ -859,10 +864,14 @@ impl Inside {
             match StayEnd::of(&node, coupler.stay) {
                 None => {}
                 Some(StayEnd::Ended) => coupler.has_ended = true,
-                Some(StayEnd::Lost(_)) if coupler.has_ended => {}
+                Some(StayEnd::Lost(_) | StayEnd::GivenUp(_)) if coupler.has_ended => {}
                 Some(StayEnd::Lost(why)) => {
                     coupler.lost = Some(why.clone());
                     self.keeper.coupler_lost(&why);
+                }
+                Some(StayEnd::GivenUp(why)) => {
+                    coupler.lost = Some(format!("it has given this host up: {why}"));
+                    self.keeper.given_up(&why);
                 }
             }
         }
@@ -887,6 +896,9 @@ impl Inside {
                 None => {}
                 Some(StayEnd::Ended) if !is_idle => keeper.has_ended = true,
                 Some(StayEnd::Ended) => lost.push((*number, "it has ended".to_owned())),
+                Some(StayEnd::GivenUp(why)) => {
+                    lost.push((*number, format!("it has given this host up: {why}")));
+                }
                 Some(StayEnd::Lost(why)) => lost.push((*number, why)),
             }
         }
