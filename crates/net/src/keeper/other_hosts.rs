@@ -24,7 +24,6 @@ use exoskel_transfer::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::packed::SpareBuffers;
 use super::{Inside, KeeperDriver, held};
 use crate::links::{
     BindingId, LinkCall, LinkError, LinkNode, MessageContents, RequestAnswer, RequestId,
@@ -768,9 +767,8 @@ impl KeeperDriver {
         binding: BindingId,
         due: &Receiver<DueVersion>,
     ) {
-        let spare = Arc::new(SpareBuffers::default());
         for due in due {
-            let sent = self.send_version(node, (own, keeper), binding, due, &spare);
+            let sent = self.send_version(node, (own, keeper), binding, due);
             let mut inside = held(&self.inside);
             match sent {
                 Ok(true) => inside.keeper.departed(due.pair),
@@ -799,7 +797,6 @@ impl KeeperDriver {
         (own, keeper): (KeeperId, KeeperId),
         binding: BindingId,
         due: DueVersion,
-        spare: &Arc<SpareBuffers>,
     ) -> Result<bool, LinkError> {
         let found = {
             let mut inside = held(&self.inside);
@@ -811,13 +808,17 @@ impl KeeperDriver {
             return Ok(false);
         };
         for number in 0..cut.count() {
-            if self.is_over(keeper) {
-                return Ok(false);
-            }
             let piece = cut.piece(number);
-            let bytes = spare.packed(piece.bytes() as usize, |bytes| {
-                memory.read(|contents| piece.run(contents, bytes));
-            });
+            let bytes = loop {
+                if self.is_over(keeper) {
+                    return Ok(false);
+                }
+                let pack = |bytes: &mut [u8]| memory.read(|contents| piece.run(contents, bytes));
+                let length = piece.bytes() as usize;
+                if let Some(bytes) = self.buffers.packed(length, LOOK_TIME, pack) {
+                    break bytes;
+                }
+            };
             let head = PieceHead {
                 keeper: own,
                 pair: due.pair,
