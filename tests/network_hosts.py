@@ -153,8 +153,12 @@ class Hosts:
                 self.run(host, "ip", "link", "set", device, "up")
             self.run(name, "ip", "route", "add", "default", "via", MIDDLE[name])
         if forwards:
-            self.run("middle", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
-            self.pass_all()
+            self.forward()
+
+    def forward(self) -> None:
+        """Have the middle pass packets on from one host to the other."""
+        self.run("middle", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        self.pass_all()
 
     def pass_all(self) -> None:
         """Let every packet through from now on."""

@@ -41,6 +41,7 @@ mod waits;
 
 pub use self::other_hosts::KeeperJoinError;
 use self::other_hosts::{DueVersion, OtherHosts};
+use self::packed::PieceBuffers;
 use member_socket::{MemberSocket, QueuedMessage};
 pub use waits::WaitReport;
 use waits::missing;
@@ -262,6 +263,7 @@ impl KeeperService {
             set,
             wake_up,
             inside,
+            buffers: Arc::default(),
         });
         let mut service = Self {
             driver: Arc::clone(&driver),
@@ -358,6 +360,7 @@ struct KeeperDriver {
     set: OwnedFd,
     wake_up: WakeUp,
     inside: Mutex<Inside>,
+    buffers: Arc<PieceBuffers>,
 }
 
 impl KeeperDriver {

@@ -165,6 +165,8 @@ pub(crate) struct LinkShared {
     calls: Calls,
     audit: Mutex<AuditLines>,
     troubles: Troubles,
+    /// Gateways at which we are to register, and have not yet, or not any more.
+    unregistered: Mutex<Vec<String>>,
     intake: Intake,
     streams: LinkStreams,
     region_work: RegionWork,
@@ -279,6 +281,7 @@ impl LinkNode {
             compressions: Compressions::default(),
             audit: Mutex::default(),
             troubles: Troubles::default(),
+            unregistered: Mutex::new(config.gateways.iter().map(ToString::to_string).collect()),
             wake: Notify::new(),
             progressed: Notify::new(),
             is_leaving: AtomicBool::new(false),
@@ -307,6 +310,12 @@ impl LinkNode {
     #[must_use]
     pub fn hints(&self) -> &[String] {
         &self.shared.hints
+    }
+
+    /// The gateways at which it is to register, and isn't registered just now: nobody reaches it through these.
+    #[must_use]
+    pub fn unregistered(&self) -> Vec<String> {
+        lock(&self.shared.unregistered).clone()
     }
 
     /// Offers an endpoint. Both numbers must be random and new.

@@ -594,6 +594,11 @@ impl NodeHandle {
         Ok(())
     }
 
+    /// The gateways at which it is to register, and isn't registered just now.
+    fn unregistered(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.own(py)?.unregistered())
+    }
+
     /// Hands out no more calls.
     fn stop_calls(&self, py: Python<'_>) -> PyResult<()> {
         self.own(py)?.stop_calls();

@@ -28,6 +28,9 @@ pub const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// What may be under way from one keeper to another.
 pub const PAIR_BYTES_MAX: u64 = 4 << 20;
 
+/// What may be under way from one keeper to all others, or one piece.
+pub const KEEPER_BYTES_MAX: u64 = 64 << 20;
+
 /// A keeper wants to take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -155,6 +155,8 @@ pub struct Keeper {
     own_gone: Vec<GoneMember>,
     /// Why nobody can be let in any more, and nothing described.
     coupler_lost: Option<String>,
+    /// The process here that was lost first for all others, since the coupler has given up this host.
+    given_up: Option<Loss>,
     last_memory: MemoryId,
     /// Runs that its members have said of their index sets.
     index_runs: usize,
@@ -178,6 +180,7 @@ impl Keeper {
             unreachable: BTreeMap::new(),
             own_gone: Vec::new(),
             coupler_lost: None,
+            given_up: None,
             last_memory: 0,
             index_runs: 0,
             directories: IndexDirectories::default(),

@@ -157,12 +157,12 @@ def _couple(arguments: argparse.Namespace) -> int:
         else:
             node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
             keeper = _core.Keeper.lead(place, text, node._node, arguments.wait)
-            print(
-                f"keepers of other hosts join by: exoskel keeper --join tcp://{node.hints[0]} --coupler {node.name} --listen tcp://HOST:PORT "
-                "--credential FILE",
-                file=sys.stderr,
-                flush=True,
-            )
+            for place in [f"tcp://{node.hints[0]}", *map("gateway:{}".format, arguments.gateway)]:
+                print(
+                    f"keepers of other hosts join by: exoskel keeper --join {place} --coupler {node.name} --listen tcp://HOST:PORT --credential FILE",
+                    file=sys.stderr,
+                    flush=True,
+                )
         try:
             with _as_interrupts(), _Programs(place, arguments.json) as running:
                 for name, command in programs:

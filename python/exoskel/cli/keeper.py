@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,10 @@ __all__ = ["add_commands", "add_node_arguments", "node_of"]
 
 # How long links between hosts wait for a connection that was lost, in seconds.
 PATIENCE = 10.0
+# After how much silence another host counts as gone, in seconds.
+DEAD_AFTER = 10.0
+# How long gateways may take before others are told of them.
+_GATEWAY_SECONDS = 10.0
 # Between two looks at whether all is over.
 _LOOK_SECONDS = 0.1
 # How long members may go on when the coupling has ended: they may not have heard yet who was lost.
@@ -93,6 +98,14 @@ def add_node_arguments(parser: argparse.ArgumentParser, *, is_listening_required
         metavar="SECONDS",
         help=f"how long a lost connection between hosts may take to come back (default: {PATIENCE:.0f})",
     )
+    parser.add_argument(
+        "--dead-after",
+        type=float,
+        default=DEAD_AFTER,
+        metavar="SECONDS",
+        help="after how many seconds of silence a connection between hosts counts as lost; of two hosts the smaller number holds "
+        f"(default: {DEAD_AFTER:.0f})",
+    )
 
 
 @contextlib.contextmanager
@@ -105,14 +118,29 @@ def node_of(arguments: argparse.Namespace, policy: Path | None) -> Iterator[Node
         listen=arguments.listen.removeprefix("tcp://"),
         gateways=arguments.gateway,
         patience=arguments.patience,
+        dead_after=arguments.dead_after,
         **more,
     )
     try:
+        _wait_for_gateways(node)
         yield node
     finally:
         # Who was lost is said already; the log names what didn't arrive there.
         with contextlib.suppress(LinkError):
             node.close()
+
+
+def _wait_for_gateways(node: Node) -> None:
+    """Wait until the gateways can lead others here: whoever is told of them asks at once."""
+    deadline = time.monotonic() + _GATEWAY_SECONDS
+    while (missing := node._node.unregistered()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    for gateway in missing:
+        print(
+            f"not registered at the gateway {gateway} yet: other hosts reach this one through it when it answers",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _keeper(arguments: argparse.Namespace) -> int:

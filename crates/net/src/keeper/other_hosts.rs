@@ -24,7 +24,6 @@ use exoskel_transfer::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::packed::SpareBuffers;
 use super::{Inside, KeeperDriver, held};
 use crate::links::{
     BindingId, LinkCall, LinkError, LinkNode, MessageContents, RequestAnswer, RequestId,
@@ -135,7 +134,9 @@ struct OtherKeeper {
 enum StayEnd {
     /// It has ended in good order.
     Ended,
-    /// It can't be reached, or wants nothing of us.
+    /// It is there, and has given this host up.
+    GivenUp(String),
+    /// It can't be reached.
     Lost(String),
 }
 
@@ -147,8 +148,11 @@ impl StayEnd {
         Some(match node.wait(binding, request, Duration::ZERO) {
             Some(RequestAnswer::Reply { .. }) => Self::Ended,
             Some(RequestAnswer::Failure { head }) => {
-                let why = String::from_utf8_lossy(&head);
-                Self::Lost(format!("it has given this host up: {why}"))
+                Self::GivenUp(String::from_utf8_lossy(&head).into_owned())
+            }
+            // It has waited for us in vain, and knows nothing of us any more.
+            Some(RequestAnswer::Lost(error @ LinkError::Refused { .. })) => {
+                Self::GivenUp(error.to_string())
             }
             Some(RequestAnswer::Lost(error)) => Self::Lost(error.to_string()),
             None => Self::Lost("it has ended".to_owned()),
@@ -824,9 +828,8 @@ impl KeeperDriver {
         binding: BindingId,
         due: &Receiver<DueVersion>,
     ) {
-        let spare = Arc::new(SpareBuffers::default());
         for due in due {
-            let sent = self.send_version(node, (own, keeper), binding, due, &spare);
+            let sent = self.send_version(node, (own, keeper), binding, due);
             let mut inside = held(&self.inside);
             match sent {
                 Ok(true) => inside.keeper.departed(due.pair),
@@ -855,7 +858,6 @@ impl KeeperDriver {
         (own, keeper): (KeeperId, KeeperId),
         binding: BindingId,
         due: DueVersion,
-        spare: &Arc<SpareBuffers>,
     ) -> Result<bool, LinkError> {
         let found = {
             let mut inside = held(&self.inside);
@@ -867,13 +869,17 @@ impl KeeperDriver {
             return Ok(false);
         };
         for number in 0..cut.count() {
-            if self.is_over(keeper) {
-                return Ok(false);
-            }
             let piece = cut.piece(number);
-            let bytes = spare.packed(piece.bytes() as usize, |bytes| {
-                memory.read(|contents| piece.run(contents, bytes));
-            });
+            let bytes = loop {
+                if self.is_over(keeper) {
+                    return Ok(false);
+                }
+                let pack = |bytes: &mut [u8]| memory.read(|contents| piece.run(contents, bytes));
+                let length = piece.bytes() as usize;
+                if let Some(bytes) = self.buffers.packed(length, LOOK_TIME, pack) {
+                    break bytes;
+                }
+            };
             let head = PieceHead {
                 keeper: own,
                 pair: due.pair,
@@ -931,10 +937,14 @@ impl Inside {
             match StayEnd::of(&node, coupler.stay) {
                 None => {}
                 Some(StayEnd::Ended) => coupler.has_ended = true,
-                Some(StayEnd::Lost(_)) if coupler.has_ended => {}
+                Some(StayEnd::Lost(_) | StayEnd::GivenUp(_)) if coupler.has_ended => {}
                 Some(StayEnd::Lost(why)) => {
                     coupler.lost = Some(why.clone());
                     self.keeper.coupler_lost(&why);
+                }
+                Some(StayEnd::GivenUp(why)) => {
+                    coupler.lost = Some(format!("it has given this host up: {why}"));
+                    self.keeper.given_up(&why);
                 }
             }
         }
@@ -959,6 +969,9 @@ impl Inside {
                 None => {}
                 Some(StayEnd::Ended) if !is_idle => keeper.has_ended = true,
                 Some(StayEnd::Ended) => lost.push((*number, "it has ended".to_owned())),
+                Some(StayEnd::GivenUp(why)) => {
+                    lost.push((*number, format!("it has given this host up: {why}")));
+                }
                 Some(StayEnd::Lost(why)) => lost.push((*number, why)),
             }
         }

@@ -16,6 +16,7 @@ use exoskel_node::links::{
 };
 
 use rustix::process::{Resource, getrlimit};
+use tokio::task::JoinSet;
 
 use super::troubles::TroubleSubject;
 use super::via::RunningCommand;
@@ -54,6 +55,9 @@ const ANSWERS_MAX: usize = 32;
 
 /// Of these, for one who asks, by the gateway's word.
 const ANSWERS_FOR_ONE_MAX: usize = 8;
+
+/// How long one way to a node is tried alone. A network that lets nothing through says nothing, and a gateway may lead there.
+const HEAD_START: Duration = Duration::from_secs(1);
 
 /// How often links are looked at whose right may have ended.
 const EXPIRY_TIME: Duration = Duration::from_secs(1);
@@ -275,26 +279,47 @@ fn busy(text: String) -> Refuse {
     }
 }
 
-/// Dials a node, by one hint after the other.
+/// Dials a node, by one hint after the other. A way that says nothing for a while gets the next one beside it, and the first that leads
+/// there is taken.
 async fn reach(tasks: Rc<Tasks>, want: Want) {
     let mut attempts = FailedAttempts::default();
-    for hint in &want.hints {
-        lock(&tasks.shared.machine).trying(&want, hint, &attempts);
-        match reach_at(&tasks, &want, hint).await {
-            Ok((established, command)) => {
+    let mut hints = want.hints.iter();
+    // Those that are left end with it.
+    let mut under_way = JoinSet::new();
+    loop {
+        if let Some(hint) = hints.next() {
+            lock(&tasks.shared.machine).trying(&want, hint, &attempts);
+            let (tasks, want, hint) = (tasks.clone(), want.clone(), hint.clone());
+            under_way.spawn_local(async move {
+                let reached = reach_at(&tasks, &want, &hint).await;
+                (hint, reached)
+            });
+        }
+        let ended = match hints.len() {
+            0 => under_way.join_next().await,
+            _ => match tokio::time::timeout(HEAD_START, under_way.join_next()).await {
+                Ok(ended) => ended,
+                Err(_) => continue,
+            },
+        };
+        match ended {
+            Some(Ok((_, Ok((established, command))))) => {
                 tasks.serve_over(established, command);
                 // Others may want another process of this node.
                 return tasks.shared.want();
             }
             // A hint is whatever somebody has written there.
-            Err(mut failed) => {
+            Some(Ok((hint, Err(mut failed)))) => {
                 if let Some(expiry) = tasks.shared.look_at_own_certificate() {
                     failed.reason = format!("{}; {expiry}", failed.reason);
                     failed.hindrance = failed.hindrance.max(Hindrance::Identity);
                 }
-                attempts.add(hint, failed.reason, failed.hindrance);
+                attempts.add(&hint, failed.reason, failed.hindrance);
                 attempts.is_gone |= failed.is_gone;
             }
+            // A panic has been printed.
+            Some(Err(_)) => {}
+            None => break,
         }
     }
     let now = tasks.shared.now();
@@ -417,6 +442,8 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
         let terms = lock(&tasks.shared.terms).clone();
         let error = match Registration::begin(&gateway.address, &gateway.name, &terms).await {
             Ok(registration) => {
+                let name = gateway.to_string();
+                lock(&tasks.shared.unregistered).retain(|one| *one != name);
                 tasks.note([format!("registered at the gateway {gateway}")]);
                 tasks
                     .shared
@@ -431,7 +458,9 @@ async fn register(tasks: Rc<Tasks>, gateway: GatewayAddress) {
                         answer(tasks, call, &place).await;
                     });
                 };
-                registration.serve(called).await
+                let error = registration.serve(called).await;
+                lock(&tasks.shared.unregistered).push(name);
+                error
             }
             Err(error) => error,
         };

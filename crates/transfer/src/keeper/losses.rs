@@ -11,10 +11,31 @@ impl Keeper {
     /// The coupler's process is gone, and the keeper that was in it. Members that need it are told; connections between others go on.
     /// What would be reported from now on is for all other keepers ([`told_gone`](Self::told_gone)).
     pub fn coupler_lost(&mut self, why: &str) {
+        let why = bounded(why.to_owned());
+        self.go_on_without_coupler(format!("the coupler was lost: {why}"));
+    }
+
+    /// The coupler is there, and has given up this host: for all others, the processes here were lost first. Members here hear the same.
+    pub fn given_up(&mut self, why: &str) {
         if self.coupler_lost.is_some() {
             return;
         }
-        let why = format!("the coupler was lost: {}", bounded(why.to_owned()));
+        let why = bounded(why.to_owned());
+        let why = format!("the coupler has given this host up: {why}");
+        let mut places = self.places.iter();
+        let first = places.find(|((program, rank), _)| self.is_here(program, *rank));
+        self.given_up = first.map(|((program, rank), _)| Loss {
+            program: program.clone(),
+            rank: *rank,
+            why: why.clone(),
+        });
+        self.go_on_without_coupler(why);
+    }
+
+    fn go_on_without_coupler(&mut self, why: String) {
+        if self.coupler_lost.is_some() {
+            return;
+        }
         self.coupler_lost = Some(why.clone());
         self.keeper_lost(OWN_KEEPER, &why);
         let count = self.coupling.connections().len() as u32;
@@ -141,11 +162,11 @@ impl Keeper {
     /// A keeper is gone, and no coupler says so.
     fn keeper_lost(&mut self, keeper: KeeperId, why: &str) {
         for (program, rank) in self.pairs.processes_of(keeper, &self.coupling) {
-            let loss = Loss {
+            let loss = self.given_up.clone().unwrap_or_else(|| Loss {
                 program: program.clone(),
                 rank,
                 why: why.to_owned(),
-            };
+            });
             let gone = match self.gone.get(&(program.clone(), rank)) {
                 Some(gone) => gone.clone().without_keeper(loss),
                 None => GoneMember {

@@ -31,7 +31,10 @@ impl World {
         match host.notices.pop_front().unwrap() {
             None => {
                 host.knows_of_coupler = true;
-                host.keeper.coupler_lost("no answer");
+                match host.is_given_up {
+                    true => host.keeper.given_up("no answer"),
+                    false => host.keeper.coupler_lost("no answer"),
+                }
             }
             Some(keeper) => host.keeper.keeper_unreachable(keeper, "no answer"),
         }

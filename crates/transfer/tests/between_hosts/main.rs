@@ -16,10 +16,10 @@ use exoskel_redist::{
     RedistributionPlan, SetsOfAxes,
 };
 use exoskel_transfer::{
-    ArrayEnd, AttachRequest, Coupler, CouplerOrder, Coupling, GoneMember,
-    IndexPart, IndexParts, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport,
-    LayoutDescription, Loss, MemberId, MemberMessage, MemoryId, PieceHead, RankPair, SaidIndices,
-    WantedVersion, last_taken, source_version,
+    ArrayEnd, AttachRequest, Coupler, CouplerOrder, Coupling, GoneMember, IndexPart, IndexParts,
+    Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId,
+    MemberMessage, MemoryId, PieceHead, RankPair, SaidIndices, WantedVersion, last_taken,
+    source_version,
 };
 
 const SEEDS: u64 = 10_000;
