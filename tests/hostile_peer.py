@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,9 +107,17 @@ class HostilePeer:
             self.session.write(record)
         self.session.read_to_the_end()
 
-    def opening(self, link: int, endpoint: str, right: bytes, **life: Any) -> bytes:
-        """Seal what asks for a link."""
+    def opening(
+        self,
+        link: int,
+        endpoint: str,
+        right: bytes,
+        early: Sequence[str] = (),
+        **life: Any,
+    ) -> bytes:
+        """Seal what asks for a link, with the handlers of early messages."""
         item: Item = {"link": link, "group": 0, "class": "data", "protection": "encrypted"}
+        item |= {"early": list(early)}
         if life:
             item |= {"life": life}
         return self.session.seal_control(

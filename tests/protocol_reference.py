@@ -255,6 +255,8 @@ def encode_control(item: Item) -> bytes:
             out += struct.pack(">I", item["group"]) + bytes(codes) + put_text(item["endpoint"])
             out += struct.pack(">H", len(item["right"])) + item["right"]
             out += _life(item.get("life", {"of": "one session"}))
+            early = item.get("early", [])
+            out += bytes([len(early)]) + b"".join(map(put_text, early))
         case "link_protection":
             out += bytes([PROTECTIONS.index(item["protection"])])
         case "link_accept":
@@ -324,6 +326,10 @@ def decode_control(body: bytes) -> Item:
             item["endpoint"] = reader.text()
             item["right"] = reader.take(reader.number(2))
             item |= _read_life(reader)
+            early = [reader.text() for _ in range(reader.number(1))]
+            assert len(early) <= 8
+            if early:
+                item["early"] = early
         case "link_protection":
             item["protection"] = PROTECTIONS[reader.number(1)]
         case "link_accept":

@@ -159,6 +159,48 @@ def test_a_right_for_one_endpoint_opens_no_other(
         mallory.session.control(control="link_close", link=1)
 
 
+def early_request(mallory: HostilePeer, right: bytes, place: int) -> bytes:
+    """Ask for link 1 with two early handlers, and call the one at this place at once."""
+    opening = mallory.opening(1, "coupler", right, early=["surface", "heat"])
+    return opening + mallory.sealed_request(1, 0x8000 + place, NOTHING)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_early_requests_reach_only_what_the_right_opens(
+    lab: Lab, coupler: links.Endpoint, mallory: HostilePeer, place: int
+) -> None:
+    """The reference implementation's early messages: one for a handler that it may call, and one for another."""
+    own = Stolen(coupler.startpoint(to=PLOTTER, handlers=["surface"]).text())
+    mallory.session.write(early_request(mallory, own.right(mallory.binding, 1), place))
+    assert mallory.answer()["handlers"] == ["surface"]
+    if place:
+        # Nothing comes of the early request: the next answer is that of an ordinary one.
+        mallory.request(1, 0, NOTHING)
+    answer = mallory.answer()
+    assert (answer["kind"], answer["id"]) == ("reply", place + 1)
+    honest(lab, coupler)
+
+
+def test_early_requests_open_nothing(
+    lab: Lab, coupler: links.Endpoint, mallory: HostilePeer
+) -> None:
+    """Attack: an early request by a right of somebody else."""
+    foreign = Stolen(coupler.startpoint(to=ATMOSPHERE).text())
+    mallory.session.write(early_request(mallory, foreign.right(mallory.binding, 1), 0))
+    assert mallory.answer()["control"] == "link_refuse"
+    honest(lab, coupler)
+
+
+def test_early_requests_that_cannot_be_end_the_session(
+    lab: Lab, coupler: links.Endpoint, mallory: HostilePeer
+) -> None:
+    """Attack: a place that the opening doesn't name."""
+    own = Stolen(coupler.startpoint(to=PLOTTER).text())
+    with pytest.raises(EndOfSession, match="no such handler"):
+        mallory.end(early_request(mallory, own.right(mallory.binding, 1), 2))
+    honest(lab, coupler)
+
+
 def test_names_with_controls_reach_no_log(
     lab: Lab, coupler: links.Endpoint, mallory: HostilePeer
 ) -> None:

@@ -64,6 +64,8 @@ def test_links_that_outlive_sessions_are_opened_and_accepted() -> None:
     for life in ({"of": "lasting", "name": 5}, resumed):
         item = opened | {"life": life}
         assert reference.decode_control(reference.encode_control(item)) == item
+    item = opened | {"early": ["surface", "flux"]}
+    assert reference.decode_control(reference.encode_control(item)) == item
     accepted = {"control": "link_accept", "link": 1, "protection": "encrypted", "handlers": ["a"]}
     item = accepted | {"resumption": [3, 200]}
     assert reference.decode_control(reference.encode_control(item)) == item

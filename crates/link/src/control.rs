@@ -15,6 +15,8 @@ pub const NAME_BYTES_MAX: usize = 100;
 pub const HANDLERS_MAX: usize = 128;
 /// The most bytes of a right in LinkOpen.
 pub(crate) const RIGHT_BYTES_MAX: usize = 8 * 1024;
+/// The most handlers that a LinkOpen names: early messages call few.
+pub const EARLY_HANDLERS_MAX: usize = 8;
 /// The longest text of a reason.
 pub(crate) const REASON_BYTES_MAX: usize = 1000;
 
@@ -31,6 +33,8 @@ pub(crate) enum ControlMessage {
         endpoint: String,
         right: Vec<u8>,
         life: LinkLife,
+        /// The handlers that messages call which don't wait for the answer.
+        early: Vec<String>,
     },
     /// The protection is that of LinkOpen, or stricter. Without a resumption the link ends with its session.
     LinkAccept {
@@ -89,6 +93,7 @@ impl ControlMessage {
                 endpoint,
                 right,
                 life,
+                early,
             } => {
                 put_link(out, 1, *link);
                 out.extend_from_slice(&job.to_be_bytes());
@@ -100,6 +105,7 @@ impl ControlMessage {
                 out.extend_from_slice(&(right.len() as u16).to_be_bytes());
                 out.extend_from_slice(right);
                 put_life(out, life);
+                put_early(out, early)?;
             }
             Self::LinkAccept {
                 link,
@@ -173,6 +179,7 @@ impl ControlMessage {
                 endpoint: reader.text("endpoint name", NAME_BYTES_MAX)?.to_owned(),
                 right: read_right(&mut reader)?,
                 life: read_life(&mut reader)?,
+                early: read_early(&mut reader)?,
             },
             2 => Self::LinkAccept {
                 link: read_link(&mut reader)?,
@@ -277,6 +284,34 @@ fn read_handlers(reader: &mut Reader<'_>) -> Result<Vec<String>, CodecError> {
         .collect()
 }
 
+fn put_early(out: &mut Vec<u8>, early: &[String]) -> Result<(), CodecError> {
+    check_early(early.len())?;
+    out.push(early.len() as u8);
+    for handler in early {
+        put_text(out, "handler name", handler, NAME_BYTES_MAX)?;
+    }
+    Ok(())
+}
+
+fn read_early(reader: &mut Reader<'_>) -> Result<Vec<String>, CodecError> {
+    let count = usize::from(reader.u8("number of early handlers")?);
+    check_early(count)?;
+    (0..count)
+        .map(|_| Ok(reader.text("handler name", NAME_BYTES_MAX)?.to_owned()))
+        .collect()
+}
+
+fn check_early(count: usize) -> Result<(), CodecError> {
+    if count <= EARLY_HANDLERS_MAX {
+        return Ok(());
+    }
+    Err(CodecError::Limit {
+        what: "number of early handlers",
+        got: count as u64,
+        limit: EARLY_HANDLERS_MAX as u64,
+    })
+}
+
 fn read_right(reader: &mut Reader<'_>) -> Result<Vec<u8>, CodecError> {
     let length = usize::from(reader.u16("length of a right")?);
     if length > RIGHT_BYTES_MAX {
@@ -371,19 +406,23 @@ mod tests {
                 (links(), any::<u32>(), class, protections()),
                 "[ -~]{0,100}",
                 vec(any::<u8>(), 0..300),
-                lives()
+                lives(),
+                vec("[a-z]{0,100}", 0..=EARLY_HANDLERS_MAX)
             )
-                .prop_map(|((link, job, class, protection), endpoint, right, life)| {
-                    ControlMessage::LinkOpen {
-                        link,
-                        job,
-                        class,
-                        protection,
-                        endpoint,
-                        right,
-                        life,
+                .prop_map(
+                    |((link, job, class, protection), endpoint, right, life, early)| {
+                        ControlMessage::LinkOpen {
+                            link,
+                            job,
+                            class,
+                            protection,
+                            endpoint,
+                            right,
+                            life,
+                            early,
+                        }
                     }
-                }),
+                ),
             (
                 links(),
                 protections(),

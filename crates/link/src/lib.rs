@@ -32,7 +32,7 @@ mod sealing;
 mod session;
 pub mod vectors;
 
-pub use control::{HANDLERS_MAX, NAME_BYTES_MAX};
+pub use control::{EARLY_HANDLERS_MAX, HANDLERS_MAX, NAME_BYTES_MAX};
 pub use error::{CloseReason, CodecError, LinkRefusal, SessionError};
 pub use keys::{CipherSuite, ParseCipherError, SessionSecret};
 pub use limits::Limits;

@@ -62,6 +62,10 @@ pub struct Message {
 }
 
 impl Message {
+    /// The handler's number of an early message is this, and behind it the place of the handler's name in the LinkOpen: which index the
+    /// endpoint has for it, only the answer says.
+    pub const EARLY_HANDLER: u16 = 0x8000;
+
     /// What each message costs of its link's credit besides its bytes, so that a stream of empty messages is
     /// bounded as well.
     pub const OVERHEAD_BYTES: u64 = 64;
@@ -137,6 +141,8 @@ pub enum Event {
         right: Vec<u8>,
         /// Whether the link is to outlive the session, or comes from an earlier one.
         life: LinkLife,
+        /// The handlers that early messages call: see [`Message::EARLY_HANDLER`].
+        early: Vec<PeerText>,
     },
     /// The peer accepted a link that we opened.
     LinkAccepted {

@@ -37,6 +37,13 @@ pub enum LinkLife {
     },
 }
 
+impl LinkLife {
+    /// Whether it comes from an earlier session.
+    pub const fn is_resumed(&self) -> bool {
+        matches!(self, Self::Resumed { .. })
+    }
+}
+
 /// What the endpoint's side says of a lasting link that it accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resumption {

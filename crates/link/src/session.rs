@@ -20,7 +20,9 @@ use std::sync::Arc;
 pub use closing::{CLOSING_TIME, Ended};
 pub use config::{EpochLimits, SessionConfig, Side};
 
-use crate::control::{ControlMessage, HANDLERS_MAX, NAME_BYTES_MAX, RIGHT_BYTES_MAX};
+use crate::control::{
+    ControlMessage, EARLY_HANDLERS_MAX, HANDLERS_MAX, NAME_BYTES_MAX, RIGHT_BYTES_MAX,
+};
 use crate::error::SessionError;
 use crate::keys::{DirectionKeys, KeyStore, SessionSecret};
 use crate::limits::Limits;
@@ -171,6 +173,7 @@ impl Session {
             endpoint: endpoint.to_owned(),
             right: Vec::new(),
             life: LinkLife::OneSession,
+            early: Vec::new(),
         });
         Ok(id)
     }
@@ -201,15 +204,45 @@ impl Session {
         protection: Protection,
         open: impl FnOnce(LinkId) -> (Vec<u8>, LinkLife),
     ) -> Result<LinkId, SessionError> {
+        self.request_early_link(endpoint, protection, &[], open)
+    }
+
+    /// As [`request_lasting_link`](Self::request_lasting_link), for a link with early messages: those for the handlers that are named here.
+    /// They don't wait for the answer, unless the link comes from an earlier session. Their handler is [`Message::EARLY_HANDLER`] and the
+    /// place of its name, whatever the answer says.
+    ///
+    /// # Errors
+    /// As [`request_link`](Self::request_link); for too many names; and for names with a new link that isn't to be encrypted.
+    pub fn request_early_link(
+        &mut self,
+        endpoint: &str,
+        protection: Protection,
+        early: &[String],
+        open: impl FnOnce(LinkId) -> (Vec<u8>, LinkLife),
+    ) -> Result<LinkId, SessionError> {
         let class = TrafficClass::Data;
+        limit(
+            "early handlers",
+            early.len() as u64,
+            EARLY_HANDLERS_MAX as u64,
+        )?;
+        check_names(early.iter().map(String::as_str), early.len())?;
         let id = self.add_link(endpoint, class)?;
         let (right, life) = open(id);
+        // What is resumed may lack what was sent before, and waits for the answer.
+        let sends_early = !early.is_empty() && !life.is_resumed();
         let checked = limit("right bytes", right.len() as u64, RIGHT_BYTES_MAX as u64);
+        // Nobody knows before the answer whether less than the strictest is enough.
+        let checked = match sends_early && protection < Protection::Encrypted {
+            true => limit("early handlers of a link that isn't encrypted", 1, 0),
+            false => checked,
+        };
         let Some(link) = self.links.get_mut(id).filter(|_| checked.is_ok()) else {
             self.links.remove(id);
             return checked.map(|()| id);
         };
-        link.waits = true;
+        link.waits = !sends_early;
+        link.early = early.len() as u16;
         link.life = life;
         (link.sending, link.receiving) = (protection, protection);
         self.control.push_back(ControlMessage::LinkOpen {
@@ -220,6 +253,7 @@ impl Session {
             endpoint: endpoint.to_owned(),
             right,
             life,
+            early: early.to_vec(),
         });
         Ok(id)
     }
@@ -297,12 +331,14 @@ impl Session {
         if end.state != LinkState::Open && end.opened_here || end.state == LinkState::Refused {
             return Err(SessionError::UnknownLink(link));
         }
-        if let Some(handlers) = end.handlers.filter(|_| forward) {
-            limit(
+        let is_known = end.handlers.is_some() || (end.early > 0 && !end.waits);
+        if forward && is_known && !end.has_handler(message.handler) {
+            let handlers = end.handlers.unwrap_or_default();
+            return limit(
                 "handlers of the endpoint",
                 u64::from(message.handler) + 1,
                 handlers.into(),
-            )?;
+            );
         }
         end.queue.push_back(message);
         end.backlog = end.backlog + SendBacklog::one(size);

@@ -25,6 +25,7 @@ fn asked(pair: &mut Pair) -> (LinkId, Protection, Vec<u8>) {
             protection,
             right,
             life: LinkLife::OneSession,
+            ..
         },
     ] = &events[..]
     else {
@@ -268,4 +269,83 @@ fn both_ends_of_a_session_and_no_others_have_its_binding() {
     assert_eq!(one.client.binding(), one.server.binding());
     let other = Pair::from_secret([2; 32], TRUSTED, |_| {});
     assert_ne!(one.client.binding(), other.client.binding());
+}
+
+/// A link that is asked for with early messages for two handlers.
+fn ask_early(pair: &mut Pair, protection: Protection) -> Result<LinkId, SessionError> {
+    let early = ["flux".to_owned(), "absent".to_owned()];
+    let open = |_| (b"a right".to_vec(), LinkLife::OneSession);
+    pair.client
+        .request_early_link("coupler", protection, &early, open)
+}
+
+fn early(place: u16, head: &[u8]) -> exoskel_link::Message {
+    exoskel_link::Message {
+        handler: exoskel_link::Message::EARLY_HANDLER + place,
+        ..post(head, &[])
+    }
+}
+
+#[test]
+fn early_messages_come_behind_the_opening_and_before_the_answer() {
+    let mut pair = asking(TRUSTED);
+    let link = ask_early(&mut pair, Protection::Encrypted).unwrap();
+    pair.client.send(link, early(0, b"secret")).unwrap();
+    pair.client.send(link, early(1, b"for nobody")).unwrap();
+    // Which index a handler has is not known before the answer.
+    assert!(pair.client.send(link, post(b"", &[])).is_err());
+    assert!(pair.client.send(link, early(2, b"")).is_err());
+    let wire = pair.sent_by_client();
+    assert!(!wire.windows(6).any(|part| part == b"secret"));
+    pair.give_server(&wire).unwrap();
+    let events = drain(&mut pair.server);
+    let [
+        Event::LinkAsked { early, .. },
+        Event::Message { handler, .. },
+        Event::Message { .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert!(early[0].is("flux") && early[1].is("absent"));
+    assert_eq!(*handler, exoskel_link::Message::EARLY_HANDLER);
+    let handlers = vec!["surface".to_owned(), "flux".to_owned()];
+    pair.server
+        .accept_link(link, handlers, Protection::Plain)
+        .unwrap();
+    pair.settle();
+    pair.client.send(link, post(b"known", &[])).unwrap();
+    pair.settle();
+    assert_eq!(messages(drain(&mut pair.server)).len(), 1);
+}
+
+#[test]
+fn early_messages_go_out_encrypted_or_not_at_all() {
+    let mut pair = asking(TRUSTED);
+    for protection in [Protection::Plain, Protection::Integrity] {
+        let asked = ask_early(&mut pair, protection);
+        assert!(
+            matches!(asked, Err(SessionError::Limit { .. })),
+            "{asked:?}"
+        );
+    }
+    pair.settle();
+    assert_eq!(drain(&mut pair.server), []);
+}
+
+#[test]
+fn a_link_that_is_refused_drops_early_messages() {
+    let mut pair = asking(TRUSTED);
+    let link = ask_early(&mut pair, Protection::Encrypted).unwrap();
+    pair.client.send(link, early(0, b"first")).unwrap();
+    let wire = pair.sent_by_client();
+    pair.give_server(&wire).unwrap();
+    pair.server
+        .refuse_link(link, LinkRefusal::UnknownEndpoint)
+        .unwrap();
+    drain(&mut pair.server);
+    pair.client.send(link, early(0, b"second")).unwrap();
+    pair.settle();
+    assert_eq!(messages(drain(&mut pair.server)), []);
+    assert!(pair.client.send(link, early(0, b"third")).is_err());
 }

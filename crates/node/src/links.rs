@@ -31,8 +31,8 @@ use exoskel_link::capability::{Caveat, KEY_ID_BYTES, NewStartpoint, RootKey, Sta
 use exoskel_link::handshake::ProcessNumber;
 use exoskel_link::policy::Policy;
 use exoskel_link::{
-    Event, LinkId, LinkLife, Message, MessageKind, NAME_BYTES_MAX, Protection, Session,
-    SessionError,
+    Event, LinkId, LinkLife, LinkRefusal, Message, MessageKind, NAME_BYTES_MAX, Protection,
+    Session, SessionError,
 };
 
 pub use self::binding::BindingId;
@@ -233,6 +233,7 @@ struct AskedLink<'a> {
     protection: Protection,
     right: &'a [u8],
     life: LinkLife,
+    early: Vec<PeerText>,
 }
 
 /// The links of one process, without sockets, threads and clocks.
@@ -694,12 +695,17 @@ impl LinkMachine {
                 protection,
                 right,
                 life,
+                early,
             } => {
                 // Whoever has asked may have closed it since.
                 if !session.is_asked(link) {
                     return Ok(Vec::new());
                 }
                 if endpoint.raw_for_comparison() == LOOKUP_ENDPOINT {
+                    if early.iter().any(|name| !name.is(LOOKUP_HANDLER)) {
+                        session.refuse_link(link, LinkRefusal::UnknownEndpoint)?;
+                        return Ok(Vec::new());
+                    }
                     // Whom the policy lets in may ask. Between hosts, nobody else reads for what.
                     let least = if known.peer.same_host {
                         Protection::Plain
@@ -717,6 +723,7 @@ impl LinkMachine {
                     protection,
                     right: &right,
                     life,
+                    early,
                 };
                 self.asked(id, session, asked, policy, now_unix, now)
             }
@@ -809,15 +816,17 @@ impl LinkMachine {
                     let Some(accepted) = self.accepted.get_mut(number) else {
                         return Ok(Vec::new());
                     };
-                    accepted.held = accepted.held.saturating_add(size);
-                    accepted.held_calls += 1;
                     if let Some(lasting) = &mut accepted.lasting {
                         lasting.received += 1;
                     }
-                    // The session has held the number to the handlers that were accepted.
-                    let Some(name) = accepted.handlers.get(usize::from(handler)) else {
+                    // The session has held the number to the handlers that were accepted, and those that the LinkOpen names. Who has
+                    // sent an early message for another one knows by the answer that nothing comes of it.
+                    let Some(name) = accepted.handler(handler).cloned() else {
+                        session.consumed(link, size);
                         return Ok(Vec::new());
                     };
+                    accepted.held = accepted.held.saturating_add(size);
+                    accepted.held_calls += 1;
                     let request = match kind {
                         MessageKind::Request(number) => Some(number),
                         _ => None,
@@ -826,7 +835,7 @@ impl LinkMachine {
                         accepted: *number,
                         session: id,
                         endpoint: accepted.endpoint.clone(),
-                        handler: name.clone(),
+                        handler: name,
                         request,
                         peer: known.peer.identity.clone(),
                         process: known.process.clone(),

@@ -24,6 +24,8 @@ pub(super) struct Link {
     pub(super) life: LinkLife,
     /// The credit that has come back, all together.
     pub(super) credited: u64,
+    /// How many handlers its LinkOpen names, for early messages.
+    pub(super) early: u16,
     /// How many handlers the endpoint has; not known to the opener before the answer.
     pub(super) handlers: Option<u16>,
     /// Messages that wait.
@@ -147,6 +149,7 @@ impl Link {
             waits: false,
             life: LinkLife::OneSession,
             credited: 0,
+            early: 0,
             handlers: None,
             queue: VecDeque::new(),
             backlog: SendBacklog::default(),
@@ -173,6 +176,14 @@ impl Link {
     /// Whether a record of it can go out now.
     pub(super) fn can_send(&self) -> bool {
         self.current.is_some() || (self.credit > 0 && !self.queue.is_empty() && !self.waits)
+    }
+
+    /// Whether a post or request can be for this handler: the endpoint has as many, or the LinkOpen has named it.
+    pub(super) fn has_handler(&self, handler: u16) -> bool {
+        match handler.checked_sub(Message::EARLY_HANDLER) {
+            Some(early) => early < self.early,
+            None => self.handlers.is_some_and(|count| handler < count),
+        }
     }
 
     /// Drops what waits to go out, and says how much that was.

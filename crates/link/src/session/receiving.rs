@@ -445,10 +445,7 @@ fn check_direction(link: &Link, envelope: &Envelope) -> Result<(), &'static str>
     if forward && link.state == LinkState::Closing {
         return Err("it came after the link's end");
     }
-    if forward
-        && link.state != LinkState::Refused
-        && link.handlers.is_none_or(|count| envelope.handler >= count)
-    {
+    if forward && link.state != LinkState::Refused && !link.has_handler(envelope.handler) {
         return Err("the endpoint has no such handler");
     }
     Ok(())

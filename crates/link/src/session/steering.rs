@@ -97,6 +97,7 @@ impl Session {
             endpoint,
             right,
             life,
+            early,
         } = message
         else {
             return Ok(());
@@ -107,6 +108,11 @@ impl Session {
                 "its protection is below what this session has for its class",
             ));
         }
+        // What leaves before the answer has the protection that the opener states: only the strictest is surely enough.
+        let sends_early = !early.is_empty() && !life.is_resumed();
+        if sends_early && protection < Protection::Encrypted {
+            return Err((id, "it sends early messages on a link that isn't encrypted"));
+        }
         let limits = &self.config.limits;
         let credit = self.config.peer_limits.credit_bytes;
         let mut link = Link::new(false, class, job, credit, limits.credit_bytes);
@@ -114,6 +120,7 @@ impl Session {
         link.handlers = handlers.map(|handlers| handlers.len() as u16);
         if handlers.is_none() {
             link.life = life;
+            link.early = early.len() as u16;
         }
         (link.sending, link.receiving) = (protection, protection);
         let asks = handlers.is_none() && self.config.asks;
@@ -147,6 +154,7 @@ impl Session {
                 protection,
                 right,
                 life,
+                early: early.into_iter().map(PeerText::from).collect(),
             });
         } else {
             self.control.push_back(ControlMessage::LinkRefuse {
@@ -459,3 +467,43 @@ impl Session {
 
 /// What does not fit, and on which link.
 type SteeringFault = Result<(), (LinkId, &'static str)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{KeyStore, SessionSecret};
+    use crate::protection::{Protections, TrafficClass};
+    use crate::session::{SessionConfig, Side};
+
+    fn opening(protection: Protection, life: LinkLife) -> ControlMessage {
+        ControlMessage::LinkOpen {
+            link: LinkId(1),
+            job: 0,
+            class: TrafficClass::Data,
+            protection,
+            endpoint: "coupler".to_owned(),
+            right: Vec::new(),
+            life,
+            early: vec!["surface".to_owned()],
+        }
+    }
+
+    /// Who sends early messages doesn't know yet how much protection the other end wants.
+    #[test]
+    fn early_messages_of_a_link_that_is_not_encrypted_end_the_session() {
+        for protection in Protection::ALL {
+            let mut config = SessionConfig::new(Side::Server);
+            config.asks = true;
+            config.protections = Protections {
+                control: Protection::Integrity,
+                code: Protection::Integrity,
+                data: Protection::Plain,
+            };
+            let keys = KeyStore::in_ordinary_memory(1);
+            let secret = SessionSecret::from_bytes(&[1; 32]);
+            let mut session = Session::new(config, secret, &keys, core::time::Duration::ZERO);
+            let opened = session.handle_control(opening(protection, LinkLife::OneSession), 0);
+            assert_eq!(opened.is_ok(), protection == Protection::Encrypted);
+        }
+    }
+}

@@ -7,10 +7,11 @@ use std::time::Duration;
 use exoskel_identity::PeerText;
 use exoskel_link::capability::Startpoint;
 use exoskel_link::{
-    LinkId, LinkLife, LinkRefusal, Message, MessageKind, Protection, Resumption, Session,
-    SessionError,
+    EARLY_HANDLERS_MAX, LinkId, LinkLife, LinkRefusal, Message, MessageKind, Protection,
+    Resumption, Session, SessionError,
 };
 
+use super::endpoint::is_name;
 use super::hints::has_place;
 use super::lasting::LastingEnd;
 use super::{
@@ -59,6 +60,15 @@ impl Waiting {
     fn is_told_post(&self) -> bool {
         self.request.is_none() && is_told(&self.contents.head)
     }
+
+    fn into_message(self, handler: u16) -> Message {
+        Message {
+            handler,
+            kind: self.request.map_or(MessageKind::Post, MessageKind::Request),
+            head: self.contents.head,
+            bulk: self.contents.bulk,
+        }
+    }
 }
 
 pub(super) struct Binding {
@@ -85,6 +95,10 @@ pub(super) struct Binding {
     name: Option<u64>,
     /// What is kept of it, if it does.
     pub(super) lasting: Option<LastingEnd>,
+    /// The handlers that its LinkOpens name: of messages that don't wait for the first answer.
+    early: Vec<String>,
+    /// Such messages have gone, and the other end has not accepted yet: its handlers are not known.
+    is_unanswered: bool,
     /// Since when it has waited for another session, and why it has lost the last one.
     pub(super) away: Option<(Duration, String)>,
     /// Why there is no link, if the last attempt to have one came to nothing.
@@ -120,6 +134,8 @@ impl Binding {
             handlers: Vec::new(),
             name: None,
             lasting: None,
+            early: Vec::new(),
+            is_unanswered: false,
             away: None,
             failure: None,
             unsaid: None,
@@ -220,7 +236,7 @@ impl Binding {
 
     /// Takes a message: what it gives is to be sent now.
     pub(super) fn take(&mut self, waiting: Waiting) -> Result<Option<OutgoingMessage>, LinkError> {
-        if !self.is_open && self.lasting.is_none() {
+        if !self.is_open && (self.lasting.is_none() || self.is_unanswered) {
             self.check_allowed(&waiting.handler)?;
             self.wait(waiting)?;
             return Ok(None);
@@ -266,7 +282,8 @@ impl Binding {
         Ok(())
     }
 
-    /// Asks for the link on a session: a new one, which outlives the session if it has a `name`, or the one that was lost.
+    /// Asks for the link on a session: a new one, which outlives the session if it has a `name`, or the one that was lost. What waits for a
+    /// new one follows at once if that gives nothing away: the link is encrypted, and what gets lost with the session is sent again.
     pub(super) fn ask(
         &mut self,
         id: SessionId,
@@ -274,7 +291,7 @@ impl Binding {
         same_host: bool,
         minimum: Protection,
         name: Option<u64>,
-    ) -> Result<LinkId, SessionError> {
+    ) -> Result<(LinkId, Vec<Happening>), SessionError> {
         let protection = self.startpoint.needs(same_host).max(self.minimum);
         let protection = protection.max(minimum);
         self.policy_asked = minimum;
@@ -282,8 +299,16 @@ impl Binding {
         if let Some(lasting) = &mut self.lasting {
             lasting.attempt += 1;
         }
+        if self.lasting.is_none() {
+            let is_early = name.is_some() && protection == Protection::Encrypted;
+            self.early = match is_early && !self.is_lookup() {
+                true => self.early_handlers(),
+                false => Vec::new(),
+            };
+        }
         let (startpoint, lasting) = (&self.startpoint, &self.lasting);
-        let link = session.request_lasting_link(startpoint.endpoint(), protection, |link| {
+        let (endpoint, early) = (startpoint.endpoint(), &self.early[..]);
+        let link = session.request_early_link(endpoint, protection, early, |link| {
             let number = link.number();
             let life = match (lasting, name) {
                 (Some(end), _) => LinkLife::Resumed {
@@ -299,9 +324,75 @@ impl Binding {
             };
             (startpoint.right(&binding, number).encode(), life)
         })?;
-        self.name = name;
         self.place = Some((id, link));
-        Ok(link)
+        self.name = name;
+        let is_early = self.lasting.is_none() && !self.early.is_empty();
+        let happened = match name.filter(|_| is_early) {
+            Some(name) => self.send_early(session, link, name),
+            None => Vec::new(),
+        };
+        Ok((link, happened))
+    }
+
+    /// The handlers of the first messages that wait, as many as a LinkOpen can name.
+    fn early_handlers(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for waiting in &self.waiting {
+            if names.contains(&waiting.handler) {
+                continue;
+            }
+            if names.len() == EARLY_HANDLERS_MAX || !is_name(&waiting.handler) {
+                break;
+            }
+            names.push(waiting.handler.clone());
+        }
+        names
+    }
+
+    /// Sends what needn't wait for the answer to the LinkOpen that has just been queued.
+    fn send_early(&mut self, session: &mut Session, link: LinkId, name: u64) -> Vec<Happening> {
+        let key = session.resumption_key().clone();
+        self.lasting = Some(LastingEnd::new(name, key));
+        self.is_unanswered = true;
+        let mut happened = Vec::new();
+        while let Some(waiting) = self.waiting.pop_front() {
+            let named = self.early.iter().position(|name| *name == waiting.handler);
+            let Some(place) = named else {
+                self.waiting.push_front(waiting);
+                break;
+            };
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(waiting.bytes());
+            let (request, is_told_post) = (waiting.request, waiting.is_told_post());
+            let message = waiting.into_message(Message::EARLY_HANDLER + place as u16);
+            if let Some(lasting) = &mut self.lasting {
+                lasting.keep(message.clone());
+            }
+            if let Err(error) = self.send(session, link, message) {
+                happened.append(&mut self.lose(request, is_told_post, &error));
+            }
+        }
+        happened
+    }
+
+    /// The other end has said which handlers it has: nothing comes of early messages for others, which it drops.
+    fn lose_unknown(&mut self) -> Vec<Happening> {
+        let kept = self.lasting.iter().flat_map(LastingEnd::kept);
+        let unknown = kept.filter_map(|message| {
+            let place = message.handler.checked_sub(Message::EARLY_HANDLER)?;
+            let name = self.early.get(usize::from(place))?;
+            let request = match message.kind {
+                MessageKind::Request(request) => Some(request),
+                _ => None,
+            };
+            let is_told_post = request.is_none() && is_told(&message.head);
+            let is_known = self.handlers.iter().any(|known| known.is(name));
+            (!is_known).then(|| (request, is_told_post, self.no_handler(name.clone())))
+        });
+        let unknown: Vec<_> = unknown.collect();
+        unknown
+            .into_iter()
+            .flat_map(|(request, is_told_post, error)| self.lose(request, is_told_post, &error))
+            .collect()
     }
 
     /// The link is open: what has waited goes out.
@@ -313,7 +404,9 @@ impl Binding {
         resumption: Option<Resumption>,
         now: Duration,
     ) -> Vec<Happening> {
-        if let Some(lasting) = &mut self.lasting {
+        let is_first = self.is_unanswered || self.lasting.is_none();
+        let resumed = self.lasting.as_mut().filter(|end| end.attempt > 0);
+        if let Some(lasting) = resumed {
             let said = resumption.unwrap_or_default();
             let resumed = lasting.resume(said.received, said.withheld);
             let error = match resumed {
@@ -330,48 +423,75 @@ impl Binding {
                 let _ = session.close_link(link);
                 return self.fail(&error);
             }
-        } else {
+        }
+        let mut happened = Vec::new();
+        if is_first {
             self.handlers = handlers;
             self.since = now;
-            if let (Some(name), Some(_)) = (self.name, resumption) {
-                let key = session.resumption_key().clone();
-                self.lasting = Some(LastingEnd::new(name, key));
-            }
+            happened.append(&mut self.lose_unknown());
+            self.lasting = match (self.lasting.take(), self.name, resumption) {
+                // Early messages have gone, and are kept.
+                (Some(lasting), _, Some(_)) => Some(lasting),
+                (None, Some(name), Some(_)) => {
+                    let key = session.resumption_key().clone();
+                    Some(LastingEnd::new(name, key))
+                }
+                _ => None,
+            };
         }
         (self.away, self.failure) = (None, None);
-        self.is_open = true;
+        (self.is_open, self.is_unanswered) = (true, false);
         self.waiting_bytes = 0;
-        let mut happened = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             let (request, is_told_post) = (waiting.request, waiting.is_told_post());
             let sent = self.take(waiting).and_then(|outgoing| {
                 let Some(outgoing) = outgoing else {
                     return Ok(());
                 };
-                let kind = outgoing.message.kind;
-                match session.send(link, outgoing.message) {
-                    // A session that ends says so, and so does a link that the other end has ended at once.
-                    Ok(()) | Err(SessionError::UnknownLink(_)) => Ok(()),
-                    Err(_) if session.is_ending() => Ok(()),
-                    Err(error) => {
-                        self.take_back();
-                        Err(LinkError::of_message(error, kind))
-                    }
-                }
+                self.send(session, link, outgoing.message)
             });
             if let Err(error) = sent {
-                match request.filter(|request| self.forget(*request)) {
-                    Some(request) => happened.append(&mut lost([request], &error)),
-                    // Whoever posted hears of it at the next call, unless there is something else to hear.
-                    None if is_told_post => {
-                        happened.push(Happening::Warning(error.to_string()));
-                        self.lose_posts(1, &error);
-                    }
-                    None => {}
-                }
+                happened.append(&mut self.lose(request, is_told_post, &error));
             }
         }
         happened
+    }
+
+    /// Sends the newest message.
+    fn send(
+        &mut self,
+        session: &mut Session,
+        link: LinkId,
+        message: Message,
+    ) -> Result<(), LinkError> {
+        let kind = message.kind;
+        match session.send(link, message) {
+            // A session that ends says so, and so does a link that the other end has ended at once.
+            Ok(()) | Err(SessionError::UnknownLink(_)) => Ok(()),
+            Err(_) if session.is_ending() => Ok(()),
+            Err(error) => {
+                self.take_back();
+                Err(LinkError::of_message(error, kind))
+            }
+        }
+    }
+
+    /// Nothing comes of a request or post.
+    fn lose(
+        &mut self,
+        request: Option<RequestId>,
+        is_told_post: bool,
+        error: &LinkError,
+    ) -> Vec<Happening> {
+        match request.filter(|request| self.forget(*request)) {
+            Some(request) => lost([request], error),
+            // Whoever posted hears of it at the next call, unless there is something else to hear.
+            None if is_told_post => {
+                self.lose_posts(1, error);
+                vec![Happening::Warning(error.to_string())]
+            }
+            None => Vec::new(),
+        }
     }
 
     /// The newest message was not sent, and won't be.
@@ -385,21 +505,17 @@ impl Binding {
     fn message(&self, waiting: Waiting) -> Result<Message, LinkError> {
         let mut handlers = self.handlers.iter();
         let Some(handler) = handlers.position(|known| known.is(&waiting.handler)) else {
-            return Err(LinkError::NoHandler {
-                handler: waiting.handler,
-                endpoint: self.startpoint.endpoint().to_owned(),
-                known: self.handlers.clone(),
-            });
+            return Err(self.no_handler(waiting.handler));
         };
-        let kind = waiting
-            .request
-            .map_or(MessageKind::Post, MessageKind::Request);
-        Ok(Message {
-            handler: handler as u16,
-            kind,
-            head: waiting.contents.head,
-            bulk: waiting.contents.bulk,
-        })
+        Ok(waiting.into_message(handler as u16))
+    }
+
+    fn no_handler(&self, handler: String) -> LinkError {
+        LinkError::NoHandler {
+            handler,
+            endpoint: self.startpoint.endpoint().to_owned(),
+            known: self.handlers.clone(),
+        }
     }
 
     /// Whether it may go over to another session: it outlives its session, or nothing has been sent on it.
@@ -427,6 +543,8 @@ impl Binding {
         self.is_open = false;
         self.failure = Some(error.to_string());
         self.lasting = None;
+        self.early.clear();
+        self.is_unanswered = false;
         self.away = None;
         self.handlers.clear();
         self.waiting.clear();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_identity::VerifiedIdentity;
+use exoskel_identity::{PeerText, VerifiedIdentity};
 use exoskel_link::capability::{Caveat, RootKey};
-use exoskel_link::{HANDLERS_MAX, LinkId, NAME_BYTES_MAX, Protection};
+use exoskel_link::{HANDLERS_MAX, LinkId, Message, NAME_BYTES_MAX, Protection};
 
 use super::lasting::LastingEnd;
 use super::{CALL_BYTES, LinkError, PeerProcess};
@@ -39,6 +39,8 @@ pub(super) struct AcceptedLink {
     pub(super) endpoint: String,
     /// What it may call; messages carry the index.
     pub(super) handlers: Vec<String>,
+    /// The handlers of early messages, as the LinkOpen of the session that carries it names them.
+    pub(super) early: Vec<PeerText>,
     /// Of the startpoint that it rests on.
     pub(super) number: u64,
     /// Whether that is one that a rule gave out: then only rules say what it is good for.
@@ -72,6 +74,15 @@ pub(super) struct AcceptedLink {
 }
 
 impl AcceptedLink {
+    /// Which handler a message is for, by its number. An early message may be for one that the link doesn't have.
+    pub(super) fn handler(&self, number: u16) -> Option<&String> {
+        let Some(place) = number.checked_sub(Message::EARLY_HANDLER) else {
+            return self.handlers.get(usize::from(number));
+        };
+        let name = self.early.get(usize::from(place))?;
+        self.handlers.iter().find(|handler| name.is(handler))
+    }
+
     /// The memory that it takes while no session carries it.
     pub(super) fn weight(&self) -> u64 {
         let calls = self.held_calls.saturating_mul(CALL_BYTES);
@@ -112,7 +123,7 @@ impl OwnEndpoint {
 }
 
 /// Whether it can travel as a name.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let is_plain = !text.is_empty() && !text.contains(char::is_control);
     is_plain && text.len() <= NAME_BYTES_MAX
 }

@@ -226,7 +226,8 @@ impl LinkMachine {
                 self.names_made
             });
             match binding.ask(id, session, known.peer.same_host, minimum, name) {
-                Ok(link) => {
+                Ok((link, mut lost)) => {
+                    happened.append(&mut lost);
                     if let Some(Use::Own(old)) = known.links.insert(link, Use::Own(*number)) {
                         replaced.push((old, link));
                     }
@@ -666,6 +667,7 @@ impl LinkMachine {
                 let accepted = AcceptedLink {
                     endpoint: name.to_owned(),
                     handlers: allowed.handlers,
+                    early: Vec::new(),
                     number: allowed.number,
                     by_rule: allowed.by_rule,
                     caveats: allowed.caveats,
@@ -692,6 +694,7 @@ impl LinkMachine {
         };
         let before = accepted.place.replace((id, link));
         accepted.away_since = None;
+        accepted.early = asked.early;
         accepted.protection = protection;
         (accepted.needs, accepted.policy_asked) = (needs, policy_asked);
         accepted.identity = known.peer.identity.clone();

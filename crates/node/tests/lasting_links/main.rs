@@ -5,6 +5,7 @@
 mod attempts;
 mod bounds;
 mod closed;
+mod early;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -703,7 +704,7 @@ fn a_peer_that_ends_each_session_is_dialled_ever_less() {
         dialled += 1;
         let mut conversation = opener.met(&ATMOSPHERE, OWN, 20, true);
         let events = opener.settle(&mut conversation);
-        let [Event::LinkAsked { link, .. }] = events[..] else {
+        let [Event::LinkAsked { link, .. }, ..] = events[..] else {
             panic!("{events:?}");
         };
         let accepted = conversation.peer.accept_lasting_link(
@@ -738,7 +739,7 @@ fn a_link_that_is_ended_at_once_says_why() {
     assert!(asked.unwrap().1.is_none());
     let mut conversation = opener.dialled_by(OWN, 20);
     let events = opener.settle(&mut conversation);
-    let [Event::LinkAsked { link, .. }] = events[..] else {
+    let [Event::LinkAsked { link, .. }, ..] = events[..] else {
         panic!("{events:?}");
     };
     let peer = &mut conversation.peer;
