@@ -6,7 +6,6 @@ mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,10 +32,9 @@ const UNREAD_BYTES_MAX: u64 = 256 << 20;
 /// What leaves a session without being read: as much as the credit of its link, and a piece.
 const UNDER_WAY_BYTES_MAX: u64 = 16 << 20;
 
-/// An array of one piece that counts how often it is read, and says when it is written.
+/// An array of one piece that counts how often it is read.
 struct CountedCells {
     reads: Arc<AtomicUsize>,
-    written: Sender<()>,
 }
 
 impl ArrayMemory for CountedCells {
@@ -49,9 +47,7 @@ impl ArrayMemory for CountedCells {
         bytes.resize(bytes.len() + length, 7);
     }
 
-    fn write(&self, _: usize, _: &[u8]) {
-        self.written.send(()).unwrap();
-    }
+    fn write(&self, _: usize, _: &[u8]) {}
 }
 
 /// A node with a region, and what it sees of it.
@@ -59,7 +55,6 @@ struct Owner {
     node: LinkNode,
     startpoint: Startpoint,
     reads: Arc<AtomicUsize>,
-    written: Receiver<()>,
 }
 
 /// A node that reads nothing unless it is driven, and its link.
@@ -97,10 +92,9 @@ impl Owner {
         let node = LinkNode::start(config(terms, vec![listening])).unwrap();
         node.offer(ENDPOINT, Protection::Plain, [1; 16], [2; 32])
             .unwrap();
-        let (reads, (sender, written)) = (Arc::new(AtomicUsize::new(0)), channel());
+        let reads = Arc::new(AtomicUsize::new(0));
         let memory = CountedCells {
             reads: reads.clone(),
-            written: sender,
         };
         let layout = RegionLayout {
             type_text: "|u1".to_owned(),
@@ -116,7 +110,6 @@ impl Owner {
             node,
             startpoint,
             reads,
-            written,
         }
     }
 }
@@ -127,8 +120,9 @@ impl MutePeer {
         let (node, parts) = LinkNode::without_thread(config(terms, Vec::new())).unwrap();
         let mut driver = parts.driver();
         let binding = node.bind(owner.startpoint.clone());
-        put(&node, binding);
-        while owner.written.try_recv().is_err() {
+        let first = node.request(binding, "field.put", one_element()).unwrap();
+        // Its link is open by then, so all that it asks for later goes out at once.
+        while !node.has_answer(first) {
             assert!(driver.progress(Duration::from_millis(1)));
         }
         Self {
@@ -153,10 +147,12 @@ impl MutePeer {
     }
 }
 
-fn put(node: &LinkNode, binding: BindingId) {
+fn one_element() -> MessageContents {
     let one = RegionMessage::Put(ArrayPart::new(0, 1, &[]).unwrap());
-    let bulk = vec![Bytes::from_static(b"1")];
-    ask(node, binding, "field.put", one.head(), bulk);
+    MessageContents {
+        head: one.head(),
+        bulk: vec![Bytes::from_static(b"1")],
+    }
 }
 
 /// Asks, and waits for no answer.

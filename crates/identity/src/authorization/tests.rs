@@ -719,8 +719,7 @@ fn what_rules_say_otherwise_is_named_with_its_line() {
     assert_eq!(
         other.changes_since(&one),
         [
-            "the [[allow.rule]] at line 1 is new: action \"conect\" for dn \"*\"",
-            "the [[allow.rule]] that was at line 1 is gone: action \"connect\" for dn \"*\"",
+            "the [[allow.rule]] at line 1 has changed: action \"conect\" for dn \"*\"; it was: action \"connect\" for dn \"*\"",
             "the ban of \"/DC=org/CN=New\" (line 2 of the ban list) is new",
             "[accounts] map: \"/vo\" is new",
         ]
