@@ -195,11 +195,12 @@ def test_ctrl_c_and_its_like_end_all_processes(tmp_path: Path, number: signal.Si
         ("[program.a]\ncommand = ''\n", "can't start a: got no command"),
         ("[program.a]\nspeed = 1\n", r"climate\.toml: .*\n.*\n.*\n.*\nunknown field `speed`"),
         ("", "climate.toml: got no program"),
+        ("\udcff", r"climate\.toml: got 'utf-8' codec .*, expected text in UTF-8"),
     ],
 )
 def test_files_that_cannot_run_are_said(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "climate.toml"
-    file.write_text(text)
+    file.write_bytes(text.encode(errors="surrogateescape"))
     done = couple(file)
     assert done.returncode == 1
     assert re.search(said, done.stderr), done.stderr

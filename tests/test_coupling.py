@@ -264,6 +264,8 @@ def test_memory_of_one_s_own_is_copied_from_and_to(start: Callable[[str], Path])
         np.testing.assert_array_equal(taken, given)
         with pytest.raises(ValueError, match=r"got memory of \(3,\) of float64, expected \(4, 4\)"):
             programs["ocean"][0].array("other", layout, memory=np.zeros(3))
+        with pytest.raises(TypeError, match="got memory=list, expected a NumPy array"):
+            programs["ocean"][0].array("other", layout, memory=[[0.0] * 4] * 4)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -513,6 +513,37 @@ def test_programs_on_two_hosts_by_the_command_line(
     assert os.path.exists(place)
 
 
+def test_programs_of_the_coupler_find_its_keeper_by_the_variable(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No other keeper is where they look when the variable names none.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(cluster.place))
+    both = cluster.place / "both.py"
+    both.write_text(
+        textwrap.dedent("""
+        import sys
+        import exoskel as ex
+
+        with ex.Member(sys.argv[1]) as member:
+            sst = member.array("sst", ex.Layout((8,), "f8", "block"))
+            with sst.write() if sys.argv[1] == "ocean" else sst.read():
+                pass
+        """)
+    )
+    file = cluster.place / "climate.toml"
+    text = TWO
+    for name in ("ocean", "atmosphere"):
+        started = f"[program.{name}]\ncommand = {json.dumps(f'{sys.executable} {both} {name}')}"
+        text = text.replace(f"[program.{name}]", started)
+    file.write_text(text)
+    words = ("--listen", "tcp://127.0.0.1:0", "--credential", str(cluster.credential(HEAD)))
+    with command("couple", str(file), "--json", *words) as couple:
+        output, errors = couple.communicate(timeout=SECONDS)
+        assert couple.returncode == 0, errors
+    [connection] = json.loads(output)["connections"]
+    assert connection["versions"] == 1
+
+
 def test_a_program_that_never_comes_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     file = cluster.place / "climate.toml"
     file.write_text(TWO)

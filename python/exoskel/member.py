@@ -290,7 +290,12 @@ def _own_memory(memory: Any, layout: Layout, rank: int) -> NDArray[Any]:
             )
         own = np.from_dlpack(memory)
     elif not isinstance(memory, np.ndarray):
-        own = np.asarray(memoryview(memory))
+        try:
+            own = np.asarray(memoryview(memory))
+        except TypeError as error:
+            raise TypeError(
+                f"got memory={type(memory).__name__}, expected a NumPy array, DLPack or a buffer"
+            ) from error
     shape = layout.local_shape(rank)
     if own.shape != shape or own.dtype != layout.dtype:
         raise ValueError(

@@ -133,7 +133,10 @@ def add_commands(commands: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _couple(arguments: argparse.Namespace) -> int:
-    text = arguments.file.read_text()
+    try:
+        text = arguments.file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CouplingError(f"{arguments.file}: got {error}, expected text in UTF-8") from error
     try:
         programs = _core.read_coupling(text)
     except CouplingError as error:
@@ -157,9 +160,9 @@ def _couple(arguments: argparse.Namespace) -> int:
         else:
             node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
             keeper = _core.Keeper.lead(place, text, node._node, arguments.wait)
-            for place in [f"tcp://{node.hints[0]}", *map("gateway:{}".format, arguments.gateway)]:
+            for way in [f"tcp://{node.hints[0]}", *map("gateway:{}".format, arguments.gateway)]:
                 print(
-                    f"keepers of other hosts join by: exoskel keeper --join {place} --coupler {node.name} --listen tcp://HOST:PORT --credential FILE",
+                    f"keepers of other hosts join by: exoskel keeper --join {way} --coupler {node.name} --listen tcp://HOST:PORT --credential FILE",
                     file=sys.stderr,
                     flush=True,
                 )
