@@ -9,7 +9,7 @@ from benches.redist import keepers, programs
 from benches.redist.frame import FIRST, Bench, Goal, Row
 
 TRANSFERS = 4
-VERSIONS = FIRST + 5
+VERSIONS = FIRST + 3
 HOSTS: dict[str, Callable[[str], keepers.Hosts]] = {
     "one host": keepers.one_host,
     "two keepers, plain": partial(keepers.two_hosts, "plain"),

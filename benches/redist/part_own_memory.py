@@ -21,7 +21,7 @@ ENDS = {
 LIBRARIES = ("openmpi", "mpich")
 PAGES = {"": (), ", large pages": ("huge",)}
 ALLTOALLW = tuple(f"{library}{pages}" for library in LIBRARIES for pages in PAGES)
-VERSIONS = FIRST + 5
+VERSIONS = FIRST + 3
 LOOK_SECONDS = 0.005
 SECTOR_BYTES = 512
 

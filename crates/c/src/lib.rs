@@ -491,7 +491,7 @@ fn begin(array: *mut CArray, access: Access) -> *mut c_void {
         };
         begun.map_err(|error| error.to_string())?;
         array.access = access;
-        Ok(array.array.memory().first_byte().cast())
+        Ok(array.array.first_byte().cast())
     });
     begun.unwrap_or(ptr::null_mut())
 }
