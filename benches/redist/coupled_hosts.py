@@ -17,15 +17,14 @@ from benches.redist import keepers, programs
 PORT = 7700
 # Small matrices would go faster than the line in larger ones.
 BURST = "32kb"
-# Everything may be plain between hosts that see each other.
-POLICY = f"""
+POLICY = """
 [domain.all]
-addresses = ["{NETWORK}.0/24"]
+addresses = ["{network}.0/24"]
 names = ["*"]
 [[rule]]
 from = "all"
 to = "all"
-protection = "plain"
+protection = "{protection}"
 [[allow.rule]]
 action = ["coupler.join", "coupler.report", "coupler.stay"]
 name = "*"
@@ -39,11 +38,14 @@ SITE = (
 class Coupled:
     """So many hosts of a source, as many of a target, and two gateways if they can't see each other."""
 
-    def __init__(self, stack: contextlib.ExitStack, size: int, *, is_routed: bool) -> None:
+    def __init__(
+        self, stack: contextlib.ExitStack, size: int, *, is_routed: bool, protection: str
+    ) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         self.network: Hosts = stack.enter_context(hosts(self.folder))
         self.size = size
-        self._stack = stack
+        # Those that run now.
+        self.keepers: list[subprocess.Popen[str]] = []
         self.near = [f"source{number}" for number in range(size)]
         self.far = [f"target{number}" for number in range(size)]
         self._gates = {"gate1": self.near, "gate2": self.far} if is_routed else {}
@@ -51,17 +53,19 @@ class Coupled:
         self.addresses = {name: self.network.add(name) for name in names}
         roles = [("peer", name) for name in ("head", *self.near, *self.far)]
         issue(self.folder, [*roles, *(("gateway", gate) for gate in self._gates)])
-        (self.folder / "policy.toml").write_text(POLICY)
+        (self.folder / "policy.toml").write_text(
+            POLICY.format(network=NETWORK, protection=protection)
+        )
         (self.folder / "tunnels.toml").write_text(EVERYBODY)
         for gate, other in zip(self._gates, reversed(self._gates), strict=True):
             self._start_gateway(gate, other)
 
-    def pace(self, rate: str) -> None:
+    def pace(self, rate: str, burst: str = BURST) -> None:
         """Let nobody send or receive faster than this, the coupler aside."""
         for name in self.addresses:
             if name != "head":
-                self.network.pace(name, rate, BURST)
-                self.network.pace_towards(name, rate, BURST)
+                self.network.pace(name, rate, burst)
+                self.network.pace_towards(name, rate, burst)
 
     def run(self, job: str, shapes: Sequence[str], versions: int) -> list[list[float]]:
         """Seconds for each version of each shape, by one coupling."""
@@ -87,12 +91,12 @@ class Coupled:
         coupling = self.folder / "coupling.toml"
         head = self._start(stack, "head", "couple", coupling, *self._node("head"), "--listen", at)
         wait_for_line(head, "--join ")
-        joining = [
+        self.keepers = [
             self._start(stack, host, *self._keeper(host, gate))
             for gate, of_gate in (self._gates or {"": [*self.near, *self.far]}).items()
             for host in of_gate
         ]
-        for keeper in joining:
+        for keeper in self.keepers:
             wait_for_line(keeper, "has joined")
 
     def _keeper(self, host: str, gate: str) -> list[object]:
@@ -147,7 +151,7 @@ def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
 
 
 @contextlib.contextmanager
-def coupled(size: int, *, is_routed: bool = False) -> Iterator[Coupled]:
-    """Hosts that go when the block ends."""
+def coupled(size: int, *, is_routed: bool = False, protection: str = "plain") -> Iterator[Coupled]:
+    """Hosts that go when the block ends; those that see each other have this protection."""
     with contextlib.ExitStack() as stack:
-        yield Coupled(stack, size, is_routed=is_routed)
+        yield Coupled(stack, size, is_routed=is_routed, protection=protection)

@@ -118,9 +118,13 @@ class Bench:
         keys: dict[str, Any] | None = None,
         unit: str = "GB/s",
         scale: float = 1.0,
+        first: int = FIRST,
     ) -> Row:
-        """Let lanes take turns; of each the median, as GB/s of so many bytes, or times `scale` in another unit."""
-        times, failures = self.turns(text, lanes)
+        """Let lanes take turns; of each the median, as GB/s of so many bytes, or times `scale` in another unit.
+
+        The first values of each turn are not counted, so many as `first` says.
+        """
+        times, failures = self.turns(text, lanes, first)
         middle = {name: statistics.median(found) for name, found in times.items()}
         values = {
             name: bytes / one / 1e9 if unit == "GB/s" else one * scale
@@ -129,7 +133,7 @@ class Bench:
         return Row(text, unit, values, failures, keys or {})
 
     def turns(
-        self, text: str, lanes: Mapping[str, Lane]
+        self, text: str, lanes: Mapping[str, Lane], first: int = FIRST
     ) -> tuple[dict[str, list[float]], dict[str, str]]:
         """The seconds of each lane in all rounds, and why lanes have none."""
         times: dict[str, list[float]] = {name: [] for name in lanes}
@@ -137,7 +141,7 @@ class Bench:
         for _ in range(self.rounds):
             for name in list(times):
                 try:
-                    times[name] += lanes[name]()[FIRST:]
+                    times[name] += lanes[name]()[first:]
                 except Missing as error:
                     failures[name] = str(error)
                     del times[name]

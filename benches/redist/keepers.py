@@ -19,6 +19,9 @@ PROGRAMS = """
 [program.source]
 [program.target]
 [[connection]]
+from = "source.filled"
+to = "target.filled"
+[[connection]]
 from = "target.ready"
 to = "source.ready"
 """
@@ -112,10 +115,10 @@ Hosts: TypeAlias = contextlib.AbstractContextManager[dict[str, Path]]
 
 
 def coupling(job: str, shapes: Sequence[str]) -> str:
-    """The file of a coupling with an array for each shape."""
+    """The file of a coupling with an array for each shape, of those between "+" too."""
     fields = [
         FIELD.format(number=number, more=middle(shape) if job == "centre" else "")
-        for number, shape in enumerate(shapes)
+        for number, shape in enumerate("+".join(shapes).split("+"))
     ]
     return "".join([PROGRAMS, *fields])
 
@@ -146,8 +149,13 @@ def process(
 ) -> subprocess.Popen[str]:
     """Start a process of a program, by a command that runs it on another host, or none."""
     binary, job, size, *more = words
+    return started([*inside, binary, program, rank, size, job, *more], keeper)
+
+
+def started(command: Sequence[object], keeper: Path) -> subprocess.Popen[str]:
+    """Start a process that attaches to a keeper."""
     return subprocess.Popen(
-        [*inside, *map(str, [binary, program, rank, size, job, *more])],
+        [str(word) for word in command],
         env={"EXOSKEL_KEEPER": str(keeper)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -155,16 +163,18 @@ def process(
     )
 
 
+def printed(processes: Sequence[subprocess.Popen[str]]) -> list[list[int]]:
+    """Wait for processes, and return the numbers that each has printed."""
+    said = [process.communicate() for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        if process.returncode:
+            raise Missing(f"ours ended with {process.returncode}: {errors.strip()[-300:]}")
+    return [[int(line) for line in lines.split()] for lines, _ in said]
+
+
 def versions_of(
     sources: list[subprocess.Popen[str]], targets: list[subprocess.Popen[str]]
 ) -> list[float]:
     """Wait for processes, and return the seconds of each version."""
-    times = []
-    for processes in (sources, targets):
-        said = [process.communicate() for process in processes]
-        for process, (_, errors) in zip(processes, said, strict=True):
-            if process.returncode:
-                raise Missing(f"ours ended with {process.returncode}: {errors.strip()[-300:]}")
-        times.append(zip(*[map(int, lines.split()) for lines, _ in said], strict=True))
-    begins, ends = times
+    begins, ends = (list(zip(*printed(processes), strict=True)) for processes in (sources, targets))
     return [(max(end) - min(begin)) / 1e9 for begin, end in zip(begins, ends, strict=True)]

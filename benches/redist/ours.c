@@ -1,7 +1,15 @@
-/* One process of ours: ours PROGRAM RANK SIZE JOB VERSIONS SHAPE... Prints a time for each version of each shape in turn, in nanoseconds: at
- * the source when it begins to export, at the target when it has read. The array of the first shape is `field0`. */
+/* One process of ours: ours PROGRAM RANK SIZE JOB VERSIONS SHAPES... Each word of shapes is one, or some with "+" between that are exported
+ * at once; a shape with ",own" at its end is in memory of the program's own. Prints a time for each version of each word in turn, in
+ * nanoseconds: at the source when it begins to export, at the target when it has read. The array of the first shape is `field0`. */
 #include "exoskel.h"
 #include "jobs.h"
+
+#define AT_ONCE_MAX 8
+
+typedef struct {
+    job one;
+    exoskel_array *array;
+} field;
 
 static void must(int is_good) {
     if (!is_good) {
@@ -10,47 +18,82 @@ static void must(int is_good) {
     }
 }
 
-static exoskel_array *field_of(exoskel_member *me, const job *one, int is_source, int number) {
+static field field_of(exoskel_member *me, const job *one, int is_source, int number, int is_own) {
     int64_t shape[] = {one->rows, one->columns}, target[] = {target_rows(one), target_columns(one)};
-    const char *sharing = one->kind == CYCLIC ? "cyclic(64),cyclic(64)" : "*,block";
+    const char *sharing = is_source ? "block,*" : one->kind == CYCLIC ? "cyclic(64),cyclic(64)" : "*,block";
     char name[32];
     snprintf(name, sizeof name, "field%d", number);
-    exoskel_array *field;
-    must(!exoskel_array_of(me, name, EXOSKEL_FLOAT64, EXOSKEL_ORDER_C, 2, is_source ? shape : target,
-                           is_source ? "block,*" : sharing, is_source ? NULL : one->grid, NULL, &field));
-    return field;
+    field made = {*one, NULL};
+    void *own = NULL;
+    if (is_own) {
+        size_t bytes = (is_source ? one->rows / one->size * one->columns : own_rows(one) * own_columns(one)) * sizeof(double);
+        own = malloc(bytes);
+        if (!own) exit(2);
+        memset(own, 0, bytes);
+        must(!exoskel_array_in(me, name, EXOSKEL_FLOAT64, EXOSKEL_ORDER_C, 2, is_source ? shape : target, sharing,
+                               is_source ? NULL : one->grid, NULL, own, &made.array));
+    } else {
+        must(!exoskel_array_of(me, name, EXOSKEL_FLOAT64, EXOSKEL_ORDER_C, 2, is_source ? shape : target, sharing,
+                               is_source ? NULL : one->grid, NULL, &made.array));
+    }
+    return made;
+}
+
+/* A barrier, as the peers have it: all sources say that they have filled theirs, then all targets that they wait. */
+static void meet(exoskel_array *filled, exoskel_array *ready, int is_source) {
+    if (is_source) must(exoskel_write(filled) && !exoskel_done(filled));
+    must(is_source ? exoskel_read(ready) != NULL : exoskel_read(filled) != NULL);
+    must(!exoskel_done(is_source ? ready : filled));
+    if (!is_source) must(exoskel_write(ready) && !exoskel_done(ready));
+}
+
+static void export_all(field *fields, int count, int rank, int version, exoskel_array *filled, exoskel_array *ready) {
+    for (int at = 0; at < count; at++) {
+        double *cells = exoskel_write(fields[at].array);
+        must(cells != NULL);
+        fill(&fields[at].one, rank, version, cells);
+    }
+    meet(filled, ready, 1);
+    printf("%lld\n", now());
+    for (int at = 0; at < count; at++) must(!exoskel_done(fields[at].array));
+}
+
+static int import_all(field *fields, int count, int rank, int version, exoskel_array *filled, exoskel_array *ready) {
+    const double *cells[AT_ONCE_MAX];
+    int are_right = 1;
+    meet(filled, ready, 0);
+    for (int at = 0; at < count; at++) must((cells[at] = exoskel_read(fields[at].array)) != NULL);
+    printf("%lld\n", now());
+    for (int at = 0; at < count; at++) {
+        are_right &= is_right(&fields[at].one, rank, version, cells[at]);
+        must(!exoskel_done(fields[at].array));
+    }
+    return are_right;
 }
 
 int main(int count, char **words) {
     if (count < 7) return 2;
-    int is_source = !strcmp(words[1], "source"), rank = atoi(words[2]), size = atoi(words[3]), versions = atoi(words[5]);
+    int is_source = !strcmp(words[1], "source"), rank = atoi(words[2]), size = atoi(words[3]), versions = atoi(words[5]), number = 0;
     exoskel_member *me;
-    exoskel_array *ready;
+    exoskel_array *filled, *ready;
     must(!exoskel_attach(words[1], size, rank, &me));
-    /* A barrier: the targets say that they wait. */
     const int64_t all = size;
+    must(!exoskel_array_of(me, "filled", EXOSKEL_INT8, EXOSKEL_ORDER_C, 1, &all, is_source ? "block" : "replicated", NULL, NULL, &filled));
     must(!exoskel_array_of(me, "ready", EXOSKEL_INT8, EXOSKEL_ORDER_C, 1, &all, is_source ? "replicated" : "block", NULL, NULL, &ready));
-    for (int number = 0; number < count - 6; number++) {
-        job one = job_of(words[4], size, words[6 + number]);
-        exoskel_array *field = field_of(me, &one, is_source, number);
+    for (int word = 6; word < count; word++) {
+        field fields[AT_ONCE_MAX];
+        int at_once = 0;
+        for (char *shape = strtok(words[word], "+"); shape; shape = strtok(NULL, "+")) {
+            if (at_once == AT_ONCE_MAX) return 2;
+            job one = job_of(words[4], size, shape);
+            fields[at_once++] = field_of(me, &one, is_source, number++, strstr(shape, ",own") != NULL);
+        }
         for (int version = 0; version < versions; version++) {
             if (is_source) {
-                double *cells = exoskel_write(field);
-                must(cells != NULL);
-                fill(&one, rank, version, cells);
-                must(exoskel_read(ready) && !exoskel_done(ready));
-                printf("%lld\n", now());
-                must(!exoskel_done(field));
-            } else {
-                must(exoskel_write(ready) && !exoskel_done(ready));
-                const double *cells = exoskel_read(field);
-                must(cells != NULL);
-                printf("%lld\n", now());
-                if (!is_right(&one, rank, version, cells)) {
-                    fprintf(stderr, "got other elements than expected\n");
-                    return 3;
-                }
-                must(!exoskel_done(field));
+                export_all(fields, at_once, rank, version, filled, ready);
+            } else if (!import_all(fields, at_once, rank, version, filled, ready)) {
+                fprintf(stderr, "got other elements than expected\n");
+                return 3;
             }
         }
     }

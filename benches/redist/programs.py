@@ -33,16 +33,31 @@ MPI_OVER_TCP = {
 }
 
 
-@functools.cache
 def ours() -> Path:
     """A process of a coupled program, in C."""
+    return coupled("ours")
+
+
+def first_version() -> Path:
+    """The same, with one version as soon as it can be."""
+    return coupled("first_version")
+
+
+def round_trip() -> Path:
+    """The same, with one number there and back; and two processes that wake each other by futexes."""
+    return coupled("round_trip")
+
+
+@functools.cache
+def coupled(source: str) -> Path:
+    """A program of this folder with our library."""
     cargo = ["cargo", "build", "--locked", "--quiet", "--release", "--package", "exoskel-c"]
     run(cargo, "libexoskel")
     libraries = ROOT / "target" / "release"
     header = ROOT / "crates" / "c" / "include"
     return compiled(
         "cc",
-        "ours",
+        source,
         "-I",
         header,
         "-L",
