@@ -157,9 +157,9 @@ def _couple(arguments: argparse.Namespace) -> int:
         else:
             node = stack.enter_context(node_of(arguments, _policy_of(arguments, Path(folder))))
             keeper = _core.Keeper.lead(place, text, node._node, arguments.wait)
-            for place in [f"tcp://{node.hints[0]}", *map("gateway:{}".format, arguments.gateway)]:
+            for door in [f"tcp://{node.hints[0]}", *map("gateway:{}".format, arguments.gateway)]:
                 print(
-                    f"keepers of other hosts join by: exoskel keeper --join {place} --coupler {node.name} --listen tcp://HOST:PORT --credential FILE",
+                    f"keepers of other hosts join by: exoskel keeper --join {door} --coupler {node.name} --listen tcp://HOST:PORT --credential FILE",
                     file=sys.stderr,
                     flush=True,
                 )
