@@ -160,6 +160,14 @@ class Hosts:
         self.run("middle", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         self.pass_all()
 
+    def part(self) -> None:
+        """Have the middle look like two machines: each host reaches its own address of it only."""
+        drops = "\n".join(
+            f'iifname "{host}" ip daddr != {address} drop' for host, address in MIDDLE.items()
+        )
+        chain = f"chain enter {{ type filter hook input priority 0; policy accept;\n{drops}\n}}"
+        self.run("middle", "nft", "-f", "-", text=f"table ip parted {{ {chain}\n}}\n")
+
     def pass_all(self) -> None:
         """Let every packet through from now on."""
         self._rules()
@@ -235,10 +243,10 @@ class Hosts:
 
 
 class Capture:
-    """What passes in the middle, from or to the near host."""
+    """What passes in the middle: from or to the near host, unless another device is named."""
 
-    def __init__(self, hosts: Hosts) -> None:
-        self._program = hosts.python("middle", "-m", "tests.network_capture", "near")
+    def __init__(self, hosts: Hosts, device: str = "near") -> None:
+        self._program = hosts.python("middle", "-m", "tests.network_capture", device)
         assert self._program.line() == "ready"
 
     def seen(self) -> dict[str, int]:

@@ -27,6 +27,8 @@ HEAD_PORT, KEEPER_PORT = 7700, 7702
 # Both run in the middle.
 GATES = {"gate1.example.org": 7711, "gate2.example.org": 7712}
 GATE, OTHER_GATE = GATES
+# In a chain each is the end of one host's subnet.
+BEHIND = {"near": GATE, "far": OTHER_GATE}
 # Rows of 64 bytes: 64 MiB, so that something is under way when a test looks.
 LONG, SHORT = 1 << 20, 64
 COUPLING = """
@@ -53,6 +55,17 @@ action = ["coupler.join", "coupler.report", "coupler.stay"]
 name = "*.example.org"
 """
 EVERYBODY = '[[allow.tunnel]]\nfrom = "*"\nto = "*"\n'
+CHAIN = "".join(
+    f"""\
+[subnet.{host}]
+names = {names}
+gateways = [{{ name = "{gate}", address = "tcp://{MIDDLE[host]}:{GATES[gate]}" }}]
+"""
+    for host, gate, names in (
+        ("near", GATE, [NAMES["near"], NAMES["middle"]]),
+        ("far", OTHER_GATE, [NAMES["far"]]),
+    )
+)
 
 
 class Networks:
@@ -62,6 +75,7 @@ class Networks:
         self.hosts = between
         self.place = between.place
         self.patience = 10.0
+        self.gates: dict[str, Program] = {}
         assert main(["pki", "init", str(self.place / "pki"), "--json"]) == 0
         (self.place / "policy.toml").write_text(POLICY)
         (self.place / "coupling.toml").write_text(COUPLING)
@@ -86,9 +100,21 @@ class Networks:
         assert name in program.line(), program.log()
         return program
 
+    def chain(self) -> None:
+        """Start two gateways of which each host reaches one, and which reach each other."""
+        self.hosts.part()
+        for name in GATES:
+            self.gates[name] = self.gateway(name, CHAIN)
+
+    def passed(self, gate: str) -> list[str]:
+        """Return who had tunnels of a gateway through another one."""
+        lines = (self.place / "log-middle").read_text().splitlines()
+        ways = [line for line in lines if "accepted tunnel" in line]
+        return [way for way in ways if f"through gateway {gate}" in way]
+
     def couple(self, host: str, *gates: str) -> Program:
-        """Couple, on one of the hosts."""
-        words = self._node(host, HEAD_PORT, gates)
+        """Couple, on one of the hosts; the name is of another one than its keeper's."""
+        words = self._node(host, HEAD_PORT, gates, NAMES["middle"])
         file = str(self.place / "coupling.toml")
         log = self.place / f"log-{host}"
         # Of those before it on this host, too.
@@ -99,7 +125,8 @@ class Networks:
 
     def keeper(self, host: str, join: str, coupler: str, *gates: str) -> Program:
         """Start a keeper, and wait until it has joined."""
-        words = ["--join", join, "--coupler", NAMES[coupler], *self._node(host, KEEPER_PORT, gates)]
+        words = ["--join", join, "--coupler", NAMES[coupler]]
+        words += self._node(host, KEEPER_PORT, gates, NAMES[host])
         words += ["--socket", self.socket(host)]
         program = self.hosts.python(host, "-m", "exoskel", "keeper", *words)
         assert NAMES[host] in program.line(), program.log()
@@ -120,8 +147,8 @@ class Networks:
         """Return where members of a host attach."""
         return str(self.place / f"socket-{host}")
 
-    def _node(self, host: str, port: int, gates: tuple[str, ...]) -> list[str]:
-        words = ["--credential", self.credential("peer", NAMES[host]), "--json"]
+    def _node(self, host: str, port: int, gates: tuple[str, ...], name: str) -> list[str]:
+        words = ["--credential", self.credential("peer", name), "--json"]
         words += ["--listen", f"tcp://0.0.0.0:{port}", "--policy", str(self.place / "policy.toml")]
         for gate in gates:
             words += ["--gateway", at(gate, host)]
@@ -150,8 +177,11 @@ class Coupled:
             host: networks.keeper(host, f"tcp://{MIDDLE[host]}:{HEAD_PORT}", "middle", *gates)
             for host in ("near", "far")
         }
-        self.ocean = networks.member("near", "ocean", rows)
-        self.atmosphere = networks.member("far", "atmosphere", rows)
+        self._attach(rows)
+
+    def _attach(self, rows: int) -> None:
+        self.ocean = self.networks.member("near", "ocean", rows)
+        self.atmosphere = self.networks.member("far", "atmosphere", rows)
 
     def exchange(self, marker: str) -> None:
         """Hand a version there and another one back."""
@@ -179,6 +209,23 @@ class Coupled:
         return found
 
 
+class Chained(Coupled):
+    """The same behind two gateways, each of which one of the keepers can reach."""
+
+    def __init__(self, networks: Networks, rows: int, *, is_beside: bool = False) -> None:
+        self.networks = networks
+        # Beside the near keeper, or on a third host that both can dial.
+        joins = {host: f"tcp://{MIDDLE[host]}:{HEAD_PORT}" for host in MIDDLE}
+        if is_beside:
+            joins = {host: f"gateway:{at(gate, host)}" for host, gate in BEHIND.items()}
+        self.head = networks.couple("near", GATE) if is_beside else networks.couple("middle")
+        self.keepers = {
+            host: networks.keeper(host, joins[host], "middle", gate)
+            for host, gate in BEHIND.items()
+        }
+        self._attach(rows)
+
+
 def test_versions_go_through_a_gateway_that_cannot_read_them(networks: Networks) -> None:
     """The coupler is on a third host, and none of it passes there; what may be plain elsewhere is encrypted."""
     networks.gateway(GATE)
@@ -192,6 +239,50 @@ def test_versions_go_through_a_gateway_that_cannot_read_them(networks: Networks)
     assert not [name for name in seen if "hidden" in name]
     report = coupled.leave()
     assert [one["versions"] for one in report["connections"]] == [3, 3]
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_versions_go_through_two_gateways_in_a_chain(networks: Networks, is_beside: bool) -> None:
+    """Neither keeper reaches the other one's gateway, and no wire has anything clear, that between the gateways neither."""
+    networks.chain()
+    coupled = Chained(networks, SHORT, is_beside=is_beside)
+    wires = {wire: Capture(networks.hosts, wire) for wire in ("near", "lo", "far")}
+    for step in range(3):
+        coupled.exchange(f"hidden{step}")
+    for wire, capture in wires.items():
+        seen = capture.seen()
+        assert seen["bytes"] > 3 * 2 * SHORT * 64, wire
+        assert seen["missed"] == 0
+        assert not [name for name in seen if "hidden" in name], wire
+    assert networks.passed(GATE) or networks.passed(OTHER_GATE)
+    report = coupled.leave()
+    assert [one["versions"] for one in report["connections"]] == [3, 3]
+
+
+@pytest.mark.parametrize("lost", GATES)
+def test_a_version_goes_on_when_a_gateway_of_a_chain_is_back(networks: Networks, lost: str) -> None:
+    networks.chain()
+    networks.hosts.pace("100mbit")
+    coupled = Chained(networks, LONG)
+    coupled.begin("first", Capture(networks.hosts))
+    networks.gates[lost].signal(signal.SIGKILL)
+    networks.gates[lost].process.wait()
+    networks.gateway(lost, CHAIN)
+    assert coupled.atmosphere.answer() == {"value": "first"}
+    assert coupled.leave()["first_lost"] is None
+
+
+@pytest.mark.parametrize("lost", GATES)
+def test_both_sides_are_told_when_a_gateway_of_a_chain_is_gone(
+    networks: Networks, lost: str
+) -> None:
+    networks.patience = 1.0
+    networks.chain()
+    networks.hosts.pace("100mbit")
+    coupled = Chained(networks, LONG)
+    coupled.begin("first", Capture(networks.hosts))
+    networks.gates[lost].signal(signal.SIGKILL)
+    both_are_told(coupled)
 
 
 def test_the_same_can_be_read_on_a_plain_wire(networks: Networks) -> None:
@@ -283,10 +374,9 @@ def test_a_keeper_that_stands_still_for_a_moment_loses_nothing(networks: Network
     capture = Capture(networks.hosts)
     coupled.begin("first", capture)
     for keeper in coupled.keepers.values():
-        before = capture.seen()["bytes"]
         with stopped(keeper):
             pass
-        assert eventually(lambda before=before: capture.seen()["bytes"] > before, BOUND_SECONDS)
+        goes_on(capture)
     assert coupled.atmosphere.answer() == {"value": "first"}
     assert coupled.leave()["first_lost"] is None
 
@@ -311,6 +401,12 @@ def test_both_sides_are_told_of_a_keeper_that_stands_still(networks: Networks, h
     else:
         told = coupled.atmosphere.answer()
     assert_lost(told, f"rank 0 of {program} was lost")
+
+
+def goes_on(capture: Capture) -> None:
+    """More passes than has by now."""
+    before = capture.seen()["bytes"]
+    assert eventually(lambda: capture.seen()["bytes"] > before, BOUND_SECONDS)
 
 
 def both_are_told(coupled: Coupled) -> None:

@@ -59,6 +59,14 @@ class Coupled:
         (self.folder / "tunnels.toml").write_text(EVERYBODY)
         for gate, other in zip(self._gates, reversed(self._gates), strict=True):
             self._start_gateway(gate, other)
+            self._hide([*self._gates[other], other], *self._gates[gate])
+
+    def _hide(self, hidden: Sequence[str], *hosts: str) -> None:
+        """Leave hosts no way to others but through their own gateway."""
+        for host in hosts:
+            for other in hidden:
+                route = ["unreachable", f"{self.addresses[other]}/32"]
+                self.network.run(host, "ip", "route", "add", *route)
 
     def pace(self, rate: str, burst: str = BURST) -> None:
         """Let nobody send or receive faster than this, the coupler aside."""

@@ -311,7 +311,7 @@ def _bytes_without_gaps(own: NDArray[Any], order: Any) -> memoryview | None:
     lies = flags.c_contiguous if order == "C" else flags.f_contiguous
     if not lies:
         return None
-    return memoryview(own.reshape(-1, order=order).view("u1"))
+    return own.reshape(-1, order=order).view("u1").data
 
 
 def _check_process(process: int) -> None:

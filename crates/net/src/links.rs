@@ -246,7 +246,7 @@ impl LinkNode {
             let gateways = config.gateways.iter();
             listen
                 .map(|one| one.address().to_string())
-                .chain(gateways.map(|gateway| format!("{GATEWAY}{gateway}")))
+                .chain(gateways.map(through))
                 .collect()
         } else {
             config.hints
@@ -947,6 +947,11 @@ fn unix_seconds() -> u64 {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The hint that leads through a gateway.
+fn through(gateway: &GatewayAddress) -> String {
+    format!("{GATEWAY}{gateway}")
 }
 
 /// A way to a node, as a hint says it.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use exoskel_redist::{INDEX_RUNS_MAX, IndexRun, IndexSet, SetsOfAxes};
+use exoskel_redist::{DIMENSIONS_MAX, INDEX_RUNS_MAX, IndexRun, IndexSet, SetsOfAxes};
 use serde::{Deserialize, Serialize};
 
 /// Runs that go in one message, at most: some megabytes as text.
@@ -15,6 +15,9 @@ pub const INDEX_RUNS_OF_KEEPER_MAX: usize = 1 << 26;
 
 /// Numbers that say one run.
 const RUN_NUMBERS: usize = 3;
+
+/// What a set costs beside its runs, in runs: sets without runs would be free, and whoever says millions of them would pay nothing.
+const RUNS_OF_SET: usize = 4;
 
 /// Some runs of one process's index set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +66,7 @@ pub struct IndexParts {
 }
 
 impl IndexParts {
-    /// Takes a part. Returns how many runs it had.
+    /// Takes a part. Returns how many runs it counts for, in limits: those that it has, and some for each new set.
     ///
     /// # Errors
     /// In words, for what is no part of a set.
@@ -75,7 +78,17 @@ impl IndexParts {
                 part.runs.len()
             ));
         }
+        if usize::from(part.axis) >= DIMENSIONS_MAX {
+            return Err(format!(
+                "got indices on axis {}, expected less than {DIMENSIONS_MAX}",
+                part.axis
+            ));
+        }
         let place = (part.axis, part.process);
+        let of_set = match self.sets.contains_key(&place) {
+            true => 0,
+            false => RUNS_OF_SET,
+        };
         let (length, runs) = self.sets.entry(place).or_insert((part.length, Vec::new()));
         if *length != part.length || runs.len() + count > INDEX_RUNS_MAX {
             return Err(format!(
@@ -89,7 +102,7 @@ impl IndexParts {
             length: run[1],
             local: run[2],
         }));
-        Ok(count)
+        Ok(of_set + count)
     }
 
     /// The sets, when all parts have come.
@@ -130,6 +143,34 @@ mod tests {
         assert_eq!(heard.sets(), Ok(sets));
     }
 
+    /// Aim: nobody can say sets without end at no cost.
+    #[test]
+    fn sets_without_runs_count() {
+        let mut heard = IndexParts::default();
+        let taken = (0..100).map(|process| {
+            heard.take(&IndexPart {
+                axis: 0,
+                process,
+                length: 0,
+                runs: Vec::new(),
+            })
+        });
+        let counted: Result<usize, String> = taken.sum();
+        assert_eq!(counted, Ok(100 * RUNS_OF_SET));
+        let beyond = IndexPart {
+            axis: DIMENSIONS_MAX as u8,
+            process: 0,
+            length: 0,
+            runs: Vec::new(),
+        };
+        assert!(
+            heard
+                .take(&beyond)
+                .unwrap_err()
+                .contains("got indices on axis 8")
+        );
+    }
+
     #[test]
     fn what_is_no_part_is_refused() {
         let part = |length, runs: &[u64]| IndexPart {
@@ -140,7 +181,7 @@ mod tests {
         };
         let mut heard = IndexParts::default();
         assert!(heard.take(&part(3, &[1, 2])).is_err());
-        assert_eq!(heard.take(&part(3, &[0, 2, 0])), Ok(1));
+        assert_eq!(heard.take(&part(3, &[0, 2, 0])), Ok(RUNS_OF_SET + 1));
         assert!(heard.take(&part(4, &[2, 1, 2])).is_err());
         let too_many = vec![0; 3 * INDEX_RUNS_OF_PART_MAX + 3];
         assert!(heard.take(&part(3, &too_many)).is_err());

@@ -708,10 +708,8 @@ impl GatewayState {
     ) {
         let now = self.now();
         let node = asker.identity.identity();
-        let answered = self
-            .tables
-            .borrow_mut()
-            .answer(ticket, node, asker.process, now);
+        let process = asker.process;
+        let answered = self.tables.borrow_mut().answer(ticket, node, process, now);
         let waiting = answered.map(|tunnel| self.answers.borrow_mut().remove(&tunnel));
         let refused = match waiting {
             Ok(Some(waiting)) => match waiting.send(asker) {

@@ -21,7 +21,8 @@ use tokio::task::JoinSet;
 use super::troubles::TroubleSubject;
 use super::via::RunningCommand;
 use super::{
-    GatewayAddress, HintedWay, LinkShared, RunningSession, lock, renewing, status, unix_seconds,
+    GatewayAddress, HintedWay, LinkShared, RunningSession, lock, renewing, status, through,
+    unix_seconds,
 };
 use crate::address::Address;
 use crate::establish::{EstablishError, Established, dial, welcome_in_place};
@@ -76,6 +77,8 @@ struct Tasks {
     shared: Arc<LinkShared>,
     sessions_made: Cell<u32>,
     refusals: RefCell<Refusals>,
+    /// Hints that lead through our own gateways, for nodes whose gateways only these can reach.
+    own_gateways: Vec<String>,
 }
 
 /// Runs a node until it is closed.
@@ -90,6 +93,7 @@ pub(super) async fn run(
         shared: shared.clone(),
         sessions_made: Cell::new(0),
         refusals: RefCell::default(),
+        own_gateways: gateways.iter().map(through).collect(),
     });
     // The sockets' files go when this function ends, before their listeners do.
     let (listeners, _files): (Vec<_>, Vec<_>) = listeners.into_iter().unzip();
@@ -231,6 +235,17 @@ impl Tasks {
         });
     }
 
+    /// Hints by which a node is dialled. Its own may name gateways of another network, to which only ours lead.
+    fn ways_to(&self, want: &Want) -> Vec<String> {
+        let mut ways = want.hints.clone();
+        // Of a node without hints we are told nothing, and a gateway may know another process of it.
+        if !ways.is_empty() {
+            let own = self.own_gateways.iter();
+            ways.extend(own.filter(|way| !want.hints.contains(way)).cloned());
+        }
+        ways
+    }
+
     /// Makes room for another session of a process: its oldest one is lost to it, as it is when it dials since that was cut.
     fn bound_sessions_of(&self, process: &PeerProcess) {
         let of_process = self.sessions_of(&process.node, |live| live.process == process.process);
@@ -279,11 +294,12 @@ fn busy(text: String) -> Refuse {
     }
 }
 
-/// Dials a node, by one hint after the other. A way that says nothing for a while gets the next one beside it, and the first that leads
-/// there is taken.
+/// Dials a node, by one hint after the other, and then through our own gateways. A way that says nothing for a while gets the next one
+/// beside it, and the first that leads there is taken.
 async fn reach(tasks: Rc<Tasks>, want: Want) {
     let mut attempts = FailedAttempts::default();
-    let mut hints = want.hints.iter();
+    let ways = tasks.ways_to(&want);
+    let mut hints = ways.iter();
     // Those that are left end with it.
     let mut under_way = JoinSet::new();
     loop {
