@@ -18,6 +18,7 @@ __all__ = [
     "LinkDriver",
     "LinkNode",
     "LinkRegion",
+    "LinkReload",
     "LinkStream",
     "LinkTransfer",
     "Listener",
