@@ -353,10 +353,10 @@ class Session:
                     raise EndOfSession(item["reason"], item["text"])
                 return item
             if kind == "head":
-                handler, code, _, head, parts = struct.unpack(">HBQQH", body[:21])
+                handler, code, number, head, parts = struct.unpack(">HBQQH", body[:21])
                 lengths = [head, *struct.unpack(f">{parts}Q", body[21 : 21 + 8 * parts])]
                 item = {"link": link, "group": group, "handler": handler}
-                item["kind"] = MESSAGE_KINDS[code]
+                item |= {"kind": MESSAGE_KINDS[code], "id": number}
                 content = bytearray(body[21 + 8 * parts :])
             else:
                 item, lengths, content = self._unfinished.pop(link)

@@ -220,18 +220,19 @@ def test_a_keeper_without_descriptors_lets_go_and_goes_on(tmp_path: Path) -> Non
 
 
 def test_spoiled_counters_spoil_numbers_only(tmp_path: Path) -> None:
-    text = TWO + '[[connection]]\nfrom = "ocean.other"\nto = "atmosphere.sst"\n'
+    first, second = 'select = "[:4]"\ninto = "[:4]"\n', 'select = "[4:]"\ninto = "[4:]"\n'
+    text = f'{TWO}{first}[[connection]]\nfrom = "ocean.other"\nto = "atmosphere.sst"\n{second}'
     keeper = _core.Keeper(tmp_path / "keeper", text)
     member = Raw(tmp_path / "keeper")
     try:
         member.attach("atmosphere")
         with member.array("sst") as memory:
             memory[:HEAD_BYTES] = b"\xff" * HEAD_BYTES
-        second = keeper.report()
-        assert [one["bytes"] for one in second["connections"]] == [2**64 - 1] * 2
-        assert [one["versions"] for one in second["connections"]] == [2**64 - 1] * 2
+        report = keeper.report()
+        assert [one["bytes"] for one in report["connections"]] == [2**64 - 1] * 2
+        assert [one["versions"] for one in report["connections"]] == [2**64 - 1] * 2
         # It waits for a connection that isn't there.
-        assert second["waits"] == []
+        assert report["waits"] == []
         with ex.Member("ocean", keeper=tmp_path / "keeper") as ocean:
             written = ocean.array("sst", LAYOUT)
             for _ in range(3):
