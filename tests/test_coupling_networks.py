@@ -272,6 +272,19 @@ def test_a_version_goes_on_when_a_gateway_of_a_chain_is_back(networks: Networks,
     assert coupled.leave()["first_lost"] is None
 
 
+@pytest.mark.parametrize("lost", GATES)
+def test_both_sides_are_told_when_a_gateway_of_a_chain_is_gone(
+    networks: Networks, lost: str
+) -> None:
+    networks.patience = 1.0
+    networks.chain()
+    networks.hosts.pace("100mbit")
+    coupled = Chained(networks, LONG)
+    coupled.begin("first", Capture(networks.hosts))
+    networks.gates[lost].signal(signal.SIGKILL)
+    both_are_told(coupled)
+
+
 def test_the_same_can_be_read_on_a_plain_wire(networks: Networks) -> None:
     """What the tests with gateways don't find is there to be found."""
     networks.hosts.forward()

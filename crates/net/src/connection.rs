@@ -425,7 +425,7 @@ impl Connection {
                 Some(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Some(error) => {
                     // The peer may have said why it went before it did.
-                    let _ = self.read_as_task(handle);
+                    self.read_rest(turn, handle).await;
                     return self.broken(error);
                 }
             };
@@ -438,6 +438,22 @@ impl Connection {
                 if timer.is_elapsed() || timer.deadline() > next.into() {
                     timer.as_mut().reset(next.into());
                 }
+            }
+        }
+    }
+
+    /// Reads what came before the transport took no more of ours. It has arrived: whoever sends it again on another connection, which ends
+    /// like this one, may never get further.
+    async fn read_rest(&self, turn: &PeerTurn, handle: &mut impl FnMut(Event)) {
+        let start = Instant::now();
+        // Some transports let a peer send that reads nothing.
+        while start.elapsed() < CLOSING_TIME {
+            let taken = turn.take().await;
+            let begin = Instant::now();
+            let read = self.read_as_task(handle);
+            turn.give_back(taken, begin.elapsed()).await;
+            if !matches!(read, Ok(More::Perhaps)) {
+                break;
             }
         }
     }

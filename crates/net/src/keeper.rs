@@ -661,9 +661,9 @@ impl Inside {
                 self.keeper.order(order);
             }
         }
-        while let Some((keeper, why)) = coupler.next_given_up() {
+        while let Some((keeper, given_up)) = coupler.next_given_up() {
             if let Some(others) = &mut self.others {
-                others.tell_lost(keeper, &why);
+                others.tell_lost(keeper, given_up);
             }
         }
     }

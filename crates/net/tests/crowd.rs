@@ -5,20 +5,23 @@
 mod wire;
 
 use std::cell::Cell;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use exoskel_identity::Role;
 use exoskel_link::capability::Caveat;
-use exoskel_link::{CloseReason, Endpoint, Event, LinkId, Protection, TrafficClass};
+use exoskel_link::{
+    CloseReason, Endpoint, Event, LinkId, Message, MessageKind, Protection, TrafficClass,
+};
 use exoskel_net::address::Address;
-use exoskel_net::connection::{Connection, PeerTurn};
+use exoskel_net::connection::{Connection, Ended, PeerTurn};
 use exoskel_net::establish::{EstablishError, Established, NodeConfig, dial};
 use exoskel_net::links::{LinkNode, LinkNodeConfig, LookupQuestion, MessageContents};
 use exoskel_net::listening::Listening;
 use exoskel_net::socket::Socket;
-use wire::{ENDPOINT, Site, Way, message, run, soon, terms};
+use wire::{ENDPOINT, Site, Way, meet, message, run, soon, tcp, terms};
 
 /// Messages that come with one read.
 const MANY: usize = 200;
@@ -30,12 +33,16 @@ const WORK: Duration = Duration::from_millis(2);
 async fn opened(site: &Site) -> (Arc<Connection>, Arc<Connection>, LinkId) {
     let (client, server) = Way::Tcp.meet(&site.manager(), &site.worker("lab1")).await;
     let (client, server) = (client.connection, server.connection);
+    let link = link_between(&client, &server);
+    (client, server, link)
+}
+
+fn link_between(client: &Connection, server: &Connection) -> LinkId {
     let endpoint = Endpoint::new(ENDPOINT, &["take"]);
     server.with(|session| session.offer(endpoint)).unwrap();
     let open =
         |session: &mut exoskel_link::Session| session.open_link(ENDPOINT, TrafficClass::Data);
-    let link = client.with(open).unwrap();
-    (client, server, link)
+    client.with(open).unwrap()
 }
 
 /// Who has sent many messages that take long is heard in turns with others.
@@ -90,6 +97,79 @@ fn a_peer_that_keeps_its_handler_busy_holds_up_nobody() {
             "each is handed out, before the end as well"
         );
         assert!(before.get().unwrap() < MANY / 10, "{before:?}");
+    });
+}
+
+/// What has come before a reset has arrived, however long dealing with it takes: sent again over connections that end like this one, it
+/// might never.
+#[test]
+fn what_came_before_a_reset_is_handed_out() {
+    const BEFORE: usize = 100;
+    // More of them than what one read takes.
+    const BYTES: usize = 4096;
+    run(async {
+        let site = Site::new();
+        let (client, server) = tcp().await;
+        rustix::net::sockopt::set_socket_recv_buffer_size(&server, 4 * BEFORE * BYTES).unwrap();
+        let arrived = server.as_fd().try_clone_to_owned().unwrap();
+        let (manager, worker) = (site.manager(), site.worker("lab1"));
+        let (client, server) = meet((client, server), &manager, None, &worker).await;
+        let (client, server) = (client.unwrap().connection, server.unwrap().connection);
+        let link = link_between(&client, &server);
+        let opened = async {
+            let mut is_open = false;
+            while !is_open {
+                server.progress(|_| ()).unwrap();
+                let see = |event| is_open |= matches!(event, Event::LinkAccepted { .. });
+                client.progress(see).unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the link", opened).await;
+        let of_kind = |kind| Message {
+            kind,
+            ..message(b"much", &[0; BYTES])
+        };
+        let requests = [1, 2].map(MessageKind::Request);
+        for kind in requests {
+            client.send(link, of_kind(kind)).unwrap();
+        }
+        let mut handled = 0;
+        let asked = async {
+            while handled < requests.len() {
+                let count = |_| handled += 1;
+                server.progress(count).unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("the requests", asked).await;
+        for _ in 0..BEFORE {
+            client.send(link, of_kind(MessageKind::Post)).unwrap();
+        }
+        let here = async {
+            while rustix::io::ioctl_fionread(&arrived).unwrap() < (BEFORE * BYTES) as u64 {
+                client.flush();
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("all of them", here).await;
+        // Whoever goes without reading it resets the connection.
+        server.send(link, of_kind(MessageKind::Reply(1))).unwrap();
+        drop(client);
+        server.queue(link, of_kind(MessageKind::Reply(2))).unwrap();
+        let mut handled = 0;
+        let take = |event| {
+            if matches!(event, Event::Message { .. }) {
+                let begin = Instant::now();
+                while begin.elapsed() < WORK {
+                    std::hint::spin_loop();
+                }
+                handled += 1;
+            }
+        };
+        let ended = soon("the end", server.run(take)).await;
+        assert!(!matches!(ended, Ended::Closed(_)), "{ended:?}");
+        assert_eq!(handled, BEFORE);
     });
 }
 

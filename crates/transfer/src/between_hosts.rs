@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attach::GoneMember;
+use crate::attach::{GoneMember, Loss};
 use crate::coupler::{CouplerOrder, KeeperReport};
 use crate::coupling::ConnectionTerms;
 
@@ -134,4 +134,26 @@ pub struct PieceHead {
     pub version: u64,
     /// Which piece of it. They come one after the other.
     pub piece: u64,
+}
+
+/// That the coupler has given up a keeper, as that keeper is told when it asks: what it tells its processes is what all others hear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenUp {
+    /// Why.
+    pub why: String,
+    /// What was lost first, for all that are still there; none if nobody has lost a process by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_lost: Option<Loss>,
+}
+
+impl GivenUp {
+    /// For a reason, when nobody says what was lost first.
+    #[must_use]
+    pub fn alone(why: &str) -> Self {
+        Self {
+            why: why.to_owned(),
+            first_lost: None,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use exoskel_redist::{Layout, Mapping};
 use serde::{Deserialize, Serialize};
 
 use crate::attach::{ConnectionPlace, GoneMember, Loss, bounded};
-use crate::between_hosts::{KeeperId, OWN_KEEPER, Welcome};
+use crate::between_hosts::{GivenUp, KeeperId, OWN_KEEPER, Welcome};
 use crate::coupling::{Coupling, Variable, checked_name};
 use crate::description::LayoutDescription;
 use crate::{KEEPERS_MAX, MEMBERS_MAX, REFUSALS_MAX, VARIABLES_MAX};
@@ -243,9 +243,9 @@ pub struct Coupler {
     last_keeper: KeeperId,
     lost_keepers: BTreeSet<KeeperId>,
     /// Of these nobody has been told yet, with the reasons.
-    given_up: VecDeque<(KeeperId, String)>,
-    /// Those that others can't reach, and why. What they have said themselves before comes first.
-    doubted: BTreeMap<KeeperId, String>,
+    given_up: VecDeque<(KeeperId, GivenUp)>,
+    /// Those that others can't reach: by whom, and why. What they have said themselves before comes first.
+    doubted: BTreeMap<KeeperId, BTreeMap<KeeperId, String>>,
     /// Programs whose commands have ended, with the keepers that may still have reports under way.
     ended: BTreeMap<String, BTreeSet<KeeperId>>,
     /// For keepers that come later.
@@ -342,7 +342,7 @@ impl Coupler {
     }
 
     /// The next keeper that was given up, and why: all others are to be told, and that keeper when it asks.
-    pub fn next_given_up(&mut self) -> Option<(KeeperId, String)> {
+    pub fn next_given_up(&mut self) -> Option<(KeeperId, GivenUp)> {
         self.given_up.pop_front()
     }
 
@@ -420,7 +420,9 @@ impl Coupler {
                 self.settle(&program);
             }
             KeeperReport::Present => {
-                if let Some(why) = self.doubted.remove(&keeper) {
+                // All have gone since who couldn't reach it.
+                let doubts = self.doubted.remove(&keeper).unwrap_or_default();
+                if let Some(why) = doubts.into_values().next() {
                     self.keeper_lost(keeper, &why);
                 }
             }

@@ -24,9 +24,9 @@ pub use attach::{
     MemberMessage, PROTOCOL, VERSION,
 };
 pub use between_hosts::{
-    COUPLER_ENDPOINT, CouplerWord, JoinRequest, KEEPER_BYTES_MAX, KEEPER_ENDPOINT, KeeperAddress,
-    KeeperId, OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, PieceHead, RankPair, SaidReport,
-    WantedVersion, Welcome,
+    COUPLER_ENDPOINT, CouplerWord, GivenUp, JoinRequest, KEEPER_BYTES_MAX, KEEPER_ENDPOINT,
+    KeeperAddress, KeeperId, OWN_KEEPER, PAIR_BYTES_MAX, PIECE_BYTES_MAX, PieceHead, RankPair,
+    SaidReport, WantedVersion, Welcome,
 };
 pub use coupler::{
     ConnectionState, ConnectionStatus, CoupledEnd, Coupler, CouplerOrder, KeeperReport,

@@ -134,6 +134,54 @@ fn who_cannot_be_reached_is_given_up_only_for_those_who_need_it() {
     assert_eq!(given_up(&mut coupler), [3]);
 }
 
+/// Each sees the other one silent at the same moment, and the coupler sees both: only one of them can be lost.
+#[test]
+fn of_two_that_cannot_reach_each_other_one_is_given_up() {
+    for first in [1, 2] {
+        let mut coupler = coupler_of(2);
+        attach(&mut coupler, 1, "ocean", 0, 1);
+        attach(&mut coupler, 2, "atmosphere", 0, 1);
+        orders(&mut coupler);
+        coupler.report(1, unreachable(2));
+        coupler.report(2, unreachable(1));
+        let doubts = [
+            (Some(2), CouplerOrder::Doubt),
+            (Some(1), CouplerOrder::Doubt),
+        ];
+        assert_eq!(orders(&mut coupler), doubts);
+        for keeper in [first, 3 - first] {
+            coupler.report(keeper, KeeperReport::Present);
+        }
+        let (lost, given_up) = coupler.next_given_up().unwrap();
+        assert_eq!(lost, first);
+        // What its own processes are told is what all others hear.
+        assert_eq!(given_up.first_lost.as_ref(), coupler.first_lost());
+        assert_eq!(coupler.next_given_up(), None);
+    }
+}
+
+/// What one keeper doubts others may doubt for themselves.
+#[test]
+fn a_doubt_goes_on_when_another_one_who_had_it_is_lost() {
+    let mut coupler = coupler_of(3);
+    attach(&mut coupler, 1, "ocean", 0, 2);
+    attach(&mut coupler, 3, "ocean", 1, 2);
+    attach(&mut coupler, 2, "atmosphere", 0, 1);
+    for keeper in [1, 3] {
+        coupler.report(keeper, unreachable(2));
+    }
+    coupler.keeper_lost(1, "no answer");
+    coupler.report(2, KeeperReport::Present);
+    assert_eq!(given_up(&mut coupler), [1, 2]);
+    let mut coupler = coupler_of(2);
+    attach(&mut coupler, 1, "ocean", 0, 1);
+    attach(&mut coupler, 2, "atmosphere", 0, 1);
+    coupler.report(1, unreachable(2));
+    coupler.keeper_lost(1, "no answer");
+    coupler.report(2, KeeperReport::Present);
+    assert_eq!(given_up(&mut coupler), [1]);
+}
+
 #[test]
 fn a_keeper_that_ends_after_its_processes_is_no_loss() {
     let mut coupler = coupler_of(1);

@@ -17,7 +17,7 @@ use aws_lc_rs::rand;
 use exoskel_link::Protection;
 use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
 use exoskel_transfer::{
-    COUPLER_ENDPOINT, CouplerOrder, CouplerWord, GoneMember, JoinRequest, KEEPER_ENDPOINT,
+    COUPLER_ENDPOINT, CouplerOrder, CouplerWord, GivenUp, GoneMember, JoinRequest, KEEPER_ENDPOINT,
     KeeperAddress, KeeperId, KeeperReport, MEMBERS_OF_KEEPER_MAX, MemoryId, OWN_KEEPER,
     PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair, SaidIndices, SaidReport, WantedVersion, Welcome,
 };
@@ -127,7 +127,7 @@ struct OtherKeeper {
     /// None when it is lost.
     versions: Option<Sender<DueVersion>>,
     /// Why it is, if it is: it is told so when it asks.
-    lost: Option<String>,
+    lost: Option<GivenUp>,
     /// It has said that it ends.
     has_ended: bool,
 }
@@ -296,12 +296,12 @@ impl OtherHosts {
     }
 
     /// The coupler, here, gives a keeper up: all others are told, and that keeper when it asks.
-    pub(super) fn tell_lost(&mut self, lost: KeeperId, why: &str) {
-        self.give_up(lost, why);
+    pub(super) fn tell_lost(&mut self, lost: KeeperId, given_up: GivenUp) {
         let word = contents(&CouplerWord::Lost {
             keeper: lost,
-            why: why.to_owned(),
+            why: given_up.why.clone(),
         });
+        self.give_up(lost, given_up);
         for keeper in self.keepers.values().filter(|keeper| keeper.lost.is_none()) {
             // As above.
             let _ = self.node.post(keeper.words, WORD, word.clone());
@@ -309,12 +309,12 @@ impl OtherHosts {
     }
 
     /// Nothing goes to a keeper any more. Says whether that is new.
-    fn give_up(&mut self, keeper: KeeperId, why: &str) -> bool {
+    fn give_up(&mut self, keeper: KeeperId, given_up: GivenUp) -> bool {
         let other = self.keepers.get_mut(&keeper);
         let Some(other) = other.filter(|other| other.lost.is_none()) else {
             return false;
         };
-        other.lost = Some(why.to_owned());
+        other.lost = Some(given_up);
         // Its thread ends with the sender.
         other.versions = None;
         let (binding, request) = other.stay;
@@ -331,7 +331,7 @@ impl OtherHosts {
     }
 
     /// Why somebody who asks has been given up, if it has.
-    fn why_given_up(&self, call: &LinkCall) -> Option<String> {
+    fn why_given_up(&self, call: &LinkCall) -> Option<GivenUp> {
         let keeper: KeeperId = read(&call.head).ok()?;
         let other = self.keepers.get(&keeper);
         let other = other.filter(|other| other.name == call.peer.name())?;
@@ -452,6 +452,7 @@ impl KeeperDriver {
                 std::thread::sleep(LOOK_TIME.saturating_sub(asked.elapsed()));
             }
             if held(&self.inside).is_ending {
+                self.answer_given_up(node, &mut staying);
                 answer_last(node, endpoint, staying.into_iter().chain(call));
                 return;
             }
@@ -505,12 +506,12 @@ impl KeeperDriver {
             }
             let inside = held(&self.inside);
             let others = inside.others.as_ref();
-            let Some(why) = others.and_then(|others| others.why_given_up(call)) else {
+            let Some(given_up) = others.and_then(|others| others.why_given_up(call)) else {
                 return true;
             };
             drop(inside);
             // It may have gone meanwhile.
-            let _ = node.handled(call, text(why), true);
+            let _ = node.handled(call, contents(&given_up), true);
             false
         });
     }
@@ -667,7 +668,7 @@ impl KeeperDriver {
                 }
                 CouplerWord::Lost { keeper, why } => {
                     if let Some(others) = &mut inside.others {
-                        others.give_up(keeper, &why);
+                        others.give_up(keeper, GivenUp::alone(&why));
                     }
                 }
             },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ConnectionState, Coupler, CouplerOrder};
 use crate::attach::{GoneMember, Loss, bounded};
-use crate::between_hosts::{KeeperId, OWN_KEEPER};
+use crate::between_hosts::{GivenUp, KeeperId, OWN_KEEPER};
 use crate::coupling::Variable;
 
 impl Coupler {
@@ -15,9 +15,12 @@ impl Coupler {
             return;
         }
         self.doubted.remove(&keeper);
+        for doubts in self.doubted.values_mut() {
+            // Of two that can't reach each other only one is lost.
+            doubts.remove(&keeper);
+        }
         let why = bounded(why.to_owned());
         let why_lost = bounded(format!("the keeper of its host was lost: {why}"));
-        self.given_up.push_back((keeper, why));
         let programs = self.programs.iter();
         let its = programs.flat_map(|(name, program)| {
             let its = program.present.iter().filter(|(_, its)| **its == keeper);
@@ -41,6 +44,9 @@ impl Coupler {
                 }),
             }
         }
+        let first_lost = self.first_lost.clone();
+        self.given_up
+            .push_back((keeper, GivenUp { why, first_lost }));
         self.fail_unsettled(keeper);
         for keepers in self.ended.values_mut() {
             keepers.remove(&keeper);
@@ -102,7 +108,7 @@ impl Coupler {
             self.keeper_lost(keeper, &why);
         } else if self.are_connected(keeper, other) && !self.lost_keepers.contains(&other) {
             // It may have ended in good order, and its last reports be under way.
-            self.doubted.entry(other).or_insert(why);
+            self.doubted.entry(other).or_default().insert(keeper, why);
             self.orders.push_back((Some(other), CouplerOrder::Doubt));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Keeper, KeeperAction, KeeperMessage, KeeperReport, MemberId};
 use crate::attach::{GoneMember, Loss, bounded};
-use crate::between_hosts::{KeeperId, OWN_KEEPER, PieceHead};
+use crate::between_hosts::{GivenUp, KeeperId, OWN_KEEPER, PieceHead};
 use crate::{MEMBERS_OF_KEEPER_MAX, Variable};
 
 impl Keeper {
@@ -15,19 +15,16 @@ impl Keeper {
         self.go_on_without_coupler(format!("the coupler was lost: {why}"));
     }
 
-    /// The coupler is there, and has given up this host: for all others, the processes here were lost first. Members here hear the same.
-    pub fn given_up(&mut self, why: &str) {
+    /// The coupler is there, and has given up this host. Members here hear of the same first loss as all others.
+    pub fn given_up(&mut self, given_up: GivenUp) {
         if self.coupler_lost.is_some() {
             return;
         }
-        let why = bounded(why.to_owned());
+        let why = bounded(given_up.why);
         let why = format!("the coupler has given this host up: {why}");
-        let mut places = self.places.iter();
-        let first = places.find(|((program, rank), _)| self.is_here(program, *rank));
-        self.given_up = first.map(|((program, rank), _)| Loss {
-            program: program.clone(),
-            rank: *rank,
+        self.given_up = given_up.first_lost.map(|loss| Loss {
             why: why.clone(),
+            ..loss
         });
         self.go_on_without_coupler(why);
     }

@@ -54,7 +54,9 @@ fn members_of_a_host_that_was_given_up_hear_that_they_were() {
     while let Some((_, order)) = coupler.next_order() {
         keepers[0].order(order);
     }
-    keepers[1].given_up("no answer");
+    let (lost, given_up) = coupler.next_given_up().unwrap();
+    assert_eq!(lost, own);
+    keepers[1].given_up(given_up);
     let heard = settle(&mut keepers, &mut coupler);
     let whom: Vec<usize> = heard.iter().map(|(index, _)| *index).collect();
     assert_eq!(whom, [0, 1]);

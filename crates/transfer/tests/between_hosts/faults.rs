@@ -31,9 +31,9 @@ impl World {
         match host.notices.pop_front().unwrap() {
             None => {
                 host.knows_of_coupler = true;
-                match host.is_given_up {
-                    true => host.keeper.given_up("no answer"),
-                    false => host.keeper.coupler_lost("no answer"),
+                match host.given_up.clone() {
+                    Some(given_up) => host.keeper.given_up(given_up),
+                    None => host.keeper.coupler_lost("no answer"),
                 }
             }
             Some(keeper) => host.keeper.keeper_unreachable(keeper, "no answer"),
@@ -119,7 +119,7 @@ impl World {
         let mut its = self.processes.iter().filter(|one| one.keeper == number);
         let have_left = its.all(|one| one.phase == Phase::Ended && one.says.is_empty());
         let host = &mut self.hosts[number];
-        let is_over = host.is_lost || host.is_given_up || host.knows_of_coupler;
+        let is_over = host.is_lost || host.given_up.is_some() || host.knows_of_coupler;
         if number == 0 || is_over || !have_left {
             return;
         }

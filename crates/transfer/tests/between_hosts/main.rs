@@ -16,10 +16,10 @@ use exoskel_redist::{
     RedistributionPlan, SetsOfAxes,
 };
 use exoskel_transfer::{
-    ArrayEnd, AttachRequest, Coupler, CouplerOrder, Coupling, GoneMember, IndexPart, IndexParts,
-    Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription, Loss, MemberId,
-    MemberMessage, MemoryId, PieceHead, RankPair, SaidIndices, WantedVersion, last_taken,
-    source_version,
+    ArrayEnd, AttachRequest, Coupler, CouplerOrder, Coupling, GivenUp, GoneMember, IndexPart,
+    IndexParts, Keeper, KeeperAction, KeeperId, KeeperMessage, KeeperReport, LayoutDescription,
+    Loss, MemberId, MemberMessage, MemoryId, PieceHead, RankPair, SaidIndices, WantedVersion,
+    last_taken, source_version,
 };
 
 const SEEDS: u64 = 10_000;
@@ -112,7 +112,7 @@ struct Host {
     /// It has ended in good order, and the coupler hasn't seen it.
     is_leaving: bool,
     /// The coupler wants nothing of it any more.
-    is_given_up: bool,
+    given_up: Option<GivenUp>,
     parts: BTreeMap<MemoryId, Part>,
     orders: VecDeque<CouplerOrder>,
     reports: VecDeque<KeeperReport>,
@@ -217,7 +217,7 @@ impl World {
                 told: VecDeque::new(),
                 knows_of_coupler: false,
                 is_leaving: false,
-                is_given_up: false,
+                given_up: None,
                 parts: BTreeMap::new(),
                 orders: VecDeque::new(),
                 reports: VecDeque::new(),
@@ -392,19 +392,19 @@ impl World {
     fn give_orders(&mut self) {
         while let Some((whom, order)) = self.coupler.next_order() {
             for (number, host) in self.hosts.iter_mut().enumerate() {
-                let is_there = !host.is_lost && !host.is_given_up;
+                let is_there = !host.is_lost && host.given_up.is_none();
                 if is_there && whom.is_none_or(|whom| whom as usize == number) {
                     host.orders.push_back(order.clone());
                 }
             }
         }
-        while let Some((keeper, _)) = self.coupler.next_given_up() {
+        while let Some((keeper, given_up)) = self.coupler.next_given_up() {
             let number = keeper as usize;
             if self.hosts[number].is_lost {
                 continue;
             }
             // It learns it from all that it asks.
-            self.hosts[number].is_given_up = true;
+            self.hosts[number].given_up = Some(given_up);
             self.hosts[number].notices.push_back(None);
             for other in 0..self.hosts.len() {
                 if other != number {
@@ -441,7 +441,7 @@ impl World {
                 }
                 KeeperAction::Close { .. } => {}
                 KeeperAction::Report(report) if !host.knows_of_coupler => {
-                    if !host.is_given_up {
+                    if host.given_up.is_none() {
                         host.reports.push_back(report);
                     }
                 }

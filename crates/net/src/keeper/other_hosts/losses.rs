@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use exoskel_transfer::{KeeperId, SaidIndices};
+use exoskel_transfer::{GivenUp, KeeperId, SaidIndices};
 
 use super::super::Inside;
 use crate::links::{BindingId, LinkError, LinkNode, RequestAnswer, RequestId};
@@ -13,7 +13,7 @@ enum StayEnd {
     /// It has ended in good order.
     Ended,
     /// It is there, and has given this host up.
-    GivenUp(String),
+    GivenUp(GivenUp),
     /// It can't be reached.
     Lost(String),
 }
@@ -26,11 +26,13 @@ impl StayEnd {
         Some(match node.wait(binding, request, Duration::ZERO) {
             Some(RequestAnswer::Reply { .. }) => Self::Ended,
             Some(RequestAnswer::Failure { head }) => {
-                Self::GivenUp(String::from_utf8_lossy(&head).into_owned())
+                Self::GivenUp(serde_json::from_slice(&head).unwrap_or_else(|error| {
+                    GivenUp::alone(&format!("it answers what can't be read: {error}"))
+                }))
             }
             // It has waited for us in vain, and knows nothing of us any more.
             Some(RequestAnswer::Lost(error @ LinkError::Refused { .. })) => {
-                Self::GivenUp(error.to_string())
+                Self::GivenUp(GivenUp::alone(&error.to_string()))
             }
             Some(RequestAnswer::Lost(error)) => Self::Lost(error.to_string()),
             None => Self::Lost("it has ended".to_owned()),
@@ -69,9 +71,9 @@ impl Inside {
                     coupler.lost = Some(why.clone());
                     self.keeper.coupler_lost(&why);
                 }
-                Some(StayEnd::GivenUp(why)) => {
-                    coupler.lost = Some(format!("it has given this host up: {why}"));
-                    self.keeper.given_up(&why);
+                Some(StayEnd::GivenUp(given_up)) => {
+                    coupler.lost = Some(format!("it has given this host up: {}", given_up.why));
+                    self.keeper.given_up(given_up);
                 }
             }
         }
@@ -96,8 +98,9 @@ impl Inside {
                 None => {}
                 Some(StayEnd::Ended) if !is_idle => keeper.has_ended = true,
                 Some(StayEnd::Ended) => lost.push((*number, "it has ended".to_owned())),
-                Some(StayEnd::GivenUp(why)) => {
-                    lost.push((*number, format!("it has given this host up: {why}")));
+                Some(StayEnd::GivenUp(given_up)) => {
+                    let why = format!("it has given this host up: {}", given_up.why);
+                    lost.push((*number, why));
                 }
                 Some(StayEnd::Lost(why)) => lost.push((*number, why)),
             }
@@ -126,7 +129,7 @@ impl Inside {
         let Some(others) = &mut self.others else {
             return;
         };
-        if others.has_ended || !others.give_up(keeper, why) {
+        if others.has_ended || !others.give_up(keeper, GivenUp::alone(why)) {
             return;
         }
         match &mut self.coupler {
