@@ -107,6 +107,7 @@ impl LiveSession {
             kind: MessageKind::Post,
             head: Bytes::from_static(&PAYLOAD),
             bulk: Vec::new(),
+            is_gathered: false,
         };
         Ok(self.session.send(self.link, message)?)
     }

@@ -65,6 +65,7 @@ fn message_time(protection: Protection, head: usize, bulk: usize, count: u32) ->
         } else {
             vec![]
         },
+        is_gathered: false,
     };
     // Small messages leave together, as they do when a socket is busy.
     let batch = if bulk > 0 { 1 } else { 100 };

@@ -499,6 +499,7 @@ fn message(handler: u16, kind: MessageKind, head: &[u8], bulk: &[Vec<u8>]) -> Me
             .iter()
             .map(|part| Bytes::copy_from_slice(part))
             .collect(),
+        is_gathered: false,
     }
 }
 

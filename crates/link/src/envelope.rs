@@ -28,7 +28,7 @@ impl Envelope {
 
     /// How many bytes the envelope of this message has.
     pub(crate) fn encoded_bytes(message: &Message) -> usize {
-        FIXED_BYTES + 8 * message.bulk.len()
+        FIXED_BYTES + 8 * message.part_count()
     }
 
     /// Writes the envelope of a message whose number of parts has been checked.
@@ -39,18 +39,15 @@ impl Envelope {
             MessageKind::Reply(id) => (2, id),
             MessageKind::Failure(id) => (3, id),
         };
-        let parts = message.bulk.len() as u16;
+        let parts = message.part_count() as u16;
         out[0..2].copy_from_slice(&message.handler.to_be_bytes());
         out[2] = code;
         out[3..11].copy_from_slice(&u64::to_be_bytes(id));
         out[11..19].copy_from_slice(&(message.head.len() as u64).to_be_bytes());
         out[19..21].copy_from_slice(&parts.to_be_bytes());
-        for (part, field) in message
-            .bulk
-            .iter()
-            .zip(out[FIXED_BYTES..].chunks_exact_mut(8))
-        {
-            field.copy_from_slice(&(part.len() as u64).to_be_bytes());
+        let fields = out[FIXED_BYTES..].chunks_exact_mut(8);
+        for (length, field) in message.part_lengths().zip(fields) {
+            field.copy_from_slice(&length.to_be_bytes());
         }
     }
 
@@ -135,30 +132,31 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn an_envelope_reads_back(
-            handler: u16, kind in kinds(), head in vec(any::<u8>(), 0..50), parts in vec(0_usize..100, 0..20),
-        ) {
-            let bulk: Vec<Bytes> = parts.iter().map(|&length| Bytes::from(vec![0; length])).collect();
-            let message = Message { handler, kind, head: head.into(), bulk };
-            let mut bytes = vec![0; Envelope::encoded_bytes(&message)];
-            Envelope::encode(&message, &mut bytes);
-            bytes.extend_from_slice(&message.head);
-            let (envelope, rest) = Envelope::read(&bytes, &Limits::default()).unwrap();
-            prop_assert_eq!(envelope.handler, handler);
-            prop_assert_eq!(envelope.kind, kind);
-            prop_assert_eq!(envelope.size(), message.size());
-            prop_assert_eq!(rest, message.head);
-            prop_assert_eq!(envelope.bulk_bytes, parts.iter().map(|&length| length as u64).collect::<Vec<_>>());
-        }
+            #[test]
+            fn an_envelope_reads_back(
+                handler: u16, kind in kinds(), head in vec(any::<u8>(), 0..50), parts in vec(0_usize..100, 0..20),
+            ) {
+                let bulk: Vec<Bytes> = parts.iter().map(|&length| Bytes::from(vec![0; length])).collect();
+                let message = Message {
+    is_gathered: false, handler, kind, head: head.into(), bulk };
+                let mut bytes = vec![0; Envelope::encoded_bytes(&message)];
+                Envelope::encode(&message, &mut bytes);
+                bytes.extend_from_slice(&message.head);
+                let (envelope, rest) = Envelope::read(&bytes, &Limits::default()).unwrap();
+                prop_assert_eq!(envelope.handler, handler);
+                prop_assert_eq!(envelope.kind, kind);
+                prop_assert_eq!(envelope.size(), message.size());
+                prop_assert_eq!(rest, message.head);
+                prop_assert_eq!(envelope.bulk_bytes, parts.iter().map(|&length| length as u64).collect::<Vec<_>>());
+            }
 
-        #[test]
-        fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200)) {
-            if let Ok((envelope, _)) = Envelope::read(&bytes, &Limits::default()) {
-                prop_assert!(envelope.size() <= Limits::default().message_bytes_max + Message::OVERHEAD_BYTES);
+            #[test]
+            fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200)) {
+                if let Ok((envelope, _)) = Envelope::read(&bytes, &Limits::default()) {
+                    prop_assert!(envelope.size() <= Limits::default().message_bytes_max + Message::OVERHEAD_BYTES);
+                }
             }
         }
-    }
 
     /// Lengths whose sum leaves 64 bits must not come out small.
     #[test]

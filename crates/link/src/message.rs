@@ -59,6 +59,8 @@ pub struct Message {
     pub head: Bytes,
     /// The out-of-band buffers, protected as the link is.
     pub bulk: Vec<Bytes>,
+    /// All of `bulk` is one part for the receiver, sent from where its stretches lie.
+    pub is_gathered: bool,
 }
 
 impl Message {
@@ -77,6 +79,22 @@ impl Message {
     pub fn size(&self) -> u64 {
         let bulk: u64 = self.bulk.iter().map(|part| part.len() as u64).sum();
         Self::OVERHEAD_BYTES + self.head.len() as u64 + bulk
+    }
+
+    /// The bytes of each part that the receiver gets.
+    pub(crate) fn part_lengths(&self) -> impl Iterator<Item = u64> {
+        let lengths = || self.bulk.iter().map(|part| part.len() as u64);
+        let gathered = self.is_gathered.then(|| lengths().sum());
+        let each = (!self.is_gathered).then(lengths).into_iter().flatten();
+        gathered.into_iter().chain(each)
+    }
+
+    /// How many parts the receiver gets.
+    pub(crate) fn part_count(&self) -> usize {
+        match self.is_gathered {
+            true => 1,
+            false => self.bulk.len(),
+        }
     }
 }
 

@@ -304,7 +304,7 @@ impl Session {
         let parts_max = peer.bulk_parts_max.min(Limits::BULK_PARTS_CEILING);
         limit(
             "bulk_parts_max",
-            message.bulk.len() as u64,
+            message.part_count() as u64,
             parts_max.into(),
         )?;
         let size = message.size();
@@ -401,10 +401,16 @@ impl Session {
         let back = end.window.saturating_add(link::signed(end.returned));
         // A record for each message would cost more than it brings; a peer that has none left waits for it.
         let is_worth_a_record = end.returned >= window / 4 || (end.window <= 0 && back > 0);
-        if end.returned == 0 || !is_worth_a_record {
+        is_worth_a_record && self.acknowledge(link)
+    }
+
+    /// Gives back at once all credit that waits for more of it: the peer learns what has been dealt with. True when a record is to be
+    /// written for it.
+    pub fn acknowledge(&mut self, link: LinkId) -> bool {
+        let Some(end) = self.links.get_mut(link).filter(|end| end.returned > 0) else {
             return false;
-        }
-        end.window = back;
+        };
+        end.window = end.window.saturating_add(link::signed(end.returned));
         let bytes = core::mem::take(&mut end.returned);
         self.control
             .push_back(ControlMessage::Credit { link, bytes });

@@ -130,20 +130,25 @@ proptest! {
     /// However the bytes are cut on their way, the same messages arrive.
     #[test]
     fn the_cuts_of_the_stream_do_not_matter(
-        sizes in vec((0_usize..70_000, vec(0_usize..40_000, 0..4)), 1..6),
-        step in 1_usize..100_000, vectored: bool, trusted: bool, segment in 1_usize..30_000,
+        sizes in vec((0_usize..70_000, vec(0_usize..40_000, 0..4), any::<bool>()), 1..6),
+        step in 1_usize..100_000, vectored: bool, trusted: bool, private: bool, segment in 1_usize..30_000,
     ) {
         let protections = if trusted { TRUSTED } else { Protections::default() };
-        let mut pair = Pair::with(protections, |config| config.segment_bytes = segment);
+        let mut pair = Pair::with(protections, |config| {
+            config.segment_bytes = segment;
+            config.is_private = private;
+        });
         let link = pair.client.open_link("echo", TrafficClass::Data).unwrap();
         let other = pair.client.open_link("echo", TrafficClass::Code).unwrap();
         let mut sent = Vec::new();
-        for (index, (head, parts)) in sizes.iter().enumerate() {
+        for (index, (head, parts, is_gathered)) in sizes.iter().enumerate() {
             let head = pattern(*head, index as u8);
             let bulk: Vec<_> = parts.iter().map(|&size| pattern(size, !(index as u8))).collect();
             let slices: Vec<&[u8]> = bulk.iter().map(Vec::as_slice).collect();
-            pair.client.send(if index % 2 == 0 { link } else { other }, post(&head, &slices)).unwrap();
-            sent.push((head, bulk));
+            let message = Message { is_gathered: *is_gathered, ..post(&head, &slices) };
+            pair.client.send(if index % 2 == 0 { link } else { other }, message).unwrap();
+            // Stretches that are gathered are one part for the receiver.
+            sent.push((head, if *is_gathered { vec![bulk.concat()] } else { bulk }));
         }
         let bytes = pair.sent_by_client();
         feed_in_steps(&mut pair.server, &bytes, SECOND, step, vectored).unwrap();

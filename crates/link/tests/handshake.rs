@@ -533,6 +533,7 @@ fn first_bytes_arrive((mut client, mut server): (Session, Session)) -> Result<()
             kind,
             head: bytes::Bytes::new(),
             bulk: vec![],
+            is_gathered: false,
         },
     );
     client.prepare(Duration::ZERO).unwrap();

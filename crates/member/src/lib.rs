@@ -10,9 +10,11 @@ mod error;
 mod keeper_socket;
 mod member;
 mod memory;
+mod streaming;
 
 pub use array::SharedArray;
 pub use error::MemberError;
 pub use keeper_socket::{KEEPER_VARIABLE, keeper_of_environment, keeper_socket_of_account};
 pub use member::{Interrupted, Member};
-pub use memory::{NotedWait, OwnMemory, PartMemory, new_part_memory};
+pub use memory::{LentContents, NotedWait, OwnMemory, PartMemory, new_part_memory};
+pub use streaming::copy_to_part;

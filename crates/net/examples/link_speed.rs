@@ -286,6 +286,7 @@ fn post(head: Bytes, bulk: Vec<Bytes>) -> Message {
         kind: MessageKind::Post,
         head,
         bulk,
+        is_gathered: false,
     }
 }
 
@@ -338,6 +339,7 @@ fn pings(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
                             kind,
                             head: answer.clone(),
                             bulk: Vec::new(),
+                            is_gathered: false,
                         };
                         lane.session.send(link, reply)?;
                     }
@@ -369,6 +371,7 @@ fn pings(turns: usize) -> Result<[Vec<f64>; 3], Failure> {
                     kind,
                     head: question.clone(),
                     bulk: Vec::new(),
+                    is_gathered: false,
                 };
                 lane.session.send(*link, ping)?;
                 lane.write()?;

@@ -98,6 +98,7 @@ fn contents(text: &str) -> MessageContents {
     MessageContents {
         head: text.to_owned().into_bytes().into(),
         bulk: Vec::new(),
+        is_gathered: false,
     }
 }
 

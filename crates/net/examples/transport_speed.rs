@@ -221,6 +221,7 @@ fn post(head: Bytes, bulk: Vec<Bytes>) -> Message {
         kind: MessageKind::Post,
         head,
         bulk,
+        is_gathered: false,
     }
 }
 

@@ -96,11 +96,26 @@ struct Mailbox {
     /// To be sealed and written.
     messages: Vec<(LinkId, Message)>,
     /// What has been dealt with: credit for the peer.
-    consumed: Vec<(LinkId, u64)>,
+    consumed: Vec<Consumed>,
     /// Memory that received messages no longer need.
     spent: Vec<Vec<u8>>,
     /// What went wrong with the transport when a thread read.
     fault: Option<io::Error>,
+}
+
+/// A message that has been dealt with.
+struct Consumed {
+    link: LinkId,
+    size: u64,
+    is_told_at_once: bool,
+}
+
+impl Consumed {
+    /// True when a record is to be written.
+    fn tell(self, session: &mut Session) -> bool {
+        let is_told = session.consumed(self.link, self.size);
+        is_told || (self.is_told_at_once && session.acknowledge(self.link))
+    }
 }
 
 /// How a connection stands when it has written what there was to write.
@@ -210,18 +225,36 @@ impl Connection {
         }
     }
 
-    /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer. Never waits for a read or a seal to end.
+    /// Says that a message of `size` bytes has been dealt with: its credit goes back to the peer, when that is worth a record. Never waits
+    /// for a read or a seal to end.
     pub fn consumed(&self, link: LinkId, size: u64) {
+        self.dealt_with(Consumed {
+            link,
+            size,
+            is_told_at_once: false,
+        });
+    }
+
+    /// As [`consumed`](Self::consumed), and the peer hears of it at once.
+    pub fn acknowledge(&self, link: LinkId, size: u64) {
+        self.dealt_with(Consumed {
+            link,
+            size,
+            is_told_at_once: true,
+        });
+    }
+
+    fn dealt_with(&self, consumed: Consumed) {
         let mut session = match self.session.try_lock() {
             Ok(session) => session,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                self.mailbox().consumed.push((link, size));
+                self.mailbox().consumed.push(consumed);
                 // Whoever has the session may have emptied the mailbox already.
                 return self.wake.notify_one();
             }
         };
-        if session.consumed(link, size) && self.write(&mut session).is_some() {
+        if consumed.tell(&mut session) && self.write(&mut session).is_some() {
             self.wake.notify_one();
         }
     }
@@ -484,9 +517,9 @@ impl Connection {
         let messages = std::mem::take(&mut mailbox.messages);
         let consumed = std::mem::take(&mut mailbox.consumed);
         drop(mailbox);
-        for (link, size) in consumed {
+        for consumed in consumed {
             // What follows writes the credit, if there is enough.
-            session.consumed(link, size);
+            consumed.tell(session);
         }
         for (link, message) in messages {
             match session.send(link, message) {

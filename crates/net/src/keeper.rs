@@ -32,6 +32,7 @@ use crate::links::LinkNode;
 use crate::listening::{Listening, SocketFile};
 use crate::wake_up::WakeUp;
 
+mod departures;
 mod member_socket;
 mod other_hosts;
 mod packed;
@@ -39,8 +40,9 @@ mod packed;
 mod tests;
 mod waits;
 
+use self::departures::{DepartedVersions, DueVersion};
 pub use self::other_hosts::KeeperJoinError;
-use self::other_hosts::{DueVersion, OtherHosts};
+use self::other_hosts::OtherHosts;
 use self::packed::PieceBuffers;
 use member_socket::{MemberSocket, QueuedMessage};
 pub use waits::WaitReport;
@@ -237,10 +239,10 @@ impl KeeperService {
         raise_descriptor_limit();
         listener.set_nonblocking(true)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake_up = WakeUp::new()?;
+        let wake_up = Arc::new(WakeUp::new()?);
         for (source, number) in [
             (rustix::fd::AsFd::as_fd(&listener), LISTENER),
-            (rustix::fd::AsFd::as_fd(&wake_up), WAKE_UP),
+            (rustix::fd::AsFd::as_fd(&*wake_up), WAKE_UP),
         ] {
             let data = epoll::EventData::new_u64(number);
             epoll::add(&set, source, data, epoll::EventFlags::IN)?;
@@ -261,6 +263,7 @@ impl KeeperService {
         let driver = Arc::new(KeeperDriver {
             listener,
             set,
+            departed: Arc::new(DepartedVersions::new(Arc::clone(&wake_up))),
             wake_up,
             inside,
             buffers: Arc::default(),
@@ -358,9 +361,10 @@ fn held(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
 struct KeeperDriver {
     listener: UnixListener,
     set: OwnedFd,
-    wake_up: WakeUp,
+    wake_up: Arc<WakeUp>,
     inside: Mutex<Inside>,
     buffers: Arc<PieceBuffers>,
+    departed: Arc<DepartedVersions>,
 }
 
 impl KeeperDriver {
@@ -383,6 +387,9 @@ impl KeeperDriver {
                     WAKE_UP => self.wake_up.take(),
                     member => self.serve(&mut inside, member, event.flags),
                 }
+            }
+            for pair in self.departed.take() {
+                inside.keeper.departed(pair);
             }
             self.act(&mut inside);
             if inside.is_ending {

@@ -447,6 +447,19 @@ impl LinkNode {
         self.shared.consumed(place, call.size);
     }
 
+    /// As [`dropped`](Self::dropped), and whoever has posted it hears at once that it has been handled: see [`pending_bytes`].
+    ///
+    /// [`pending_bytes`]: exoskel_node::links::LinkMachine::pending_bytes
+    pub fn acknowledge(&self, call: &LinkCall) {
+        let place = lock(&self.shared.machine).handled(call);
+        self.shared.calls.handled(call);
+        if let Some((id, link)) = place
+            && let Some(live) = self.shared.live(id)
+        {
+            live.connection.acknowledge(link, call.size);
+        }
+    }
+
     /// Binds a startpoint: requests can be made by it at once. The first one dials.
     #[must_use]
     pub fn bind(&self, startpoint: Startpoint) -> BindingId {

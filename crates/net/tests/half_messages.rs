@@ -148,6 +148,7 @@ fn half_messages_of_one_certificate_are_bounded_together() {
         let contents = MessageContents {
             head: Bytes::new(),
             bulk: vec![Bytes::from(vec![7; MESSAGE_BYTES_MAX as usize - 4096])],
+            is_gathered: false,
         };
         let request = node.request(binding, "take", contents).unwrap();
         peers.push((wire, node, binding, request));

@@ -122,7 +122,11 @@ impl Pair {
     }
 
     fn request(&self, handler: &str, head: Bytes, bulk: Vec<Bytes>) -> u64 {
-        let contents = MessageContents { head, bulk };
+        let contents = MessageContents {
+            head,
+            bulk,
+            is_gathered: false,
+        };
         self.user.request(self.binding, handler, contents).unwrap()
     }
 
@@ -453,6 +457,7 @@ fn sent(protection: &str, compression: Compression) -> (usize, usize) {
     let contents = || MessageContents {
         head: Bytes::from_static(b"\x80"),
         bulk: vec![Bytes::from(vec![0; 100_000])],
+        is_gathered: false,
     };
     let mut sizes = (0, 0);
     for _ in 0..2 {

@@ -41,6 +41,7 @@ fn small(kind: MessageKind, head: &[u8], bulk: Vec<Bytes>) -> Message {
         kind,
         head: Bytes::copy_from_slice(head),
         bulk,
+        is_gathered: false,
     }
 }
 

@@ -152,12 +152,17 @@ fn one_element() -> MessageContents {
     MessageContents {
         head: one.head(),
         bulk: vec![Bytes::from_static(b"1")],
+        is_gathered: false,
     }
 }
 
 /// Asks, and waits for no answer.
 fn ask(node: &LinkNode, binding: BindingId, handler: &str, head: Bytes, bulk: Vec<Bytes>) {
-    let contents = MessageContents { head, bulk };
+    let contents = MessageContents {
+        head,
+        bulk,
+        is_gathered: false,
+    };
     // Its session may have been ended.
     if let Ok(request) = node.request(binding, handler, contents) {
         node.forget(binding, request);

@@ -82,6 +82,8 @@ pub struct MessageContents {
     pub head: Bytes,
     /// The out-of-band buffers.
     pub bulk: Vec<Bytes>,
+    /// All of `bulk` is one buffer for the receiver, sent from where its stretches lie.
+    pub is_gathered: bool,
 }
 
 impl MessageContents {
@@ -658,6 +660,7 @@ impl LinkMachine {
             kind,
             head: contents.head,
             bulk: contents.bulk,
+            is_gathered: contents.is_gathered,
         };
         let accepted = self.accepted.get_mut(&call.accepted)?;
         if let Some(lasting) = &mut accepted.lasting {
@@ -906,6 +909,7 @@ impl LinkMachine {
             kind: (answer.kind)(request),
             head: answer.head,
             bulk: Vec::new(),
+            is_gathered: false,
         };
         let mut happened = vec![Happening::Audit(answer.audit)];
         // A session that ends says so by itself.

@@ -600,5 +600,6 @@ fn post(message: EncodedMessage) -> Message {
         kind: MessageKind::Post,
         head,
         bulk,
+        is_gathered: false,
     }
 }

@@ -59,6 +59,7 @@ impl From<Outgoing> for SlotAnswer {
                 kind: MessageKind::Post,
                 head,
                 bulk,
+                is_gathered: false,
             },
             can_wait: outgoing.can_wait,
         }

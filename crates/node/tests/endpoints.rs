@@ -57,6 +57,7 @@ impl Pair {
             kind: MessageKind::Post,
             head: Bytes::new(),
             bulk: Vec::new(),
+            is_gathered: false,
         };
         self.there.send(link, message).unwrap();
     }

@@ -481,6 +481,7 @@ impl NodeHandle {
             MessageContents {
                 head: Bytes::copy_from_slice(encoder.body()),
                 bulk: Vec::new(),
+                is_gathered: false,
             }
         } else {
             encoded(value, "answer")?
@@ -742,6 +743,7 @@ fn encoded(value: &Bound<'_, PyAny>, what: &'static str) -> PyResult<MessageCont
     Ok(MessageContents {
         bulk: encoder.take_bulk(),
         head: Bytes::copy_from_slice(encoder.body()),
+        is_gathered: false,
     })
 }
 

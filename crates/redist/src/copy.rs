@@ -3,6 +3,8 @@
 //! Bytes in a row have the elements in the order of the target's indices, the last axis fastest, and in the source's byte order, whichever
 //! end computed the plan.
 
+use std::ops::Range;
+
 use crate::axis_plan::StridedRuns;
 use crate::plan::PlannedMessage;
 
@@ -148,18 +150,67 @@ impl StridedCopy {
         cells * self.element as u64
     }
 
+    /// The stretches of the source's memory that it makes bytes in a row of, if they are in that order and not changed: who can send from
+    /// where they lie needn't run it. Stretches that touch are one. None for a copy of another kind.
+    #[must_use]
+    pub fn stretches(&self) -> Option<Vec<Range<u64>>> {
+        let last = self.axes.last();
+        let step = last.map_or(self.element as u64, |axis| axis.source_step);
+        if self.packed != PackedSide::Target || self.swapped != 1 || step != self.element as u64 {
+            return None;
+        }
+        let mut stretches = Vec::new();
+        add_stretches(&self.axes, self.element as u64, 0, &mut stretches);
+        Some(stretches)
+    }
+
     /// Copies from a memory, or bytes in a row, to the other one.
     ///
     /// # Panics
     /// If a memory is smaller than its layout says, or the bytes in a row are fewer than the message has.
     pub fn run(&self, source: &[u8], target: &mut [u8]) {
+        self.run_by(source, target, |from, to| to.copy_from_slice(from));
+    }
+
+    /// As [`run`](Self::run), where something else copies what lies in a row at both ends: bytes to as many bytes.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_by(&self, source: &[u8], target: &mut [u8], copy_row: impl Fn(&[u8], &mut [u8])) {
         let mut copying = Copying {
             copy: self,
+            copy_row,
             source,
             target,
             done: 0,
         };
         copying.axes(&self.axes, 0, 0);
+    }
+}
+
+fn add_stretches(axes: &[CopiedAxis], element: u64, from: u64, found: &mut Vec<Range<u64>>) {
+    match axes {
+        [] => add_stretch(from..from + element, found),
+        [last] => {
+            for runs in &last.runs {
+                for number in 0..runs.count {
+                    let begin = from + runs.source + number * runs.source_stride;
+                    add_stretch(begin..begin + runs.length * element, found);
+                }
+            }
+        }
+        [first, rest @ ..] => {
+            for (cell, _) in first.cells() {
+                add_stretches(rest, element, from + cell, found);
+            }
+        }
+    }
+}
+
+fn add_stretch(stretch: Range<u64>, found: &mut Vec<Range<u64>>) {
+    match found.last_mut() {
+        Some(before) if before.end == stretch.start => before.end = stretch.end,
+        _ => found.push(stretch),
     }
 }
 
@@ -268,15 +319,16 @@ impl CopiedAxis {
     }
 }
 
-struct Copying<'a> {
+struct Copying<'a, CopyRow> {
     copy: &'a StridedCopy,
+    copy_row: CopyRow,
     source: &'a [u8],
     target: &'a mut [u8],
     /// How much of the packed side is done.
     done: usize,
 }
 
-impl Copying<'_> {
+impl<CopyRow: Fn(&[u8], &mut [u8])> Copying<'_, CopyRow> {
     fn axes(&mut self, axes: &[CopiedAxis], source: u64, target: u64) {
         match axes {
             [] => {}
@@ -312,8 +364,8 @@ impl Copying<'_> {
         let swapped = self.copy.swapped;
         if source_step == element && target_step == element && swapped == 1 {
             let bytes = length * element;
-            self.target[target..target + bytes]
-                .copy_from_slice(&self.source[source..source + bytes]);
+            let to = &mut self.target[target..target + bytes];
+            (self.copy_row)(&self.source[source..source + bytes], to);
             return;
         }
         let steps = (source_step, target_step);

@@ -321,7 +321,15 @@ fn check(case: &Case) {
         for message in plan.messages() {
             assert!(message.elements() > 0, "an empty message");
             let mut packed = vec![0; message.bytes() as usize];
-            StridedCopy::packing(message, &strides).run(array, &mut packed);
+            let packing = StridedCopy::packing(message, &strides);
+            packing.run(array, &mut packed);
+            if let Some(stretches) = packing.stretches() {
+                let stretches = stretches.into_iter();
+                let lying: Vec<&[u8]> = stretches
+                    .map(|at| &array[at.start as usize..at.end as usize])
+                    .collect();
+                assert_eq!(lying.concat(), packed);
+            }
             for bytes_max in piece_sizes(message) {
                 let cut = StridedCopy::packing(message, &strides).cut(bytes_max);
                 let pieces = (0..cut.count()).map(|number| {

@@ -157,6 +157,7 @@ impl Conversation {
             kind: MessageKind::Post,
             head,
             bulk,
+            is_gathered: false,
         }
     }
 }

@@ -70,25 +70,41 @@ impl Outbox {
     }
 
     /// Appends a plain record without touching its body.
-    pub(super) fn append_plain(&mut self, front: [u8; OVERHEAD_BYTES], body: Bytes) {
+    pub(super) fn append_plain(
+        &mut self,
+        front: [u8; OVERHEAD_BYTES],
+        body: impl IntoIterator<Item = Bytes>,
+    ) {
         self.append_behind(front, OVERHEAD_BYTES, body);
     }
 
     /// Appends a record that has no tag without touching its body.
-    pub(super) fn append_untagged(&mut self, header: [u8; HEADER_BYTES], body: Bytes) {
+    pub(super) fn append_untagged(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        body: impl IntoIterator<Item = Bytes>,
+    ) {
         let mut front = [0; OVERHEAD_BYTES];
         front[..HEADER_BYTES].copy_from_slice(&header);
         self.append_behind(front, HEADER_BYTES, body);
     }
 
-    fn append_behind(&mut self, front: [u8; OVERHEAD_BYTES], count: usize, body: Bytes) {
-        self.bytes += count + body.len();
+    fn append_behind(
+        &mut self,
+        front: [u8; OVERHEAD_BYTES],
+        count: usize,
+        body: impl IntoIterator<Item = Bytes>,
+    ) {
+        self.bytes += count;
         self.chunks.push_back(Chunk::Front {
             bytes: front,
             start: 0,
             end: count,
         });
-        self.chunks.push_back(Chunk::Body(body));
+        for stretch in body {
+            self.bytes += stretch.len();
+            self.chunks.push_back(Chunk::Body(stretch));
+        }
     }
 
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
@@ -174,9 +190,9 @@ mod tests {
                     })
                     .unwrap();
                 expected.extend(vec![index; count]);
-                outbox.append_plain([index; OVERHEAD_BYTES], Bytes::from(vec![index; 5]));
+                outbox.append_plain([index; OVERHEAD_BYTES], [Bytes::from(vec![index; 5])]);
                 expected.extend([index; OVERHEAD_BYTES + 5]);
-                outbox.append_untagged([index; HEADER_BYTES], Bytes::from(vec![index; 3]));
+                outbox.append_untagged([index; HEADER_BYTES], [Bytes::from(vec![index; 3])]);
                 expected.extend([index; HEADER_BYTES + 3]);
             }
             let mut left = Vec::new();

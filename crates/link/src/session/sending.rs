@@ -3,6 +3,8 @@
 
 use core::time::Duration;
 
+use bytes::Bytes;
+
 use crate::control::ControlMessage;
 use crate::envelope::Envelope;
 use crate::error::SessionError;
@@ -162,30 +164,30 @@ impl Session {
         if let Some(progress) = &mut link.current {
             let protection = self.sending.of(link.class).max(link.sending);
             let segment = RecordSegment::next(progress, self.config.segment_bytes);
-            let header = header(segment.kind, segment.end, id, link.job, segment.bytes.len());
-            self.counts.bytes_sealed[usize::from(protection.code())] += segment.bytes.len() as u64;
+            let header = header(segment.kind, segment.end, id, link.job, segment.length);
+            self.counts.bytes_sealed[usize::from(protection.code())] += segment.length as u64;
             if self.config.is_private && protection == Protection::Plain {
                 self.sealer.number(header)?;
-                let body = segment.bytes.clone();
-                if body.len() > COPY_BYTES_MAX {
+                if segment.length > COPY_BYTES_MAX {
+                    let body = segment.stretches();
                     self.outbox.append_untagged(header.encode(), body);
                 } else {
-                    self.outbox.append(body.len() + HEADER_BYTES, |record| {
-                        record[..HEADER_BYTES].copy_from_slice(&header.encode());
-                        record[HEADER_BYTES..].copy_from_slice(&body);
-                        Ok(())
-                    })?;
+                    self.outbox
+                        .append(segment.length + HEADER_BYTES, |record| {
+                            record[..HEADER_BYTES].copy_from_slice(&header.encode());
+                            segment.copy_to(&mut record[HEADER_BYTES..]);
+                            Ok(())
+                        })?;
                 }
             } else if segment.kind == RecordKind::Bulk && protection == Protection::Plain {
-                if segment.bytes.len() > COPY_BYTES_MAX {
+                if segment.length > COPY_BYTES_MAX {
                     let front = self.sealer.seal_header(header)?;
-                    let body = segment.bytes.clone();
-                    self.outbox.append_plain(front, body);
+                    self.outbox.append_plain(front, segment.stretches());
                 } else {
                     let sealer = &mut self.sealer;
                     self.outbox
-                        .append(segment.bytes.len() + OVERHEAD_BYTES, |record| {
-                            record[OVERHEAD_BYTES..].copy_from_slice(&segment.bytes);
+                        .append(segment.length + OVERHEAD_BYTES, |record| {
+                            segment.copy_to(&mut record[OVERHEAD_BYTES..]);
                             record[..OVERHEAD_BYTES].copy_from_slice(&sealer.seal_header(header)?);
                             Ok(())
                         })?;
@@ -194,8 +196,12 @@ impl Session {
                 let protection = protection.max(Protection::Integrity);
                 let sealer = &mut self.sealer;
                 self.outbox
-                    .append(segment.bytes.len() + OVERHEAD_BYTES, |record| {
-                        sealer.seal_from(protection, header, &segment.bytes, record)
+                    .append(segment.length + OVERHEAD_BYTES, |record| {
+                        if segment.more.is_empty() {
+                            return sealer.seal_from(protection, header, &segment.first, record);
+                        }
+                        segment.copy_to(&mut record[HEADER_BYTES..]);
+                        sealer.seal_in_place(protection, header, record)
                     })?;
             }
             if segment.end {
@@ -285,24 +291,50 @@ fn header(kind: RecordKind, end: bool, link: LinkId, job: u32, length: usize) ->
 /// The bytes of a message that its next record carries.
 struct RecordSegment {
     kind: RecordKind,
-    bytes: bytes::Bytes,
+    first: Bytes,
+    /// Of a gathered part, where the first stretch is not all.
+    more: Vec<Bytes>,
+    length: usize,
     end: bool,
 }
 
 impl RecordSegment {
     fn next(progress: &mut Progress, segment_bytes: usize) -> Self {
-        let (kind, part) = match progress.part.checked_sub(1) {
-            None => (RecordKind::HeadMore, &progress.message.head),
-            Some(index) => (RecordKind::Bulk, &progress.message.bulk[index]),
+        let first = progress.take(segment_bytes);
+        let kind = match progress.part {
+            0 => RecordKind::HeadMore,
+            _ => RecordKind::Bulk,
         };
-        let until = part.len().min(progress.offset + segment_bytes);
-        let bytes = part.slice(progress.offset..until);
-        progress.offset = until;
         progress.skip_full();
+        let (mut more, mut length) = (Vec::new(), first.len());
+        while kind == RecordKind::Bulk
+            && progress.message.is_gathered
+            && !progress.is_done()
+            && length < segment_bytes
+        {
+            let stretch = progress.take(segment_bytes - length);
+            length += stretch.len();
+            more.push(stretch);
+            progress.skip_full();
+        }
         Self {
             kind,
-            bytes,
+            first,
+            more,
+            length,
             end: progress.is_done(),
+        }
+    }
+
+    fn stretches(&self) -> impl Iterator<Item = Bytes> {
+        std::iter::once(&self.first).chain(&self.more).cloned()
+    }
+
+    fn copy_to(&self, mut room: &mut [u8]) {
+        for stretch in std::iter::once(&self.first).chain(&self.more) {
+            let (place, rest) = room.split_at_mut(stretch.len());
+            place.copy_from_slice(stretch);
+            room = rest;
         }
     }
 }
@@ -321,6 +353,18 @@ impl Progress {
 
     fn is_done(&self) -> bool {
         self.part > self.message.bulk.len()
+    }
+
+    /// At most so many of the bytes that come next, of those that lie in a row.
+    fn take(&mut self, bytes_max: usize) -> Bytes {
+        let bytes = match self.part.checked_sub(1) {
+            None => &self.message.head,
+            Some(index) => &self.message.bulk[index],
+        };
+        let until = bytes.len().min(self.offset + bytes_max);
+        let bytes = bytes.slice(self.offset..until);
+        self.offset = until;
+        bytes
     }
 
     /// Moves on to the next part that has bytes left.

@@ -169,6 +169,7 @@ pub(crate) fn message(kind: MessageKind, head: &[u8], bulk: &[&[u8]]) -> Message
             .iter()
             .map(|part| Bytes::copy_from_slice(part))
             .collect(),
+        is_gathered: false,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::member::{HeardPartner, Interrupted, MadeConnection, SLICE, UsableConn
 use crate::memory::{
     Counter, LANES_MAX, NotedWait, OwnMemory, PartMemory, SeenCounter, can_wait_for, wait_for_any,
 };
+use crate::streaming::copy_to_part;
 
 /// A connection that ends here.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl VersionGivers {
             let bytes = target.shared.len();
             target.shared.copied_from(0, bytes, |source| {
                 for copy in &elsewhere.copies {
-                    target.copied_to(|target| copy.run(source, target));
+                    target.copied_to(|target| copy_to_part(copy, source, target));
                 }
             });
         }
@@ -191,7 +192,7 @@ impl Giver {
         if own_places == 0 && given == end && self.taken == base {
             let bytes = self.memory.len();
             self.memory.copied_from(0, bytes, |source| {
-                target.copied_to(|target| self.copy.run(source, target));
+                target.copied_to(|target| copy_to_part(&self.copy, source, target));
             });
             self.taken = end;
             return true;
@@ -211,7 +212,7 @@ impl Giver {
         let copy = &self.by_block[block as usize];
         if copy.bytes() > 0 {
             self.memory.copied_from(begin, bytes, |source| {
-                target.copied_to(|target| copy.run(source, target));
+                target.copied_to(|target| copy_to_part(copy, source, target));
             });
         }
         self.taken += 1;

@@ -108,6 +108,7 @@ pub(crate) fn take_all(node: &Arc<LinkNode>) -> Result<Vec<(Protection, Arc<Arri
                 let answer = MessageContents {
                     head: call.head.clone(),
                     bulk: Vec::new(),
+                    is_gathered: false,
                 };
                 if let Err(error) = node.handled(&call, answer, false) {
                     arrivals.want(0);
@@ -179,6 +180,7 @@ pub(crate) fn contents(message: &Bytes) -> MessageContents {
     MessageContents {
         head: Bytes::new(),
         bulk: vec![message.clone()],
+        is_gathered: false,
     }
 }
 
@@ -200,6 +202,7 @@ impl Lane for NodePing {
             let contents = MessageContents {
                 head: head.clone(),
                 bulk: Vec::new(),
+                is_gathered: false,
             };
             let request = self.near.request(self.binding, HANDLER, contents)?;
             let answer = self.near.wait(self.binding, request, FOR_EVER);

@@ -266,6 +266,7 @@ fn carrying(kind: MessageKind, head: Bytes, bulk: Vec<Bytes>) -> Message {
         kind,
         head,
         bulk,
+        is_gathered: false,
     }
 }
 

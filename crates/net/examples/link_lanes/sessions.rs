@@ -56,6 +56,7 @@ pub(crate) fn post(bulk: Vec<Bytes>) -> Message {
         kind: MessageKind::Post,
         head: Bytes::new(),
         bulk,
+        is_gathered: false,
     }
 }
 

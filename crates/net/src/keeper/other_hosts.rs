@@ -9,21 +9,23 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use exoskel_link::Protection;
 use exoskel_link::capability::{CapabilityError, Caveat, Startpoint};
+use exoskel_member::copy_to_part;
 use exoskel_transfer::{
     COUPLER_ENDPOINT, CouplerOrder, CouplerWord, GivenUp, GoneMember, JoinRequest, KEEPER_ENDPOINT,
-    KeeperAddress, KeeperId, KeeperReport, MEMBERS_OF_KEEPER_MAX, MemoryId, OWN_KEEPER,
-    PAIR_BYTES_MAX, PROTOCOL, PieceHead, RankPair, SaidIndices, SaidReport, WantedVersion, Welcome,
+    KeeperAddress, KeeperId, KeeperReport, MEMBERS_OF_KEEPER_MAX, OWN_KEEPER, PROTOCOL, PieceHead,
+    SaidIndices, SaidReport, WantedVersion, Welcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::departures::DueVersion;
 use super::{Inside, KeeperDriver, held};
 use crate::links::{
     BindingId, LinkCall, LinkError, LinkNode, MessageContents, RequestAnswer, RequestId,
@@ -37,7 +39,7 @@ const STAY: &str = "stay";
 const REPORT: &str = "report";
 const WORD: &str = "word";
 const WANT: &str = "want";
-const PIECE: &str = "piece";
+pub(super) const PIECE: &str = "piece";
 const GONE: &str = "gone";
 const INDICES: &str = "indices";
 
@@ -45,7 +47,7 @@ const INDICES: &str = "indices";
 const JOIN_TIME: Duration = Duration::from_secs(20);
 
 /// Between two looks at whether all is over.
-const LOOK_TIME: Duration = Duration::from_millis(100);
+pub(super) const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Threads that write what comes from other keepers.
 const ARRIVAL_THREADS: usize = 2;
@@ -139,14 +141,6 @@ impl std::fmt::Debug for OtherHosts {
     }
 }
 
-/// A version that is to go to one process elsewhere.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DueVersion {
-    pub(super) pair: RankPair,
-    pub(super) version: u64,
-    pub(super) memory: MemoryId,
-}
-
 fn offer(node: &LinkNode, endpoint: &str, handlers: &[&str]) -> Result<(), KeeperJoinError> {
     let (mut key_id, mut secret) = ([0; 16], [0; 32]);
     rand::fill(&mut key_id).map_err(io::Error::other)?;
@@ -158,11 +152,12 @@ fn offer(node: &LinkNode, endpoint: &str, handlers: &[&str]) -> Result<(), Keepe
     Ok(())
 }
 
-fn contents(message: &impl Serialize) -> MessageContents {
+pub(super) fn contents(message: &impl Serialize) -> MessageContents {
     MessageContents {
         // Of these types nothing fails: their maps have texts for keys.
         head: serde_json::to_vec(message).unwrap_or_default().into(),
         bulk: Vec::new(),
+        is_gathered: false,
     }
 }
 
@@ -170,6 +165,7 @@ fn text(text: String) -> MessageContents {
     MessageContents {
         head: text.into_bytes().into(),
         bulk: Vec::new(),
+        is_gathered: false,
     }
 }
 
@@ -325,7 +321,7 @@ impl OtherHosts {
     }
 
     /// Whether nothing more goes to a keeper.
-    fn is_lost(&self, keeper: KeeperId) -> bool {
+    pub(super) fn is_lost(&self, keeper: KeeperId) -> bool {
         let other = self.keepers.get(&keeper);
         other.is_none_or(|other| other.lost.is_some())
     }
@@ -476,9 +472,13 @@ impl KeeperDriver {
             let answer = match call.handler.as_str() {
                 JOIN => self.let_in(&call),
                 PIECE => {
-                    self.take_piece(&call);
+                    let is_told = self.take_piece(&call);
                     let spent = std::mem::take(&mut call.bulk);
                     node.recycle(&call, spent);
+                    if is_told {
+                        node.acknowledge(&call);
+                        continue;
+                    }
                     Ok(None)
                 }
                 _ => self.take_word(&call).map(|()| None),
@@ -752,21 +752,22 @@ impl KeeperDriver {
         }
     }
 
-    /// Writes a piece of a version where it belongs.
-    fn take_piece(&self, call: &LinkCall) {
+    /// Writes a piece of a version where it belongs. Says whether its sender is to hear at once that it is done with: it is the last one of its
+    /// version for a process, or nobody wants it.
+    fn take_piece(&self, call: &LinkCall) -> bool {
         let Ok(head) = serde_json::from_slice::<PieceHead>(&call.head) else {
-            return;
+            return true;
         };
         let found = {
             let mut inside = held(&self.inside);
             let others = inside.others.as_ref();
             let is_known = others.and_then(|others| others.is_known(head.keeper, call.peer.name()));
             if is_known != Some(true) {
-                return;
+                return true;
             }
             // What nobody has asked for isn't worked out.
             let Some(memory) = inside.keeper.expected(&head) else {
-                return;
+                return true;
             };
             let memory = inside.memories.get(&memory);
             let memory = memory.map(|kept| Arc::clone(&kept.mapped));
@@ -781,7 +782,7 @@ impl KeeperDriver {
             if bytes.len() as u64 != piece.bytes() {
                 return None;
             }
-            memory.write(|contents| piece.run(bytes, contents));
+            memory.write(|contents| copy_to_part(&piece, bytes, contents));
             Some(head.piece + 1 == cut.count())
         });
         let mut inside = held(&self.inside);
@@ -790,85 +791,7 @@ impl KeeperDriver {
             None => inside.keeper.not_arrived(&head),
         }
         self.act(&mut inside);
-    }
-
-    /// Sends versions to one keeper, one after the other.
-    fn carry(
-        &self,
-        node: &LinkNode,
-        own: KeeperId,
-        keeper: KeeperId,
-        binding: BindingId,
-        due: &Receiver<DueVersion>,
-    ) {
-        for due in due {
-            let sent = self.send_version(node, (own, keeper), binding, due);
-            let mut inside = held(&self.inside);
-            match sent {
-                Ok(true) => inside.keeper.departed(due.pair),
-                Ok(false) => inside.keeper.not_departed(due.pair),
-                Err(error) => {
-                    inside.keeper.not_departed(due.pair);
-                    inside.lose_keeper(keeper, &error.to_string());
-                }
-            }
-            self.act(&mut inside);
-        }
-        node.unbind(binding);
-    }
-
-    /// Whether nothing more goes to a keeper.
-    fn is_over(&self, keeper: KeeperId) -> bool {
-        let inside = held(&self.inside);
-        let others = inside.others.as_ref();
-        inside.is_ending || others.is_none_or(|others| others.is_lost(keeper))
-    }
-
-    /// Sends all of a version, unless nothing more goes to its keeper. Says whether it has gone.
-    fn send_version(
-        &self,
-        node: &LinkNode,
-        (own, keeper): (KeeperId, KeeperId),
-        binding: BindingId,
-        due: DueVersion,
-    ) -> Result<bool, LinkError> {
-        let found = {
-            let mut inside = held(&self.inside);
-            let kept = inside.memories.get(&due.memory);
-            let memory = kept.map(|kept| Arc::clone(&kept.mapped));
-            memory.zip(inside.keeper.packing(due.pair))
-        };
-        let Some((memory, cut)) = found else {
-            return Ok(false);
-        };
-        for number in 0..cut.count() {
-            let piece = cut.piece(number);
-            let bytes = loop {
-                if self.is_over(keeper) {
-                    return Ok(false);
-                }
-                let pack = |bytes: &mut [u8]| memory.read(|contents| piece.run(contents, bytes));
-                let length = piece.bytes() as usize;
-                if let Some(bytes) = self.buffers.packed(length, LOOK_TIME, pack) {
-                    break bytes;
-                }
-            };
-            let head = PieceHead {
-                keeper: own,
-                pair: due.pair,
-                version: due.version,
-                piece: number,
-            };
-            let mut contents = contents(&head);
-            contents.bulk.push(bytes);
-            while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
-                if self.is_over(keeper) {
-                    return Ok(false);
-                }
-            }
-            node.post(binding, PIECE, contents)?;
-        }
-        Ok(true)
+        is_last != Some(false)
     }
 }
 

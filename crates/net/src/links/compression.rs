@@ -192,7 +192,15 @@ pub(super) fn is_compressed(head: &[u8]) -> bool {
 /// Compresses the parts that become smaller by it. Contents of which no part does stay as they are, and so do those that a receiver
 /// doesn't take from so few bytes.
 fn compress(contents: MessageContents, check: ExpansionCheck) -> MessageContents {
-    let MessageContents { head, bulk } = contents;
+    let MessageContents {
+        head,
+        bulk,
+        is_gathered,
+    } = contents;
+    let bulk = match is_gathered {
+        true => vec![bulk.concat().into()],
+        false => bulk,
+    };
     let is_head_long = head.len() as u64 > HEAD_BYTES_MAX;
     let smaller = |part: &Bytes| {
         if part.len() < PART_BYTES_MIN {
@@ -205,7 +213,11 @@ fn compress(contents: MessageContents, check: ExpansionCheck) -> MessageContents
     let smaller_head = if is_head_long { None } else { smaller(&head) };
     let smaller_bulk: Vec<Option<Bytes>> = bulk.iter().map(smaller).collect();
     if smaller_head.is_none() && smaller_bulk.iter().all(Option::is_none) {
-        return MessageContents { head, bulk };
+        return MessageContents {
+            head,
+            bulk,
+            is_gathered: false,
+        };
     }
     let mut front = vec![MARK, OPERATION];
     front.extend(((bulk.len() + 1) as u16).to_be_bytes());
@@ -221,11 +233,16 @@ fn compress(contents: MessageContents, check: ExpansionCheck) -> MessageContents
         bulk: parts
             .map(|(smaller, part)| smaller.unwrap_or_else(|| part.clone()))
             .collect(),
+        is_gathered: false,
     };
     if check(&head, &bulk, bytes_of(&sent.head, &sent.bulk)) {
         sent
     } else {
-        MessageContents { head, bulk }
+        MessageContents {
+            head,
+            bulk,
+            is_gathered: false,
+        }
     }
 }
 
@@ -354,6 +371,7 @@ mod tests {
                 Bytes::from_static(b"small"),
                 Bytes::new(),
             ],
+            is_gathered: false,
         };
         let sent = compress(contents.clone(), |_, _, _| true);
         assert!(is_compressed(&sent.head) && sent.bulk[0].len() < 1000);
@@ -363,12 +381,14 @@ mod tests {
         let head_only = MessageContents {
             head: zeros,
             bulk: vec![],
+            is_gathered: false,
         };
         expanded(&compress(head_only.clone(), |_, _, _| true), &head_only);
 
         let as_it_is = MessageContents {
             head: noise(5000),
             bulk: vec![noise(50_000)],
+            is_gathered: false,
         };
         assert_eq!(compress(as_it_is.clone(), |_, _, _| true), as_it_is);
     }
@@ -378,6 +398,7 @@ mod tests {
         let contents = MessageContents {
             head: Bytes::from(vec![0x80; 100_000]),
             bulk: vec![Bytes::from(vec![0; 100_000])],
+            is_gathered: false,
         };
         assert_eq!(
             compress(contents.clone(), |head, bulk, sent| {
@@ -394,6 +415,7 @@ mod tests {
         let contents = |head_bytes: u64| MessageContents {
             head: Bytes::from(vec![0x80; head_bytes as usize]),
             bulk: vec![Bytes::from(vec![0; 100_000])],
+            is_gathered: false,
         };
         let longest = contents(HEAD_BYTES_MAX);
         let sent = compress(longest.clone(), |_, _, _| true);
@@ -422,6 +444,7 @@ mod tests {
         let contents = MessageContents {
             head: Bytes::from_static(b"\x80"),
             bulk: vec![Bytes::from(vec![0; 10_000_000])],
+            is_gathered: false,
         };
         let (head, bulk) = received(&compress(contents, |_, _, _| true));
         assert!(head.len() + bulk[0].len() < 2000);

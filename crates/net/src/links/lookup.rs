@@ -140,6 +140,7 @@ impl LookupQuestion {
         MessageContents {
             head: self.endpoint.clone().into_bytes().into(),
             bulk: Vec::new(),
+            is_gathered: false,
         }
     }
 

@@ -298,7 +298,14 @@ impl Transfer {
             }
         };
         let head = message.head();
-        Some((number as u64, MessageContents { head, bulk }))
+        Some((
+            number as u64,
+            MessageContents {
+                head,
+                bulk,
+                is_gathered: false,
+            },
+        ))
     }
 
     /// The answer to a piece.

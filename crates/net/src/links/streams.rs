@@ -312,6 +312,7 @@ impl SharedStream {
                 let contents = MessageContents {
                     head: message.head(*number),
                     bulk: piece.into_iter().collect(),
+                    is_gathered: false,
                 };
                 let sink = AnswerSink::Stream(self.clone(), message);
                 shared.ask(*binding, handler, contents, sink)
@@ -327,6 +328,7 @@ impl SharedStream {
                 let contents = MessageContents {
                     head: message.head(*number),
                     bulk: Vec::new(),
+                    is_gathered: false,
                 };
                 shared.tell(*binding, handler, contents)
             }

@@ -75,6 +75,7 @@ impl Hostile {
             kind,
             head,
             bulk,
+            is_gathered: false,
         };
         let _ = self.connection.send(link, message);
     }

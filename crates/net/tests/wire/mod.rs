@@ -363,5 +363,6 @@ pub(crate) fn message(head: &[u8], bulk: &[u8]) -> Message {
         kind: MessageKind::Post,
         head: Bytes::copy_from_slice(head),
         bulk,
+        is_gathered: false,
     }
 }

@@ -67,6 +67,7 @@ impl Waiting {
             kind: self.request.map_or(MessageKind::Post, MessageKind::Request),
             head: self.contents.head,
             bulk: self.contents.bulk,
+            is_gathered: self.contents.is_gathered,
         }
     }
 }

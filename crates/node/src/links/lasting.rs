@@ -166,6 +166,7 @@ mod tests {
             kind: MessageKind::Post,
             head: Bytes::from(number.to_be_bytes().to_vec()),
             bulk: vec![Bytes::from(vec![0; bytes])],
+            is_gathered: false,
         }
     }
 

@@ -49,6 +49,7 @@ impl PeerFailure {
         MessageContents {
             head: head.into(),
             bulk: Vec::new(),
+            is_gathered: false,
         }
     }
 

@@ -128,7 +128,11 @@ impl StreamAnswer {
             Self::End => 1,
         })
         .head();
-        MessageContents { head, bulk }
+        MessageContents {
+            head,
+            bulk,
+            is_gathered: false,
+        }
     }
 
     fn read(head: &[u8]) -> Option<Self> {

@@ -54,6 +54,7 @@ fn answers_that_wait_for_a_session_are_bounded() {
     let contents = MessageContents {
         head: Bytes::new(),
         bulk: vec![vec![0; AWAY_BYTES_MAX as usize / 10].into()],
+        is_gathered: false,
     };
     for call in &calls {
         let sent = site.machine.answer(call, contents.clone(), false);

@@ -249,6 +249,7 @@ fn post(head: &'static [u8]) -> Message {
         kind: MessageKind::Post,
         head: Bytes::from_static(head),
         bulk: Vec::new(),
+        is_gathered: false,
     }
 }
 
@@ -655,6 +656,7 @@ fn an_answer_that_the_next_session_does_not_take_ends_the_link_alone() {
     let contents = MessageContents {
         head: vec![0; 4096].into(),
         bulk: Vec::new(),
+        is_gathered: false,
     };
     assert!(site.machine.answer(&call, contents, false).is_some());
     site.lose(&first);

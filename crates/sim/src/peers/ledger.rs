@@ -40,6 +40,7 @@ impl Saying {
         MessageContents {
             head: head.into(),
             bulk,
+            is_gathered: false,
         }
     }
 

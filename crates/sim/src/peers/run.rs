@@ -504,6 +504,7 @@ impl PeersRun {
         let contents = exoskel_node::links::MessageContents {
             head: call.head.clone(),
             bulk: call.bulk.iter().cloned().map(Into::into).collect(),
+            is_gathered: false,
         };
         let outgoing = own.machine.answer(&call, contents, false);
         let place = own.machine.handled(&call);

@@ -371,6 +371,7 @@ mod tests {
                 kind: MessageKind::Post,
                 head: head.into(),
                 bulk,
+                is_gathered: false,
             };
             lines[0].session.0.send(link, message).unwrap();
         }

@@ -165,6 +165,7 @@ impl PeersRun {
         let contents = MessageContents {
             head: bytes::Bytes::from_static(b"sink"),
             bulk: Vec::new(),
+            is_gathered: false,
         };
         let (request, outgoing) = match own.machine.request(lookup, LOOKUP_HANDLER, contents) {
             Ok(asked) => asked,

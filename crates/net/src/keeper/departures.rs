@@ -1,0 +1,224 @@
+//! Versions on their way to keepers of other hosts.
+//!
+//! Where long stretches lie in a row, a version is sent from its memory, and has gone when the other keeper has it: its process leaves it alone
+//! until then. What is cut finer is packed first, and has gone with the last piece.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use exoskel_member::{LentContents, PartMemory};
+use exoskel_redist::{CutCopy, StridedCopy};
+use exoskel_transfer::{KeeperId, MemoryId, PAIR_BYTES_MAX, PieceHead, RankPair};
+
+use super::other_hosts::{LOOK_TIME, PIECE, contents};
+use super::{KeeperDriver, held};
+use crate::links::{BindingId, LinkError, LinkNode};
+use crate::wake_up::WakeUp;
+
+/// From this mean length on, stretches are sent from where they lie. To name shorter ones costs as much as to copy them.
+const STRETCH_BYTES_MIN: u64 = 8 << 10;
+
+/// A version that is to go to one process elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DueVersion {
+    pub(super) pair: RankPair,
+    pub(super) version: u64,
+    pub(super) memory: MemoryId,
+}
+
+/// Versions that were sent from their memory, and that nobody needs there any more.
+#[derive(Debug)]
+pub(super) struct DepartedVersions {
+    pairs: Mutex<Vec<RankPair>>,
+    wake_up: Arc<WakeUp>,
+}
+
+impl DepartedVersions {
+    pub(super) fn new(wake_up: Arc<WakeUp>) -> Self {
+        Self {
+            pairs: Mutex::default(),
+            wake_up,
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<RankPair> {
+        std::mem::take(&mut *self.pairs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Any thread may say so, whatever it holds.
+    fn add(&self, pair: RankPair) {
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.push(pair);
+        drop(pairs);
+        self.wake_up.raise();
+    }
+}
+
+/// A version that is sent from its memory. When all messages that need it have gone, so has it.
+struct LentVersion {
+    contents: Option<LentContents>,
+    pair: RankPair,
+    /// All pieces were sent. What ends before is told by who gave it up.
+    is_whole: Arc<AtomicBool>,
+    departed: Arc<DepartedVersions>,
+}
+
+impl AsRef<[u8]> for LentVersion {
+    fn as_ref(&self) -> &[u8] {
+        self.contents.as_ref().map_or(&[], LentContents::as_ref)
+    }
+}
+
+impl Drop for LentVersion {
+    fn drop(&mut self) {
+        self.contents = None;
+        if self.is_whole.load(Ordering::Acquire) {
+            self.departed.add(self.pair);
+        }
+    }
+}
+
+/// Where the bytes of a version's pieces come from.
+enum VersionSource {
+    /// The memory itself.
+    Lent(Bytes, Arc<AtomicBool>),
+    /// Copies of it.
+    Packed(Arc<PartMemory>),
+}
+
+/// How a version has gone.
+enum Departure {
+    /// With its last piece.
+    Gone,
+    /// When [`DepartedVersions`] has it.
+    UnderWay,
+    /// It doesn't go any more.
+    Over,
+}
+
+/// The stretches of a piece, if they are long enough to be sent one by one.
+fn stretches_of(piece: &StridedCopy) -> Option<Vec<std::ops::Range<u64>>> {
+    let stretches = piece.stretches()?;
+    (piece.bytes() / STRETCH_BYTES_MIN >= stretches.len() as u64).then_some(stretches)
+}
+
+impl KeeperDriver {
+    /// Sends versions to one keeper, one after the other.
+    pub(super) fn carry(
+        &self,
+        node: &LinkNode,
+        own: KeeperId,
+        keeper: KeeperId,
+        binding: BindingId,
+        due: &Receiver<DueVersion>,
+    ) {
+        for due in due {
+            let sent = self.send_version(node, (own, keeper), binding, due);
+            let mut inside = held(&self.inside);
+            match sent {
+                Ok(Departure::Gone) => inside.keeper.departed(due.pair),
+                Ok(Departure::UnderWay) => {}
+                Ok(Departure::Over) => inside.keeper.not_departed(due.pair),
+                Err(error) => {
+                    inside.keeper.not_departed(due.pair);
+                    inside.lose_keeper(keeper, &error.to_string());
+                }
+            }
+            self.act(&mut inside);
+        }
+        node.unbind(binding);
+    }
+
+    /// Whether nothing more goes to a keeper.
+    fn is_over(&self, keeper: KeeperId) -> bool {
+        let inside = held(&self.inside);
+        let others = inside.others.as_ref();
+        inside.is_ending || others.is_none_or(|others| others.is_lost(keeper))
+    }
+
+    /// Sends all of a version, unless nothing more goes to its keeper.
+    fn send_version(
+        &self,
+        node: &LinkNode,
+        (own, keeper): (KeeperId, KeeperId),
+        binding: BindingId,
+        due: DueVersion,
+    ) -> Result<Departure, LinkError> {
+        let found = {
+            let mut inside = held(&self.inside);
+            let kept = inside.memories.get(&due.memory);
+            let memory = kept.map(|kept| Arc::clone(&kept.mapped));
+            memory.zip(inside.keeper.packing(due.pair))
+        };
+        let Some((memory, cut)) = found else {
+            return Ok(Departure::Over);
+        };
+        let source = self.source_of(memory, &cut, due.pair);
+        for number in 0..cut.count() {
+            let piece = cut.piece(number);
+            let head = PieceHead {
+                keeper: own,
+                pair: due.pair,
+                version: due.version,
+                piece: number,
+            };
+            let mut contents = contents(&head);
+            match &source {
+                VersionSource::Lent(all, _) => {
+                    let stretches = piece.stretches().into_iter().flatten();
+                    let slices = stretches.map(|at| all.slice(at.start as usize..at.end as usize));
+                    (contents.bulk, contents.is_gathered) = (slices.collect(), true);
+                }
+                VersionSource::Packed(memory) => match self.packed(keeper, memory, &piece) {
+                    Some(bytes) => contents.bulk.push(bytes),
+                    None => return Ok(Departure::Over),
+                },
+            }
+            while !node.wait_for_room_within(binding, &contents, PAIR_BYTES_MAX, LOOK_TIME) {
+                if self.is_over(keeper) {
+                    return Ok(Departure::Over);
+                }
+            }
+            node.post(binding, PIECE, contents)?;
+        }
+        Ok(match source {
+            VersionSource::Packed(_) => Departure::Gone,
+            VersionSource::Lent(all, is_whole) => {
+                is_whole.store(true, Ordering::Release);
+                drop(all);
+                Departure::UnderWay
+            }
+        })
+    }
+
+    /// A version of one piece is packed: to hear that it was taken would take longer.
+    fn source_of(&self, memory: Arc<PartMemory>, cut: &CutCopy, pair: RankPair) -> VersionSource {
+        if cut.count() < 2 || stretches_of(&cut.piece(0)).is_none() {
+            return VersionSource::Packed(memory);
+        }
+        let is_whole = Arc::new(AtomicBool::new(false));
+        let lent = LentVersion {
+            contents: Some(memory.lend()),
+            pair,
+            is_whole: Arc::clone(&is_whole),
+            departed: Arc::clone(&self.departed),
+        };
+        VersionSource::Lent(Bytes::from_owner(lent), is_whole)
+    }
+
+    /// A piece's bytes, packed when there is room for them. None when nothing more goes to its keeper.
+    fn packed(&self, keeper: KeeperId, memory: &PartMemory, piece: &StridedCopy) -> Option<Bytes> {
+        let pack = |bytes: &mut [u8]| memory.read(|contents| piece.run(contents, bytes));
+        let length = piece.bytes() as usize;
+        loop {
+            if self.is_over(keeper) {
+                return None;
+            }
+            if let Some(bytes) = self.buffers.packed(length, LOOK_TIME, pack) {
+                return Some(bytes);
+            }
+        }
+    }
+}
