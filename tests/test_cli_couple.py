@@ -140,7 +140,7 @@ def test_machines_get_one_object(tmp_path: Path) -> None:
     }
     sst = answer["connections"][0]
     assert (sst["state"], sst["versions"], sst["bytes"]) == ("ready", 5, 5 * 32 * 16 * 8)
-    assert answer["first_lost"] is None
+    assert (answer["first_lost"], answer["failures"]) == (None, [])
     assert done.stderr.startswith("ocean | ")
 
 
@@ -153,6 +153,37 @@ def test_the_program_that_failed_first_is_named(tmp_path: Path) -> None:
     assert re.search(r"^lost first: rank \d of ocean \(FloatingPointError", done.stdout, re.M)
     assert "ocean ended with exit code 1" in done.stdout
     assert re.search(r"atmosphere \| .*MemberLostError: rank \d of ocean was lost", done.stdout)
+
+
+def test_a_loss_fails_the_run_although_its_program_ends_with_0(tmp_path: Path) -> None:
+    """Aim: table, text, exit code and the answer for machines agree, also where nobody else has suffered from the loss."""
+    caught = """
+        import contextlib
+        import exoskel as ex
+
+        with contextlib.suppress(ValueError), ex.Member("ocean") as ocean:
+            sst = ocean.array("sst", ex.Layout((64, 32), "f8", ("block", "block")))
+            with sst.write() as local:
+                local[...] = 1
+            if ocean.rank == 0:
+                raise ValueError("caught")
+    """
+    content = ATMOSPHERE.replace("range(5)", "range(1)").partition("with heat.write")[0]
+    content = re.sub("heat = .*", "", content)
+    file = write(tmp_path, ocean=caught, atmosphere=content)
+    file.write_text(file.read_text().rpartition("[[connection]]")[0])
+    lost = "lost first: rank 0 of ocean (ValueError: caught)"
+    done = couple(file)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == lost
+    assert re.search(r"^ocean\.sst to atmosphere\.sst +1 ", done.stdout, re.M)
+    done = couple(file, "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["failures"]) == (1, [lost])
+    assert {name: one["exit_code"] for name, one in answer["programs"].items()} == {
+        "ocean": 0,
+        "atmosphere": 0,
+    }
 
 
 def test_a_program_without_a_member_is_not_waited_for(tmp_path: Path) -> None:
