@@ -186,6 +186,59 @@ def test_a_loss_fails_the_run_although_its_program_ends_with_0(tmp_path: Path) -
     }
 
 
+WRITER = """
+    import exoskel as ex
+
+    with ex.Member("{0}") as member:
+        given = member.array("given", ex.Layout((8, 8), "f8", ("block", "*")))
+        member.array("taken", ex.Layout((8, 8), "f8", ("block", "*")))
+        for _ in range({1}):
+            with given.write() as local:
+                local[...] = 1
+"""
+
+
+def test_a_connection_that_has_moved_nothing_says_why(tmp_path: Path) -> None:
+    """Aim: programs that end in good order, and of which nobody reads what the other one writes, are not taken for a coupling that works."""
+    ocean, atmosphere = WRITER.format("ocean", 1), WRITER.format("atmosphere", 0)
+    file = write(tmp_path, ocean=ocean, atmosphere=atmosphere)
+    commands = file.read_text().partition("[[connection]]")[0]
+    ends = [("ocean", "atmosphere"), ("atmosphere", "ocean")]
+    file.write_text(
+        commands
+        + "".join(f'[[connection]]\nfrom = "{a}.given"\nto = "{b}.taken"\n' for a, b in ends)
+    )
+    done = couple(file)
+    assert (done.returncode, done.stderr) == (0, "")
+    unmoved = "ocean exported version 1, atmosphere never read it"
+    assert done.stdout.splitlines()[1].endswith(f"  -          nothing moved: {unmoved}")
+    assert done.stdout.splitlines()[2].endswith("nothing moved: atmosphere exported no version")
+    answer = json.loads(couple(file, "--json").stdout)
+    assert [one["unmoved"] for one in answer["connections"]] == [
+        unmoved,
+        "atmosphere exported no version",
+    ]
+    assert answer["failures"] == []
+
+
+def test_who_waits_to_write_what_nobody_reads_is_said(tmp_path: Path) -> None:
+    """Method: both programs write twice and never read, so each waits for the other one."""
+    programs = {name: WRITER.format(name, 2) for name in ("ocean", "atmosphere")}
+    file = write(tmp_path, **programs)
+    commands = file.read_text().partition("[[connection]]")[0]
+    ends = [("ocean", "atmosphere"), ("atmosphere", "ocean")]
+    file.write_text(
+        commands
+        + "".join(f'[[connection]]\nfrom = "{a}.given"\nto = "{b}.taken"\n' for a, b in ends)
+    )
+    with quick_to_complain(file) as running:
+        waits = "ranks 0, 1 of atmosphere wait until version 1 of atmosphere.given is taken: rank 0 of ocean has taken none\n"
+        assert says(running, re.escape(waits))
+        running.send_signal(signal.SIGINT)
+        error = running.communicate(timeout=120)[1]
+    assert "nothing moved: ocean exported version 1, atmosphere never read it" in error
+
+
 def test_a_program_without_a_member_is_not_waited_for(tmp_path: Path) -> None:
     done = couple(write(tmp_path, ocean="print('no member here')", atmosphere=ATMOSPHERE))
     assert done.returncode == 1

@@ -79,7 +79,7 @@ impl Pair {
     }
 
     fn until_taken(&self, version: u64) {
-        self.until(|| self.keeper.report().connections[0].versions >= version);
+        self.until(|| self.keeper.report().connections[0].versions >= Some(version));
     }
 
     fn until(&self, is_so: impl Fn() -> bool) {

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, Coupling, GoneMember, Keeper, KeeperAction, KeeperMessage,
+    ArrayEnd, ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage,
     KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess, MemoryId, OWN_KEEPER,
-    ProgramTerms, TakenVersions, Variable, ranks_of,
+    ProgramTerms, ranks_of,
 };
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
@@ -32,6 +32,7 @@ use crate::links::LinkNode;
 use crate::listening::{Listening, SocketFile};
 use crate::wake_up::WakeUp;
 
+mod counts;
 mod member_socket;
 mod other_hosts;
 mod packed;
@@ -44,7 +45,6 @@ use self::other_hosts::{DueVersion, OtherHosts};
 use self::packed::PieceBuffers;
 use member_socket::{MemberSocket, QueuedMessage};
 pub use waits::WaitReport;
-use waits::missing;
 
 /// Members of one keeper, at most. Those that come later are refused.
 pub const MEMBERS_MAX: usize = MEMBERS_OF_KEEPER_MAX;
@@ -89,12 +89,15 @@ pub struct ConnectionReport {
     pub name: String,
     /// Whether it can be used.
     pub state: ConnectionState,
-    /// Versions that every process of the target has taken.
-    pub versions: u64,
-    /// Bytes that were copied.
-    pub bytes: u64,
-    /// The time that the slowest process took to copy its part, in nanoseconds.
-    pub nanoseconds: u64,
+    /// Versions that every process of the target has taken; none if a process on another host hasn't said, or was lost with its keeper.
+    pub versions: Option<u64>,
+    /// Bytes that all of them have taken; none as above.
+    pub bytes: Option<u64>,
+    /// The time that the slowest process took to copy its part, in nanoseconds. None between hosts, where a version comes while its reader
+    /// waits, and nobody copies it in one go.
+    pub nanoseconds: Option<u64>,
+    /// Why nothing has moved, if it could have.
+    pub unmoved: Option<String>,
     /// Whether some of it goes from one keeper to another.
     pub is_between_hosts: bool,
     /// Who has to attach, or to describe an array, before it can be used.
@@ -689,22 +692,6 @@ impl Inside {
         }
     }
 
-    /// What a process that is gone has taken over the connections that end in its arrays.
-    fn moved_to(&self, gone: &GoneMember) -> Vec<KeeperReport> {
-        let connections = self.keeper.coupling().connections().iter().enumerate();
-        let into = connections.filter(|(_, terms)| terms.to.program == gone.program);
-        let moved = into.filter_map(|(number, terms)| {
-            let parts = self.keeper.memory_of(&terms.to).into_iter();
-            let (_, memory) = parts.into_iter().find(|(rank, _)| *rank == gone.rank)?;
-            Some(KeeperReport::Moved {
-                connection: number as u32,
-                rank: gone.rank,
-                taken: self.taken(memory, self.keeper.coupling().place_into(number))?,
-            })
-        });
-        moved.collect()
-    }
-
     /// What a member is told instead of the memory of a process at the other end, when there is none.
     fn without_partner(&self, connection: u32, own: ArrayEnd, rank: u32) -> KeeperMessage {
         let terms = self
@@ -723,50 +710,12 @@ impl Inside {
         }
     }
 
-    fn taken(&self, memory: MemoryId, place: usize) -> Option<TakenVersions> {
-        let (version, bytes, nanoseconds) = self.memories.get(&memory)?.mapped.taken(place as u16);
-        Some(TakenVersions {
-            version,
-            bytes,
-            nanoseconds,
-        })
-    }
-
-    /// What processes of this host have taken of an array.
-    fn taken_here(&self, array: &Variable, place: usize) -> impl Iterator<Item = TakenVersions> {
-        let parts = self.keeper.memory_of(array).into_iter();
-        parts.filter_map(move |(_, memory)| self.taken(memory, place))
-    }
-
     fn report(&self) -> CouplingReport {
         let Some(coupler) = &self.coupler else {
             return CouplingReport::default();
         };
-        let coupling = coupler.coupling();
-        let connections = coupler.connections().iter().enumerate();
-        let connections = connections.map(|(number, status)| {
-            let terms = &coupling.connections()[number];
-            let here = self.taken_here(&terms.to, coupling.place_into(number));
-            let taken: Vec<TakenVersions> = here.chain(coupler.moved(number as u32)).collect();
-            let least = taken.iter().map(|taken| taken.version).min();
-            let versions = match least.unwrap_or(0) {
-                0 => 0,
-                last => (last - 1) / terms.every.max(1) + 1,
-            };
-            let times = taken.iter().map(|taken| taken.nanoseconds);
-            ConnectionReport {
-                name: status.name.clone(),
-                state: status.state.clone(),
-                versions,
-                // Members write these numbers.
-                bytes: taken
-                    .iter()
-                    .fold(0, |sum, taken| sum.saturating_add(taken.bytes)),
-                nanoseconds: times.max().unwrap_or(0),
-                is_between_hosts: status.is_between_hosts,
-                missing: missing(coupler, number),
-            }
-        });
+        let connections = 0..coupler.connections().len();
+        let connections = connections.map(|number| self.connection_report(coupler, number));
         let programs = coupler.programs().map(|program| ProgramReport {
             name: program.name.to_owned(),
             present: program.present,

@@ -269,6 +269,7 @@ impl KeeperHandle {
             row.set_item("versions", connection.versions)?;
             row.set_item("bytes", connection.bytes)?;
             row.set_item("nanoseconds", connection.nanoseconds)?;
+            row.set_item("unmoved", connection.unmoved)?;
             row.set_item("between_hosts", connection.is_between_hosts)?;
             row.set_item("missing", connection.missing)?;
             Ok(row)

@@ -487,11 +487,26 @@ def _text(seen: dict[str, Any], codes: dict[str, int | None]) -> str:
     lines = _failures(seen, codes)
     rows = []
     for one in seen["connections"]:
-        seconds = one["nanoseconds"] / 1e9
-        rate = f"{one['bytes'] / seconds / 1e9:.1f} GB/s" if seconds else "-"
-        ready = "between hosts" if one["between_hosts"] else "shared memory"
-        never = f"never ready: {one['missing']}" if one["missing"] else "never ready"
-        what = one["reason"] or {"waiting": never, "ready": ready}[one["state"]]
-        rows.append((one["name"], one["versions"], size_text(one["bytes"]), rate, what))
+        moved = "unknown" if one["bytes"] is None else size_text(one["bytes"])
+        versions = "unknown" if one["versions"] is None else one["versions"]
+        rows.append((one["name"], versions, moved, _rate(one), _method(one)))
     lines.append(table(("connection", "versions", "moved", "copied at", "method"), rows))
     return "\n".join(lines)
+
+
+def _rate(one: dict[str, Any]) -> str:
+    """How fast copies in shared memory were: between hosts none is one, and the network's speed isn't known here."""
+    if not one["nanoseconds"]:
+        return "-"
+    return f"{one['bytes'] / one['nanoseconds']:.1f} GB/s"
+
+
+def _method(one: dict[str, Any]) -> str:
+    """How a connection moves versions, or why it has moved none."""
+    if one["state"] == "failed":
+        return str(one["reason"])
+    if one["state"] == "waiting":
+        return f"never ready: {one['missing']}" if one["missing"] else "never ready"
+    if one["unmoved"]:
+        return f"nothing moved: {one['unmoved']}"
+    return "between hosts" if one["between_hosts"] else "shared memory"
