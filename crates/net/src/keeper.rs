@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use exoskel_link::capability::Startpoint;
 use exoskel_member::{PartMemory, new_part_memory};
 use exoskel_transfer::{
-    ArrayEnd, ConnectionState, Coupler, Coupling, Keeper, KeeperAction, KeeperMessage,
-    KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess, MemoryId, OWN_KEEPER,
-    ProgramTerms, ranks_of,
+    ArrayEnd, ConnectionState, Coupler, Coupling, HALF_FRAMES_BYTES_MAX, HalfFrames, Keeper,
+    KeeperAction, KeeperMessage, KeeperReport, Loss, MEMBERS_OF_KEEPER_MAX, MemberId, MemoryAccess,
+    MemoryId, OWN_KEEPER, ProgramTerms, ranks_of,
 };
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{Mode, OFlags};
@@ -51,6 +51,20 @@ pub const MEMBERS_MAX: usize = MEMBERS_OF_KEEPER_MAX;
 
 /// What a member hasn't read yet, at most. One of thousands of partners is told of each by some hundred bytes.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What a keeper holds for its members, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct MemberLimits {
+    waiting_bytes_max: usize,
+    half_frames_bytes_max: usize,
+}
+
+impl MemberLimits {
+    const USUAL: Self = Self {
+        waiting_bytes_max: WAITING_BYTES_MAX,
+        half_frames_bytes_max: HALF_FRAMES_BYTES_MAX,
+    };
+}
 
 /// Between two looks at who has not attached, at most: the kernel counts a wait in milliseconds.
 const LOOK_MAX: Duration = Duration::from_secs(3600);
@@ -146,6 +160,8 @@ struct Inside {
     spare: Option<OwnedFd>,
     /// What one member may leave unread.
     waiting_bytes_max: usize,
+    /// What members have said of messages that are not whole.
+    half_frames: Arc<HalfFrames>,
     is_ending: bool,
 }
 
@@ -166,7 +182,7 @@ impl KeeperService {
     pub fn start(place: &Path, coupling: Coupling) -> io::Result<Self> {
         let keeper = Keeper::new(coupling.clone(), OWN_KEEPER, false);
         let coupler = Some(Coupler::new(coupling));
-        Self::begin(place, keeper, coupler, None, WAITING_BYTES_MAX)
+        Self::begin(place, keeper, coupler, None, MemberLimits::USUAL)
     }
 
     /// The same with a node, at which keepers of other hosts ask to join.
@@ -185,7 +201,7 @@ impl KeeperService {
             keeper,
             Some(Coupler::new(coupling)),
             Some(others),
-            WAITING_BYTES_MAX,
+            MemberLimits::USUAL,
         )?)
     }
 
@@ -212,7 +228,7 @@ impl KeeperService {
             keeper.lose(gone);
         }
         let others = Some(others);
-        let serve = Self::serve(listener, file, keeper, None, others, WAITING_BYTES_MAX);
+        let serve = Self::serve(listener, file, keeper, None, others, MemberLimits::USUAL);
         Ok(serve?)
     }
 
@@ -221,12 +237,12 @@ impl KeeperService {
         keeper: Keeper,
         coupler: Option<Coupler>,
         others: Option<OtherHosts>,
-        waiting_bytes_max: usize,
+        limits: MemberLimits,
     ) -> io::Result<Self> {
         let listener = UnixListener::bind(place)?;
         let file = MemberSocketFile::Own(place.to_owned());
         std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o600))?;
-        Self::serve(listener, file, keeper, coupler, others, waiting_bytes_max)
+        Self::serve(listener, file, keeper, coupler, others, limits)
     }
 
     fn serve(
@@ -235,7 +251,7 @@ impl KeeperService {
         keeper: Keeper,
         coupler: Option<Coupler>,
         others: Option<OtherHosts>,
-        waiting_bytes_max: usize,
+        limits: MemberLimits,
     ) -> io::Result<Self> {
         raise_descriptor_limit();
         listener.set_nonblocking(true)?;
@@ -258,7 +274,8 @@ impl KeeperService {
             memories: BTreeMap::new(),
             next_member: FIRST_MEMBER,
             spare: spare_descriptor(),
-            waiting_bytes_max,
+            waiting_bytes_max: limits.waiting_bytes_max,
+            half_frames: Arc::new(HalfFrames::new(limits.half_frames_bytes_max)),
             is_ending: false,
         });
         let driver = Arc::new(KeeperDriver {
@@ -438,7 +455,10 @@ impl KeeperDriver {
         inside.next_member += 1;
         let data = epoll::EventData::new_u64(member);
         epoll::add(&self.set, &stream, data, epoll::EventFlags::IN)?;
-        inside.sockets.insert(member, MemberSocket::new(stream));
+        let half = Arc::clone(&inside.half_frames);
+        inside
+            .sockets
+            .insert(member, MemberSocket::new(stream, half));
         Ok(())
     }
 
