@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use exoskel_member::{Member, MemberError, OwnMemory, SharedArray};
 use exoskel_net::keeper::{KeeperJoinError, KeeperService};
 use exoskel_transfer::{ConnectionState, Coupling};
-use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -34,6 +34,7 @@ fn exception(py: Python<'_>, error: &MemberError) -> PyErr {
         }
         MemberError::Ended { .. } => ExceptionKind::ProgramLeft,
         MemberError::Lost { .. } => ExceptionKind::MemberLost,
+        MemberError::Overlap { .. } => return PyValueError::new_err(error.to_string()),
         MemberError::Access(_) | MemberError::Interrupted => {
             return PyRuntimeError::new_err(error.to_string());
         }
@@ -154,6 +155,12 @@ impl SharedArrayHandle {
     /// Ends a read.
     fn end_read(&self) {
         self.array.end_read();
+    }
+
+    /// Whether a connection ends here.
+    #[getter]
+    fn is_read_into(&self) -> bool {
+        self.array.is_read_into()
     }
 
     /// Versions that were exported, and that were read.
