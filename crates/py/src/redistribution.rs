@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use exoskel_redist::{
-    AxisSharing, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder, PlanSide,
-    PlannedMessage, RedistributionPlan,
+    AxisSharing, DIMENSIONS_MAX, ElementType, IndexSet, IndexSets, Layout, Mapping, MemoryOrder,
+    PlanSide, PlannedMessage, RedistributionPlan,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -82,6 +82,10 @@ impl AxisArgument {
 /// Whether these words say how axes are shared out, over whatever processes.
 #[pyfunction]
 fn check_sharing(axes: usize, words: Vec<AxisArgument>) -> PyResult<()> {
+    if !(1..=DIMENSIONS_MAX).contains(&axes) {
+        let text = format!("got a shape of {axes} axes, expected 1 to {DIMENSIONS_MAX}");
+        return Err(PyValueError::new_err(text));
+    }
     if axes != words.len() {
         let text = format!(
             "got a shape of {axes} axes, {} words for axes, expected as many",
