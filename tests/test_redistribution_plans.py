@@ -107,6 +107,35 @@ def test_it_can_be_read_and_drawn(tmp_path: Path) -> None:
     assert str(empty).endswith("0 messages, 0 B")
 
 
+@pytest.mark.usefixtures("fonts")
+def test_a_picture_of_many_processes_has_sums() -> None:
+    """Aim: a picture costs no more than its cells, also where all of thousands send to all, of which no list can be made."""
+    pytest.importorskip("matplotlib")
+    from exoskel.redistribution_picture import drawn
+
+    rows = ex.Layout((6000, 2500), "f8", "block, *", processes=3000)
+    columns = ex.Layout((6000, 2500), "f8", "*, block", processes=2500)
+    planned = ex.plan(rows, columns)
+    [panel, _] = drawn(planned).axes
+    assert panel.get_title() == f"{3000 * 2500} messages, {6000 * 2500 * 8} bytes"
+    cells = panel.images[0].get_array()
+    assert cells is not None
+    # Three processes by three: a process sends two cells to each.
+    assert cells.shape == (1000, 834)
+    assert (cells[:, :-1] == 3 * 3 * 2 * 8).all()
+    assert (cells[:, -1] == 3 * 1 * 2 * 8).all()
+    assert (panel.get_xlim(), panel.get_ylim()) == ((-0.5, 2499.5), (2999.5, -0.5))
+    assert planned._messages is None
+    halves = ex.plan(
+        ex.Layout((8,), "f8", "block", processes=4), ex.Layout((8,), "f8", "block", processes=2)
+    )
+    [small, bar] = drawn(halves).axes
+    cells = small.images[0].get_array()
+    assert cells is not None
+    assert cells.tolist() == [[16, None], [16, None], [None, 16], [None, 16]]
+    assert bar.get_ylabel() == "bytes of a message"
+
+
 def test_grids_are_as_even_as_they_can_be() -> None:
     def grid(axes: str, processes: int) -> tuple[int, ...]:
         return ex.Layout((64,) * (axes.count(",") + 1), "f8", axes, processes=processes).grid

@@ -394,6 +394,8 @@ class RedistributionPlan:
     def draw(self, path: str | PathLike[str]) -> None:
         """Draw who sends how much to whom, into a file whose kind its ending says.
 
+        Of more than 1,000 processes several share a row or a column: a cell has the sum of what moves between them.
+
         Raises
         ------
         ModuleNotFoundError
