@@ -34,7 +34,7 @@ pub enum FrameError {
     },
     /// All members together have said too much of messages that are not whole.
     #[error(
-        "got a part of a message, and the keeper holds {got} bytes of such parts of all its members already; expected at most {most}: run fewer members on this host, or shorten what they describe"
+        "got a part of a message, and the keeper holds {got} bytes of such parts of all its members, expected at most {most}: run fewer members on this host"
     )]
     Half {
         /// What the keeper would hold.
