@@ -49,13 +49,15 @@ impl Inside {
     /// What each process of the target has taken. None if one on another host has not said.
     fn taken_by_all(&self, coupler: &Coupler, number: usize) -> Option<Vec<(u32, TakenVersions)>> {
         let terms = &coupler.coupling().connections()[number];
-        if coupler.connections()[number].state != ConnectionState::Ready {
-            return Some(Vec::new());
-        }
         let place = coupler.coupling().place_into(number);
         let parts = self.keeper.memory_of(&terms.to).into_iter();
         let here = parts.filter_map(|(rank, memory)| Some((rank, self.taken(memory, place)?)));
-        Some(here.chain(coupler.moved(number as u32)?).collect())
+        let elsewhere = match coupler.connections()[number].state {
+            ConnectionState::Ready => coupler.moved(number as u32)?,
+            // Nobody can have taken anything.
+            ConnectionState::Waiting | ConnectionState::Failed(_) => Vec::new(),
+        };
+        Some(here.chain(elsewhere).collect())
     }
 
     /// Says who is why a connection has moved nothing: who has exported nothing, or else who has read nothing.
